@@ -1,42 +1,42 @@
-//! What a device can do, and from which sizes on one way is better than another.
+//! Limits and guarantees of a device, and the sizes from which one protocol is better than another.
 
 use crate::settings::Transfer;
 
-/// What a device can do and how much of it. Each entry steers something above the seam.
+/// Limits and guarantees of a device. Each entry steers a decision above the device seam.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// The name of the device, for messages and statistics.
     pub name: &'static str,
-    /// The ranks whose memory this rank can map, itself among them; empty where the device maps none.
+    /// The ranks whose memory this rank can map, including itself; empty if the device maps none.
     pub node: Vec<u32>,
-    /// Most blocks in one gather or scatter list.
+    /// Maximum number of blocks in one gather or scatter list.
     pub max_blocks: usize,
-    /// Largest packet of [`Operation::Send`](super::Operation::Send), header and body.
+    /// Maximum length in bytes of a packet of [`Operation::Send`](super::Operation::Send), header and body.
     pub max_packet: usize,
     /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
-    /// cell need only look at the cell.
+    /// cell only needs to read the cell.
     pub mapped: bool,
-    /// Whether the device does [`Operation::Accumulate`](super::Operation::Accumulate), and
-    /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes.
-    /// If not, [`service`](crate::service) does them by steps of what the device has.
+    /// Whether the device supports [`Operation::Accumulate`](super::Operation::Accumulate), and
+    /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes. If not,
+    /// [`service`](crate::service) composes them of operations that the device supports.
     pub accumulate: bool,
     /// Limits of [`Operation::Scatter`](super::Operation::Scatter) and [`Operation::Gather`](super::Operation::Gather);
-    /// `None` where the device does not have them.
+    /// `None` if the device does not support them.
     pub lists: Option<Lists>,
-    /// Where one way of a transfer between two layouts becomes better than another.
+    /// Sizes at which the protocol of a transfer between two layouts changes.
     pub cut_offs: CutOffs,
-    /// Where one way of a message becomes better than another.
+    /// Sizes at which the protocol of a message changes.
     pub messages: MessageCutOffs,
     /// Whether the waiting side pays for the store-load fence, so that a writer may check the sleeper flag right after
     /// its store to mapped memory.
     pub sleepers_fence: bool,
-    /// Whether a rank may read and write its own region, and set its own cells, by loads and stores although it is not
-    /// mapped, beside what goes through the device; atomics and accumulates still do.
+    /// Whether a rank may access its own region, and set its own cells, by loads and stores although it is not mapped,
+    /// while other operations on it go through the device. Atomics and accumulates always go through the device.
     pub own_by_copy: bool,
 }
 
 impl Capabilities {
-    /// What the simplest device has: packets, writes, reads and atomics on words of 8 bytes, one block at a time.
+    /// The simplest device: packets, writes, reads and atomics on words of 8 bytes, one block at a time.
     #[must_use]
     pub fn minimal(name: &'static str, max_packet: usize) -> Self {
         Self {
@@ -58,34 +58,34 @@ impl Capabilities {
 /// Limits of one scatter or gather list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lists {
-    /// Most blocks.
+    /// Maximum number of blocks.
     pub blocks: usize,
-    /// Most bytes.
+    /// Maximum number of bytes.
     pub bytes: usize,
 }
 
-/// Where one way to move blocks becomes better than another, as measured on a device; in bytes. The meaning of each is
-/// that of `farside_datatype::CutOffs`, which plans with them; the device knows no layouts.
+/// Sizes in bytes, measured on a device, at which the protocol of a transfer between two layouts changes. The fields
+/// have the meaning of those of `farside_datatype::CutOffs`, which plans with them; the device knows no layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOffs {
-    /// Shortest block for which a write gathers or a read scatters, when the target could help instead.
+    /// Shortest block for which a write gathers or a read scatters although the target could help instead.
     pub gather_block: u64,
-    /// Shortest block for which one request a block is better than every way with the target's help.
+    /// Shortest block for which one request per block is better than every protocol with the target's help.
     pub multi_w_block: u64,
     /// Shortest block for which lists on both sides are better than packing.
     pub sgrs_block: u64,
     /// Shortest message for which lists on both sides pay.
     pub sgrs_bytes: u64,
-    /// Packed bytes of a piece, so that packing, sending and unpacking overlap.
+    /// Packed bytes per segment, so that packing, sending and unpacking overlap.
     pub segment: u64,
 }
 
 impl CutOffs {
-    /// What a device has for which nothing was measured: packing for blocks below 128 bytes in messages below 64 KiB.
+    /// Values for a device that was not measured.
     pub const UNMEASURED: Self =
         Self { gather_block: 256, multi_w_block: 32 << 10, sgrs_block: 128, sgrs_bytes: 64 << 10, segment: 64 << 10 };
 
-    /// With the byte counts of a setting in place of those that it names.
+    /// Replaces the values that the setting names.
     #[must_use]
     pub fn adjusted(self, by: &Transfer) -> Self {
         Self {
@@ -98,26 +98,27 @@ impl CutOffs {
     }
 }
 
-/// Where one way of an active message becomes better than another, as measured on a device; in bytes of data.
+/// Sizes in bytes of data, measured on a device, at which the protocol of an active message changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageCutOffs {
-    /// Longest message of several packets that is sent without asking the target.
+    /// Longest message of several packets that is sent eagerly, without asking the target.
     pub eager: usize,
-    /// Shortest message that a target on the sender's node reads out of the sender's memory
+    /// Shortest message that a target on the sender's node reads from the sender's memory
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
-    /// The same where ranks of the node share processors, and would take turns to move the packets.
+    /// As `read_intra`, where ranks of the node share processors and would take turns to move the packets.
     pub read_oversubscribed: usize,
-    /// The same for a target on another node.
+    /// As `read_intra`, for a target on another node.
     pub read_inter: usize,
 }
 
 impl MessageCutOffs {
-    /// What a device has for which nothing was measured: more than one packet is sent when the target has a place for it.
+    /// Values for a device that was not measured: every message longer than one packet is a rendezvous, and none is
+    /// read from the sender's memory.
     pub const UNMEASURED: Self =
         Self { eager: 0, read_intra: usize::MAX, read_oversubscribed: usize::MAX, read_inter: usize::MAX };
 
-    /// With the byte counts of a setting in place of those that it names.
+    /// Replaces the values that the setting names.
     #[must_use]
     pub fn adjusted(self, by: &Transfer) -> Self {
         let or = |bytes: Option<u64>, measured| bytes.map_or(measured, |n| usize::try_from(n).unwrap_or(usize::MAX));

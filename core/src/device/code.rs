@@ -1,15 +1,15 @@
-//! What the code of an accumulate tells a device. The lower 16 bits are the business of the region's function; the
-//! upper ones say what a device must know to do it without that function: the size of an element, and whether the
-//! operation is one that HCAs have. A code without them is correct everywhere, and slower on networks.
+//! Hints for devices in the code of an accumulate. The lower 16 bits belong to the region's function. The upper bits
+//! hold what a device must know to apply the accumulate without that function: the size of an element, and whether HCAs
+//! have the operation. A code without hints is correct on every device, but slower on networks.
 
-/// What an operation does to an element, as far as devices care.
+/// Effect of an operation on an element, as far as devices distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Anything.
+    /// An effect that devices do not know.
     Other,
     /// Adds integers, wrapping.
     Add,
-    /// Changes nothing: the former values are wanted.
+    /// Changes nothing; only the former values are read.
     Read,
 }
 
@@ -33,7 +33,7 @@ pub const fn element(code: u32) -> usize {
     (code >> SIZE & 0xff) as usize
 }
 
-/// What the operation does.
+/// The effect of the operation.
 #[must_use]
 pub const fn effect(code: u32) -> Effect {
     match code >> EFFECT {

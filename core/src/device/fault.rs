@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! A wrapper round a device that damages one operation, so that tests show that they would notice.
+//! A wrapper round a device that damages one operation, so that a test can show that it notices the fault.
 //!
-//! It hides that memory is mapped, so that every operation comes through [`Device::post`].
+//! It hides that memory is mapped, so that every operation passes through [`Device::post`].
 
 #[cfg(test)]
 mod tests;
@@ -19,17 +19,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 
-/// What goes wrong.
+/// The fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
     /// Nothing: the wrapper only hides the mapping.
     None,
-    /// An operation of this class is reported done and not made.
+    /// An operation of this class is reported done but not carried out.
     Drop(Class),
-    /// A write is made again after the next one of this rank to the same place: late, doubled delivery.
+    /// A write is repeated after this rank's next write to the same place: late, doubled delivery.
     DoublePut,
-    /// A notification is set before the data that it announces, which comes with the next operation on data of this
-    /// rank.
+    /// A notification is set before the data that it announces. The data follows with this rank's next operation on
+    /// data.
     EarlyNotify,
 }
 
@@ -41,17 +41,17 @@ enum Class {
     Atomic,
     Message,
     Signal,
-    /// What carries no data of the program: writes and reads of signal arrays, writes of nothing, and reads of words by
-    /// atomics.
+    /// Operations without data of the program: writes and reads of signal arrays, empty writes, and atomics that only
+    /// read.
     Other,
 }
 
-/// When a late write is made.
+/// The time at which a late write is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// After the next write to its place.
     Overwritten,
-    /// Before whatever comes next, unless that is a notification of its peer that is to be damaged.
+    /// Before the next operation, unless that is a notification of the same peer that is to be damaged.
     Next,
     /// Before the next operation on data.
     Data,
@@ -66,7 +66,7 @@ struct Late {
     due: Due,
 }
 
-/// The number of late writes, for which nobody waits.
+/// Work request id of late writes; their completions are ignored.
 const LATE: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -74,12 +74,12 @@ struct Faulty {
     inner: Box<dyn Device>,
     capabilities: Capabilities,
     damage: Damage,
-    /// Counts down to the operation that is damaged.
+    /// Counts down to the operation to be damaged.
     until: Cell<u64>,
     late: RefCell<Vec<Late>>,
-    /// What devices may still read.
+    /// Buffers that the device may still read.
     kept: RefCell<Vec<Vec<u8>>>,
-    /// Imported regions without accumulates, which are signal arrays: writes to them are synchronization, and no puts.
+    /// Imported regions without accumulates, which are signal arrays: writes to them are synchronization, not puts.
     signal_arrays: RefCell<FxHashSet<u64>>,
 }
 
@@ -106,14 +106,14 @@ pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
         _ => return Err(bad()),
     };
     let until = Cell::new(number.parse().map_err(|_| bad())?);
-    // All puts are to pass by here.
+    // The wrapper must see all puts, also those to the rank's own region.
     let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
     let (late, kept, signal_arrays) = Default::default();
     Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, kept, signal_arrays }))
 }
 
 impl Faulty {
-    /// Whether this operation, one of the kind that is damaged, is the one.
+    /// Counts an operation of the damaged class; returns whether it is the one to damage.
     fn hit(&self) -> bool {
         let n = self.until.get();
         self.until.set(n.saturating_sub(1));
@@ -145,7 +145,7 @@ impl Faulty {
         }
     }
 
-    /// Keeps the bytes of a write, which are written when they are due; false for what is no write.
+    /// Stores the bytes of a write until they are due; false if the request is not a write.
     fn keep(&self, request: &WorkRequest<'_>, due: Due) -> bool {
         let mut whole = [Range { offset: 0, len: 0 }];
         let Some((from, region, ranges)) = written(&request.operation, &mut whole) else { return false };
@@ -158,7 +158,7 @@ impl Faulty {
         true
     }
 
-    /// Makes the late writes that are due.
+    /// Posts the late writes that are due.
     fn make_late(&self, is_due: impl Fn(&Late) -> bool) -> Result<()> {
         if self.late.borrow().is_empty() {
             return Ok(());
@@ -174,7 +174,7 @@ impl Faulty {
         Ok(())
     }
 
-    /// Posts a request; if it is a write to the place of one that comes twice, what it leaves there is the latter.
+    /// Posts a request. If it writes to the place of a late write, the late bytes replace its own there.
     fn overwrite(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let mut whole = [Range { offset: 0, len: 0 }];
         let mut bytes = Vec::new();
@@ -196,7 +196,7 @@ impl Faulty {
             }
         }
         if !overlaps {
-            // SAFETY: the contract of `post`, of which this is a part.
+            // SAFETY: the caller is `post`, whose contract covers this request.
             return unsafe { self.inner.post(request) };
         }
         self.late.borrow_mut().clear();
@@ -206,13 +206,14 @@ impl Faulty {
             Operation::Write { to, .. } => Operation::Write { from: &from, to },
             other => other,
         };
-        // SAFETY: the bytes live until the device is dropped; the rest is the contract of `post`.
+        // SAFETY: the bytes live until the device is dropped; the rest holds by the contract of `post`.
         let posted = unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
         self.kept.borrow_mut().push(bytes);
         posted
     }
 
-    /// Makes what is due before an operation of this class. A notification may be the one that comes before its data.
+    /// Posts what is due before an operation of this class, unless that is the notification that has to precede its
+    /// data.
     fn make_what_is_due(&self, peer: u32, class: Class) -> Result<()> {
         let is_held = |late: &Late| late.peer == peer && late.due == Due::Next;
         if class == Class::Signal && self.late.borrow().iter().any(is_held) && self.hit() {
@@ -238,7 +239,7 @@ fn gathered(from: &[Block]) -> Vec<u8> {
     bytes
 }
 
-/// The blocks, the region and the ranges of a write.
+/// The blocks, the region and the ranges of a write; `None` for other operations.
 fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(&'a [Block], u64, &'a [Range])> {
     match *operation {
         Operation::Write { from, to } => {
@@ -307,7 +308,7 @@ impl Device for Faulty {
             && self.until.get() > 0
             && request.notify.is_none()
         {
-            // Whether a notification follows is not known yet.
+            // The write is held back, because it is not known yet whether a notification follows.
             if self.keep(request, Due::Next) {
                 return Ok(Posted::Done);
             }

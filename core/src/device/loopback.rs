@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The reference device: ranks are threads of one process, memory is what the process has, and an operation is done at
-//! once, by the thread that posts it, under the lock of the target's table of exposed regions.
+//! The reference device: ranks are threads of one process, regions are memory of that process, and the thread that
+//! posts an operation carries it out at once, under the lock of the target's table of exposed regions.
 //!
-//! It reads as the specification of the seam. What a device may leave out it leaves out where it is asked to
-//! ([`Loopback::minimal`]): accumulates, and all of more than one block, which [`crate::service`] and the planner then make of
-//! what is there. Nothing is mapped; memory that is registered may be any.
+//! It can be read as the specification of the device seam. [`Loopback::minimal`] leaves out everything that is
+//! optional: accumulates, and operations of more than one block; [`crate::service`] and the planner then compose them
+//! of the remaining operations. Memory is never mapped, and any memory can be registered.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,17 +27,17 @@ use crate::wire::{Reader, Writer};
 
 /// Longest packet.
 const MAX_PACKET: usize = 4096;
-/// Packets that may wait for one rank; with as many waiting a post is `Busy`.
+/// Maximum number of packets that wait for one rank; a post beyond it is `Busy`.
 const MOST_PACKETS: usize = 64;
 
-/// What waits for one rank.
+/// Packets, completions and wake-ups that wait for one rank.
 #[derive(Default)]
 struct Inbox {
     packets: VecDeque<(u32, Vec<u8>)>,
     completions: VecDeque<(u64, Result<()>)>,
-    /// Somebody has changed this rank's memory since it last looked.
+    /// Another rank has changed this rank's memory since its last poll.
     woken: bool,
-    /// What to call at the next event.
+    /// Called at the next event.
     waker: Option<Waker>,
     ended: Option<Leave>,
 }
@@ -54,7 +54,7 @@ impl Rank {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something has happened for this rank: it looks, if it sleeps.
+    /// Marks an event for this rank, and wakes it if it sleeps.
     fn wake(&self) {
         let waker = {
             let mut inbox = self.inbox();
@@ -99,7 +99,7 @@ pub struct Loopback {
     hub: Arc<Hub>,
     capabilities: Capabilities,
     stats: Stats,
-    /// By handle, which is the key: memory that this device allocated, and nothing for memory of the caller.
+    /// Memory that this device allocated, by handle (which is also the key); empty for memory of the caller.
     owned: RefCell<FxHashMap<u64, Box<[u64]>>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last_import: Cell<u64>,
@@ -114,7 +114,7 @@ impl Loopback {
         Self::with(hub, me, Capabilities { max_blocks: 16, accumulate: true, own_by_copy: true, ..minimal })
     }
 
-    /// The same with no more than a device must have.
+    /// The device of rank `me` without optional features.
     #[must_use]
     pub fn minimal(hub: &Arc<Hub>, me: u32) -> Self {
         Self::with(hub, me, Capabilities::minimal("loopback", MAX_PACKET))
@@ -145,7 +145,7 @@ impl Loopback {
         self.hub.0.get(peer as usize).ok_or_else(|| self.fail(ErrorKind::NoSuchRank, operation, peer))
     }
 
-    /// Does something to `len` bytes at a place of `peer`, while nobody can take them back.
+    /// Calls `act` on `len` bytes at a place of `peer`, which cannot be released meanwhile.
     fn at<R>(
         &self,
         operation: &'static str,
@@ -168,7 +168,7 @@ impl Loopback {
         }
     }
 
-    /// [`at`](Self::at), on an integer of `len` bytes that lies as its size asks.
+    /// [`at`](Self::at) for an integer of `len` bytes; misaligned addresses are refused.
     fn integer<R>(
         &self,
         operation: &'static str,
@@ -181,10 +181,10 @@ impl Loopback {
             .ok_or_else(|| self.fail(ErrorKind::Misaligned, operation, peer).cause(format!("offset {}", place.offset)))
     }
 
-    /// Sets a cell after what was written before.
+    /// Sets a cell; earlier writes of this rank are visible to a rank that sees the new value.
     fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         self.integer("signal a peer", peer, at, 8, |p| {
-            // SAFETY: an aligned word of an exposed region, accessed as an atomic by all.
+            // SAFETY: an aligned word of an exposed region, which every rank accesses as an atomic.
             // Release: pairs with the Acquire of the cell's owner.
             unsafe { AtomicU64::from_ptr(p.cast()) }.store(value, Ordering::Release);
         })
@@ -202,7 +202,7 @@ impl Loopback {
         for b in body {
             let at = packet.len();
             packet.resize(at + b.len, 0);
-            // SAFETY: the block by the contract of `post`; the vector has just got room for it.
+            // SAFETY: the block is valid by the contract of `post`; the vector has just been extended by its length.
             unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
         }
         {
@@ -216,14 +216,14 @@ impl Loopback {
         Ok(Posted::Done)
     }
 
-    /// Does what a request asks for; what kind of operation it was, and how many bytes.
+    /// Carries out a request; returns the kind of the operation and the number of bytes.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
     unsafe fn perform(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
         let peer = request.peer;
         let sum = |blocks: &[Block]| blocks.iter().map(|b| b.len).sum::<usize>();
-        // SAFETY: local pointers by the contract, remote ones by `at`, which has checked them and holds the lock.
+        // SAFETY: local pointers are valid by the contract; remote ones were checked by `at`, which holds the lock.
         unsafe {
             match request.operation {
                 Operation::Write { from, to } => {
@@ -292,7 +292,7 @@ impl Device for Loopback {
         let mut words = Box::default();
         if base.is_null() {
             let mut all = Vec::<u64>::new();
-            // Words that are left out before the first one.
+            // Up to `margin` words are skipped to align the first one.
             let (words_needed, margin) = (len.div_ceil(8), if align <= 8 { 0 } else { align / 8 });
             let room = all.try_reserve_exact(words_needed.saturating_add(margin));
             room.map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
@@ -301,14 +301,14 @@ impl Device for Loopback {
             base = words.as_mut_ptr().cast();
             base = base.wrapping_add(base.addr().wrapping_neg() % align);
         }
-        // SAFETY: memory of the caller by the contract; that of the device lives until `release`.
+        // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
         let key = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };
         self.owned.borrow_mut().insert(key, words);
         Ok(Registration { base, len, key: Writer::new().u64(key).u64(len as u64).done(), handle: key })
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
-        // Waits for whoever holds the lock: from here on no peer touches the memory.
+        // Waits for the lock, so no peer touches the memory after this call.
         self.own().exposures.remove(handle);
         match self.owned.borrow_mut().remove(&handle) {
             Some(_) => Ok(()),
@@ -390,7 +390,7 @@ impl Device for Loopback {
                     return true;
                 }
                 inbox = self.own().inbox();
-                // Whoever has changed something since the look at `ready` has left a mark.
+                // A change since `ready` was called has set `woken` under the lock, so it is not missed.
                 if !inbox.woken {
                     self.stats.add(Kind::Park, 0);
                     drop(self.own().event.wait_timeout(inbox, limit).unwrap_or_else(PoisonError::into_inner));

@@ -1,9 +1,9 @@
-//! The device seam: one trait, shaped like verbs, because verbs is the contract that every RDMA network has.
+//! The device seam: one trait, shaped like the verbs API, because every RDMA network offers what verbs offers.
 //!
-//! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all
-//! of them share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
+//! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all of them
+//! share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
 
-/// Methods of a wrapper that are those of the device inside.
+/// Implements the named methods of a wrapper by calling the device inside.
 macro_rules! forward {
     ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
     (@sealed $i:ident) => { fn sealed(&self, handle: u64) { self.$i.sealed(handle); } };
@@ -45,7 +45,7 @@ use crate::stats::{Snapshot, Stats};
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
 pub use unread::Unread;
 
-/// The error of a device that has no lists.
+/// The error for a scatter or gather list posted to a device that does not support lists.
 #[cold]
 pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
@@ -58,35 +58,35 @@ pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
 /// Memory to be registered.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// First byte; null for memory that the device is to allocate.
+    /// First byte; null if the device allocates the memory.
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
-    /// How accumulates on it are applied.
+    /// The function that applies accumulates to the region.
     pub accumulate: Option<AccumulateFn>,
-    /// Whether peers may reach it while this rank computes (passive target), so that memory that needs the
-    /// target's help must be served by an agent.
+    /// Whether peers may access the region while this rank computes (passive target). If such memory needs the target's
+    /// help, an agent must serve it.
     pub passive: bool,
-    /// Whether the memory may be released while peers still use it: then every access is one that the owner
-    /// can refuse.
+    /// Whether the memory may be released while peers still use it. The owner can then refuse every access.
     pub revocable: bool,
-    /// Whether all ranks that will use it share memory with this one. In a job whose ranks do so in part this
-    /// decides which device the memory belongs to, for all who use it.
+    /// Whether all ranks that will use the region share memory with this rank. In a job in which only some ranks share
+    /// memory, this selects the device that the region belongs to, for all its users.
     pub one_node: bool,
-    /// Whether nobody but the device and peers accesses the memory from `register` to the return of `release`, as the type
-    /// system says of a borrow or of a vector that the window owns. Memory that another thread, or the kernel for it, may
-    /// write at any time is not exclusive: its pages may be exchanged only while the process has no such thread.
+    /// Whether only the device and peers access the memory from `register` to the return of `release`, as the type
+    /// system guarantees for a mutable borrow or for a vector that the window owns. Memory that another thread, or the
+    /// kernel on its behalf, may write at any time is not exclusive: its pages may be exchanged only while the process
+    /// has no such thread.
     pub exclusive: bool,
-    /// Whether the memory is lent to one peer for one [`Operation::ReadBlocks`]: nothing is done that pays only when the
-    /// region is used again. [`Device::sealed`] says that the peer has read it. A release without that takes the memory
-    /// back: a read that is under way then ends with an error, whatever it has read.
+    /// Whether the memory is lent to one peer for one [`Operation::ReadBlocks`]. The device then skips work that pays
+    /// only when a region is used again. [`Device::sealed`] reports that the peer has read the memory. A release before
+    /// that revokes it: a read in progress then ends with an error, whatever it has read.
     pub brief: bool,
-    /// A power of two that the address of memory which the device allocates is a multiple of, as this rank sees it.
+    /// Alignment in bytes, a power of two, of memory that the device allocates, at the address where this rank sees it.
     pub align: usize,
 }
 
 impl Region {
-    /// `len` bytes that the device allocates, zeroed, where peers reach them in the best way that it has.
+    /// `len` zeroed bytes that the device allocates in the kind of memory that peers reach fastest.
     #[must_use]
     pub fn allocated(len: usize) -> Self {
         Self::of(std::ptr::null_mut(), len)
@@ -109,16 +109,16 @@ impl Region {
     }
 }
 
-/// Memory that the device allocated or registered, and its name for peers.
+/// Memory that the device allocated or registered, and its remote key.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// First byte as this rank sees it.
+    /// First byte, at the address where this rank sees it.
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
     /// The remote key, opaque, of at most [`MAX_KEY`] bytes.
     pub key: Vec<u8>,
-    /// The device's own number for it.
+    /// The device's handle of the registration.
     pub handle: u64,
 }
 
@@ -128,27 +128,28 @@ pub const MAX_KEY: usize = 96;
 /// A peer's region as this rank reaches it.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteRegion {
-    /// Whose (rank of the job).
+    /// The owner (rank of the job).
     pub peer: u32,
     /// Length in bytes.
     pub len: usize,
-    /// The device's own number for it.
+    /// The device's handle of the region.
     pub handle: u64,
-    /// The part that is mapped here, if any.
+    /// The part of the region that this rank has mapped, if any.
     pub mapped: Option<Mapped>,
-    /// Whether one request takes blocks on this side and ranges of the region too ([`Operation::WriteBlocks`] and
-    /// [`Operation::ReadBlocks`]), and the bytes of the shortest block for which that is better than to pack here and to
-    /// unpack there, where the other rank does so; 0 where any of it is mapped.
+    /// Whether one request takes both local blocks and ranges of the region ([`Operation::WriteBlocks`] and
+    /// [`Operation::ReadBlocks`]), and from which length in bytes of the shortest block this is better than packing at
+    /// one rank and unpacking at the other; `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
-    /// Whether accumulates on it are made of steps in which its rank takes no part ([`service::steps`](crate::service::steps)):
-    /// where it does take part, the processor of that rank needs fewer messages.
+    /// Whether accumulates are made of steps in which the owner takes no part
+    /// ([`service::steps`](crate::service::steps)). If false, the owner's processor applies them, which takes fewer
+    /// messages.
     pub steps: bool,
 }
 
 /// The directly mapped part of a peer's region: byte `i` of the region is at `base + i` for `lo <= i < hi`.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
-    /// Where byte 0 of the region is, or would be.
+    /// Address of byte 0 of the region, even if that byte is not mapped.
     pub base: *mut u8,
     /// First mapped byte.
     pub lo: usize,
@@ -156,7 +157,7 @@ pub struct Mapped {
     pub hi: usize,
 }
 
-/// A place in a peer's region.
+/// A remote address: a byte of a peer's region.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// [`RemoteRegion::handle`].
@@ -168,9 +169,9 @@ pub struct Place {
 /// Consecutive bytes of a peer's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Where they start.
+    /// Byte offset of the first byte in the region.
     pub offset: usize,
-    /// Their number.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -179,49 +180,50 @@ pub struct Range {
 pub struct RemoteVector<'a> {
     /// [`RemoteRegion::handle`].
     pub region: u64,
-    /// Ranges of it, in the order of the bytes.
+    /// Ranges of the region, in the order of the bytes.
     pub ranges: &'a [Range],
 }
 
-/// What a work request does. Pointers must stay valid until it has completed.
+/// The operation of a work request. Pointers must stay valid until it has completed.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation<'a> {
     /// Gathers local blocks and writes them to consecutive remote bytes.
     Write {
-        /// Where the bytes come from.
+        /// Source blocks.
         from: &'a [Block],
-        /// Where they go.
+        /// Remote destination.
         to: Place,
     },
     /// Reads consecutive remote bytes and scatters them over local blocks.
     Read {
-        /// Where the bytes go.
+        /// Destination blocks.
         into: &'a [Block],
-        /// Where they come from.
+        /// Remote source.
         from: Place,
     },
-    /// Writes local blocks to ranges of a region, equal in their sum, where [`RemoteRegion::lists`]. Ranges that share
-    /// bytes are written in their order.
+    /// Writes local blocks to ranges of a region for which [`RemoteRegion::lists`] is set; both sides have the same
+    /// total length. Ranges that overlap are written in their order.
     WriteBlocks {
-        /// Where the bytes come from.
+        /// Source blocks.
         from: &'a [Block],
-        /// Where they go.
+        /// Remote destination.
         to: RemoteVector<'a>,
     },
-    /// Reads ranges of a region into local blocks, equal in their sum, where [`RemoteRegion::lists`].
+    /// Reads ranges of a region for which [`RemoteRegion::lists`] is set into local blocks; both sides have the same
+    /// total length.
     ReadBlocks {
-        /// Where the bytes go.
+        /// Destination blocks.
         into: &'a [Block],
-        /// Where they come from.
+        /// Remote source.
         from: RemoteVector<'a>,
     },
     /// Adds to a remote word and stores its former value at `old`.
     FetchAdd {
         /// The word, 8-byte aligned.
         at: Place,
-        /// What is added, wrapping.
+        /// The addend; the sum wraps.
         add: u64,
-        /// Where the former value goes, or null.
+        /// Receives the former value, unless null.
         old: *mut u64,
     },
     /// Swaps a remote integer if it has the expected value, and stores its former value at `old`.
@@ -230,43 +232,45 @@ pub enum Operation<'a> {
         at: Place,
         /// Its size in bytes: 1, 2, 4 or 8.
         len: usize,
-        /// The value that it must have.
+        /// The expected value.
         expected: u64,
-        /// The value that it gets.
+        /// The desired value.
         desired: u64,
-        /// Where the former value goes: `len` bytes.
+        /// Receives the former value: `len` bytes.
         old: *mut u8,
     },
     /// Applies an accumulate to consecutive remote elements by the region's own function.
     Accumulate {
         /// First element.
         at: Place,
-        /// Operation and element type, as the region's function reads them, and what devices may know of them
+        /// Operation and element type, as the region's function reads them, with the hints that devices may read
         /// ([`code`]).
         code: u32,
         /// The operands.
         operand: Block,
-        /// Where the former values go, of the operand's length, or null.
+        /// Receives the former values, as many bytes as the operand has; may be null.
         old: *mut u8,
     },
-    /// Sets a signal cell and wakes its rank if that sleeps.
+    /// Sets a signal cell and wakes its rank if that rank sleeps.
     Signal {
         /// The cell.
         at: Place,
         /// Its new value.
         value: u64,
     },
-    /// Receives one [`Gather`](Operation::Gather) of the peer into local blocks: the first that no scatter before this
-    /// one got. Complete when the bytes are here. One that is longer than the blocks ends this and all lists that are
-    /// under way between the two ranks with errors; one that is shorter leaves the rest as it was.
+    /// Receives one [`Gather`](Operation::Gather) of the peer into local blocks: the first that no earlier scatter
+    /// received. Complete when the bytes have arrived. A longer message than the blocks hold ends this operation and
+    /// all lists in progress between the two ranks with errors; a shorter message leaves the rest of the blocks
+    /// unchanged.
     Scatter {
-        /// Where the bytes go: at most [`Lists::blocks`].
+        /// Destination: at most [`Lists::blocks`] blocks.
         into: &'a [Block],
     },
-    /// Sends local blocks as one message to the peer's next [`Scatter`](Operation::Scatter). Complete when the bytes are
-    /// there. If the peer has posted none it waits for some seconds, and then ends with `Timeout`.
+    /// Sends local blocks as one message to the peer's next [`Scatter`](Operation::Scatter). Complete when the bytes
+    /// have arrived at the peer. If the peer has posted no scatter, the operation waits for some seconds and then ends
+    /// with `Timeout`.
     Gather {
-        /// Where the bytes come from: at most [`Lists::blocks`], together at most [`Lists::bytes`].
+        /// Source: at most [`Lists::blocks`] blocks, together at most [`Lists::bytes`].
         from: &'a [Block],
     },
     /// Sends a packet whose bytes travel in registers.
@@ -275,13 +279,13 @@ pub enum Operation<'a> {
     Send {
         /// First bytes of the packet.
         header: &'a [u8],
-        /// The rest, gathered.
+        /// The rest of the packet, gathered from these blocks.
         body: &'a [Block],
     },
 }
 
 impl Operation<'_> {
-    /// The region of a peer that it is about, if any.
+    /// The region of a peer that the operation accesses, if any.
     #[must_use]
     pub fn region(&self) -> Option<u64> {
         match self {
@@ -304,18 +308,19 @@ impl Operation<'_> {
 pub struct WorkRequest<'a> {
     /// The peer (rank of the job).
     pub peer: u32,
-    /// What to do.
+    /// The operation.
     pub operation: Operation<'a>,
-    /// A signal cell set at the peer after the operation is visible there: part of the same message.
+    /// A signal cell of the peer, and its new value: set after the operation is visible there, as part of the same
+    /// message.
     pub notify: Option<(Place, u64)>,
-    /// Comes back in the completion.
+    /// Number that the completion reports.
     pub id: u64,
 }
 
-/// Words of the longest short packet.
+/// Number of words of the longest short packet.
 pub const SHORT_WORDS: usize = 6;
 
-/// A packet of so few bytes that it goes by registers: eight to a word, the first lowest.
+/// A packet short enough to travel in registers: eight bytes per word, the first in the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortPacket {
     words: [u64; SHORT_WORDS],
@@ -326,7 +331,7 @@ impl ShortPacket {
     /// A packet of the first `len` bytes of these words.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If `len` is more than the words hold.
     #[must_use]
     #[inline(always)]
     pub fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
@@ -341,20 +346,20 @@ impl ShortPacket {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the packet has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The words, whose first [`len`](Self::len) bytes count.
+    /// The words, of which the first [`len`](Self::len) bytes are valid.
     #[must_use]
     #[inline(always)]
     pub fn words(&self) -> [u64; SHORT_WORDS] {
         self.words
     }
 
-    /// The words as bytes, of which the first [`len`](Self::len) count.
+    /// The words as bytes, of which the first [`len`](Self::len) are valid.
     #[must_use]
     #[inline(always)]
     pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
@@ -366,100 +371,103 @@ impl ShortPacket {
     }
 }
 
-/// What became of a work request when it was posted.
+/// Result of posting a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
-    /// It is complete, locally and remotely, or it is a signal or a packet, which nobody waits for but the peer;
+    /// The request is complete, locally and remotely, or it is a signal or a packet, whose completion is not reported;
     /// no completion follows.
     Done,
-    /// A completion with its id follows.
+    /// A completion with the request's id follows.
     Pending,
-    /// There was no room; nothing happened. Poll, then post it again.
+    /// The device had no room and did nothing. Poll, then post the request again.
     Busy,
 }
 
-/// What a poll found.
+/// An event that a poll delivers.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A work request is complete, locally and remotely.
     Completed {
-        /// Its id.
+        /// The id of the request.
         id: u64,
-        /// Whether it worked.
+        /// The result of the request.
         result: Result<()>,
     },
-    /// A packet has come.
+    /// A packet has arrived.
     Packet {
-        /// From which rank of the job.
+        /// The sender (rank of the job).
         source: u32,
-        /// Its bytes, private to the receiver.
+        /// The bytes, private to the receiver.
         bytes: &'a [u8],
     },
-    /// A packet has come that is long enough to be taken from where it lies.
+    /// A packet has arrived that is long enough to be read in place, without a copy to a private buffer.
     LongPacket {
-        /// From which rank of the job.
+        /// The sender (rank of the job).
         source: u32,
-        /// Its bytes, which are not private yet.
+        /// The bytes, which the sender may still be able to write.
         packet: Unread<'a>,
     },
 }
 
-/// What a check of the peers is about.
+/// Scope of a check of the peers.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerCheck<'a> {
-    /// Whether all are alive.
+    /// Checks whether all peers are alive.
     Alive,
-    /// That, and whether the process of one is stopped, by a signal or a debugger.
+    /// Checks also whether the process of a peer is stopped, by a signal or a debugger.
     Stopped,
-    /// Whether the others are alive after this loss, which was noticed elsewhere: what is under way to that rank fails.
+    /// Checks whether the other peers are alive after this loss, which another component noticed; operations in
+    /// progress to the lost rank fail.
     Met(&'a Error),
 }
 
 /// How a rank ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// In order, after all others have come to the end too: its end is not an error to them.
+    /// In order, after all other ranks have reached the end too; they see no error.
     InOrder,
-    /// In order, before others come to the end: they go on, and its end is not an error to them.
+    /// In order, before other ranks reach the end; they go on and see no error.
     Early,
-    /// Out of order: the others get `PeerLost` when they next wait.
+    /// Out of order: the other ranks get `PeerLost` when they next wait.
     Lost,
 }
 
 /// A communication device of one rank. Not `Sync`: one thread drives it. Peers are ranks of the job.
 ///
-/// [`loopback`] is the reference: what its few hundred lines do is what a device has to do.
+/// [`loopback`] is the reference implementation of this contract.
 #[allow(unsafe_code)]
 pub trait Device: fmt::Debug {
-    /// What it can do.
+    /// Limits and guarantees of the device.
     fn capabilities(&self) -> &Capabilities;
-    /// Registers memory, so that peers that [import](Self::import) its key reach it; where [`Region::base`] is null,
-    /// allocates it first, zeroed. [`allocate`](#method.allocate) is the safe form of that.
+    /// Registers memory, so that peers that [import](Self::import) its key reach it. If [`Region::base`] is null, the
+    /// device first allocates the memory, zeroed; [`allocate`](#method.allocate) is the safe form of this.
     ///
     /// # Safety
-    /// Memory of the caller stays valid, and nobody assumes exclusive access to it while peers may use it, until
-    /// `release` has returned.
+    /// Memory of the caller stays valid until `release` has returned, and until then no code assumes exclusive access
+    /// to it while peers may use it.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     unsafe fn register(&self, region: Region) -> Result<Registration>;
-    /// Every peer that will use the registration has imported it, or has read it if it is [brief](Region::brief): what was
-    /// only needed for that can go.
+    /// Reports that every peer that will use the registration has imported it, or has read it if it is
+    /// [brief](Region::brief). The device can free what only the import needs.
     fn sealed(&self, _handle: u64) {}
-    /// Takes memory back: allocated memory is unmapped here, registered memory is the caller's own again. No transfer of
-    /// a peer touches it after the return; those that peers begin later get an error (or reach pages that nobody else
-    /// sees, or, of memory that was not [exclusive](Region::exclusive), the memory).
+    /// Ends a registration: allocated memory is unmapped here, and registered memory belongs to the caller alone again.
+    /// No transfer of a peer touches the memory after the return. Transfers that peers begin later get an error, or
+    /// reach pages that no other process sees, or, if the memory was not [exclusive](Region::exclusive), reach the
+    /// memory itself.
     ///
     /// # Safety
-    /// `handle` is that of a registration of this device, and allocated memory is not used after the call.
+    /// `handle` names a registration of this device, and allocated memory is not used after the call.
     ///
     /// # Errors
-    /// `Freed` for a handle that is not known; `System` if the memory cannot be given back: it is then leaked.
+    /// `Freed` for an unknown handle; `System` if the memory cannot be given back, in which case it is leaked.
     unsafe fn release(&self, handle: u64) -> Result<()>;
-    /// Makes a peer's region usable here; `accumulate` is how accumulates are applied to a mapped part, or by steps.
+    /// Makes a peer's region usable here. `accumulate` is the function that applies accumulates to a mapped part, or by
+    /// steps.
     ///
     /// # Errors
-    /// `Protocol` for a key that makes no sense, `NoSuchRank`, `PeerLost`, `Forbidden`.
+    /// `Protocol` for a malformed key, `NoSuchRank`, `PeerLost`, `Forbidden`.
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion>;
     /// Forgets an imported region.
     ///
@@ -472,45 +480,46 @@ pub trait Device: fmt::Debug {
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
     ///
     /// # Errors
-    /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer
-    /// or a packet or list that is too long; `Unsupported` for what the device does not have; for lists `Limit` too,
-    /// since their memory is registered.
+    /// `BadKey`, `OutOfRange`, `Misaligned`, `NoSuchRank`, `PeerLost`; `BadArgument` for a region of another peer or
+    /// for a packet or list that is too long; `Unsupported` for an operation that the device does not have; `Limit` for
+    /// lists, since their memory is registered.
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
-    /// Forgets pending requests whose id satisfies `which`: no local pointer of theirs is used after it.
+    /// Forgets pending requests whose id satisfies `which`. Their local pointers are not used after the call.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);
-    /// Delivers what has happened; returns whether anything had. A handler that polls finds nothing.
+    /// Delivers events; returns whether there were any. A handler that polls gets no events.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`.
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool>;
-    /// Sleeps until something happens, a peer wakes this rank, or the time is over; not if there is something to poll, or
-    /// `ready` is true once peers know that this rank is about to sleep: returns whether that was so.
+    /// Sleeps until an event arrives, a peer wakes this rank, or the time is over. Returns true without sleeping if an
+    /// event is ready, or if `ready` returns true after peers can see that this rank is about to sleep.
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
     /// Wakes a peer that may sleep, after a store to its mapped memory.
     fn wake(&self, _peer: u32) {}
-    /// What ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with another, and for a
-    /// program of several threads.
+    /// A function that ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with
+    /// another, and for a program of several threads.
     ///
     /// # Errors
-    /// `Unsupported` for a device that has none.
+    /// `Unsupported` if the device cannot be woken by a thread.
     fn waker(&self) -> Result<Waker> {
         Err(Error::new(ErrorKind::Unsupported, "join two devices").device(self.capabilities().name))
     }
-    /// Checks that all peers are alive. Returns a rank of the job whose process is stopped, if that is asked for and this
-    /// device watches its process.
+    /// Checks that all peers are alive. Returns a rank of the job whose process is stopped, if `about` asks for it and
+    /// this device watches the process.
     ///
     /// # Errors
-    /// `PeerLost`, naming one that is not alive.
+    /// `PeerLost`, naming a peer that is not alive.
     fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>>;
-    /// The clock of the job: the only one that job code reads.
+    /// The clock of the job. Job code reads no other clock.
     fn now(&self) -> Instant {
         Instant::now()
     }
-    /// Shows its counters, each with the name of the device: more than one where threads count apart, or this device is made of
-    /// others. To the first, of which there is always one, operations are added that bypass `post` (stores to mapped memory).
+    /// Passes each set of counters to `each` with the name of its device: several where threads count separately or
+    /// this device is made of others. The first always exists; operations that bypass `post` (stores to mapped memory)
+    /// are added to it.
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats));
-    /// Says that this rank ends. In order: returns whether all requests are complete, those too whose completion nobody gets
-    /// (signals and packets); if not, poll and call again.
+    /// Announces that this rank ends. In order: returns whether all requests are complete, including signals and
+    /// packets, whose completion is not reported; if not, poll and call again.
     ///
     /// # Errors
     /// `System`.
@@ -525,8 +534,8 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 pub enum Sleep<'a> {
     /// At most this long.
     For(Duration),
-    /// On another device: this one returns at once, and calls the waker when something happens. Every call of a rank names
-    /// the same waker.
+    /// On another device: this device returns at once and calls the waker at its next event. A rank passes the same
+    /// waker in every call.
     Elsewhere(&'a Waker),
 }
 
@@ -537,14 +546,14 @@ impl dyn Device + '_ {
     /// `SharedMemoryFull`, `Limit`, `Forbidden`.
     #[allow(unsafe_code)]
     pub fn allocate(&self, region: Region) -> Result<Registration> {
-        // SAFETY: no memory of the caller.
+        // SAFETY: `base` is null, so no memory of the caller is involved.
         unsafe { self.register(Region { base: std::ptr::null_mut(), ..region }) }
     }
 
-    /// The counters to which operations are added that bypass [`post`](Device::post).
+    /// The counters to which operations that bypass [`post`](Device::post) are added.
     ///
     /// # Panics
-    /// If the device has none, against its contract.
+    /// If the device violates its contract and has no counters.
     #[must_use]
     pub fn own_stats(&self) -> &Stats {
         let mut first = None;
@@ -552,7 +561,7 @@ impl dyn Device + '_ {
         first.expect("a device has counters")
     }
 
-    /// The counters by device: more than one where this one is made of others.
+    /// The counters by device: several entries where this device is made of others.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, Snapshot)> {
         let mut all: Vec<(&'static str, Snapshot)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Which devices can be used here, and why others cannot: for `farside info`.
+//! The usable devices, and the reasons why others are not usable, for `farside info`.
 
 use super::shm;
 #[cfg(feature = "verbs")]
@@ -8,11 +8,11 @@ use crate::settings::Settings;
 /// One device, and whether it can be used here.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
-    /// Its name.
+    /// Name of the device.
     pub name: &'static str,
-    /// What it can do; or why it is not used, and what would help.
+    /// Limits and guarantees; or the reason why the device is not usable, and a remedy.
     pub usable: Result<String, String>,
-    /// Its ports, and why each is used or not.
+    /// Ports of the device, and why each is used or not.
     pub ports: Vec<String>,
 }
 

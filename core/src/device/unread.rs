@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! A packet that lies where its sender has put it.
+//! A packet that is still in the memory where its sender wrote it.
 
 use crate::memory::copy;
 
-/// The bytes of a packet in memory that its sender can write, too: one that keeps to the rules does not. Each look is a copy,
-/// into room of the receiver or to where the bytes are to go.
+/// The bytes of a packet in memory that its sender can still write, although a correct sender does not. Each read is
+/// therefore a copy, into a buffer of the receiver or to the final destination of the bytes.
 #[derive(Debug)]
 pub struct Unread<'a> {
     base: *const u8,
@@ -13,11 +13,11 @@ pub struct Unread<'a> {
 }
 
 impl<'a> Unread<'a> {
-    /// A packet of `len` bytes at `base`, for which there is `room`.
+    /// A packet of `len` bytes at `base`; `room` is the buffer for [`read`](Self::read).
     ///
     /// # Safety
-    /// The memory is valid for reads as long as this lives, and written only by atomics, by devices, or by functions that the
-    /// compiler does not look into.
+    /// The memory is valid for reads while this value lives, and written only by atomics, by devices, or by functions
+    /// that the compiler does not look into.
     ///
     /// # Panics
     /// If the room is shorter than the packet.
@@ -27,14 +27,14 @@ impl<'a> Unread<'a> {
         Self { base, len, room }
     }
 
-    /// Its length in bytes.
+    /// Length in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // It is long.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// A copy of the first `N` bytes, which may differ from that of the next look; `None` if there are fewer.
+    /// A copy of the first `N` bytes, which may differ from a later copy; `None` if the packet is shorter.
     #[must_use]
     pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
         let mut first = [0; N];
@@ -45,21 +45,21 @@ impl<'a> Unread<'a> {
         })
     }
 
-    /// All of it, copied.
+    /// Copies all bytes into the buffer.
     #[must_use]
     pub fn read(self) -> &'a [u8] {
-        // SAFETY: the room is as long.
+        // SAFETY: the room is at least as long as the packet, as `new` has checked.
         unsafe { copy::bytes(self.base, self.room.as_mut_ptr(), self.len) };
         &self.room[..self.len]
     }
 
-    /// Copies `len` bytes from byte `from` on to `to`.
+    /// Copies `len` bytes, starting at byte `from`, to `to`.
     ///
     /// # Safety
     /// `to` is valid for writes of `len` bytes.
     ///
     /// # Panics
-    /// If that is beyond the end of the packet.
+    /// If the bytes reach beyond the end of the packet.
     pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) {
         assert!(
             from.checked_add(len).is_some_and(|end| end <= self.len),

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Every kind of operation is damaged once, and that shows, over one device and over two that are joined.
+//! Damages every kind of operation once and checks that the damage shows, over one device and over a route of two.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use crate::error::{ErrorKind, Result};
 use crate::settings::Settings;
 use crate::stats::Kind;
 
-/// Adds words.
+/// The accumulate function: adds words.
 unsafe fn add(_: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool {
     assert_eq!(bytes, 8);
-    // SAFETY: three words by the contract of `AccumulateFn`, or null for `result`.
+    // SAFETY: all three point to words by the contract of `AccumulateFn`, except that `result` may be null.
     unsafe {
         let old = AtomicU64::from_ptr(target.cast()).fetch_add(operand.cast::<u64>().read(), Ordering::SeqCst);
         if !result.is_null() {
@@ -27,7 +27,7 @@ unsafe fn add(_: u32, target: *mut u8, operand: *const u8, result: *mut u8, byte
     true
 }
 
-/// The damage of which the operation is a target.
+/// The setting that damages this operation.
 fn damage(operation: &Operation<'_>) -> &'static str {
     match operation {
         Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => "drop-put",
@@ -38,21 +38,22 @@ fn damage(operation: &Operation<'_>) -> &'static str {
     }
 }
 
-/// Rank 0 and the peer that it uses, over a device of each.
+/// Rank 0 and the peer that it uses, each with its own device.
 struct Ranks {
     origin: Box<dyn Device>,
     target: Box<dyn Device>,
     peer: u32,
-    /// The target's memory, as the origin knows it and as its owner does.
+    /// The target's memory: the handle at the origin, the address at the owner.
     region: u64,
     memory: *mut u8,
 }
 
-/// What an operation can change: the target's memory, the origin's, and packets.
+/// Everything that an operation can change: the target's memory, the origin's memory, and the number of packets.
 type Effect = ([u64; 4], [u64; 2], usize);
 
 impl Ranks {
-    /// Over loopback if `peer` is none, else over a route to rank 1 on another node or to rank 2 on the same one.
+    /// Over loopback if `peer` is `None`, otherwise over a route to rank 1 on another node or to rank 2 on the same
+    /// node.
     fn new(peer: Option<u32>, damage: &str) -> Self {
         let hub = Hub::new(3);
         let devices = match peer {
@@ -83,7 +84,7 @@ impl Ranks {
     }
 
     fn word(&self, i: usize) -> &AtomicU64 {
-        // SAFETY: one of the four aligned words of the target, which live as long as its device.
+        // SAFETY: one of the target's four aligned words, which live as long as its device.
         unsafe { AtomicU64::from_ptr(self.memory.cast::<u64>().add(i)) }
     }
 
@@ -95,7 +96,7 @@ impl Ranks {
 
     /// Posts an operation at the first word, on memory that outlives the call, and polls until it is complete.
     fn complete(&self, operation: Operation<'_>, notify: Option<(Place, u64)>) -> Result<()> {
-        // SAFETY: as said.
+        // SAFETY: the caller's memory outlives the call.
         let posted = unsafe { self.origin.post(&WorkRequest { peer: self.peer, operation, notify, id: 1 }) }?;
         let mut end = (posted == Posted::Done).then_some(Ok(()));
         for _ in 0..1000 {

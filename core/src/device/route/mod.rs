@@ -1,20 +1,20 @@
 #![allow(unsafe_code)]
-//! Two devices as one: an intra-node device to the ranks of this node, an inter-node device to all.
+//! Joins two devices: an intra-node device for the ranks of this node, and an inter-node device for all ranks.
 //!
-//! A packet to a rank of the same node goes by the former, any other by the latter; a pair of ranks always uses the
-//! same one, so packets stay in order.
+//! A packet to a rank of the same node uses the intra-node device, any other packet the inter-node device. A pair of
+//! ranks always uses the same device, so packets stay in order.
 //!
-//! A region belongs to one device, for all pairs of ranks: to the intra-node device where all that will use it are on one
-//! node ([`Region::one_node`]), else to the other, by which ranks of one node then reach each other's part too. The atomics
-//! of an HCA need not be coherent with the processor's, and a word that one rank changes by the HCA and another by its
-//! processor could lose updates; with one device a region there is one atomic domain. The cost: within a
-//! node operations on such a region take a round through the HCA instead of a copy. A program that wants
-//! both makes a team of each node ([`Team::split_by_node`](crate::Team::split_by_node)) and windows over it.
+//! A region belongs to one device, for all pairs of ranks: to the intra-node device if all its users are on one node
+//! ([`Region::one_node`]), otherwise to the inter-node device, also between ranks of one node. The atomics of an HCA
+//! need not be coherent with the processor's: a word changed by one rank through the HCA and by another through its
+//! processor could lose updates. One device per region means one atomic domain. The cost: operations on such a region
+//! take a round trip through the HCA within a node instead of a copy. A program that wants both makes a team of each
+//! node ([`Team::split_by_node`](crate::Team::split_by_node)) and windows over it.
 //!
-//! Which device a region belongs to stands in its handle (the lowest bit) and in its key (the first byte).
+//! The device of a region is encoded in its handle (lowest bit) and in its key (first byte).
 //!
-//! Waiting looks at both devices. A rank that sleeps does so on the intra-node device, after it has given the other one
-//! its waker: so an inter-node event costs a sleeping rank one thread switch more than it would alone.
+//! A wait polls both devices. A rank sleeps on the intra-node device, after it has given the other device its waker; an
+//! inter-node event therefore costs a sleeping rank one thread switch more than the inter-node device alone.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::Stats;
 
-/// Which of the two.
+/// The device of a region or packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// The device of the ranks of this node.
@@ -47,18 +47,18 @@ impl Side {
         if handle & 1 == 0 { Self::Intra } else { Self::Inter }
     }
 
-    /// The handle that the job sees for this side's own.
+    /// The handle that the job sees for a handle of this side's device.
     fn outer(self, handle: u64) -> u64 {
         handle << 1 | u64::from(self == Self::Inter)
     }
 }
 
-/// This side's own handle.
+/// The handle of the region in its own device.
 fn inner(handle: u64) -> u64 {
     handle >> 1
 }
 
-/// The same operation with the side's own handle, and the handle that it had.
+/// The same operation with the device's own handle, and the job's handle that it replaces.
 fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
     let mut o = *operation;
     let region = match &mut o {
@@ -77,11 +77,11 @@ fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
     (o, Some(outer))
 }
 
-/// A device of the ranks of this node and one of all ranks, as one.
+/// The intra-node and the inter-node device as one device.
 pub struct RouteDevice<N, F> {
     intra: N,
     inter: F,
-    /// Of each rank of the job, whether it is on this node.
+    /// Whether each rank of the job is on this node.
     on_node: Vec<bool>,
     capabilities: Capabilities,
     waker: Waker,
@@ -103,7 +103,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
         let waker = intra.waker()?;
         let (n, f) = (intra.capabilities(), inter.capabilities());
         let on_node = (0..size).map(|rank| n.node.contains(&rank)).collect();
-        // What regions that any rank may use have; of memory that is mapped there is nothing to choose.
+        // The capabilities that hold for regions of either device.
         let capabilities = Capabilities {
             name: "route",
             node: n.node.clone(),
@@ -134,7 +134,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
         }
     }
 
-    /// The device that a request for `region` and this notification is for.
+    /// The device for a request to `region` and for its notification.
     fn side(&self, request: &WorkRequest<'_>, region: Option<u64>) -> Result<Side> {
         const OP: &str = "post a work request";
         let on_node = self.is_on_node(request.peer, OP)?;
@@ -151,7 +151,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
                 }
                 Ok(if on_node { Side::Intra } else { Side::Inter })
             }
-            // Lists go between all ranks alike; the device itself says what is wrong with one.
+            // Lists work the same between all ranks; the inter-node device reports what is wrong with one.
             (_, None) => Ok(Side::Inter),
             (_, Some(region)) => {
                 let side = Side::of(region);
@@ -234,14 +234,14 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        // Packets are delivered one at a time, those of both devices.
+        // A handler that polls gets no events of either device.
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         self.poll_both(sink)
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let mut work = false;
-        // Peers of the node know by now that this rank is about to sleep; then comes the last look at the other device.
+        // Peers of the node know by now that this rank is about to sleep; the other device is then polled a last time.
         let intra = self.intra.park(sleep, &mut || {
             work = self.inter.park(Sleep::Elsewhere(&self.waker), &mut || false);
             work || ready()
@@ -278,7 +278,7 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
         self.inter.now()
     }
 
-    /// First those of the intra-node device: the only one whose operations bypass `post`.
+    /// The counters of the intra-node device come first: only its operations bypass `post`.
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
         self.intra.stats(each);
         self.inter.stats(each);

@@ -1,7 +1,7 @@
-//! The agent: a thread that serves requests while its rank computes. Started with the first region that peers
-//! may need help with at any time (a lockable window over memory that is not mapped), never otherwise.
+//! The agent: a thread that serves requests while its rank computes. It is started with the first region for which
+//! peers may need help at any time (a lockable window over memory that is not mapped), otherwise never.
 //!
-//! Its doorbell is a futex in the rank's memory, odd from when there is an agent on.
+//! Its doorbell is a futex in the rank's memory: 0 without an agent, odd after one was started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -15,7 +15,7 @@ use crate::memory::keys::Exposures;
 use crate::memory::segment::Mapping;
 use crate::stats::{Kind, Stats};
 
-/// What a rank and its agent share.
+/// State that a rank and its agent share.
 #[derive(Debug)]
 pub(super) struct Target<M> {
     pub(super) memory: Arc<M>,
@@ -30,7 +30,7 @@ impl<M: SharedMemory> Target<M> {
         self.memory.memory(self.memory.me())
     }
 
-    /// Serves waiting requests; whether there were any.
+    /// Serves waiting requests; returns whether there were any.
     pub(super) fn serve(&self, stats: &Stats) -> bool {
         let (own, memory) = (self.own(), &self.memory);
         let perform =
@@ -38,7 +38,7 @@ impl<M: SharedMemory> Target<M> {
         self.server.serve(own, memory.layout(), perform, |source| {
             stats.add(Kind::Served, 0);
             // Full fence: pairs with the sleeper's barrier. Either the origin sees the marker, or this thread sees that
-            // it sleeps. The same for this rank itself, which may wait for a cell that was just set.
+            // the origin sleeps. The same holds for this rank itself, which may wait for a cell that was just set.
             fence(Ordering::SeqCst);
             memory.wake(source, stats);
             memory.wake(memory.me(), stats);
@@ -68,7 +68,7 @@ fn run<M: SharedMemory>(target: &Target<M>) {
 /// Wakes the agent of the rank whose memory `target` is, if it has one.
 pub(super) fn wake(memory: &impl SharedMemory, target: &Mapping, stats: &Stats) {
     let doorbell = target.half(memory.layout().doorbell());
-    // Relaxed: a late sight of a new agent costs another interval.
+    // Relaxed: a stale 0 only delays the wake-up until the origin's next check.
     if doorbell.load(Ordering::Relaxed) != 0 {
         doorbell.fetch_add(2, Ordering::SeqCst);
         memory.ring(doorbell);
@@ -76,10 +76,10 @@ pub(super) fn wake(memory: &impl SharedMemory, target: &Mapping, stats: &Stats) 
     }
 }
 
-/// Ends this rank's agent. What it is just serving is served before.
+/// Ends this rank's agent, after it has served the requests in progress.
 pub(super) fn stop<M: SharedMemory>(target: &Target<M>, thread: JoinHandle<()>) {
     target.agent_stops.store(true, Ordering::SeqCst);
     wake(&*target.memory, target.own(), &Stats::default());
-    // A panic has been reported by the thread itself.
+    // The thread itself has already reported a panic.
     let _ = thread.join();
 }

@@ -1,8 +1,8 @@
-//! The target side of memory that its origins cannot map: the target's rank serves their requests whenever it is inside
-//! the runtime, and its agent while it computes.
+//! The target side of memory that its origins cannot map: the target's rank serves their requests while it is inside
+//! the runtime, and its agent serves them while the rank computes.
 //!
-//! [`shared_memory`]: what a device lends it. [`request`]: the slots in which requests travel, and how the target serves them. [`transfer`]: the origin's side.
-//! [`agent`]: the thread that serves while its rank computes.
+//! [`shared_memory`]: the interface to the device. [`request`]: the slots in which requests travel, and how the target
+//! serves them. [`transfer`]: the origin's side. [`agent`]: the thread that serves while its rank computes.
 
 mod agent;
 mod request;
@@ -26,22 +26,22 @@ pub(crate) use request::Code;
 pub(crate) use shared_memory::{Layout, SharedMemory};
 pub(crate) use transfer::{Piece, Pieces};
 
-/// How long a rank with requests in progress sleeps before it asks whether their targets have turned meanwhile.
+/// Sleep of a rank with requests in progress before it checks again whether their targets have made progress.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Both sides of one rank: what it asks of targets, and what it serves as one. Who owns the memory that it exposes drops
-/// this first, since that ends its agent.
+/// Both sides of one rank: its requests to targets, and its service as a target. The owner of the exposed memory drops
+/// this first, since that ends the agent.
 #[derive(Debug)]
 pub(crate) struct TargetService<M: SharedMemory> {
     target: Arc<Target<M>>,
     transfers: RefCell<Transfers>,
     agent: RefCell<Option<JoinHandle<()>>>,
-    /// Whether some region of this rank may need its help.
+    /// Whether a region of this rank may need the rank's help.
     serving: Cell<bool>,
 }
 
 impl<M: SharedMemory> TargetService<M> {
-    /// The service of a rank that has `ranks` peers, itself among them.
+    /// The service of a rank in a group of `ranks`, including itself.
     pub(crate) fn new(memory: Arc<M>, ranks: usize) -> Self {
         let (exposures, server) = (Exposures::default(), Server::new(ranks));
         let (agent_stats, agent_stops) = (Stats::default(), AtomicBool::new(false));
@@ -53,18 +53,18 @@ impl<M: SharedMemory> TargetService<M> {
         }
     }
 
-    /// The regions that requests may name.
+    /// The regions that requests may access.
     pub(crate) fn exposures(&self) -> &Exposures {
         &self.target.exposures
     }
 
-    /// From now on this rank serves whenever it polls, and if `passive` its agent does at any time.
+    /// Starts serving: this rank serves whenever it polls and, if `passive`, its agent serves at any time.
     ///
     /// # Errors
     /// `System` if the agent cannot be started.
     pub(crate) fn start(&self, passive: bool) -> Result<()> {
-        // Peers do not count this rank as inside the runtime yet: after registering it may go on computing at once.
-        // Where this is inside a wait, the agent serves too until the next one.
+        // Peers do not count this rank as inside the runtime yet, since it may go on computing right after the
+        // registration. If the registration happens inside a wait, the agent serves too until the next wait.
         self.serving.set(true);
         let mut agent = self.agent.borrow_mut();
         if passive && agent.is_none() {
@@ -78,7 +78,7 @@ impl<M: SharedMemory> TargetService<M> {
         self.agent.borrow().as_ref().is_some_and(|agent| !agent.is_finished())
     }
 
-    /// Whether there is no room for another transfer.
+    /// Whether the transfer table is full.
     pub(crate) fn is_full(&self) -> bool {
         self.transfers.borrow().is_full()
     }
@@ -88,7 +88,8 @@ impl<M: SharedMemory> TargetService<M> {
         self.transfers.borrow().any_to(peer)
     }
 
-    /// Has rank `peer` do `pieces`, calls `meanwhile`, and has it do `last` after all of them. `poll` completes it under `id`.
+    /// Has rank `peer` do `pieces`, calls `meanwhile`, and has the peer do `last` after all of them.
+    /// [`poll`](Self::poll) reports completion under `id`.
     #[inline]
     pub(crate) fn post(
         &self,
@@ -108,7 +109,8 @@ impl<M: SharedMemory> TargetService<M> {
         }
     }
 
-    /// Drops the transfers chosen by `which`; requests already sent run out, but their results go nowhere.
+    /// Drops the transfers that `which` selects. The target still serves requests already sent, but their results are
+    /// discarded.
     pub(crate) fn cancel(&self, which: &dyn Fn(u64) -> bool) {
         self.transfers.borrow_mut().cancel(which);
     }
@@ -119,14 +121,15 @@ impl<M: SharedMemory> TargetService<M> {
         self.serving.get() || !self.transfers.borrow().is_idle()
     }
 
-    /// Serves others, and goes on with what they serve: `completed` gets the ids of finished transfers. Whether anything
-    /// happened.
+    /// Serves the requests of other ranks and advances this rank's transfers; `completed` gets the ids of finished
+    /// transfers. Returns whether anything happened.
     #[cold]
     pub(crate) fn poll(&self, stats: &Stats, mut completed: impl FnMut(u64, Result<()>)) -> bool {
         let mut any = false;
         if self.serving.get() {
             let turns = self.target.own().half(self.target.memory.layout().turns());
-            // Relaxed, both: written by this thread alone, and a late sight of it costs a peer one wake-up of the agent.
+            // Relaxed, both: only this thread writes it, and a peer that reads a stale value at most wakes the agent
+            // once too often.
             turns.store(turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
             any |= self.target.serve(stats);
         }
@@ -140,20 +143,21 @@ impl<M: SharedMemory> TargetService<M> {
         any
     }
 
-    /// Whether a request waits to be served, or one of this rank's has been.
+    /// Whether a request waits to be served, or a request of this rank has been served.
     pub(crate) fn ready(&self) -> bool {
         let memory = &*self.target.memory;
         (self.serving.get() && self.target.server.ready(self.target.own(), memory.layout()))
             || self.transfers.borrow().any_served(memory)
     }
 
-    /// Makes sure that what is in progress will be served while this rank sleeps. How long it may sleep, at most `limit`.
+    /// Makes sure that requests in progress are served while this rank sleeps. Returns how long it may sleep, at most
+    /// `limit`.
     pub(crate) fn before_sleep(&self, limit: Duration, stats: &Stats) -> Duration {
         let mut transfers = self.transfers.borrow_mut();
         if transfers.is_idle() || transfers.wake_agents(&*self.target.memory, stats) { limit } else { limit.min(NAP) }
     }
 
-    /// What the agent has counted.
+    /// Counters of the agent.
     pub(crate) fn agent_stats(&self) -> &Stats {
         &self.target.agent_stats
     }

@@ -27,7 +27,7 @@ use crate::stats::{Kind, Stats};
 
 /// Bytes that fit into a slot.
 pub(super) const INLINE_BYTES: usize = 24;
-/// In place of a bounce offset: the bytes are in the slot.
+/// Replaces the bounce offset if the bytes are in the slot.
 pub(super) const INLINE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +39,18 @@ pub(crate) enum Code {
     CompareSwap = 4,
     Accumulate = 5,
     FetchAccumulate = 6,
-    /// Sets a signal cell (the operand) in memory of the target's runtime, after all requests before it.
+    /// Sets a signal cell (to the operand) in memory of the target's runtime, after all earlier requests.
     Signal = 7,
 }
 
-/// In the marker: served.
+/// Bit of the marker: the request is served.
 const SERVED: u64 = 1 << 63;
 
-/// What a status may name; anything else is [`ErrorKind::Protocol`].
+/// The errors that a status can name; any other status is [`ErrorKind::Protocol`].
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::BadKey, ErrorKind::OutOfRange, ErrorKind::Misaligned, ErrorKind::Unsupported];
 
-/// What a slot holds.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) code: Code,
@@ -85,7 +85,7 @@ pub(super) fn write<M: Memory>(target: &M, layout: &Layout, me: usize, sequence:
 /// Whether the target has served request `sequence` of rank `me`.
 pub(super) fn is_served<M: Memory>(target: &M, layout: &Layout, me: usize, sequence: u64) -> bool {
     let at = layout.request(me, sequence as usize % SLOTS);
-    // Acquire: pairs with the server's Release; results and status are there.
+    // Acquire: pairs with the server's Release; makes results and status visible.
     target.word(at).load(Ordering::Acquire) == (sequence + 1) | SERVED
 }
 
@@ -102,11 +102,11 @@ pub(super) fn outcome<M: Memory>(target: &M, layout: &Layout, me: usize, sequenc
     Err(Error::new(kind.unwrap_or(ErrorKind::Protocol), "reach memory through its target"))
 }
 
-/// The target's side: serves requests of all ranks, from the rank's own thread or its agent's.
+/// The target's side: serves requests of all ranks, on the rank's own thread or the agent's.
 #[derive(Debug)]
 pub(super) struct Server<W = AtomicU64, L = Mutex<()>> {
     serving: L,
-    /// Number of the next request of each rank; changed by the holder of the lock.
+    /// Number of each rank's next request; changed by the holder of the lock only.
     next: Vec<W>,
 }
 
@@ -129,8 +129,8 @@ impl Exclusive for Mutex<()> {
 }
 
 impl<W: Word, L: Exclusive> Server<W, L> {
-    /// Serves waiting requests: `perform` does one of a rank in its slot, and `served` comes after its answer. Whether
-    /// there were any.
+    /// Serves waiting requests: `perform` serves one request of a rank in its slot, and `served` is called after the
+    /// answer is visible. Returns whether there were any.
     pub(super) fn serve<M: Memory>(
         &self,
         own: &M,
@@ -138,7 +138,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
         perform: impl Fn(usize, usize) -> Result<(), ErrorKind>,
         served: impl Fn(usize),
     ) -> bool {
-        // Another thread serves the requests that it has seen.
+        // Requests that another thread is serving need no second pass.
         if !self.ready(own, layout) {
             return false;
         }
@@ -146,7 +146,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
         self.serving.exclusively(|| {
             for (source, next) in self.next.iter().enumerate() {
                 loop {
-                    // Relaxed: changed under the lock only.
+                    // Relaxed: changed only under the lock.
                     let sequence = next.load(Ordering::Relaxed);
                     let at = layout.request(source, sequence as usize % SLOTS);
                     // Acquire: pairs with the origin's Release of the marker.
@@ -172,15 +172,15 @@ impl<W: Word, L: Exclusive> Server<W, L> {
     /// Whether a request waits.
     pub(super) fn ready<M: Memory>(&self, own: &M, layout: &Layout) -> bool {
         self.next.iter().enumerate().any(|(source, next)| {
-            // Relaxed, both: `serve` looks again under the lock and with Acquire. A marker that is served already means
-            // that another thread has gone on since the number was read: `serve` looks there too.
+            // Relaxed, both: `serve` reads again under the lock and with Acquire. If the marker is already served,
+            // another thread has moved on since the number was read; `serve` then checks again.
             let next = next.load(Ordering::Relaxed);
             own.word(layout.request(source, next as usize % SLOTS)).load(Ordering::Relaxed) & !SERVED == next + 1
         })
     }
 }
 
-/// Does the request in the slot at `at`, or says why not.
+/// Serves the request in the slot at `at`; the error is the reason of a refusal.
 pub(super) fn perform(
     own: &Mapping,
     at: usize,
@@ -189,7 +189,7 @@ pub(super) fn perform(
     exposures: &Exposures,
     stats: &Stats,
 ) -> Result<(), ErrorKind> {
-    // Relaxed: after the Acquire of the marker. The copies are private: what is checked is what is used.
+    // Relaxed: after the Acquire of the marker. The checks and the operation use the same private copies.
     let w: [u64; 7] = std::array::from_fn(|i| own.word(at + 8 + 8 * i).load(Ordering::Relaxed));
     let (key, offset, len, bounce) = (w[1], w[2], w[3] as u32 as usize, (w[3] >> 32) as u32);
     let mut operand = [w[4], w[5], w[6]];
@@ -250,7 +250,7 @@ pub(super) fn perform(
 }
 
 /// # Safety
-/// As [`crate::memory::keys::AccumulateFn`].
+/// The contract of [`crate::memory::keys::AccumulateFn`].
 unsafe fn accumulate(
     region: &Exposed,
     code: u32,
@@ -260,7 +260,7 @@ unsafe fn accumulate(
     len: usize,
 ) -> Result<(), ErrorKind> {
     let apply = region.accumulate.ok_or(ErrorKind::Unsupported)?;
-    // SAFETY: handed on from the caller; the function checks `code`, `len` and the alignment of `p` itself.
+    // SAFETY: the caller's contract; the function checks `code`, `len` and the alignment of `p` itself.
     if unsafe { apply(code, p, operand, old, len) } { Ok(()) } else { Err(ErrorKind::Misaligned) }
 }
 

@@ -1,4 +1,4 @@
-//! What a device lends the service, and how the service lays it out.
+//! The interface between a device and the target service, and the layout of the service's memory.
 
 use std::fmt::Debug;
 use std::sync::atomic::AtomicU32;
@@ -11,33 +11,33 @@ use crate::stats::Stats;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-/// Requests that one rank may have outstanding at another.
+/// Maximum number of outstanding requests of one rank at one target.
 pub(super) const SLOTS: usize = 16;
-/// What a device lends the service: memory of every rank that all of them map from start-up on, and ways to wake their
-/// threads. The rank's thread uses it, and its agent's.
+/// The part of a device that the service uses: memory of every rank that all ranks map from start-up on, and ways to
+/// wake their threads. The rank's thread and its agent's thread call it.
 pub(crate) trait SharedMemory: Debug + Send + Sync + 'static {
     /// The number of this rank.
     fn me(&self) -> usize;
 
-    /// The memory of rank `number`, this one's too.
+    /// The memory of rank `number`, which may be this rank.
     fn memory(&self, number: usize) -> &Mapping;
 
-    /// Where the service's part of each rank's memory is, zeros at first.
+    /// The place of the service's part in each rank's memory; initially zero.
     fn layout(&self) -> &Layout;
 
-    /// Wakes rank `number` if it sleeps. The caller has put a full fence before.
+    /// Wakes rank `number` if it sleeps. The caller has issued a full fence before.
     fn wake(&self, number: usize, stats: &Stats);
 
-    /// Sleeps while `doorbell`, a word of lent memory, is `expected`, for at most `limit`.
+    /// Sleeps while `doorbell`, a word of the shared memory, equals `expected`, for at most `limit`.
     fn wait(&self, doorbell: &AtomicU32, expected: u32, limit: Duration);
 
     /// Wakes the thread that waits at `doorbell`.
     fn ring(&self, doorbell: &AtomicU32);
 
-    /// Starts the agent's thread, which does `run`.
+    /// Starts the agent's thread, which calls `run`.
     ///
     /// # Errors
-    /// `System` if the system starts none.
+    /// `System` if the thread cannot be started.
     fn start_agent(&self, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>>;
 }
 
@@ -57,7 +57,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// From byte `start`, a multiple of a cache line, on: requests of `ranks` ranks, a bounce buffer of `bounce_len` bytes.
+    /// The layout from byte `start`, a multiple of a cache line, for `ranks` ranks and a bounce buffer of `bounce_len`
+    /// bytes.
     pub(crate) fn new(start: usize, ranks: usize, bounce_len: usize) -> Self {
         let end_of_slots = Self { start, bounce: 0, bounce_len }.request(ranks, 0);
         Self { start, bounce: page_up(end_of_slots), bounce_len }
@@ -75,7 +76,7 @@ impl Layout {
         self.start + (2 + source * SLOTS + slot) * LINE
     }
 
-    /// The first byte behind it.
+    /// One past the last byte.
     pub(crate) fn end(&self) -> usize {
         self.bounce + self.bounce_len
     }

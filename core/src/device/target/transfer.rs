@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The origin's side: work requests as transfers of pieces, cut into requests, in a pipeline through the chunks of this
-//! rank's bounce buffer.
+//! The origin's side: work requests become transfers of pieces, each piece is cut into requests, and the requests are
+//! pipelined through the chunks of this rank's bounce buffer.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -14,19 +14,20 @@ use crate::error::{Error, Result};
 use crate::memory::copy;
 use crate::stats::{Kind, Stats};
 
-/// Turns of a waiting rank, some tens of nanoseconds each, after which it asks for its target's agent.
+/// Polls without progress, some tens of nanoseconds each, after which a waiting rank checks whether to wake its
+/// targets' agents.
 const PATIENCE: u32 = 128;
 
-/// Most transfers that are in progress at a time; more are refused until some are done.
+/// Maximum number of transfers in progress; more are refused until some complete.
 const MAX_TRANSFERS: usize = 64;
 
-/// The pieces of one transfer: few, unless its buffers are many.
+/// The pieces of one transfer: usually few.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
-/// How many chunks the bounce buffer has: one is filled while others are served.
+/// Number of chunks of the bounce buffer, so that one is filled while others are served.
 const CHUNKS: usize = 4;
 
-/// Something to be done to consecutive bytes that are not mapped.
+/// An operation on consecutive bytes that are not mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) code: Code,
@@ -36,27 +37,27 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
     /// Operand or source; for a read, the destination.
     pub(crate) local: *mut u8,
-    /// Where former values go, or null.
+    /// Receives the former values, unless null.
     pub(crate) old: *mut u8,
     /// The operands of word atomics.
     pub(crate) words: [u64; 2],
 }
 
-/// A work request that needs its target.
+/// A work request that its target serves.
 #[derive(Debug)]
 struct Transfer {
-    /// Never given twice, as `id` may be.
+    /// Unique; `id` need not be.
     serial: u64,
     id: u64,
     peer: u32,
     pieces: Pieces,
-    /// The first that is not sent whole.
+    /// Index of the first piece that is not completely sent.
     next: usize,
     outstanding: usize,
     error: Option<Error>,
 }
 
-/// A request that was sent and not collected yet.
+/// A request that was sent and whose answer was not collected yet.
 #[derive(Debug)]
 struct Outstanding {
     sequence: u64,
@@ -71,14 +72,14 @@ struct Outstanding {
 struct RequestQueue {
     next: u64,
     outstanding: VecDeque<Outstanding>,
-    /// The target's turns when this rank last ran out of patience.
+    /// The target's progress counter when [`wake_agents`](Transfers::wake_agents) last read it.
     turns: Option<u32>,
-    /// Whether an earlier transfer still has pieces to send: later ones wait, so that none overtakes it.
+    /// Whether an earlier transfer still has pieces to send: later transfers wait, so that they do not overtake it.
     blocked: bool,
 }
 
 impl RequestQueue {
-    /// Whether `peer`, its target, has served the first outstanding request.
+    /// Whether the target, rank `peer`, has served the first outstanding request.
     fn is_served(&self, memory: &impl SharedMemory, peer: usize) -> bool {
         let served =
             |r: &Outstanding| request::is_served(memory.memory(peer), memory.layout(), memory.me(), r.sequence);
@@ -93,7 +94,7 @@ pub(super) struct Transfers {
     queues: Vec<RequestQueue>,
     free: Vec<usize>,
     serial: u64,
-    /// Turns since something was sent or served.
+    /// Polls since a request was last sent or served.
     idle_turns: u32,
 }
 
@@ -123,7 +124,8 @@ impl Transfers {
         self.active.push_back(Transfer { serial, id, peer, pieces, next: 0, outstanding: 0, error: None });
     }
 
-    /// Drops the transfers chosen by `which`; requests already sent run out, but their results go nowhere.
+    /// Drops the transfers that `which` selects. The target still serves requests already sent, but their results are
+    /// discarded.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         self.active.retain(|t| !which(t.id));
     }
@@ -133,14 +135,14 @@ impl Transfers {
         self.active.iter().any(|t| t.peer == peer)
     }
 
-    /// Wakes the agents of targets that are not inside the runtime, as far as their turns since the last call tell. A
-    /// target that is about to come back serves sooner than an agent could wake up, so this is not done at once. Whether
-    /// all targets of outstanding requests are absent.
+    /// Wakes the agents of targets that are not inside the runtime: those whose progress counter did not change since
+    /// the last call. This is not done at once, because a target that is about to return to the runtime serves sooner
+    /// than its agent could wake up. Returns whether all targets with outstanding requests are outside the runtime.
     pub(super) fn wake_agents(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
         let mut all_absent = true;
         for (peer, queue) in self.queues.iter_mut().enumerate().filter(|(_, q)| !q.outstanding.is_empty()) {
             let target = memory.memory(peer);
-            // Relaxed: see where it is written.
+            // Relaxed: a stale value at most wakes the agent once too often.
             let turns = target.half(memory.layout().turns()).load(Ordering::Relaxed);
             if queue.turns.replace(turns) == Some(turns) {
                 agent::wake(memory, target, stats);
@@ -151,20 +153,20 @@ impl Transfers {
         all_absent
     }
 
-    /// Adds a piece to the transfer that was added last: served after its others.
+    /// Adds a piece to the transfer added last; it is served after the other pieces.
     pub(super) fn append(&mut self, piece: Piece) {
         if let Some(t) = self.active.back_mut() {
             t.pieces.push(piece);
         }
     }
 
-    /// Whether a target has served something that was not collected yet.
+    /// Whether a target has served a request whose answer was not collected yet.
     pub(super) fn any_served(&self, memory: &impl SharedMemory) -> bool {
         !self.is_idle() && self.queues.iter().enumerate().any(|(peer, queue)| queue.is_served(memory, peer))
     }
 
-    /// Whether a target has served something, so that [`advance`](Self::advance) has something to do: what is not sent yet
-    /// waits for a slot or a chunk, and nothing gives either back but what was served. Counts turns in vain.
+    /// Whether a target has served a request, so that [`advance`](Self::advance) has work: requests that are not sent
+    /// yet wait for a slot or a chunk, and only a served request frees one. Counts the polls without success.
     #[inline]
     pub(super) fn look(&mut self, memory: &impl SharedMemory, stats: &Stats) -> bool {
         let served = self.any_served(memory);
@@ -177,7 +179,7 @@ impl Transfers {
         served
     }
 
-    /// Collects what was served, sends what there is room for, and returns the ids of finished transfers.
+    /// Collects answers, sends requests as far as slots and chunks are free, and returns the ids of finished transfers.
     pub(super) fn advance(&mut self, memory: &impl SharedMemory, stats: &Stats) -> SmallVec<[(u64, Result<()>); 1]> {
         self.collect(memory, stats);
         self.issue(memory, stats);
@@ -207,8 +209,8 @@ impl Transfers {
                             Some(chunk) => chunk_of(memory, chunk).cast_const(),
                             None => words.as_ptr().cast(),
                         };
-                        // SAFETY: `result` is valid for `len` bytes by the contract of `post`, since the transfer was not
-                        // cancelled; the chunk holds as many, or the words do.
+                        // SAFETY: `result` is valid for `len` bytes by the contract of `post`, since the transfer was
+                        // not cancelled; the chunk or the operand words hold `len` bytes.
                         unsafe { copy::load(from, request.result, request.len) };
                         stats.add(Kind::Copy, request.len);
                     }
@@ -220,7 +222,7 @@ impl Transfers {
         }
     }
 
-    /// Sends what there is room for, and wakes its targets.
+    /// Sends requests as far as slots and chunks are free, and wakes their targets.
     pub(super) fn issue(&mut self, memory: &impl SharedMemory, stats: &Stats) {
         let (layout, me) = (memory.layout(), memory.me());
         let chunk_len = layout.bounce_len / CHUNKS;

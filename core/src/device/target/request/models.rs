@@ -1,4 +1,5 @@
-//! Request slots under every interleaving of an origin, the target's rank, which sleeps between requests, and its agent.
+//! Request slots under every interleaving of an origin, the target's rank (which sleeps between requests), and its
+//! agent.
 
 use super::*;
 use crate::device::shm::park::models::{Broken, Sleeper};
@@ -13,8 +14,8 @@ impl Exclusive for loom::sync::Mutex<()> {
     }
 }
 
-/// Requests that the target's rank or its agent answers by adding 100. One that is never served, or whose answer wakes
-/// nobody, is a deadlock.
+/// Requests that the target's rank or its agent answers by adding 100. A request that is never served, or whose answer
+/// does not wake the origin, is a deadlock.
 fn requests(count: u64, broken: Broken, fault: impl Fn(usize) -> Fault) {
     let memory = leak(Lines::new((0..=count as usize).map(|slot| LAYOUT.request(0, slot)), fault));
     let next = vec![ModelWord::new(0, Fault::No)];
@@ -32,7 +33,7 @@ fn requests(count: u64, broken: Broken, fault: impl Fn(usize) -> Fault) {
             target.wake();
         });
     };
-    // Relaxed: a number that is older costs the rank another sleep, from which the answer wakes it.
+    // Relaxed: a stale number costs the rank another sleep, which the answer ends.
     let all_served = move || Word::<u64>::load(&server.next[0], Ordering::Relaxed) == count;
     let agent = loom::thread::spawn(serve);
     let rank = loom::thread::spawn(move || {
