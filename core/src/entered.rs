@@ -1,8 +1,9 @@
-//! Re-entry: a poll inside a handler, a completion inside a completion.
+//! Guard against re-entry: a poll inside a handler, a completion inside a completion.
 
 use std::cell::Cell;
 
-/// A part of the runtime that is not entered a second time from inside, until it is left: by a panic too.
+/// Guard of a part of the runtime that must not be entered again from inside. Dropping it leaves the part, also when a
+/// panic unwinds.
 pub(crate) struct Entered<'a>(&'a Cell<bool>);
 
 impl<'a> Entered<'a> {

@@ -135,14 +135,14 @@ impl Error {
         self
     }
 
-    /// Says on which device.
+    /// Names the device.
     #[must_use]
     pub fn device(mut self, device: &'static str) -> Self {
         self.0.device = Some(device);
         self
     }
 
-    /// Says why.
+    /// Gives the cause.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.0.cause = cause.into();
@@ -156,14 +156,14 @@ impl Error {
         self
     }
 
-    /// Says in front of the cause what made the operation necessary.
+    /// Prefixes the cause with the step that needed the operation.
     #[must_use]
     pub(crate) fn because(mut self, why: &str) -> Self {
         self.0.cause = if self.0.cause.is_empty() { why.to_owned() } else { format!("{why}: {}", self.0.cause) };
         self
     }
 
-    /// Why, in words: the cause, or what the kind means.
+    /// The cause, in words; without one, what the kind means.
     #[must_use]
     pub(crate) fn reason(&self) -> String {
         match (&self.0.cause, &self.0.source) {
@@ -173,7 +173,7 @@ impl Error {
         }
     }
 
-    /// The same error with other numbers for the ranks in it.
+    /// The same error with the ranks in it renumbered.
     #[must_use]
     pub(crate) fn renumbered(mut self, number: impl Fn(u32) -> u32) -> Self {
         self.0.rank = self.0.rank.map(&number);
@@ -219,7 +219,7 @@ impl Error {
         self.0.operation
     }
 
-    /// The rank that is to blame or was addressed, where there is one.
+    /// The rank that is to blame or was addressed, if any.
     #[must_use]
     pub fn blamed(&self) -> Option<u32> {
         self.0.peer

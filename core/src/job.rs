@@ -23,25 +23,25 @@ pub use crate::tracked::Track;
 #[derive(Clone, Debug)]
 pub struct Job(Rc<Inner>);
 
-/// What goes on in turns of progress when messages have come: the collectives.
+/// Work above the messages that every turn of progress advances: the collectives.
 pub(crate) trait ProgressHook: Any {
-    /// Whether nothing can go on.
+    /// Whether no work is in progress.
     fn is_idle(&self) -> bool;
-    /// Lets all go on that can; whether any did.
+    /// Advances all work that can go on; returns whether any did.
     fn advance(&self, messenger: &Messenger) -> bool;
-    /// This rank waits, and has checked its peers this often. Fails if what it waits for cannot come.
+    /// Called in a wait with the number of peer checks so far. Fails if what this rank waits for cannot come.
     fn wait_on(&self, messenger: &Messenger, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
 }
 
 struct Inner {
     mailbox: Mailbox,
     calls: Box<dyn ProgressHook>,
-    /// Contexts that this rank has given.
+    /// Number of contexts that this rank has given.
     contexts: Cell<u32>,
-    /// The team of all ranks, kept until the end of the job. A team holds its job, so its type stands in a file that
+    /// The team of all ranks, kept until the end of the job. `Any`, since the type `Team` is defined in a module that
     /// depends on this one.
     world: RefCell<Option<Box<dyn Any>>>,
-    /// Deferred completions that run, each in a wait of the one before.
+    /// Number of deferred completions on the stack, each run from a wait inside the one before.
     running_later: Cell<u32>,
 }
 
@@ -60,7 +60,7 @@ impl Deref for Job {
     }
 }
 
-/// A deferred completion that runs, until it is left: by a panic too.
+/// Counts a deferred completion as running until it is dropped, also when a panic unwinds.
 struct Running<'a>(&'a Cell<u32>);
 
 impl<'a> Running<'a> {
@@ -118,7 +118,8 @@ impl MessageLayer for Inner {
 }
 
 impl Inner {
-    /// Sends what is queued, lets collectives go on, and runs what was put off; whether there was any.
+    /// Sends what is queued, advances collectives, and runs deferred completions; returns whether any of these
+    /// happened.
     #[inline(never)]
     fn carry_out(&self, later: u32) -> Result<bool> {
         let messenger = &*self.mailbox;
@@ -139,7 +140,7 @@ impl Inner {
 }
 
 impl Job {
-    /// A job of these parts.
+    /// Builds a job from its parts.
     pub(crate) fn new(
         engine: impl FnOnce(Weak<dyn MessageLayer>) -> Engine,
         am: ActiveMessages,
@@ -155,23 +156,23 @@ impl Job {
         }))
     }
 
-    /// The team of all ranks, if it is kept here; of a type that stands in a file that depends on this one.
+    /// The team of all ranks, if it was made. `Any`, since `Team` is defined in a module that depends on this one.
     pub(crate) fn kept_world(&self) -> &RefCell<Option<Box<dyn Any>>> {
         &self.0.world
     }
 
-    /// The collectives, whose type stands in a file that depends on this one.
+    /// The collectives, as a hook, since their type is defined in a module that depends on this one.
     #[inline]
     pub(crate) fn continued(&self) -> &dyn Any {
         &*self.0.calls
     }
 
-    /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 is that of the team of all ranks, the
-    /// others are free for teams whose context all members know without asking.
+    /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 belongs to the team of all ranks,
+    /// the others to teams whose context every member knows without communication.
     pub const FIXED_CONTEXTS: u32 = 16;
 
-    /// A context for a new team that no rank of the job has been given before. Sends nothing: each rank has numbers of its own,
-    /// 2^32 / P of them.
+    /// Returns a context for a new team that no rank of the job has given before. Sends no message: each rank has 2^32
+    /// / P numbers of its own.
     ///
     /// # Errors
     /// `Limit` when this rank has given all of its numbers.

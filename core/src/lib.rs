@@ -1,8 +1,8 @@
-//! Farside's core: jobs and teams, memory, devices, progress, active messages and the collectives that remote
-//! memory access needs. It knows no element types, windows and epochs: those are `farside-rma`'s. Their errors are kinds of
-//! [`ErrorKind`] nevertheless, which is one list for all layers, so that an error passes through them unchanged.
+//! Farside's core: jobs and teams, memory, devices, progress, active messages and the collectives that remote memory
+//! access needs. Element types, windows and epochs are `farside-rma`'s. Their errors are kinds of [`ErrorKind`]
+//! nevertheless: one list serves all layers, so that an error passes through them unchanged.
 //!
-//! Everything hangs off a [`Job`]; there are no statics, so ranks may be processes or threads of one process.
+//! Everything belongs to a [`Job`]; there are no statics, so ranks may be processes or threads of one process.
 
 pub mod am;
 pub mod bill;

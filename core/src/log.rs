@@ -1,5 +1,5 @@
-//! What the runtime has to say while it runs: `tracing` events, which go to the subscriber of the program. A program
-//! that has none gets one for `FARSIDE_LOG`: lines on stderr, each with the rank in front.
+//! Events of the runtime, emitted with `tracing` to the program's subscriber. If the program has no subscriber,
+//! `FARSIDE_LOG` installs one that writes lines to stderr, each with the rank in front.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ pub(crate) fn show(level: Level, rank: u32) {
     let own =
         Targets::new().with_targets(["farside_core", "farside_rma", "farside_datatype"].map(|name| (name, level)));
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Ranked { rank, to: io::stderr });
-    // Not an error: the program's own comes first.
+    // Not an error: a subscriber of the program takes precedence.
     let _ = tracing_subscriber::registry().with(lines).with(own).try_init();
 }
 
@@ -23,7 +23,7 @@ struct Ranked<F> {
     to: F,
 }
 
-/// Gets each event in one piece.
+/// Buffers one event, so that it is written in one piece.
 struct Line<W> {
     rank: u32,
     to: W,

@@ -1,11 +1,11 @@
-//! Variables of the environment that look like settings and are none.
+//! Warnings for environment variables that look like settings but are not.
 
 use crate::settings::TABLE;
 
-/// How the names of all settings begin.
+/// Prefix of the names of all settings.
 const PREFIX: &str = "FARSIDE_";
 
-/// What else has such a name: variables of the compiler wrappers, of tests and benchmarks.
+/// Other variables with this prefix: of the compiler wrappers, of tests and benchmarks.
 const OTHERS: [&str; 8] = [
     "FARSIDE_CC",
     "FARSIDE_CXX",
@@ -18,7 +18,7 @@ const OTHERS: [&str; 8] = [
 ];
 const OTHER_PREFIXES: [&str; 2] = ["FARSIDE_TEST_", "FARSIDE_SOAK_"];
 
-/// A warning for each of these names of variables that is no setting, with the setting whose name is nearest.
+/// A warning for each variable with the prefix that is not a setting, with the setting whose name is nearest.
 pub(crate) fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_known = |name: &str| {
         TABLE.iter().any(|setting| setting.name == name)
@@ -34,7 +34,7 @@ fn warning(name: &str) -> String {
     let known = TABLE.iter().map(|setting| setting.name).chain(OTHERS);
     let nearest = known.map(|known| (distance(name, known), known)).min();
     match nearest {
-        // More than half of its own letters are others: the name was not meant.
+        // More than half of the letters after the prefix differ: the nearest setting was hardly meant.
         Some((far, _)) if far > (name.len() - PREFIX.len()).div_ceil(2) => {
             format!("{name} is set, and is no setting: `farside info` lists them")
         }
@@ -43,7 +43,7 @@ fn warning(name: &str) -> String {
     }
 }
 
-/// How many letters must be added, left out or replaced to come from one text to the other (Levenshtein).
+/// Edit distance (Levenshtein): letters to add, remove or replace to turn `from` into `to`.
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.bytes().enumerate() {

@@ -1,8 +1,8 @@
 //! Models: protocols between ranks, run by `loom` through every interleaving and every reordering that the memory model
 //! allows, up to a bound on preemptions.
 //!
-//! The code that runs is that of production, over the words of this module. A model is run again with [`Fault`]s in some
-//! words and must notice each of them.
+//! The code under test is the production code, run over the words of this module. Each model runs again with [`Fault`]s
+//! injected into some words and must detect each of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, atomic::Ordering};
@@ -15,13 +15,13 @@ use loom::thread::Thread;
 use crate::device::Block;
 use crate::memory::words::{Memory, Word};
 
-/// What is wrong with a word.
+/// A fault injected into a word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     No,
     /// Accesses are Relaxed, whatever the code asks for.
     Relaxed,
-    /// Stores another value, or none.
+    /// Stores another value, or does not store at all.
     Stores(fn(u64) -> Option<u64>),
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 pub(crate) struct ModelWord {
     value: AtomicU64,
     fault: Fault,
-    /// Whether its plain bytes are written while others use them, which the model notices.
+    /// The model's record of plain accesses: a write concurrent with another access fails the model.
     bytes: UnsafeCell<()>,
 }
 
@@ -80,7 +80,7 @@ macro_rules! word {
 word!(u64);
 word!(u32);
 
-/// Lines of memory, by their offsets.
+/// Cache lines of memory, by offset.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines(Arc<HashMap<usize, &'static [ModelWord; 8]>>);
 
@@ -91,7 +91,8 @@ impl Lines {
         Self(Arc::new(offsets.into_iter().map(|at| (at, line(at))).collect()))
     }
 
-    /// Offset and bytes of the words that a copy of `len` bytes moves: of each line the first ones stand for all.
+    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each line stand
+    /// for the line.
     fn copied(offset: usize, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         assert!(offset.is_multiple_of(8) && len.is_multiple_of(8));
         (0..len).step_by(8).filter(move |i| (offset + i) % 64 < 16).map(move |i| (offset + i, i..i + 8))
@@ -124,13 +125,14 @@ impl Memory for Lines {
     unsafe fn load_packet(&self, offset: usize, packet: &mut [u8]) {
         for (at, bytes) in Self::copied(offset, packet.len()) {
             self.word(at).bytes.with(|_| ());
-            // Relaxed: as above.
+            // Relaxed: plain bytes, which the protocol has to order.
             packet[bytes].copy_from_slice(&Word::<u64>::load(self.word(at), Ordering::Relaxed).to_le_bytes());
         }
     }
 }
 
-/// A futex: the kernel compares and goes to sleep under the lock under which wakers look for the sleeper.
+/// A futex. As in the kernel, comparing and going to sleep happen under the lock under which a waker looks for the
+/// sleeper.
 pub(crate) struct Futex {
     pub(crate) word: ModelWord,
     sleeper: Mutex<Option<Thread>>,
@@ -141,7 +143,7 @@ impl Futex {
         Self { word: ModelWord::new(0, Fault::No), sleeper: Mutex::new(None) }
     }
 
-    /// Sleeps while the word is `expected`, until somebody wakes; by one thread at a time.
+    /// Sleeps until woken if the word is `expected`; for one thread at a time.
     pub(crate) fn wait(&self, expected: u32) {
         {
             let mut sleeper = self.sleeper.lock().unwrap();
@@ -174,13 +176,13 @@ pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static
     builder.check(model);
 }
 
-/// Runs a model that must notice what is wrong with it.
+/// Runs a model with an injected fault, which it must detect.
 pub(crate) fn caught(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let run = std::panic::AssertUnwindSafe(|| check(preemptions, model));
     assert!(std::panic::catch_unwind(run).is_err(), "the model does not notice the fault");
 }
 
-/// State of one run. Leaked: a model that ends by a panic must not drop what loom then no longer tracks.
+/// Leaks the state of one run: a model that ends by a panic must not drop objects that loom no longer tracks.
 pub(crate) fn leak<T>(state: T) -> &'static T {
     Box::leak(Box::new(state))
 }

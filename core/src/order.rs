@@ -1,11 +1,12 @@
-//! Store order: whether stores of this rank to memory of others may still be in its processor's buffer, where its
-//! own later loads can overtake them.
+//! Store order: whether stores of this rank to memory of other ranks may still be in the store buffer, where its own
+//! later loads can overtake them.
 //!
-//! A call that completes operations must not let a later load of the same rank see remote memory as it was before
-//! them. A full fence does that and costs as much as an atomic operation, and most of what follows loads nothing. So it
-//! is put off: by a flush until an operation reads ([`StoreOrder::before_load`]), by the end of an epoch, where no other is
-//! left open, until one opens that does not begin with an atomic operation. The stores themselves leave the processor's
-//! buffer in their order and without being asked to: whatever tells another rank of them is stored later, and seen later.
+//! A call that completes operations must not let a later load of the same rank see remote memory as it was before them.
+//! A full fence ensures that, but costs as much as an atomic operation, and most calls are not followed by a load. So
+//! the fence is deferred: after a flush until an operation reads ([`StoreOrder::before_load`]), and after the end of an
+//! epoch, if no other epoch is open, until one opens that does not begin with an atomic operation. The stores
+//! themselves leave the store buffer in order without a fence: a notification to another rank is stored later, and
+//! becomes visible later.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct StoreOrder {
     open: Cell<u32>,
     owed: Cell<bool>,
-    /// Swapped for a full fence, which costs less than the instruction of that name.
+    /// Swapped as a full fence, which costs less than the `mfence` instruction.
     scratch: AtomicU32,
 }
 
 impl StoreOrder {
-    /// An access epoch opens. `atomic_first`: before its first load there will be an atomic operation.
+    /// Call when an access epoch opens. `atomic_first`: an atomic operation precedes its first load.
     #[inline]
     pub fn open(&self, atomic_first: bool) {
         self.open.set(self.open.get() + 1);
@@ -29,13 +30,13 @@ impl StoreOrder {
         }
     }
 
-    /// An access epoch has closed.
+    /// Call when an access epoch has closed.
     #[inline]
     pub fn close(&self) {
         self.open.set(self.open.get() - 1);
     }
 
-    /// Orders all earlier stores before all loads of later epochs; if any epoch but the one that is closing is open,
+    /// Orders all earlier stores before all loads of later epochs; if an epoch other than the closing one is open,
     /// before all later loads.
     #[inline]
     pub fn fence_for_later(&self) {
@@ -46,14 +47,14 @@ impl StoreOrder {
         }
     }
 
-    /// Orders all earlier stores of this rank before all later loads of memory of others, which begin with
-    /// [`before_load`](Self::before_load).
+    /// Orders all earlier stores of this rank before all its later loads of other ranks' memory, each of which calls
+    /// [`before_load`](Self::before_load) first.
     #[inline]
     pub fn fence_before_load(&self) {
         self.owed.set(true);
     }
 
-    /// An operation is about to read memory of others.
+    /// Call before an operation that reads other ranks' memory.
     #[inline(always)]
     pub fn before_load(&self) {
         if self.owed.get() {

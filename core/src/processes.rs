@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// A process that is watched.
+/// A watched process.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
@@ -18,7 +18,7 @@ impl Process {
     /// Watches process `pid`.
     ///
     /// # Errors
-    /// `NotFound` if it has ended; what the system says if it cannot be watched.
+    /// `NotFound` if it has ended; the system's error if it cannot be watched.
     pub(crate) fn watch(pid: u32) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
         let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
@@ -41,7 +41,7 @@ impl Process {
     }
 }
 
-/// The numbers of those that have ended.
+/// Indices of the processes that have ended.
 pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
     let watched = || processes.iter().enumerate().filter_map(|(number, p)| Some((number, p.as_ref()?)));
     let mut polls: Vec<PollFd<'_>> = watched().map(|(_, p)| PollFd::new(&p.fd, PollFlags::IN)).collect();
@@ -55,7 +55,7 @@ pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
     }
 }
 
-/// The number of the first that is stopped.
+/// Index of the first process that is stopped.
 pub(crate) fn stopped(processes: &[Option<Process>]) -> Option<usize> {
     processes.iter().position(|p| p.as_ref().is_some_and(Process::is_stopped))
 }

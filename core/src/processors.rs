@@ -1,8 +1,8 @@
-//! The processors that a rank may run on, and whether it shares them with more ranks than they are: then waiting gives
-//! the processor away, and does not keep it.
+//! The processors that a rank may run on, and whether it shares them with more ranks than there are processors: then a
+//! waiting rank yields the processor instead of keeping it.
 //!
-//! Launchers may bind ranks, each to processors of its own, and then what one rank may use says nothing about what all may:
-//! each publishes its set, and all look at the sets of their machine.
+//! Launchers may bind each rank to processors of its own, so the set of one rank says nothing about the sets of the
+//! others: each rank publishes its set, and all ranks read the sets of their machine.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -10,8 +10,8 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
-/// The numbers of the processors that the calling thread may run on, ascending; all up to the count that the standard
-/// library gives where the kernel has more than a set has room for.
+/// Numbers of the processors that the calling thread may run on, ascending. If the kernel has more processors than a
+/// set can hold, all numbers below the standard library's count.
 #[must_use]
 pub fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
@@ -23,7 +23,7 @@ pub fn allowed() -> Vec<usize> {
 /// The set of one processor, to bind a thread to.
 ///
 /// # Errors
-/// [`ErrorKind::Limit`] for a number that sets have no room for.
+/// [`ErrorKind::Limit`] for a number that does not fit into a set.
 pub fn only(processor: usize) -> Result<CpuSet> {
     if processor >= CpuSet::MAX_CPU {
         return Err(Error::new(ErrorKind::Limit, "bind to a processor")
@@ -34,7 +34,7 @@ pub fn only(processor: usize) -> Result<CpuSet> {
     Ok(set)
 }
 
-/// As many threads as may run at once; a quota of the control group counts.
+/// Number of threads that can run at once; respects a quota of the control group.
 fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -42,19 +42,19 @@ fn parallelism() -> usize {
 /// Where a rank may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Processors {
-    /// The kernel; empty if it does not say.
+    /// Identifies the running kernel; empty if unknown.
     machine: Vec<u8>,
-    /// A bit for each processor.
+    /// One bit for each processor.
     allowed: Vec<u8>,
-    /// Threads that may run at once, by a quota fewer than there are processors.
+    /// Number of threads that can run at once: less than the number of processors under a quota.
     at_once: u32,
 }
 
 impl Processors {
-    /// Bytes of the longest set that is taken from a peer: 65,536 processors.
+    /// Maximum length in bytes of a set from a peer: 65,536 processors.
     const LONGEST: usize = 8192;
 
-    /// Of the calling thread.
+    /// The place of the calling thread.
     pub(crate) fn here() -> Self {
         let processors = allowed();
         let mut allowed = vec![0; processors.last().map_or(0, |last| last / 8 + 1)];
@@ -88,12 +88,12 @@ impl Processors {
     }
 }
 
-/// Ranks that share processors, and how many these are.
+/// A set of ranks that share processors, and the number of these processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sharing {
-    /// Ranks, this one among them.
+    /// Number of ranks, this one included.
     pub(crate) ranks: usize,
-    /// Processors that at least one of them may use, or how many of them at once.
+    /// Number of processors that at least one of the ranks may use, at most the quota.
     pub(crate) processors: usize,
 }
 
@@ -104,8 +104,9 @@ impl Sharing {
         bootstrap.put(&key, &Processors::here().write(Writer::new()).done())
     }
 
-    /// With whom this rank shares its processors, once all have published theirs and come to a fence; and whether some rank
-    /// of its machine [is oversubscribed](Self::is_oversubscribed), which is the same at all of them.
+    /// How this rank shares its processors, and whether some rank of its machine [is
+    /// oversubscribed](Self::is_oversubscribed), which is the same at all of them. All ranks must have published their
+    /// sets and passed a fence.
     pub(crate) fn collect(bootstrap: &mut dyn Bootstrap) -> Result<(Self, bool)> {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
@@ -118,16 +119,17 @@ impl Sharing {
         Ok((Self::of(&all, me), Self::some_is_oversubscribed(&all, me)))
     }
 
-    /// Whether a rank of the machine of rank `me` is oversubscribed.
+    /// Whether some rank on the machine of rank `me` is oversubscribed.
     fn some_is_oversubscribed(all: &[Processors], me: usize) -> bool {
         let beside: Vec<_> = all.iter().filter(|place| place.machine == all[me].machine).cloned().collect();
         let is_first = |i: usize| beside.iter().position(|place| *place == beside[i]) == Some(i);
         (0..beside.len()).any(|i| is_first(i) && Self::of(&beside, i).is_oversubscribed())
     }
 
-    /// Of rank `me` among `all`, one of each rank of the job: the ranks that may run where it may, and those that may
-    /// run where these may; or those that may run nowhere else than it may, if they alone are too many. A quota shows only
-    /// where a rank may use more processors than that: not where it is bound to one.
+    /// Sharing of rank `me`, where `all` has one entry for each rank of the job: the ranks of its machine whose sets
+    /// overlap its set, directly or through other ranks, and the processors of these ranks; or, if they alone are too
+    /// many, the ranks that may run only on processors of `me`. A quota is visible only to a rank that may use more
+    /// processors than the quota, not to one that is bound to one processor.
     pub(crate) fn of(all: &[Processors], me: usize) -> Self {
         let own = &all[me];
         let mut processors = own.allowed.clone();
@@ -146,12 +148,13 @@ impl Sharing {
             outside = others;
         }
         let count = |set: &[u8]| set.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
-        // Others may have more room than those that have no way out of this rank's processors.
+        // Ranks bound to this rank's processors can be too many even if the overlapping ranks together have enough
+        // processors.
         let bound = all.iter().filter(|one| one.machine == own.machine && one.is_within(&own.allowed)).count();
         if bound > count(&own.allowed) {
             return Self { ranks: bound, processors: count(&own.allowed).max(1) };
         }
-        // A quota is the control group's, which ranks of one machine mostly have in common.
+        // A quota belongs to a control group, which ranks of one machine mostly share.
         let quota = Some(own.at_once as usize).filter(|at_once| *at_once < count(&own.allowed));
         let processors = quota.unwrap_or(usize::MAX).min(count(&processors)).max(1);
         Self { ranks: ranks.max(1), processors }

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! The only place that waits: spin, then yield, then park.
 //!
-//! With a core for every rank a waiting rank spins, as long as `FARSIDE_WAIT` says, and then sleeps; with more ranks than
-//! cores it yields, a few times, and then sleeps. Two ranks that run at the same time need no turn of a core to answer
-//! each other, so as long as answers come like that, a rank spins for a moment before it yields. Every sleep is bounded
-//! by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead one is an error within that time
-//! and not a hang.
+//! With a core for every rank a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
+//! ranks than cores it yields a few times, and then sleeps. Two ranks that run at the same time can answer each other
+//! without a context switch, so as long as answers arrive within a short spin, a rank spins before it yields. Every
+//! sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead rank leads to
+//! an error within that time instead of a hang.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -23,36 +23,36 @@ pub struct Progress {
     check: Duration,
     spins: u32,
     answers: AdaptiveSpin,
-    /// Whether to pause between two looks at memory. A look at a completion queue takes longer than the pause would, and
-    /// a pause may leave the guest of a virtual machine.
+    /// Whether to pause between two polls of memory. A poll of a completion queue takes longer than the pause would,
+    /// and a pause may exit to the hypervisor in a virtual machine.
     pause: bool,
     last_check: Cell<Option<Instant>>,
     checks: Cell<u32>,
-    /// Turns outside of waits that brought nothing.
+    /// Number of turns outside of waits that found nothing.
     idle: Cell<u32>,
-    /// When this rank looked for stopped ones, and which it has named.
+    /// When this rank last looked for stopped ranks, and the one that it has warned about.
     last_look: Cell<Option<Instant>>,
     named: Cell<Option<u32>>,
 }
 
-/// Between two looks whether a rank is stopped.
+/// Time between two checks whether a rank is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
-/// Looks at what is awaited before anything else is done: a signal from another core comes within some hundred
+/// Polls of the awaited condition before anything else is done: a signal from another core arrives within some hundred
 /// nanoseconds, and a turn of progress in between would see it later.
 const SPINS: u32 = 64;
 
-/// Longest sleep while something waits for room at a target.
+/// Longest sleep while an operation waits for room at a target.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Turns between two looks at the clock.
+/// Turns between two reads of the clock.
 const TURNS: u32 = 256;
 
-/// Looks at what is awaited before the core is given away: about as long as that takes.
+/// Polls of the awaited condition before yielding: they take about as long as a yield.
 const LOOKS: u32 = 32;
 
-/// Whether the ranks that this one waits for have lately answered while it ran, so that it pays to look for an answer
-/// before the core is given away.
+/// Whether the ranks that this one waits for have lately answered within a short spin, so that spinning before a yield
+/// pays.
 #[derive(Debug, Default)]
 struct AdaptiveSpin {
     /// Saturating: +1 when a short spin saw the answer, -1 when it did not.
@@ -61,9 +61,9 @@ struct AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    /// The highest score: after this many spins in vain a rank yields at once.
+    /// The highest score: after this many unsuccessful spins a rank yields at once.
     const MOST: u32 = 16;
-    /// Of the waits with a score of 0, one in this many spins all the same.
+    /// Of the waits with a score of 0, one in this many spins nevertheless.
     const SELDOM: u32 = 8;
 
     fn is_worthwhile(&self) -> bool {
@@ -79,7 +79,8 @@ impl AdaptiveSpin {
 }
 
 impl Progress {
-    /// From the settings, whether more ranks than there are cores share this rank's, and whether memory is mapped.
+    /// `oversubscribed`: more ranks than processors share this rank's processors; `mapped`: the device's memory is
+    /// mapped.
     #[must_use]
     pub fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
         let (spin, yields, park) = match settings.wait {
@@ -105,7 +106,7 @@ impl Progress {
         }
     }
 
-    /// How often to look at something that is about to come before turning to other work: 0 where ranks
+    /// Number of polls of a condition that is about to become true before turning to other work: 0 where ranks
     /// outnumber cores.
     #[must_use]
     #[inline]
@@ -113,28 +114,28 @@ impl Progress {
         self.spins
     }
 
-    /// How often the peers have been checked in waits.
+    /// Number of peer checks made in waits.
     #[inline]
     pub(crate) fn checks(&self) -> u32 {
         self.checks.get()
     }
 
-    /// Whether a turn outside of a wait, which brought nothing, is to be followed by a look around.
+    /// Counts a turn outside of a wait that found nothing; returns whether a check of the peers is due.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.idle.set(self.idle.get().wrapping_add(1));
         self.idle.get().is_multiple_of(TURNS)
     }
 
-    /// After a turn outside of a wait, which brought nothing: yields where ranks share cores, once in as many such turns as take as
-    /// long, since a program that tests a request now and then has other work.
+    /// Call after a turn outside of a wait that found nothing. Where ranks share cores it yields once in `LOOKS` such
+    /// turns, since a program that tests a request now and then has other work.
     pub(crate) fn yield_occasionally(&self) {
         if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
             std::thread::yield_now();
         }
     }
 
-    /// Backs off after a turn that brought nothing: yields where ranks share cores.
+    /// Backs off after a turn that found nothing: yields where ranks share cores.
     pub(crate) fn give_way(&self) {
         if self.yields > 0 {
             std::thread::yield_now();
@@ -160,11 +161,11 @@ impl Progress {
         Ok(None)
     }
 
-    /// Waits until `ready` gives a value, which other ranks bring about. `turn` makes progress and returns whether anything
-    /// happened; `blocked` says that something waits for room at a target, of which no event tells.
+    /// Waits until `ready` gives a value, which other ranks bring about. `turn` makes progress and returns whether
+    /// anything happened; `blocked` says that an operation waits for room at a target, which no event announces.
     ///
     /// # Errors
-    /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` is over.
+    /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` has passed.
     pub fn wait<R>(
         &self,
         operation: &'static str,
@@ -183,7 +184,7 @@ impl Progress {
             }
             if turn()? {
                 (turns, yields, spun_since) = (0, 0, None);
-                // Traffic of others must not hide that the one waited for is gone.
+                // Traffic of other ranks must not hide the loss of the awaited one.
                 busy = busy.wrapping_add(1);
                 if busy.is_multiple_of(TURNS) {
                     self.look_around(operation, device, deadline)?;
@@ -222,7 +223,7 @@ impl Progress {
             if !self.park {
                 continue;
             }
-            // Kept: `ready` may take what it finds, such as a lock.
+            // Stored, since `ready` may consume what it finds, such as a lock.
             let mut found = None;
             let sleep = Sleep::For(if blocked() { self.check.min(NAP) } else { self.check });
             device.park(sleep, &mut || {
@@ -236,7 +237,7 @@ impl Progress {
         }
     }
 
-    /// Checks the peers if that is due, and the deadline; the time.
+    /// Checks the peers if that is due, and the deadline; returns the time.
     ///
     /// # Errors
     /// `PeerLost`, `Timeout`.
@@ -268,7 +269,7 @@ impl Progress {
         Ok(now)
     }
 
-    /// Warns once of a rank that is stopped. That is no failure, but others may wait for it.
+    /// Warns once of a rank that is stopped. A stopped rank is not an error, but others may wait for it.
     fn name_stopped(&self, operation: &'static str, stopped: Option<u32>) {
         if let Some(rank) = stopped.filter(|_| stopped != self.named.get()) {
             tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
@@ -277,7 +278,8 @@ impl Progress {
     }
 }
 
-/// Lets some time go by, and lets no later load begin before: a plain loop would not, since a processor looks ahead.
+/// Delays, and keeps later loads from starting before the delay ends: a plain loop would not, because of speculative
+/// execution.
 #[inline]
 pub fn pace(pace: Pace) {
     for i in 0..pace.0 {
@@ -299,11 +301,11 @@ pub struct Pace(u32);
 impl Pace {
     /// No delay: between two turns of progress, which take long enough themselves.
     pub const NEXT: Self = Self(0);
-    /// Some 50 ns: where both sides signal and wait at the same time.
+    /// About 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
-    /// Some 30 ns: where a rank waits for what it has asked for.
+    /// About 30 ns: where a rank waits for the answer to its own request.
     pub const ANSWER: Self = Self(15);
-    /// Some 15 ns more between a look in vain and the next one.
+    /// About 15 ns more between an unsuccessful poll and the next one.
     pub const AGAIN: Self = Self(8);
 }
 
@@ -318,7 +320,7 @@ mod tests {
         let device = Loopback::new(&hub, 0);
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "park".into())).unwrap();
         let progress = Progress::new(&settings, true, true);
-        // There once, at the second look, which is that of `park`.
+        // `ready` succeeds once, at its second call, which is the one inside `park`.
         let looks = Cell::new(0);
         let take = || {
             looks.set(looks.get() + 1);

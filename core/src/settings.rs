@@ -9,11 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Setting {
     /// The environment variable.
     pub name: &'static str,
-    /// The value when it is not set.
+    /// The value when the variable is not set.
     pub default: &'static str,
-    /// What it may be, in words.
+    /// The allowed values, in words.
     pub values: &'static str,
-    /// What it does.
+    /// The effect of the setting.
     pub help: &'static str,
 }
 
@@ -30,10 +30,10 @@ pub enum WaitPolicy {
     Park,
 }
 
-/// How memory that the runtime did not allocate is reached by ranks of the same node.
+/// How ranks of the same node reach memory that the runtime did not allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserMemory {
-    /// The best way that works here: `remap`, else `vm`, else `ring`.
+    /// The best method available: `remap`, else `vm`, else `ring`.
     Auto,
     /// Whole pages are moved onto a shared mapping; the ragged edges are served by message.
     Remap,
@@ -59,20 +59,20 @@ pub enum DeviceChoice {
 /// How transfers between two layouts travel where memory is not mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransferScheme {
-    /// As the planner finds best by the device's cut-offs.
+    /// The scheme that the planner finds best by the device's cut-offs.
     #[default]
     Auto,
     /// Packed, sent, unpacked.
     Generic,
     /// Puts that gather, gets that scatter.
     Gather,
-    /// One message a block.
+    /// One message for each block.
     MultiW,
-    /// Lists of blocks on both sides.
+    /// Lists of blocks on both sides (SGRS).
     Sgrs,
 }
 
-/// A scheme for all transfers between two layouts, and byte counts that take the place of a device's cut-offs
+/// A scheme for all transfers between two layouts, and byte counts that replace a device's cut-offs
 /// ([`CutOffs`](crate::device::CutOffs), [`MessageCutOffs`](crate::device::MessageCutOffs)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -89,7 +89,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Reads `auto`, or schemes and `CUT-OFF:BYTES` with commas between them.
+    /// Parses `auto`, or schemes and `CUT-OFF:BYTES` separated by commas.
     fn parse(text: &str) -> Option<Self> {
         text.split(',').try_fold(Self::default(), |mut all, item| {
             match item.trim().split_once(':') {
@@ -146,7 +146,7 @@ fn log_level(text: &str) -> Option<tracing::Level> {
         .find(|level| level.as_str().eq_ignore_ascii_case(text))
 }
 
-/// A number that may be left to the runtime.
+/// Parses a number, or the text `auto`, which gives `Some(None)`: the runtime chooses.
 fn number_or<T: std::str::FromStr>(auto: &str, text: &str) -> Option<Option<T>> {
     if text == auto { Some(None) } else { number(text).map(Some) }
 }
@@ -156,7 +156,7 @@ macro_rules! settings {
         /// The table.
         pub const TABLE: &[Setting] = &[$(Setting { name: $name, default: $default, values: $values, help: $help },)*];
 
-        /// The value of every setting, within its limits.
+        /// The values of all settings, within their limits.
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         pub struct Values {
@@ -167,7 +167,8 @@ macro_rules! settings {
             /// Reads every setting through `lookup`: the environment, or what a program sets itself.
             ///
             /// # Errors
-            /// `Setting`, naming the variable, the value and what is allowed; for the former name of a setting, its new one.
+            /// `Setting`, naming the variable, the value and what is allowed; for a former name of a setting, its new
+            /// name.
             pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
                 if let Some((old, new)) = FORMER.iter().find(|(old, _)| lookup(old).is_some()) {
                     return Err(Error::new(ErrorKind::Setting, "read the settings")
@@ -193,8 +194,8 @@ macro_rules! settings {
     };
 }
 
-/// The settings of one job, each with where its value came from. Values are read through [`Values`], and set as text only, so
-/// that none is beyond its limits.
+/// The settings of one job, each with the origin of its value. Values are read through [`Values`] and set only as text,
+/// so that each is within its limits.
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: Values,
@@ -209,7 +210,7 @@ impl std::ops::Deref for Settings {
     }
 }
 
-/// Former names of settings, which are refused, and what takes their place.
+/// Former names of settings, which are refused, and their new names.
 const FORMER: &[(&str, &str)] = &[
     ("FARSIDE_SPIN_US", "FARSIDE_WAIT=auto(MICROSECONDS)"),
     ("FARSIDE_NODES", "FARSIDE_TEST_NODES"),
@@ -297,10 +298,10 @@ settings! {
         "For tests: a wrapper round the device that damages one operation.";
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The table.
+    /// The default of the table.
     Default,
     /// An environment variable.
     Environment,

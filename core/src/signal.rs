@@ -1,13 +1,14 @@
 #![allow(unsafe_code)]
-//! Signal cells, the one notification primitive: 64-bit words of one rank that one peer each sets.
+//! Signal cells, the one notification primitive: 64-bit words at a rank, each set by one peer.
 //!
-//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some words of its own that peers may read. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
-//! ever reset, and a late reader sees the latest value. Waiting for a cell is done through
-//! [`SignalArray::wait`]. The upper 16 bits of a value are a mark that says something about the signal ([`marked`]).
+//! A [`SignalArray`] gives every rank of a team eight cells for each peer, and some words of its own that peers may
+//! read. A cell has one writer and only grows, so setting it is a plain store (a remote write on a network), nothing is
+//! ever reset, and a late reader sees the latest value. [`SignalArray::wait`] waits for a cell. The upper 16 bits of a
+//! value are a mark, a flag of the caller that travels with the signal ([`marked`]).
 //!
-//! A cell has two places, for its even and its odd values, in different cache lines. While a rank waits for one value
-//! nobody looks at the line of the next, so that its writer need not first take the line back from a reader, which
-//! on shared memory costs as much as the signal itself.
+//! A cell has two places, for its even and its odd values, in different cache lines. While a rank polls for one value
+//! it does not read the line of the next value, so the writer of the next need not first take the line back from a
+//! reader, which on shared memory costs as much as the signal itself.
 
 pub(crate) mod short;
 
@@ -24,49 +25,50 @@ use crate::memory::words::Word;
 pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
 
-/// Cells for one peer.
+/// Cells for each peer.
 pub const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
 pub const EXCHANGE_CELLS: usize = 2;
 pub(crate) const LINE: usize = 64;
-/// Lines for [short data](short) of a rank, for its exchanges in turn.
+/// Lines for [short data](short) of each rank, used by its exchanges in turn.
 pub(crate) const SHORT_LINES: usize = 2;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
 pub struct SignalArray {
     pub(crate) job: Job,
-    /// Who pays for waits.
+    /// Account that waits are billed to.
     pub(crate) account: Account,
-    /// Of the job's device, or the account.
+    /// Counters of the job's device or of the account.
     pub(crate) stats: NonNull<Stats>,
     pub(crate) size: usize,
     pub(crate) me: usize,
     pub(crate) words: usize,
     pub(crate) own: Registration,
     pub(crate) remotes: Vec<RemoteRegion>,
-    /// Whether all of it is mapped at all ranks.
+    /// Whether the whole array is mapped at all ranks.
     pub(crate) mapped: bool,
     pub(crate) oversubscribed: bool,
     pub(crate) arrivals: Cell<u64>,
-    /// Exchanges of short data.
+    /// Number of exchanges of short data.
     pub(crate) shorts: Cell<u64>,
 }
 
-/// The word of a line for pairs that exchange `number` of a cell uses in each direction: not that of the number before,
-/// which the peer may not have read yet.
+/// The word of a pair's line that exchange `number` of a cell uses in each direction: not the word of the previous
+/// exchange, which the peer may not have read yet.
 const fn pair_word(cell: usize, number: u64) -> usize {
     2 * cell + (number & 1) as usize
 }
 
-/// Whether the number in `word` has come to `number`.
+/// Whether the number in `word` is at least `number`.
 #[inline(always)]
 fn has_come<W: Word>(word: &W, number: u64) -> bool {
     // Acquire: pairs with the Release of `exchange_words` and the additions of `arrive_at`.
     unmarked(word.load(Ordering::Acquire)).0 >= number
 }
 
-/// Stores `value` into the word for the peer, waits until the number has come in the peer's word, and gives its mark.
+/// Stores `value` into the word for the peer, waits until the peer's word has reached the same number, and returns its
+/// mark.
 #[inline(always)]
 fn exchange_words<W: Word>(
     ours: &W,
@@ -83,8 +85,8 @@ fn exchange_words<W: Word>(
     Ok(unmarked(theirs.load(Ordering::Relaxed)).1)
 }
 
-/// Adds to the arrival counter in the last line of team rank 0, for the `number`th time, and waits until all `size` ranks
-/// have. The last one wakes the others. Gives the marks of all, joined by bits.
+/// Adds to the arrival counter in the last line of team rank 0, for the `number`th time, and waits until all `size`
+/// ranks have done so. The last rank to arrive wakes the others. Returns the bitwise or of all marks.
 fn arrive_at<W: Word>(
     line: [&W; LINE / 8],
     size: u64,
@@ -93,14 +95,15 @@ fn arrive_at<W: Word>(
     wake: impl FnOnce(),
     wait: impl FnOnce(&W, u64) -> Result<()>,
 ) -> Result<u16> {
-    // A word is used again two arrivals later, to which no rank comes before all have left this one.
+    // A word is reused two arrivals later, which no rank reaches before all ranks have left this one.
     let words = (0..MARK_BITS).map(|bit| (1 << bit, line[MARKS + 2 * bit + (number & 1) as usize]));
     for (_, word) in words.clone().filter(|(bit, _)| mark & bit != 0) {
         // Relaxed: ordered by the arrival. All ranks store the same value.
         word.store(number, Ordering::Relaxed);
     }
     let (arrivals, goal) = (line[ARRIVALS], number * size);
-    // AcqRel: a rank that sees the goal, or reaches it, sees what all wrote before they arrived.
+    // AcqRel: pairs with itself at the other ranks and with the Acquire of `has_come`: a rank that sees or reaches the
+    // goal sees what all ranks wrote before they arrived.
     if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == goal {
         wake();
     } else {
@@ -110,8 +113,8 @@ fn arrive_at<W: Word>(
     Ok(words.filter(|(_, word)| word.load(Ordering::Relaxed) == number).fold(0, |marks, (bit, _)| marks | bit))
 }
 
-/// Words of the last line of a signal array. Of team rank 0: the arrival counter, and for each bit of a mark
-/// the last even and the last odd round in which a rank arrived with it. Of each rank: whether it shares its core.
+/// Words of the last line of a signal array. At team rank 0: the arrival counter, and for each bit of a mark the last
+/// even and the last odd round in which a rank arrived with it. At each rank: whether it shares its core.
 const ARRIVALS: usize = 0;
 const MARKS: usize = 1;
 pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
@@ -119,8 +122,8 @@ pub(crate) const SHARES_CORE: usize = MARKS + 2 * MARK_BITS;
 pub(crate) const MARK_BITS: usize = 2;
 
 impl SignalArray {
-    /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to who sees
-    /// the value. Values are below 2^48, and may be [`marked`]. One message.
+    /// Sets cell `cell` of this rank at team rank `to`. Release: what this rank wrote before is visible to a rank that
+    /// sees the value. Values are below 2^48, and may be [`marked`]. One message.
     ///
     /// # Errors
     /// `PeerLost`, on devices that notice.
@@ -132,7 +135,7 @@ impl SignalArray {
         if let Some(mapped) = &remote.mapped {
             self.stats().add(Kind::Signal, 8);
             // SAFETY: a cell of the peer's array, mapped whole, aligned, accessed as an atomic by all.
-            // Release: pairs with the Acquire of `get`.
+            // Release: pairs with the Acquire of `place`.
             unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) }.store(value, Ordering::Release);
             self.job.device().wake(remote.peer);
             return Ok(());
@@ -141,7 +144,7 @@ impl SignalArray {
             self.stats().add(Kind::Signal, 8);
             // SAFETY: a cell of this rank's own array, aligned, accessed as an atomic. Its setter waits for a cell to show
             // a value before it sets a greater one, so that a store and a message of the device do not cross.
-            // Release: pairs with the Acquire of `get`.
+            // Release: pairs with the Acquire of `place`.
             unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) }.store(value, Ordering::Release);
             return Ok(());
         }
@@ -153,13 +156,13 @@ impl SignalArray {
         unsafe { self.job.post(remote.peer, operation, None, &[]) }.map(|_| ())
     }
 
-    /// Sets cell `cell` (below [`EXCHANGE_CELLS`]) for team rank `peer` and waits until it has done the same for this rank:
-    /// two signals, one each way. Gives the peer's mark. The order is that of [`set`](Self::set) and
-    /// [`wait`](Self::wait), with which the cell is not to be shared.
+    /// Sets cell `cell` (below [`EXCHANGE_CELLS`]) for team rank `peer` and waits until the peer has done the same for
+    /// this rank: two signals, one each way. Returns the peer's mark. Ordering is as for [`set`](Self::set) and
+    /// [`wait`](Self::wait), which must not be used on the same cell.
     ///
-    /// Where the array is mapped the words for both ways stand in one line: who comes second finds the other's word in
-    /// the line that its own store has fetched, and has it still for the next exchange. So exchanges in a row cost one
-    /// transfer of a line each, and not one each way.
+    /// If the array is mapped, the words for both directions share one line: the second rank finds the other's word in
+    /// the line that its own store has fetched, and still has the line for the next exchange. So each of several
+    /// exchanges in a row costs one transfer of a line instead of one each way.
     ///
     /// # Errors
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.
@@ -180,17 +183,18 @@ impl SignalArray {
         })
     }
 
-    /// Whether ranks share cores, so that signals in rounds would each wait for a turn of the core: then they
-    /// [`arrive`](Self::arrive). The same on every rank; not with two ranks, and only where all are mapped.
+    /// Whether ranks share cores, so that signals in rounds would each wait for a context switch; such ranks
+    /// [`arrive`](Self::arrive) instead. The same on every rank; false with two ranks, and unless all are mapped.
     #[must_use]
     #[inline]
     pub fn is_oversubscribed(&self) -> bool {
         self.oversubscribed
     }
 
-    /// Waits until all ranks of the team have come here, by one atomic addition to a word of team rank 0, and gives
-    /// their marks, joined by bits, of which there are two. The last one wakes those that sleep. Collective, where the array
-    /// [is oversubscribed](Self::is_oversubscribed): a rank comes in one turn of its core, and leaves in the next, in which it can come again.
+    /// Waits until all ranks of the team have arrived, by one atomic addition to a word of team rank 0, and returns the
+    /// bitwise or of their marks, which have two bits. The last rank wakes those that sleep. Collective, for arrays
+    /// that [are oversubscribed](Self::is_oversubscribed): a rank arrives in one time slice, and leaves in the next, in
+    /// which it can arrive again.
     ///
     /// # Errors
     /// `PeerLost`, naming the rank that is gone; what a handler fails with.
@@ -210,8 +214,8 @@ impl SignalArray {
 
     #[inline(always)]
     fn stats(&self) -> &Stats {
-        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of which `self`
-        // holds a handle.
+        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, and `self`
+        // holds a handle of the job.
         unsafe { self.stats.as_ref() }
     }
 
@@ -222,7 +226,7 @@ impl SignalArray {
         Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))
     }
 
-    /// The words of cell `cell` to and from team rank `peer` in the line that both share.
+    /// The words of cell `cell` to and from team rank `peer` in the line that the pair shares.
     #[inline(always)]
     fn pair(&self, peer: usize, cell: usize, number: u64) -> Option<(&AtomicU64, &AtomicU64)> {
         let theirs = self.remotes[peer].mapped.as_ref()?;
@@ -234,20 +238,20 @@ impl SignalArray {
         Some(if self.me < peer { (low_to_high, high_to_low) } else { (high_to_low, low_to_high) })
     }
 
-    /// The place for value `value` of a cell of this rank at team rank `to`, for notifications that travel with a
-    /// write.
+    /// The remote address for value `value` of a cell of this rank at team rank `to`, for notifications that travel
+    /// with a write.
     #[must_use]
     pub fn cell_at(&self, to: usize, cell: usize, value: u64) -> Place {
         Place { region: self.remotes[to].handle, offset: self.offset(self.me, cell, value) }
     }
 
-    /// Where the values of cell `cell` of rank `writer` that are even, or odd, as `value` is, stand in a signal array.
+    /// Offset in a signal array of the values of rank `writer`'s cell `cell` that have the parity of `value`.
     #[inline(always)]
     fn offset(&self, writer: usize, cell: usize, value: u64) -> usize {
         offset(self.size, writer, cell, value)
     }
 
-    /// The cells that others set here, for a handler that sets one since a message says so.
+    /// The cells that other ranks set here, for a message handler that sets one on behalf of the sender.
     #[must_use]
     pub fn own_cells(&self) -> OwnCells {
         OwnCells { base: self.own.base, size: self.size }
@@ -266,8 +270,8 @@ impl SignalArray {
         unmarked(self.place(from, cell, 0)).0.max(unmarked(self.place(from, cell, 1)).0)
     }
 
-    /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater one after that. Looks at the
-    /// place of `value` alone: one that the peer leaves out is not reached by the next.
+    /// Whether cell `cell` of team rank `from` has been set to `value`, or to a greater value afterwards. Reads the
+    /// place of `value` only: if the peer skips a value, the next value does not satisfy a wait for it.
     #[inline]
     #[must_use]
     pub fn reached(&self, from: usize, cell: usize, value: u64) -> bool {
@@ -290,7 +294,7 @@ impl SignalArray {
         self.job.wait_signal(|| self.awaited(operation, value, from), pace, || self.reached(from, cell, value))
     }
 
-    /// A wait of the call with this number for team rank `from`.
+    /// Describes a wait for team rank `from` in call number `call`.
     #[must_use]
     pub fn awaited(&self, operation: &'static str, call: u64, from: usize) -> Awaited {
         Awaited { account: Some(self.account), operation, call, from: Some(self.remotes[from].peer) }
@@ -319,24 +323,24 @@ impl SignalArray {
         self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (3 * self.size + word) * LINE))
     }
 
-    /// The place of word `word` of team rank `of`.
+    /// The remote address of word `word` of team rank `of`.
     #[must_use]
     pub fn word_place(&self, of: usize, word: usize) -> Place {
         self.place_in_line(of, (word, 0))
     }
 
-    /// The place of the `index`th word in the line of a word, which itself has index 0.
+    /// The remote address of the `index`th word in the line of word `word`, which itself has index 0.
     fn place_in_line(&self, of: usize, (word, index): (usize, usize)) -> Place {
         assert!(word < self.words && index < LINE / 8);
         Place { region: self.remotes[of].handle, offset: (3 * self.size + word) * LINE + 8 * index }
     }
 
-    /// What is at `place`, one of team rank `of`, if it is mapped.
+    /// The word at `place`, an address at team rank `of`, if it is mapped.
     fn mapped_at(&self, of: usize, place: Place) -> Option<&AtomicU64> {
         self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, place.offset))
     }
 
-    /// Reads word `word` of team rank `of`: a load where it is mapped, else one read.
+    /// Reads word `word` of team rank `of`: a load if it is mapped, else one read.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -344,8 +348,8 @@ impl SignalArray {
         self.read_in_line(of, (word, 0))
     }
 
-    /// Reads a word in the line of word `at.0` of team rank `of`, by its index: that word is 0, and seven are behind it. A load
-    /// where it is mapped, else one read.
+    /// Reads a word in the line of word `at.0` of team rank `of`, by its index `at.1`: index 0 is the word itself, and
+    /// seven follow it. A load if it is mapped, else one read.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -362,8 +366,8 @@ impl SignalArray {
         Ok(value)
     }
 
-    /// Sets a word in the line of word `at.0` of team rank `of`, by its index, and does not wake that rank. The word is set for all
-    /// ranks on return. A store where it is mapped, else one write.
+    /// Sets a word in the line of word `at.0` of team rank `of`, by its index `at.1`, and does not wake that rank. On
+    /// return the word is set for all ranks. A store if it is mapped, else one write.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -381,8 +385,7 @@ impl SignalArray {
         }
     }
 
-    /// Sets word `word` of team rank `to`, which may sleep until that happens: one message, with the order of
-    /// [`set`](Self::set).
+    /// Sets word `word` of team rank `to`, which may sleep until then: one message, ordered as [`set`](Self::set).
     ///
     /// # Errors
     /// `PeerLost`, on devices that notice.
@@ -418,7 +421,7 @@ impl SignalArray {
     /// compare-and-swap.
     ///
     /// # Errors
-    /// `PeerLost`; `Protocol` for a device that says that it is done and has given no value.
+    /// `PeerLost`; `Protocol` if the device reports completion but has not stored a value.
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
         const OP: &str = "compare and swap a word of a peer";
         if let Some(w) = self.peer_word(of, word) {
@@ -427,7 +430,8 @@ impl SignalArray {
                 .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|now| now));
         }
-        // No value that a word has which was `expected` a moment ago.
+        // A value that the word is assumed not to hold: if it is unchanged at completion, the device has stored
+        // nothing.
         let mut old = !expected;
         let at = self.word_place(of, word);
         let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
@@ -450,14 +454,14 @@ impl SignalArray {
     }
 }
 
-/// Where the values of a cell that are even, or odd, as `value` is, stand in the signal array of a team of `size` ranks.
+/// Offset in the signal array of a team of `size` ranks of a cell's values that have the parity of `value`.
 #[inline(always)]
 fn offset(size: usize, writer: usize, cell: usize, value: u64) -> usize {
     let half = if value & 1 == 0 { 0 } else { size };
     (half + writer) * LINE + cell * 8
 }
 
-/// The cells of a signal array that the ranks of its team set at this rank.
+/// The cells of this rank's signal array that the ranks of its team set.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnCells {
     base: *mut u8,
@@ -465,9 +469,9 @@ pub struct OwnCells {
 }
 
 impl OwnCells {
-    /// Sets cell `cell` of team rank `from`, whose message says so, as [`SignalArray::set`] of that rank does. A cell that does
-    /// not exist is left out. A signal of before that comes late does no harm where its rank sets a value only when the one
-    /// before the last has been seen here: values that follow each other have different places.
+    /// Sets cell `cell` of team rank `from`, on behalf of that rank's message, as its [`SignalArray::set`] does. A cell
+    /// that does not exist is ignored. A delayed older signal is harmless if its rank sets a value only after this rank
+    /// has seen the one before the last: consecutive values have different places.
     ///
     /// # Safety
     /// The signal array has not been dropped.
@@ -475,7 +479,7 @@ impl OwnCells {
         if from < self.size && cell < CELLS {
             let at = self.base.wrapping_add(offset(self.size, from, cell, value));
             // SAFETY: a cell of the array, which lives by the contract, aligned, accessed as an atomic by all.
-            // Release: pairs with the Acquire of `get`.
+            // Release: pairs with the Acquire of `place`.
             unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release);
         }
     }
@@ -484,11 +488,11 @@ impl OwnCells {
 impl Drop for SignalArray {
     fn drop(&mut self) {
         for r in &self.remotes {
-            // SAFETY: nobody reaches the peers' cells after this.
+            // SAFETY: the array is being dropped, so this rank does not reach the peers' cells after this.
             unsafe { self.job.device().forget(r.handle) };
         }
-        // Pages that peers still map stay theirs; a failure leaks this rank's mapping and nothing else.
-        // SAFETY: this rank's own region, whose cells nobody here reaches after this.
+        // Pages that peers still map stay valid for them; a failure leaks only this rank's mapping.
+        // SAFETY: this rank's own region; the array is being dropped, so this rank does not reach its cells after this.
         if let Err(e) = unsafe { self.job.device().release(self.own.handle) } {
             tracing::warn!("a signal array was not released: {e}");
         }

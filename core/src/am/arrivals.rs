@@ -1,4 +1,4 @@
-//! Messages that have come in part.
+//! Messages that have arrived in part.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::handler::{Then, Token};
 use super::offer::{Offer, Read};
 use super::sink::Filling;
 
-/// A message of which a part is still to come.
+/// A message of which a part has not arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
     pub(super) token: Token,
@@ -18,20 +18,21 @@ pub(super) struct Envelope {
 }
 
 pub(super) enum Arrival<J> {
-    /// At its sender, until [`deliver`](super::deliver) is called; `claimed` if the sender may not withdraw it.
+    /// The data waits at its sender until [`deliver`](super::deliver) is called; `claimed` if the sender may not
+    /// withdraw it.
     Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
-    /// It was held, and its sender has cancelled it.
+    /// The message was held, and its sender has cancelled it.
     Gone(Envelope),
-    /// It is read out of its sender's memory.
+    /// The data is read out of its sender's memory.
     Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },
-    /// `expected` bytes of it come in packets.
+    /// The first `expected` bytes arrive in packets.
     Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>> },
 }
 
-/// The messages of which a part is still to come.
+/// The messages of which a part has not arrived.
 pub(super) struct Arrivals<J> {
     pub(super) open: FxHashMap<Token, Arrival<J>>,
-    /// Of those the ones that are read.
+    /// Tokens of the messages in `open` that are read.
     pub(super) offered: VecDeque<Token>,
 }
 

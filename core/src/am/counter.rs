@@ -25,14 +25,15 @@ impl Counter {
     }
 }
 
-/// The counters that a message moves.
+/// The counters that a message increments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters<'a> {
-    /// Here, once the data has left the buffer: before [`send`](super::send) returns, and no later than the track of
-    /// [`start_send`](super::start_send) says so.
+    /// Incremented here once the data has left the buffer: before [`send`](super::send) returns, and no later than the
+    /// track of [`start_send`](super::start_send) counts the message as complete.
     pub origin: Option<&'a Counter>,
-    /// At the target, once the message is complete there: the number given by [`expose`](super::ActiveMessages::expose).
+    /// Incremented at the target once the message is complete there: the number given by
+    /// [`expose`](super::ActiveMessages::expose).
     pub target: Option<u32>,
-    /// Here, once the target has completed the message. Costs one packet back.
+    /// Incremented here once the target has completed the message. Costs one packet back.
     pub completion: Option<&'a Counter>,
 }

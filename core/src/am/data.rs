@@ -11,16 +11,16 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
-/// Longest data that is copied where there is no room, so that the buffer is free at once.
+/// Maximum length of data that is copied if there is no room, so that the buffer is free at once.
 pub(super) const COPIED: usize = 64;
 
 pub(super) type Header = SmallVec<[u8; 32]>;
 
-/// Data that its owner has lent until the track says that the message is complete.
+/// Data that its owner lends until the track counts the message as complete.
 pub(super) struct Lent {
     pub(super) source: Source,
     pub(super) origin: Option<Counter>,
-    /// `None` once it has ended.
+    /// `None` once the message has ended.
     pub(super) track: Option<Rc<Track>>,
 }
 

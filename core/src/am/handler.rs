@@ -1,4 +1,4 @@
-//! Header handlers, and what they see and decide. `J` is the job that completions after the dispatcher get.
+//! Header handlers, their arguments and their decisions. `J` is the job type that deferred completions get.
 
 use std::fmt;
 use std::rc::Rc;
@@ -6,15 +6,15 @@ use std::rc::Rc;
 use super::sink::{Received, Sink};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Names a handler; the same on every rank. A program has the numbers below [`RUNTIME`](Self::RUNTIME).
+/// Identifies a handler; the same on every rank. Programs use the numbers below [`RUNTIME`](Self::RUNTIME).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandlerId(pub u16);
 
 impl HandlerId {
-    /// From here on the numbers are those of the runtime's own handlers, which trust what they get: safe calls refuse them.
+    /// Numbers from here on belong to the runtime's own handlers, which trust their input: safe calls refuse them.
     pub const RUNTIME: u16 = 1 << 15;
 
-    /// Refuses a number of the runtime.
+    /// Refuses a number of the runtime's range.
     #[inline(always)]
     pub(super) fn check(self, operation: &'static str) -> Result<()> {
         if self.0 < Self::RUNTIME { Ok(()) } else { Err(self.reserved(operation)) }
@@ -39,70 +39,70 @@ impl Listening {
     }
 }
 
-/// Names a message of which a part is still to come, at the rank that receives it.
+/// Identifies, at the receiving rank, a message that has not arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     pub(super) source: u32,
     pub(super) number: u32,
 }
 
-/// What a header handler sees.
+/// The argument of a header handler.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// The sending rank of the job.
+    /// The sending rank, as a rank of the job.
     pub source: u32,
     pub(super) number: u32,
     /// The user header.
     pub header: &'a [u8],
     /// Length of the data in bytes.
     pub len: usize,
-    /// The data, if all of it is here with the header.
+    /// The data, if all of it came with the header.
     pub data: Option<&'a [u8]>,
     /// Whether the data waits at the sender, so that the handler may [hold](Delivery::Hold) the message.
     pub waits: bool,
 }
 
 impl<'a> Message<'a> {
-    /// One that is here.
+    /// A message that has arrived completely.
     #[inline]
     pub(crate) fn whole(source: u32, header: &'a [u8], data: &'a [u8]) -> Self {
         Self { source, number: 0, header, len: data.len(), data: Some(data), waits: false }
     }
 
-    /// By which [`deliver`](super::deliver) and [`abandon`](super::abandon) name the message: one that waits, or whose data
-    /// has not all come.
+    /// Identifies the message for [`deliver`](super::deliver) and [`abandon`](super::abandon), if it waits or has not
+    /// arrived completely.
     #[must_use]
     pub fn token(&self) -> Token {
         Token { source: self.source, number: self.number }
     }
 }
 
-/// What a header handler decides.
+/// The decision of a header handler.
 #[derive(Debug)]
 pub enum Delivery<J> {
-    /// The message is complete: the handler has taken what it needs from `data`. Data that is not here is not fetched, or is
-    /// discarded.
+    /// The message is complete: the handler has taken what it needs from `data`. Data that has not arrived is
+    /// discarded, or not fetched.
     Done,
     /// The data goes into this sink, and then the completion runs.
     Into(Sink, Then<J>),
-    /// The data stays at the sender until [`deliver`](super::deliver) says where it goes. For a message that
+    /// The data stays at the sender until [`deliver`](super::deliver) names a sink. Only for a message that
     /// [waits](Message::waits).
     Hold,
 }
 
-/// A completion without waiting or sending.
+/// A completion that must not wait or send.
 pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
 
 /// A completion that may send and wait.
 pub type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
 
-/// What runs when the data is complete, or will not come: then it gets the error, which names the other rank. From then on
-/// the memory of the sink is not touched.
+/// A completion: runs when the data is complete, or with an error, which names the other rank, if the data will not
+/// arrive. From then on the memory of the sink is not accessed.
 pub enum Then<J> {
-    /// In the dispatcher: short, without waiting or sending.
+    /// Runs in the dispatcher: short, without waiting or sending.
     Quick(QuickFn),
-    /// After the dispatcher, with the job: may send and wait. While it waits up to some ten others run, but none while it
-    /// sends. Its error is that of the wait in which it runs.
+    /// Runs after the dispatcher, with the job: may send and wait. While it waits up to some ten others run, but none
+    /// while it sends. Its error is returned by the wait in which it runs.
     Later(LaterFn<J>),
 }
 
@@ -131,7 +131,7 @@ impl<J> fmt::Debug for Then<J> {
 
 pub(super) type Handler<J> = Rc<dyn Fn(Message<'_>) -> Delivery<J>>;
 
-/// Handlers by number, a page for each upper byte that is in use: those of the runtime have the highest numbers.
+/// Handlers by number, in one page for each upper byte in use, since the runtime's handlers have high numbers.
 pub(super) struct Handlers<J>(Vec<Option<Box<Page<J>>>>);
 
 impl<J> Default for Handlers<J> {
@@ -149,7 +149,7 @@ impl<J> Handlers<J> {
         self.0.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
     }
 
-    /// The place of a number.
+    /// The slot of a number.
     pub(super) fn place(&mut self, id: u16) -> &mut Option<Handler<J>> {
         let [low, high] = id.to_le_bytes().map(usize::from);
         if self.0.len() <= high {

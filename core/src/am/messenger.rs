@@ -8,7 +8,7 @@ use crate::engine::Engine;
 /// An engine, and the active messages that its device carries. Part of a [`Job`](crate::Job), which derefs to it.
 #[derive(Debug)]
 pub struct Messenger {
-    /// Dropped before the messages, into whose sinks its device may be reading.
+    /// Dropped before the messages, since its device may be reading into their sinks.
     engine: Engine,
     messages: ActiveMessages<Self>,
 }

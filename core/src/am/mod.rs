@@ -13,8 +13,8 @@
 //! | the same where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
-//! The handlers of messages to one target run in the order of sending, whatever becomes of their data. [`try_send`] and
-//! [`start_send`] never wait: what finds no room is queued, and goes out from any wait.
+//! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and
+//! [`start_send`] never wait: [`start_send`] queues a message that finds no room, and any wait sends it.
 
 mod arrivals;
 mod counter;
@@ -44,15 +44,15 @@ pub use sink::{Layout, Received, Sink, Source};
 
 /// The active messages of a job.
 pub type ActiveMessages = state::ActiveMessages<Messenger>;
-/// What a header handler decides.
+/// The decision of a header handler.
 pub type Delivery = handler::Delivery<Messenger>;
-/// What runs when the data of a message is complete, or will not come.
+/// A completion: runs when the data of a message is complete, or has failed.
 pub type Then = handler::Then<Messenger>;
 /// A completion that may send and wait.
 pub type LaterFn = handler::LaterFn<Messenger>;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
-/// Longest message in bytes, as a bound on what a peer can make a rank allocate: senders refuse longer ones, and to a receiver a
-/// longer one is malformed.
+/// Maximum length of a message in bytes, which bounds what a peer can make a rank allocate: senders refuse longer
+/// messages, and receivers treat them as malformed.
 pub const MAX_MESSAGE: u64 = 1 << 40;

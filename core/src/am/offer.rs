@@ -1,4 +1,4 @@
-//! What a sender offers to its target for reading, and how far the read is.
+//! A sender's offer to let its target read the data, and the state of that read.
 
 use std::rc::Rc;
 
@@ -6,7 +6,7 @@ use crate::device::Range;
 use crate::tracked::Track;
 use crate::wire::{Reader, Writer};
 
-/// Most blocks of a source that is offered: their places travel with the request to send, in one packet.
+/// Maximum number of blocks of an offered source: their addresses travel with the request to send, in one packet.
 pub(super) const OFFERED: usize = 192;
 
 /// Where the data of a message lies in its sender's memory.
@@ -19,9 +19,9 @@ pub(super) struct Offer {
 /// The read of the data of a message.
 pub(super) struct Read {
     pub(super) offer: Offer,
-    /// The imported region, and what counts the request, once it has been posted.
+    /// The imported region, and the track that counts the request, once it has been posted.
     pub(super) posted: Option<(u64, Rc<Track>)>,
-    /// The sender has taken back the message meanwhile.
+    /// The sender has cancelled the message meanwhile.
     pub(super) cancelled: bool,
 }
 
@@ -31,7 +31,7 @@ impl Offer {
         self.ranges.iter().fold(w, |w, r| w.u64(r.offset as u64).u64(r.len as u64)).done()
     }
 
-    /// The offer of a message of `len` bytes; `None` if it makes no sense.
+    /// Parses the offer of a message of `len` bytes; `None` if it is malformed.
     pub(super) fn read(bytes: &[u8], len: usize) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Vec::new(), 0usize);
@@ -49,7 +49,7 @@ impl Read {
         Self { offer, posted: None, cancelled: false }
     }
 
-    /// Whether memory of the sink may be written.
+    /// Whether the request is posted, so that memory of the sink may be written.
     pub(super) fn is_posted(&self) -> bool {
         self.posted.is_some()
     }

@@ -1,4 +1,5 @@
-//! What waits at its sender: messages in queues, in the order of sending to each target, and those whose targets are asked.
+//! Messages that wait at their sender: in queues, in the order of sending to each target, or for the answer to a
+//! request to send.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use super::handler::HandlerId;
 use super::packet::Prefix;
 use crate::tracked::Track;
 
-/// A message that waits for its turn.
+/// A queued message.
 pub(super) struct Queued {
     pub(super) handler: HandlerId,
     pub(super) header: Header,
@@ -19,35 +20,36 @@ pub(super) struct Queued {
     pub(super) number: u32,
     pub(super) target: u32,
     pub(super) completion: Option<Counter>,
-    /// Bytes that have gone.
+    /// Bytes that have been sent.
     pub(super) sent: usize,
-    /// It waits here until its target says where it goes, however short it is.
+    /// The message uses rendezvous, whatever its length.
     pub(super) waits: bool,
 }
 
-/// A message whose target is asked.
+/// A message whose request to send has been sent.
 pub(super) enum Asked {
-    /// The request to send has gone; the target may read the data in this region.
+    /// The target has not answered; it may read the data in this region.
     Waiting { target: u32, lent: Lent, region: Option<u64> },
-    /// The target wants the first bytes.
+    /// The target wants the first `wanted` bytes.
     Streaming { target: u32, lent: Lent, wanted: usize, sent: usize },
-    /// Taken back; its target is to confirm that.
+    /// The message was cancelled; its target has to confirm.
     Cancelled(u32),
 }
 
-/// What this rank has to send.
+/// All outgoing messages of this rank.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// By target, as all queues here; none of them is empty. A turn looks no further in one whose target has no room.
+    /// By target, like the other queues here; no queue is empty. If a target has no room, a turn leaves the rest of its
+    /// queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
-    /// By number.
+    /// Messages whose request to send has been sent, by number.
     pub(super) asked: FxHashMap<u32, Asked>,
-    /// Of those the ones whose data goes.
+    /// By target, the numbers of those whose data is being sent.
     pub(super) streams: FxHashMap<u32, VecDeque<u32>>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u32, (u32, Counter)>,
-    /// Messages that are queued and copied.
+    /// Number of queued messages that are copied.
     pub(super) copied: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Messages of a rank to itself that wait: for the next turn of progress, since a handler is not to run inside of a send, or
-//! until it is said where they go.
+//! Messages of a rank to itself that wait: for the next turn of progress, since a handler must not run inside a send,
+//! or, if held, until [`deliver`](super::deliver) names a sink.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) enum Queued {
     Other(Box<OwnMessage>),
 }
 
-/// A message of few bytes.
+/// A message that fits into a short packet.
 pub(super) struct ShortMessage {
     pub(super) prefix: Prefix,
     /// The header, and behind it the data.
@@ -33,11 +33,11 @@ pub(super) struct OwnMessage {
     pub(super) number: u32,
     pub(super) target: u32,
     pub(super) completion: Option<Counter>,
-    /// It may not be withdrawn.
+    /// The message cannot be withdrawn.
     pub(super) claimed: bool,
 }
 
-/// The messages of this rank to itself that wait.
+/// The waiting messages of this rank to itself.
 #[derive(Default)]
 pub(super) struct OwnMessages {
     pub(super) queue: VecDeque<Queued>,
@@ -54,7 +54,7 @@ impl OwnMessages {
         held.map(|message| message.claimed |= claim).is_some()
     }
 
-    /// Takes out the messages that `track` counts; with `withdraw` none that is claimed.
+    /// Removes and returns the messages that `track` counts; with `withdraw`, except claimed ones.
     pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<OwnMessage> {
         let is_taken = |message: &OwnMessage| message.data.is_of(track) && !(withdraw && message.claimed);
         let mut taken: Vec<OwnMessage> =

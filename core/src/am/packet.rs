@@ -1,16 +1,16 @@
-//! What stands before the bytes of every packet.
+//! The prefix of every packet.
 
 use super::handler::HandlerId;
 use crate::device::SHORT_WORDS;
 
-/// Bytes of a prefix.
+/// Length of a prefix in bytes.
 pub(super) const PREFIX: usize = 24;
-/// Words of a short packet for the user header and the data.
+/// Words of a short packet behind the prefix, for the user header and the data.
 pub(super) const REST: usize = SHORT_WORDS - PREFIX / 8;
-/// The operation that errors of a sender name.
+/// The operation that errors of the sender name.
 pub(super) const OP: &str = "send an active message";
 
-/// The first packet of a message, or the only one: the user header, and data.
+/// The first packet of a message, or the only one: the user header and data.
 pub(super) const FIRST: u8 = 1;
 /// More data of a message.
 pub(super) const MORE: u8 = 2;
@@ -18,30 +18,32 @@ pub(super) const MORE: u8 = 2;
 pub(super) const ACKNOWLEDGE: u8 = 3;
 /// Request to send: the user header of a message whose data waits at the sender.
 pub(super) const RTS: u8 = 4;
-/// Clear to send: the first bytes of the data that are wanted.
+/// Clear to send: how many of the first bytes of the data the target wants.
 pub(super) const CTS: u8 = 5;
-/// The sender of a message need not keep its data any longer.
+/// The sender need not keep the data of a message any longer.
 pub(super) const FIN: u8 = 6;
-/// The data of a message will not come, or not all of it; or, where the number is [`WITHDRAW`], only if it is held.
+/// The data of a message will not arrive completely; if the number is [`WITHDRAW`], the message is cancelled only if it
+/// is held.
 pub(super) const CANCEL: u8 = 7;
 pub(super) const WITHDRAW: u64 = 1;
 
-/// What a packet is.
+/// The prefix of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefix {
     pub(super) kind: u8,
     pub(super) header_len: u8,
     pub(super) handler: u16,
-    /// The sender's number of the message; 0 for one that nobody has to name.
+    /// The sender's number of the message; 0 for a message that no packet has to refer to.
     pub(super) message: u32,
-    /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 and the kind of error.
+    /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the index of
+    /// the error's kind.
     pub(super) number: u64,
     pub(super) target: u32,
     pub(super) completion: u32,
 }
 
 impl Prefix {
-    /// Of the first packet of a message whose header and data have these lengths.
+    /// Prefix of the first packet of a message whose header and data have these lengths.
     #[inline(always)]
     pub(super) fn of_first(handler: HandlerId, header_len: usize, len: usize, message: u32, target: u32) -> Self {
         Self {
@@ -55,7 +57,7 @@ impl Prefix {
         }
     }
 
-    /// Of a packet about a message that is known.
+    /// Prefix of a packet that refers to a known message.
     pub(super) fn about(kind: u8, message: u32, number: u64) -> Self {
         Self { kind, header_len: 0, handler: 0, message, number, target: 0, completion: 0 }
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The queues of a sender: how messages get there, what their targets answer, and how they are taken back.
+//! The send queues: how messages are queued, how targets' answers are handled, and how messages are cancelled.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ impl ActiveMessages {
         Ok(())
     }
 
-    /// The target of a message wants its first bytes.
+    /// Handles a clear to send: the target wants the first `wanted` bytes.
     pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u32, wanted: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.remove(&number) {
@@ -57,7 +57,7 @@ impl ActiveMessages {
                 Ok(())
             }
             other => {
-                // It may have been taken back meanwhile.
+                // The message may have been cancelled meanwhile.
                 let crossed = matches!(other, Some(Asked::Cancelled(target)) if target == source);
                 other.map(|other| out.asked.insert(number, other));
                 if crossed { Ok(()) } else { Err(unknown(source, "clear to send")) }
@@ -65,7 +65,8 @@ impl ActiveMessages {
         }
     }
 
-    /// The target of a message needs its data no more: it is complete, or `code` says why it was not taken.
+    /// Handles the end of a message: its target does not need the data any more, or `code` - 1 is the index of the
+    /// error kind that kept the target from taking it.
     pub(super) fn taken(&self, job: &Messenger, source: u32, number: u32, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         let lent = match out.asked.remove(&number) {
@@ -94,8 +95,8 @@ impl ActiveMessages {
         Ok(())
     }
 
-    /// Takes back the messages that `track` counts of which no byte has gone and whose targets have not named a sink: the track
-    /// ends them with `Aborted`, at once or when the target has said so. The others go on.
+    /// Withdraws those messages that `track` counts of which no byte has been sent and whose targets have not named a
+    /// sink: they end with `Aborted`, at once or when the target has confirmed. The others continue.
     pub(crate) fn withdraw(&self, track: &Rc<Track>) {
         let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("it was withdrawn");
         self.cancel_own(track, Some(&withdrawn));
@@ -119,7 +120,7 @@ impl ActiveMessages {
         taken.into_iter().for_each(|message| message.data.fail(&withdrawn));
     }
 
-    /// Targets and lengths of the messages that `track` counts which are to go without asking, and of which no byte has gone.
+    /// Targets and lengths of the eager messages that `track` counts and of which no byte has been sent.
     pub(crate) fn unsent(&self, track: &Rc<Track>) -> Vec<(u32, usize)> {
         let out = self.outgoing.borrow();
         let all = out.queues.iter().flat_map(|(target, queue)| queue.iter().map(|message| (*target, message)));
@@ -127,7 +128,7 @@ impl ActiveMessages {
         unsent.map(|(target, message)| (target, message.data.len())).collect()
     }
 
-    /// Takes back the messages that `track` counts: their memory is not read any more.
+    /// Cancels the messages that `track` counts: afterwards their memory is not read any more.
     pub(crate) fn cancel(&self, job: &Messenger, track: &Rc<Track>) {
         self.cancel_own(track, None);
         let mut out = self.outgoing.borrow_mut();
@@ -172,8 +173,8 @@ impl ActiveMessages {
     }
 }
 
-/// Ends the registration of memory that a target may read; `is_read` if the target will not read it any more. If not, a read
-/// that has begun ends with an error there.
+/// Releases memory that was registered for a target to read. `is_read`: the target will not read it any more; otherwise
+/// a read that has begun ends there with an error.
 pub(super) fn release(job: &Messenger, region: Option<u64>, is_read: bool) {
     let Some(region) = region else { return };
     if is_read {

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Rendezvous by reading: the request to send says where the data lies, and the target reads it out of the sender's memory,
-//! from the blocks of the source straight into those of the sink.
+//! Rendezvous by reading: the request to send carries the address of the data, and the target reads it out of the
+//! sender's memory, from the blocks of the source straight into those of the sink.
 //!
-//! The memory is registered for that one message, and released when the target has it, or when the message is cancelled: what
-//! is read of it from then on is an error. What cannot be read comes in packets.
+//! The memory is registered for that one message, and released when the target has the data or the message is
+//! cancelled; a later read fails. Data that cannot be read travels in packets.
 
 use super::messenger::Messenger;
 use crate::device::{Block, Operation, Range, Region, RemoteVector};
@@ -13,22 +13,23 @@ use crate::tracked::Track;
 use super::offer::{OFFERED, Offer, Read};
 use super::sink::{Filling, Source};
 
-/// Most blocks of a sink that is read into.
+/// Maximum number of blocks of a sink that is read into.
 const READ_INTO: usize = 1024;
-/// Most bytes from the first block of a source to the last, for each byte of data, where devices register all of them.
+/// Maximum ratio of the span from the first to the last block of a source to its data, where devices register the whole
+/// span.
 const SPREAD: usize = 4;
 
-/// What has become of a read.
+/// Outcome of a step of a read.
 pub(super) enum Step {
     /// There is no room for its request.
     NoRoom,
     UnderWay,
     Done,
-    /// Packets are better, or the only way.
+    /// Packets are faster, or reading is impossible.
     Packets,
 }
 
-/// The blocks of the first `len` bytes that are not empty, if they are at most `most`.
+/// The nonempty blocks of the first `len` bytes, if they are at most `most`.
 fn few_blocks(
     len: usize,
     most: usize,
@@ -41,7 +42,7 @@ fn few_blocks(
         look_up(from, now, &mut some)?;
         for block in some.drain(..).filter(|block| block.len > 0) {
             match all.last_mut() {
-                // A block that the window has cut.
+                // A block that was split by the window.
                 Some(last) if last.base.wrapping_add(last.len) == block.base => last.len += block.len,
                 _ => all.push(block),
             }
@@ -56,7 +57,8 @@ fn few_blocks(
 }
 
 impl Offer {
-    /// Offers `source` to `target`, with the handle of its registration, where reading is possible and better than packets.
+    /// Offers `source` to `target` and returns the handle of its registration, if the data can be read and that is
+    /// better than packets.
     pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
@@ -76,8 +78,8 @@ impl Offer {
             return Ok(None);
         }
         let region = Region { brief: true, one_node, ..Region::of(start, span) };
-        // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled, and nothing of the
-        // region but those is read before the release.
+        // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled, and only
+        // those blocks of the region are read before the release.
         match unsafe { device.register(region) } {
             Ok(made) => {
                 let range = |b: &Block| Range { offset: b.base.addr() - start.addr(), len: b.len };
@@ -92,10 +94,10 @@ impl Offer {
 }
 
 impl Read {
-    /// Begins to read the data of `peer` into the sink, or looks whether it is there. Does not wait.
+    /// Begins to read the data of `peer` into the sink, or checks whether the read is complete. Does not wait.
     ///
     /// # Errors
-    /// Why it could not be read: packets are the remedy.
+    /// The cause why the data could not be read; the caller falls back to packets.
     pub(super) fn advance(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Step> {
         if self.posted.is_none()
             && let Some(step) = self.post(job, peer, filling)?
@@ -107,12 +109,12 @@ impl Read {
         };
         forget(job, region);
         track.check()?;
-        // SAFETY: the bytes have been read.
+        // SAFETY: the request is complete without an error, so the bytes have been read.
         unsafe { filling.was_filled() };
         Ok(Step::Done)
     }
 
-    /// Posts the request; if that is not possible, what is.
+    /// Posts the request; if that is not possible, returns the step to take instead.
     fn post(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
         let kept = filling.kept;
         let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
@@ -130,8 +132,8 @@ impl Read {
         if remote.lists.is_some_and(|least| shortest >= least) {
             let track = Track::new();
             let from = RemoteVector { region: remote.handle, ranges: &ranges };
-            // SAFETY: the sink is valid, by its contract, until its completion runs or it is abandoned, which comes after the
-            // end of the request.
+            // SAFETY: by its contract the sink is valid until its completion runs or it is abandoned, both of which
+            // come after the end of the request.
             match unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&track]) } {
                 Ok(Some(_)) => {
                     self.posted = Some((remote.handle, track));
@@ -145,7 +147,7 @@ impl Read {
         step
     }
 
-    /// Gives it up: the memory of the sink is not written any more.
+    /// Abandons the read: afterwards the memory of the sink is not written any more.
     pub(super) fn abandon(self, job: &Messenger) {
         if let Some((region, track)) = self.posted {
             job.cancel(&track);
@@ -155,7 +157,7 @@ impl Read {
 }
 
 fn forget(job: &Messenger, region: u64) {
-    // SAFETY: nothing of it is mapped.
+    // SAFETY: the region is not mapped.
     unsafe { job.device().forget(region) };
 }
 

@@ -1,4 +1,4 @@
-//! Messages that come: packets are taken apart, handlers and completions run.
+//! The receiving side: parses packets, and runs handlers and completions.
 
 use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
@@ -19,7 +19,7 @@ fn garbage(source: u32, why: &str) -> Error {
 }
 
 impl Offer {
-    /// The offer that came with a request to send, if any.
+    /// Parses the offer that came with a request to send, if any.
     fn of(bytes: &[u8], len: usize, source: u32) -> Result<Option<Self>> {
         if bytes.is_empty() {
             return Ok(None);
@@ -28,7 +28,7 @@ impl Offer {
     }
 }
 
-/// Lets go of a message whose handler panics: its sender need not wait for it.
+/// Refuses a message at its sender if the message's handler panics, so that the sender does not wait for it.
 struct Refused<'a>(&'a ActiveMessages, Token);
 
 impl Drop for Refused<'_> {
@@ -40,7 +40,7 @@ impl Drop for Refused<'_> {
 }
 
 impl ActiveMessages {
-    /// Takes a packet apart and runs its handler.
+    /// Parses a packet and runs its handler.
     #[inline(always)]
     pub(crate) fn dispatch(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
         if let Some((p, rest)) = Prefix::read(bytes)
@@ -54,7 +54,7 @@ impl ActiveMessages {
         self.dispatch_other(job, source, bytes)
     }
 
-    /// Takes a long packet apart. A piece of a message goes from where it lies to its sink.
+    /// Parses a long packet. A piece of a message is copied from the packet straight into its sink.
     #[inline(never)]
     pub(crate) fn dispatch_long(&self, job: &Messenger, source: u32, packet: Unread<'_>) -> Result<()> {
         if let Some((p, [])) = packet.first::<PREFIX>().as_ref().and_then(|first| Prefix::read(first))
@@ -66,7 +66,7 @@ impl ActiveMessages {
         self.dispatch(job, source, packet.read())
     }
 
-    /// Runs the handler of a message that is here.
+    /// Runs the handler of a message that has arrived completely.
     #[inline(always)]
     pub(super) fn run_whole(
         &self,
@@ -82,7 +82,7 @@ impl ActiveMessages {
         }
     }
 
-    /// A whole message goes where its handler says.
+    /// Puts a message that has arrived completely into the sink that its handler named.
     #[inline(never)]
     fn whole(&self, source: u32, p: &Prefix, data: &[u8], delivery: Delivery) -> Result<()> {
         let Delivery::Into(sink, then) = delivery else {
@@ -97,7 +97,7 @@ impl ActiveMessages {
         self.complete(envelope, Some(then), filled.map_err(|e| e.peer(source)))
     }
 
-    /// What is no whole message, and what makes no sense.
+    /// Handles all packets that are not whole messages, and malformed ones.
     #[inline(never)]
     fn dispatch_other(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
         let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
@@ -127,7 +127,8 @@ impl ActiveMessages {
         }
     }
 
-    /// A message begins of which only `came` is here, or nothing, since it waits at its sender, who may have offered it.
+    /// Begins a message that has arrived in part: `came` is its first data, or for a message that waits at its sender
+    /// the sender's offer, if any.
     fn begin(
         &self,
         envelope: Envelope,
@@ -181,7 +182,7 @@ impl ActiveMessages {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Has the data of a message come that waits at its sender.
+    /// Fetches the data of a message that waits at its sender.
     fn fetch(&self, envelope: Envelope, offer: Option<Offer>, sink: Sink, then: Option<Then>) -> Result<()> {
         let token = envelope.token;
         let filling = match Filling::new(sink, envelope.len) {
@@ -197,7 +198,7 @@ impl ActiveMessages {
             return self.complete(envelope, then, filling.received());
         }
         if let Some(offer) = offer {
-            // Not in the midst of a poll of the device.
+            // Only queued: the device must not be used in the middle of a poll.
             let mut arrivals = self.arrivals.borrow_mut();
             arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read: Read::new(offer) });
             arrivals.offered.push_back(token);
@@ -208,7 +209,7 @@ impl ActiveMessages {
         Ok(())
     }
 
-    /// Has the data come in packets.
+    /// Asks the sender for the data in packets.
     fn ask(&self, envelope: Envelope, filling: Filling, then: Option<Then>) {
         let (token, expected) = (envelope.token, filling.kept);
         let arrival = Arrival::Coming { envelope, filling, expected, then };
@@ -216,7 +217,7 @@ impl ActiveMessages {
         self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
     }
 
-    /// Reads the data of messages that were offered; whether any has begun or ended.
+    /// Advances the reads of offered messages; returns whether any began or ended.
     pub(super) fn read_offered(&self, job: &Messenger) -> Result<bool> {
         if self.work.get() & READ == 0 {
             return Ok(false);
@@ -227,7 +228,7 @@ impl ActiveMessages {
         for _ in 0..count {
             let mut arrivals = self.arrivals.borrow_mut();
             let Some(token) = arrivals.offered.pop_front() else { break };
-            // It may have been cancelled or abandoned.
+            // The message may have been cancelled or abandoned.
             if !matches!(arrivals.open.get(&token), Some(Arrival::Offered { .. })) {
                 continue;
             }
@@ -251,7 +252,7 @@ impl ActiveMessages {
                     arrivals.open.insert(token, Arrival::Offered { envelope, filling, then, read });
                     arrivals.offered.push_back(token);
                 }
-                // Whatever it has read: the sender may have changed it by then.
+                // The outcome of the read does not matter: the sender may have changed the data before it was read.
                 _ if read.cancelled => {
                     self.finish_at_sender(token, None);
                     self.complete(envelope, then, Err(taken_back(token.source)))?;
@@ -261,7 +262,7 @@ impl ActiveMessages {
                     self.complete(envelope, then, filling.received().map_err(|e| e.peer(token.source)))?;
                 }
                 Ok(Step::Packets) => self.ask(envelope, filling, then),
-                // Its sender may have cancelled it, which packets bring to light.
+                // The sender may have cancelled the message, which asking for packets reveals.
                 Err(e) => {
                     tracing::debug!("a message of rank {} comes in packets: {e}", token.source);
                     self.ask(envelope, filling, then);
@@ -274,7 +275,7 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    /// A piece of `len` bytes has come, which `take` takes.
+    /// Handles a piece of `len` bytes, which `take` consumes.
     fn more(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
@@ -298,26 +299,26 @@ impl ActiveMessages {
         }
     }
 
-    /// The sender takes back a message; `withdrawn` if only one that is held.
+    /// Handles a message that its sender cancels; with `withdrawn` it is cancelled only if it is held.
     fn cancelled(&self, token: Token, withdrawn: bool) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
         if withdrawn && !matches!(arrivals.open.get(&token), Some(Arrival::Held { claimed: false, .. })) {
             return Ok(());
         }
-        // Its memory is not to be written any more when the completion runs.
+        // Its completion must not run while a read may still write to the sink's memory.
         if let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token)
             && read.is_posted()
         {
             read.cancelled = true;
             return Ok(());
         }
-        // One that is not known is over, and its sender gets an error.
+        // An unknown message has ended here already.
         let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
         drop(arrivals);
         self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));
         let (envelope, then) = match arrival {
             Arrival::Held { envelope, .. } => {
-                // `deliver` is to say so.
+                // A later `deliver` reports it.
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
             }
@@ -327,7 +328,7 @@ impl ActiveMessages {
         self.complete(envelope, then, Err(taken_back(token.source)))
     }
 
-    /// A message has come, or will not: its completion runs, its counters move.
+    /// Ends a message, with its data or an error: runs its completion and increments its counters.
     fn complete(&self, envelope: Envelope, then: Option<Then>, received: Result<Received>) -> Result<()> {
         let Envelope { token, target, completion, .. } = envelope;
         let failed = received.is_err();
@@ -346,7 +347,7 @@ impl ActiveMessages {
         if failed { Ok(()) } else { self.finished(token.source, target, completion) }
     }
 
-    /// Tells the sender of a message that waits that its data is not needed any more, or why it was not taken.
+    /// Tells the sender of a waiting message that its data is no longer needed, or why it was not taken.
     fn finish_at_sender(&self, token: Token, why: Option<ErrorKind>) {
         let code = why.and_then(|why| ErrorKind::ALL.iter().position(|kind| *kind == why));
         let number = code.map_or(0, |code| code as u64 + 1);
@@ -365,8 +366,8 @@ fn taken_back(source: u32) -> Error {
     Error::new(ErrorKind::Aborted, OP).peer(source).cause("its sender has cancelled it")
 }
 
-/// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With `claim`
-/// the sender cannot do so from now on.
+/// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With
+/// `claim` the sender cannot withdraw it afterwards.
 #[must_use]
 pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
     let am = job.active_messages();
@@ -382,11 +383,11 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
     }
 }
 
-/// Names the sink of a message that its handler has [held](Delivery::Hold); `then` runs when the data is there. Does not
-/// wait.
+/// Names the sink of a message that its handler has [held](Delivery::Hold); `then` runs when the data is complete. Does
+/// not wait.
 ///
 /// # Errors
-/// `BadArgument` for a message that is not held: it was delivered or abandoned before.
+/// `BadArgument` for a message that is not held, for instance one already delivered or abandoned.
 pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<()> {
     let am = job.active_messages();
     if token.source == job.rank() {
@@ -412,8 +413,8 @@ pub(super) fn not_held(token: Token) -> Error {
         .remedy("deliver each held message once")
 }
 
-/// Gives up a message of which a part is still to come, held or not: its completion does not run, and the memory of its
-/// sink is not touched any more. Returns whether there was such a message.
+/// Abandons a message that has not arrived completely, held or not: its completion does not run, and the memory of its
+/// sink is not accessed any more. Returns whether there was such a message.
 pub fn abandon(job: &Messenger, token: Token) -> bool {
     let am = job.active_messages();
     if token.source == job.rank() {
@@ -442,7 +443,7 @@ pub fn abandon(job: &Messenger, token: Token) -> bool {
         }
     };
     drop(arrivals);
-    // What the completion holds may come back here.
+    // Dropped last: dropping what the completion holds may reenter this module.
     drop(forgotten);
     true
 }

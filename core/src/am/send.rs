@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Messages that go: at once where there is room, else from a queue for each target, in the order of sending.
+//! Sending: at once if there is room, else from a queue for each target, in the order of sending.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,16 +20,17 @@ use crate::engine::CancelOnDrop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
-/// Most messages whose data is copied at a time; of others the data stays where it is.
+/// Maximum number of messages whose data is copied at a time; beyond it data stays in the caller's memory.
 const MOST_COPIED: usize = 1024;
 
-/// Sends an active message. When it returns the buffer is free; the message arrives in the order of sending
-/// with respect to other messages to the same target. A message that waits at its sender (rendezvous) is free only when the
-/// target has taken it, so the target has to come into the runtime.
+/// Sends an active message. When it returns, the buffer is free; the message arrives in the order of sending with
+/// respect to other messages to the same target. The buffer of a message that waits at its sender (rendezvous) is free
+/// only when the target has taken it, so the target has to enter the runtime.
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above [`MAX_MESSAGE`], or a handler of the runtime ([`HandlerId::RUNTIME`]), `NoSuchRank`,
-/// `PeerLost`; for a message that waits at its sender also what the target could not take it for.
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above [`MAX_MESSAGE`], or a handler of the runtime
+/// ([`HandlerId::RUNTIME`]), `NoSuchRank`, `PeerLost`; for a message that waits at its sender also the error that
+/// prevented the target from taking it.
 #[inline]
 pub fn send(
     job: &Messenger,
@@ -40,14 +41,14 @@ pub fn send(
     counters: Counters<'_>,
 ) -> Result<()> {
     handler.check(OP)?;
-    // SAFETY: a handler of the program.
+    // SAFETY: `handler` is the program's.
     unsafe { send_any(job, target, handler, header, data, counters) }
 }
 
 /// As [`send`], also to a handler of the runtime.
 ///
 /// # Safety
-/// A handler of the runtime gets header and data as it expects them, and at a time at which it may carry them out.
+/// A handler of the runtime gets header and data as it expects them, and at a time when it can process them.
 ///
 /// # Errors
 /// Those of [`send`].
@@ -62,7 +63,7 @@ pub unsafe fn send_any(
     let len = header.len().saturating_add(data.len());
     let am = job.active_messages();
     if len <= 8 * REST && (am.is_quiet() || target == job.rank()) && counters.completion.is_none() {
-        // By registers: words that are stored in pieces could not be read as words at once.
+        // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
         let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, counters.target.unwrap_or(0));
         let words = joined(header, data);
         if target == job.rank() {
@@ -80,7 +81,7 @@ pub unsafe fn send_any(
     send_other(job, target, handler, header, data, counters)
 }
 
-/// The words of two slices of together at most as many bytes, one behind the other.
+/// Concatenates two slices, of together at most 8 * `REST` bytes, into words.
 #[inline(always)]
 fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
     if header.is_empty() {
@@ -107,7 +108,7 @@ fn words_of(bytes: &[u8]) -> [u64; REST] {
     })
 }
 
-/// A message that does not fit into a short packet, or is to be acknowledged, or has to queue, or is wrong.
+/// Sends a message that does not fit into a short packet, is to be acknowledged, has to queue, or is invalid.
 #[inline(never)]
 fn send_other(
     job: &Messenger,
@@ -129,7 +130,7 @@ fn send_other(
     track.check()
 }
 
-/// Sends an active message without waiting, if that can be done now; `false`: there was no room, and nothing happened.
+/// Sends an active message if that can be done without waiting; `false` if there was no room, and nothing was sent.
 /// Header and data must fit into one packet of the device.
 ///
 /// # Errors
@@ -164,12 +165,12 @@ pub fn try_send(
 }
 
 /// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is free again;
-/// returns whether that is so already. Messages to one target keep their order, those of [`send`] among them. An error of
-/// the message is found by [`Track::check`]; [`Messenger::cancel`] takes back what the track counts.
+/// returns whether it is free already. Messages to one target keep their order, including those of [`send`].
+/// [`Track::check`] returns an error of the message; [`Messenger::cancel`] cancels all messages that the track counts.
 ///
 /// # Safety
-/// The memory of `source` stays valid, and nobody writes to it, until the track has counted the message as complete, or
-/// [`Messenger::cancel`] of the track has returned. To a handler of the runtime: as [`send_any`].
+/// The memory of `source` stays valid and is not written until the track has counted the message as complete, or
+/// [`Messenger::cancel`] of the track has returned. For a handler of the runtime also the contract of [`send_any`].
 ///
 /// # Errors
 /// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above [`MAX_MESSAGE`], `NoSuchRank`, `PeerLost`.
@@ -190,8 +191,8 @@ pub unsafe fn start_send(
     Ok(false)
 }
 
-/// Starts to send an active message that waits at its sender, however short it is, until its target says where the data
-/// goes. Returns at once.
+/// Starts to send an active message that waits at its sender, whatever its length, until its target names a sink.
+/// Returns at once.
 ///
 /// # Safety
 /// As [`start_send`].
@@ -223,15 +224,16 @@ pub unsafe fn start_rendezvous(
     Ok(())
 }
 
-/// Sends what there is room for. An error here is not one of the call that has queued a message, which goes: the next turn of
-/// progress has it.
+/// Sends queued messages as far as there is room. An error here does not belong to the calling send, whose message is
+/// queued; the next turn of progress reports it.
 fn send_queued(am: &ActiveMessages, job: &Messenger) {
     if let Err(e) = drain(am, job) {
         am.defer(Box::new(move |_| Err(e)));
     }
 }
 
-/// Sends a message of one short packet, whose header is a word, if there is room and nothing is queued: `false` if not.
+/// Sends a message of one short packet, whose header is a word; `false` if there is no room or other messages are
+/// queued.
 #[inline]
 pub(crate) fn try_send_short(
     job: &Messenger,
@@ -276,21 +278,21 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
     Ok(())
 }
 
-/// Longest data of a message with a header of this length that goes without asking the target.
+/// Maximum length of eager data of a message with a header of this length.
 #[inline]
 pub(crate) fn eager(job: &Messenger, header_len: usize) -> usize {
     job.message_cut_offs().eager.max(room(job, header_len))
 }
 
-/// Bytes of data that fit into a packet with a header of this length; 0 for one longer than a packet.
+/// Bytes of data that fit into a packet with a header of this length; 0 if the header alone is longer than a packet.
 #[must_use]
 #[inline]
 pub fn room(job: &Messenger, header_len: usize) -> usize {
     job.max_packet().saturating_sub(PREFIX).saturating_sub(header_len)
 }
 
-/// Sends a message that fits into a packet if there is room and nothing is queued before it; or, where `copy` allows that,
-/// copies it, if it is short.
+/// Sends a message that fits into a packet if there is room and no message to the target is queued. Otherwise, if
+/// `copy` is set and the message is short, queues a copy.
 fn send_now(
     job: &Messenger,
     target: u32,
@@ -349,7 +351,7 @@ fn send_now(
     Ok(true)
 }
 
-/// Queues a message, and sends what there is room for.
+/// Queues a message, and sends queued messages as far as there is room.
 fn queue(
     job: &Messenger,
     target: u32,

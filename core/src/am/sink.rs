@@ -8,15 +8,15 @@ use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 
-/// Memory in blocks, in the order of the packed bytes. It is not to use the job.
+/// Memory in blocks, in the order of the packed bytes. Implementations must not use the job.
 pub trait Layout {
-    /// Length of all blocks together in bytes.
+    /// Total length of all blocks in bytes.
     fn packed_len(&self) -> usize;
     /// Appends the blocks that hold the packed bytes from `from` to `from + len`, which are inside the packed length.
     fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>);
 }
 
-/// Where the data of a message goes.
+/// Destination of the data of a message.
 pub struct Sink(pub(super) SinkKind);
 
 pub(super) enum SinkKind {
@@ -39,45 +39,46 @@ impl fmt::Debug for Sink {
 }
 
 impl Default for Sink {
-    /// As [`discard`](Self::discard).
+    /// Same as [`discard`](Self::discard).
     fn default() -> Self {
         Self::discard()
     }
 }
 
 impl Sink {
-    /// Nowhere. Data that waits at its sender is not sent.
+    /// Discards the data. Data that waits at its sender is not sent.
     #[must_use]
     pub fn discard() -> Self {
         Self(SinkKind::Discard)
     }
 
-    /// This buffer, resized to the message; the completion gets it.
+    /// Stores the data in `buffer`, resized to the message; the completion gets the buffer.
     #[must_use]
     pub fn buffer(buffer: Vec<u8>) -> Self {
         Self(SinkKind::Buffer(buffer))
     }
 
-    /// `len` bytes at `base`. A longer message leaves its first `len` bytes there, and the rest is discarded.
+    /// Stores the data in `len` bytes at `base`. The rest of a longer message is discarded.
     ///
     /// # Safety
-    /// The memory is valid for writes, and read by nobody, until the completion of the message runs, or
-    /// [`abandon`](super::abandon) of it has returned, or the job is gone.
+    /// The memory is valid for writes, and not read by others, until the completion of the message runs, or
+    /// [`abandon`](super::abandon) of the message has returned, or the job is gone.
     #[must_use]
     pub unsafe fn memory(base: *mut u8, len: usize) -> Self {
         Self(SinkKind::Memory { base, len })
     }
 
-    /// The blocks of `layout`, as many as the message fills.
+    /// Stores the data in the blocks of `layout`, as many as the message fills.
     ///
     /// # Safety
-    /// All its blocks are as [`memory`](Self::memory) says, and do not overlap.
+    /// All blocks satisfy the contract of [`memory`](Self::memory), and do not overlap.
     #[must_use]
     pub unsafe fn layout(layout: Rc<dyn Layout>) -> Self {
         Self(SinkKind::Layout(layout))
     }
 
-    /// If it is contiguous memory: takes a message that is here as a whole; how many of its first bytes.
+    /// Stores a message that has arrived completely, if the sink is contiguous memory; returns the number of bytes
+    /// stored.
     #[inline(always)]
     pub(crate) fn take_into_memory(&self, data: &[u8]) -> Option<usize> {
         let SinkKind::Memory { base, len } = self.0 else { return None };
@@ -87,17 +88,17 @@ impl Sink {
         Some(kept)
     }
 
-    /// Takes a message that is here as a whole; how many of its first bytes.
+    /// Stores a message that has arrived completely; returns the number of bytes stored.
     ///
     /// # Errors
-    /// As its completion would get.
+    /// The error that the message's completion would get.
     pub(crate) fn take_whole(self, data: &[u8]) -> Result<usize> {
         let mut filling = Filling::new(self, data.len())?;
         filling.take(data);
         filling.received().map(|received| received.kept)
     }
 
-    /// The most bytes that it takes.
+    /// The maximum number of bytes that the sink takes.
     fn room(&self) -> usize {
         match &self.0 {
             SinkKind::Discard => 0,
@@ -108,7 +109,7 @@ impl Sink {
     }
 }
 
-/// Where the data of a message comes from.
+/// Source of the data of a message.
 #[derive(Clone)]
 pub enum Source {
     /// Contiguous memory.
@@ -125,7 +126,7 @@ impl fmt::Debug for Source {
 }
 
 impl Source {
-    /// These bytes.
+    /// The contiguous memory of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self::Bytes(Block::of(bytes.as_ptr(), bytes.len()))
@@ -140,7 +141,7 @@ impl Source {
         }
     }
 
-    /// Whether there are no bytes.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -159,7 +160,7 @@ impl Source {
     }
 }
 
-/// The blocks of a layout, which must be as long as they ought to be.
+/// Appends the blocks of a layout, and checks their total length.
 fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Block>) -> Result<()> {
     layout.blocks(from, len, blocks);
     let sum = blocks.iter().try_fold(0usize, |sum, b| sum.checked_add(b.len));
@@ -170,14 +171,14 @@ fn blocks_of(layout: &dyn Layout, from: usize, len: usize, blocks: &mut Vec<Bloc
         .cause(format!("{} bytes in blocks, {len} requested from byte {from} on", sum.unwrap_or(usize::MAX))))
 }
 
-/// A message whose data is where its sink has put it.
+/// A message whose data is in its sink.
 #[derive(Debug, Default)]
 pub struct Received {
     /// The bytes, if the sink was a [buffer](Sink::buffer).
     pub buffer: Vec<u8>,
     /// Length of the message in bytes.
     pub len: usize,
-    /// How many of its first bytes the sink has taken: fewer than `len` if it was shorter than the message.
+    /// Number of bytes that the sink has taken: fewer than `len` if the sink was shorter than the message.
     pub kept: usize,
 }
 
@@ -188,18 +189,18 @@ pub(super) struct Filling {
     len: usize,
     /// Bytes that the sink takes.
     pub(super) kept: usize,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     pub(super) filled: usize,
     blocks: Vec<Block>,
-    /// A layout had fewer bytes than it says.
+    /// Set if a layout had fewer bytes than its packed length.
     failed: Option<Error>,
 }
 
 impl Filling {
-    /// For a message of `len` bytes.
+    /// Prepares `sink` for a message of `len` bytes.
     ///
     /// # Errors
-    /// `Limit` for a buffer that there is no memory for: the length is the peer's word.
+    /// `Limit` if a buffer cannot be allocated: the length comes from the peer.
     pub(super) fn new(mut sink: Sink, len: usize) -> Result<Self> {
         if let SinkKind::Buffer(buffer) = &mut sink.0 {
             buffer.clear();
@@ -212,7 +213,7 @@ impl Filling {
         Ok(Self { sink, len, kept, filled: 0, blocks: Vec::new(), failed: None })
     }
 
-    /// Of a message that nobody wants.
+    /// Discards a message of `len` bytes.
     pub(super) fn discarding(len: usize) -> Self {
         Self { sink: Sink::discard(), len, kept: 0, filled: 0, blocks: Vec::new(), failed: None }
     }
@@ -247,7 +248,7 @@ impl Filling {
         data.len()
     }
 
-    /// The same for the bytes of `packet` behind the first `skip`.
+    /// Same as [`take`](Self::take), for the bytes of `packet` behind the first `skip`.
     pub(super) fn take_unread(&mut self, packet: &Unread<'_>, skip: usize) {
         let (at, len) = (self.filled, packet.len() - skip);
         self.filled += len;
@@ -261,24 +262,24 @@ impl Filling {
             blocks.clear();
         }
         for block in blocks.iter().filter(|block| block.len > 0) {
-            // SAFETY: the blocks are valid for writes by the contract of the sink, or room of its buffer.
+            // SAFETY: the blocks are valid for writes by the contract of the sink, or reserved space of its buffer.
             unsafe { packet.copy_to(from, block.base, block.len) };
             from += block.len;
         }
         if let SinkKind::Buffer(buffer) = &mut self.sink.0 {
-            // SAFETY: room was made for the whole message, and its bytes have been written up to here.
+            // SAFETY: space was reserved for the whole message, and its bytes have been written up to here.
             unsafe { buffer.set_len(at + kept) };
         }
         self.blocks = blocks;
     }
 
-    /// Takes the bytes from `source`, as many as the sink takes.
+    /// Takes as many bytes from `source` as the sink has room for.
     ///
     /// # Safety
     /// The source is valid for reads, and is not the memory of the sink.
     ///
     /// # Errors
-    /// `BadArgument` for a layout that has fewer bytes than it says.
+    /// `BadArgument` for a layout that has fewer bytes than its packed length.
     pub(super) unsafe fn take_from(&mut self, source: &Source) -> Result<()> {
         /// Bytes whose blocks are looked up at a time.
         const WINDOW: usize = 64 << 10;
@@ -287,14 +288,14 @@ impl Filling {
         while self.filled < self.kept {
             source.blocks(self.filled, (self.kept - self.filled).min(most), &mut blocks)?;
             for block in blocks.iter().filter(|block| block.len > 0) {
-                // SAFETY: valid for reads by the contract, and written by nobody until the send is complete.
+                // SAFETY: valid for reads by the contract, and not written until the send is complete.
                 self.take(unsafe { std::slice::from_raw_parts(block.base, block.len) });
             }
         }
         Ok(())
     }
 
-    /// Sets `blocks` to those of the sink for the bytes from `from` to `from + len`, inside of what it keeps.
+    /// Sets `blocks` to those of the sink for the bytes from `from` to `from + len`, which are below `kept`.
     pub(super) fn blocks(&mut self, from: usize, len: usize, blocks: &mut Vec<Block>) -> Result<()> {
         blocks.clear();
         match &mut self.sink.0 {
@@ -306,22 +307,22 @@ impl Filling {
         Ok(())
     }
 
-    /// All bytes that the sink keeps have been written to its blocks.
+    /// Records that all bytes that the sink keeps have been written to its blocks.
     ///
     /// # Safety
-    /// That is so.
+    /// All these bytes have been written.
     pub(super) unsafe fn was_filled(&mut self) {
         self.filled = self.kept;
         if let SinkKind::Buffer(buffer) = &mut self.sink.0 {
-            // SAFETY: room was made for the whole message, and all of it has been written by the contract.
+            // SAFETY: space was reserved for the whole message, and all of it has been written by the contract.
             unsafe { buffer.set_len(self.kept) };
         }
     }
 
-    /// What its completion gets.
+    /// The argument of the message's completion.
     ///
     /// # Errors
-    /// `BadArgument` for a layout that has fewer bytes than it says.
+    /// `BadArgument` for a layout that has fewer bytes than its packed length.
     pub(super) fn received(self) -> Result<Received> {
         let buffer = match self.sink.0 {
             SinkKind::Buffer(buffer) => buffer,

@@ -1,4 +1,4 @@
-//! The active messages of a job: handlers, and what waits.
+//! The active messages of a job: handlers, queues, and deferred completions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -12,18 +12,18 @@ use super::own::OwnMessages;
 use super::packet::{ACKNOWLEDGE, Prefix};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Messages of this rank to itself.
+/// Work: messages of this rank to itself.
 pub(super) const OWN: u8 = 1;
-/// Messages that are to be read out of their senders' memory.
+/// Work: messages to be read out of their senders' memory.
 pub(super) const READ: u8 = 2;
-/// Packets.
+/// Work: packets to send.
 pub(super) const OUT: u8 = 4;
-/// Completions after the dispatcher.
+/// Work: deferred completions.
 pub(super) const LATER: u8 = 8;
-/// Reads that found no room at the device.
+/// Work: reads that found no room at the device.
 pub(super) const NO_ROOM: u8 = 16;
 
-/// What runs after the dispatcher.
+/// A completion that runs after the dispatcher.
 type Deferred<J> = Box<dyn FnOnce(&J) -> Result<()>>;
 
 /// The active messages of a job.
@@ -34,7 +34,7 @@ pub struct ActiveMessages<J> {
     pub(super) outgoing: RefCell<Outgoing>,
     pub(super) own: RefCell<OwnMessages>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
-    /// What is queued, or is to run: the sum of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
+    /// Pending work: a bit set of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
     pub(super) delivering: Cell<bool>,
@@ -64,16 +64,16 @@ impl<J> fmt::Debug for ActiveMessages<J> {
 }
 
 impl<J> ActiveMessages<J> {
-    /// Registers the header handler of `id`, on every rank that may receive such messages, before they come.
+    /// Registers the header handler of `id`. Every rank that may receive such messages must do so before they arrive.
     ///
     /// # Errors
-    /// `BadArgument` if the id is taken, or is one of the runtime ([`HandlerId::RUNTIME`]).
+    /// `BadArgument` if the id is taken, or belongs to the runtime ([`HandlerId::RUNTIME`]).
     pub fn register(&self, id: HandlerId, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<()> {
         id.check("register a handler")?;
         self.register_any(id, handler)
     }
 
-    /// Registers the header handler of any id.
+    /// Registers the header handler of any id, including the runtime's.
     pub(crate) fn register_any(
         &self,
         id: HandlerId,
@@ -88,7 +88,7 @@ impl<J> ActiveMessages<J> {
         Ok(())
     }
 
-    /// Registers a header handler under the first free number of the runtime's, to which no safe call sends.
+    /// Registers a header handler under the first free number of the runtime's range, to which safe calls cannot send.
     ///
     /// # Errors
     /// `Limit` if all are taken.
@@ -103,12 +103,12 @@ impl<J> ActiveMessages<J> {
         Ok(Listening(id))
     }
 
-    /// Forgets the handler.
+    /// Removes the handler.
     pub fn end(&self, listening: &Listening) {
         self.forget(listening.0);
     }
 
-    /// Forgets a handler of the program.
+    /// Removes a handler of the program.
     pub fn unregister(&self, id: HandlerId) {
         if id.check("forget a handler").is_ok() {
             self.forget(id);
@@ -117,7 +117,7 @@ impl<J> ActiveMessages<J> {
 
     fn forget(&self, id: HandlerId) {
         let forgotten = self.handlers.borrow_mut().place(id.0).take();
-        // What the handler holds may come back here.
+        // Dropped last: dropping what the handler holds may reenter this module.
         drop(forgotten);
     }
 
@@ -134,7 +134,7 @@ impl<J> ActiveMessages<J> {
         self.handlers.borrow().get(id)
     }
 
-    /// The handler that a message of `source` is for.
+    /// The handler of a message from `source`.
     pub(super) fn handler_for(&self, id: u16, source: u32) -> Result<Handler<J>> {
         self.handler(id).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "receive an active message")
@@ -144,7 +144,7 @@ impl<J> ActiveMessages<J> {
         })
     }
 
-    /// A number for a message that others have to name, which no other message has.
+    /// An unused number for a message that packets have to refer to.
     pub(super) fn next_number(&self, is_free: impl Fn(u32) -> bool) -> u32 {
         loop {
             let number = self.last_number.get().wrapping_add(1).max(1);
@@ -155,37 +155,37 @@ impl<J> ActiveMessages<J> {
         }
     }
 
-    /// Whether no message waits for room here, and no completion handler is to run.
+    /// Whether no message is queued here, and no completion is to run.
     #[must_use]
     #[inline(always)]
     pub fn is_quiet(&self) -> bool {
         self.work.get() == 0
     }
 
-    /// Whether messages of this rank to itself wait, behind which another one has to queue.
+    /// Whether messages of this rank to itself are queued, so that the next one must queue behind them.
     #[inline(always)]
     pub(crate) fn has_own(&self) -> bool {
         self.work.get() & OWN != 0
     }
 
-    /// There is work of this kind.
+    /// Marks work of this kind as pending.
     #[inline(always)]
     pub(super) fn mark(&self, work: u8) {
         self.work.set(self.work.get() | work);
     }
 
-    /// There is no more work of this kind.
+    /// Marks work of this kind as done.
     #[inline(always)]
     pub(super) fn unmark(&self, work: u8) {
         self.work.set(self.work.get() & !work);
     }
 
-    /// Whether something waits for room, of which no event tells.
+    /// Whether something waits for room, which no event announces.
     pub(crate) fn is_blocked(&self) -> bool {
         self.work.get() & (OUT | NO_ROOM) != 0
     }
 
-    /// Whether bytes of a message of `source` are coming.
+    /// Whether bytes of a message from `source` are arriving.
     pub(crate) fn is_receiving(&self, source: u32) -> bool {
         let is_coming = |arrival: &Arrival<J>| matches!(arrival, Arrival::Offered { .. } | Arrival::Coming { .. });
         self.arrivals.borrow().open.iter().any(|(token, arrival)| token.source == source && is_coming(arrival))
@@ -196,7 +196,7 @@ impl<J> ActiveMessages<J> {
         self.mark(LATER);
     }
 
-    /// The next thing to run after the dispatcher.
+    /// The next deferred completion.
     pub(crate) fn next_deferred(&self) -> Option<Deferred<J>> {
         let next = self.deferred.borrow_mut().pop_front();
         if next.is_none() {
@@ -205,7 +205,7 @@ impl<J> ActiveMessages<J> {
         next
     }
 
-    /// Whether something is to run after the dispatcher.
+    /// Whether a deferred completion is to run.
     #[inline(always)]
     pub(crate) fn has_deferred(&self) -> bool {
         self.work.get() & LATER != 0
@@ -217,7 +217,7 @@ impl<J> ActiveMessages<J> {
         self.mark(OUT);
     }
 
-    /// Moves the counters of a message that is complete here.
+    /// Increments the counters of a message that is complete here.
     #[inline(always)]
     pub(super) fn finished(&self, source: u32, target: u32, completion: u32) -> Result<()> {
         if target | completion == 0 { Ok(()) } else { self.count(source, target, completion) }

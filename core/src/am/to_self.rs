@@ -29,14 +29,14 @@ impl ActiveMessages {
         self.mark(OWN);
     }
 
-    /// Queues a message of this rank to itself that has few bytes.
+    /// Queues a message of this rank to itself that fits into a short packet.
     #[inline]
     pub(super) fn send_own_short(&self, message: ShortMessage) {
         self.own.borrow_mut().queue.push_back(Queued::Short(message));
         self.mark(OWN);
     }
 
-    /// Delivers what is queued; whether there was anything.
+    /// Delivers the queued messages; returns whether there were any.
     pub(super) fn deliver_own(&self, job: &Messenger) -> Result<bool> {
         let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
         let mut any = false;
@@ -113,7 +113,8 @@ impl ActiveMessages {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
                 Data::Copied(bytes) => _ = filling.take(bytes),
-                // SAFETY: valid until the message is complete by the contract of `start_send`; a sink is read by nobody.
+                // SAFETY: the source is valid until the message is complete, by the contract of `start_send`; the
+                // sink's memory is read by no one else, so it does not overlap the source.
                 Data::Lent(lent) => unsafe { filling.take_from(lent.source()) }?,
             }
             filling.received()
@@ -153,8 +154,8 @@ impl ActiveMessages {
         held.map(|message| message.data.complete()).is_some()
     }
 
-    /// Takes back the messages of this rank to itself that `track` counts; with `withdrawn` those that may be withdrawn, which
-    /// end with that error.
+    /// Cancels the messages of this rank to itself that `track` counts; with `withdrawn` only those that may still be
+    /// withdrawn, which end with that error.
     pub(super) fn cancel_own(&self, track: &Rc<Track>, withdrawn: Option<&Error>) {
         let taken = self.own.borrow_mut().take(track, withdrawn.is_some());
         for message in taken {

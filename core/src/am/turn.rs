@@ -1,4 +1,5 @@
-//! A turn of progress for what is queued: packets of the runtime, messages in their order, and data that targets want.
+//! A turn of progress for the send queues: packets of the runtime, messages in their order, and data that targets have
+//! asked for.
 
 use std::collections::VecDeque;
 
@@ -16,14 +17,15 @@ use super::state::{LATER, OUT, OWN};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 
-/// Packets of one message that are sent in one turn of progress.
+/// Maximum number of packets of one message that are sent in one turn of progress.
 const TURN: usize = 16;
 
 impl ActiveMessages {
-    /// Sends what is queued and has room, and delivers the messages of this rank to itself; whether there was any.
+    /// Sends queued messages as far as there is room, and delivers the messages of this rank to itself; returns whether
+    /// any were sent or delivered.
     ///
     /// # Errors
-    /// Of a message that nobody waits for; `Protocol` for one to a handler that there is not.
+    /// The error of a message that no call waits for; `Protocol` for a message to an unregistered handler.
     pub(crate) fn carry_on(&self, job: &Messenger) -> Result<bool> {
         if self.work.get() & !LATER == OWN {
             return self.deliver_own(job);
@@ -35,10 +37,10 @@ impl ActiveMessages {
     }
 }
 
-/// Sends what is queued as far as there is room; whether anything was sent.
+/// Sends queued messages as far as there is room; returns whether anything was sent.
 ///
 /// # Errors
-/// Of a message that nobody waits for.
+/// The error of a message that no call waits for.
 pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
     if am.work.get() & OUT == 0 {
         return Ok(false);
@@ -53,7 +55,7 @@ pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
         am.unmark(OUT);
     }
     drop(out);
-    // What owns the data may come back here.
+    // After the borrow has ended: completing the data may run its owner's code, which may reenter this module.
     for (data, result) in ended {
         match result {
             Ok(()) => data.complete(),
@@ -71,15 +73,15 @@ struct Turn<'a> {
     /// Targets without room.
     full: SmallVec<[u32; 8]>,
     ended: Vec<(Data, Result<()>)>,
-    /// The first error of something that nobody waits for.
+    /// The first error of a message that no call waits for.
     failed: Option<Error>,
 }
 
-/// What became of a queued message.
+/// Outcome of a step of a queued message.
 enum Step {
     /// There was no room for the next packet.
     Full,
-    /// It goes on in the next turn.
+    /// The message continues in the next turn.
     Again,
     Gone,
     Asks(Option<u64>),
@@ -216,7 +218,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Sends the next packets of a message whose target wants them; whether it is complete.
+    /// Sends the next packets of a message whose target has asked for its data; returns whether the message is
+    /// complete.
     fn stream(&mut self, number: u32, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
         let most = self.job.max_packet() - PREFIX;
         let mut blocks = Vec::new();

@@ -1,12 +1,13 @@
-//! Pairwise exchanges and arrivals, one after the other, under every interleaving: each rank sees the mark of its own round
-//! and what the others wrote before.
+//! Models of consecutive pairwise exchanges and arrivals, under every interleaving: each rank must see the mark of its
+//! own round and what the others wrote before it.
 
 use super::*;
 use crate::model::{Fault, ModelWord, caught, check, leak};
 
 const ROUNDS: u64 = 2;
 
-/// Words, and what each rank writes before it comes, for each round. `one_word`: all rounds use the same word.
+/// The words of the array, and a word for each round that each rank writes before it signals. `one_word`: all rounds
+/// use the same word.
 struct Model {
     words: [[ModelWord; LINE / 8]; 2],
     written: [[ModelWord; ROUNDS as usize]; 2],
@@ -14,7 +15,7 @@ struct Model {
 }
 
 impl Model {
-    /// Runs `round` on two ranks, each with its number and that of the round; it gives the mark.
+    /// Runs `round` on two ranks, with the rank's number and the round's; `round` returns the mark.
     fn run(one_word: bool, fault: Fault, round: fn(&Self, usize, u64) -> u16) {
         let words = [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault)));
         let written = [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, Fault::No)));
@@ -22,7 +23,7 @@ impl Model {
         let run = move |me: usize| {
             for number in 1..=ROUNDS {
                 let [mine, theirs] = [me, 1 - me].map(|rank| &model.written[rank][number as usize - 1]);
-                // Relaxed, both: what the round has to order.
+                // Relaxed, both accesses: the round has to order them.
                 Word::<u64>::store(mine, number, Ordering::Relaxed);
                 assert_eq!(round(model, me, number), number as u16);
                 assert_eq!(Word::<u64>::load(theirs, Ordering::Relaxed), number);
@@ -46,7 +47,7 @@ impl Model {
         exchange_words(ours, theirs, marked(number, number as u16), || {}, || Self::wait(theirs, number)).unwrap()
     }
 
-    /// Rank 0 marks every round: gives the number if the mark came.
+    /// Rank 0 marks every round; returns the round's number if the mark arrived.
     fn arrive(&self, me: usize, number: u64) -> u16 {
         let place = |word| if self.one_word && word != ARRIVALS { (word - MARKS) & !1 | MARKS } else { word };
         let line = std::array::from_fn(|word| &self.words[0][place(word)]);

@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team gives up to 24 bytes, and reads those of all others, without a message.
+//! Short data with a signal: every rank of a team provides up to 24 bytes, and reads those of all others, without a
+//! message.
 //!
-//! A rank has two lines, for its exchanges in turn: a flag, which says which exchange it is, and the data. A line is written
-//! again in the exchange after the next, which a rank does not begin before all others have begun the next, and so have read
-//! it. After an exchange that has failed at a rank, a line may be written while a peer reads it: the peer sees that the flag
-//! has changed.
+//! A rank has two lines, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
+//! line is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
+//! and so have read the line. After an exchange that has failed at a rank, a line may be written while a peer reads it:
+//! the peer detects that from the changed flag.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -12,24 +13,24 @@ use super::{LINE, SignalArray};
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
-/// Most bytes of a rank.
+/// Maximum bytes of a rank.
 pub(crate) const MOST: usize = 24;
-/// Most ranks, since each reads a line of every other.
+/// Maximum number of ranks: each reads a line of every other.
 pub(crate) const MOST_RANKS: usize = 16;
 
-/// Data of a rank.
+/// The data of one rank.
 pub(crate) type Short = [u64; MOST / 8];
 
-/// What a rank has given.
+/// State of a rank's data in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     NotYet,
     Here(Short),
-    /// Something else, in the same exchange or a later one.
+    /// The rank has other data with this flag, in the same exchange or a later one.
     Other(u64),
 }
 
-/// Whether `flag` is of the exchange of `of`, or of a later one.
+/// Whether `flag` belongs to the exchange of `of`, or to a later one.
 fn is_since(flag: u64, of: u64) -> bool {
     flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
 }
@@ -38,17 +39,17 @@ fn is_since(flag: u64, of: u64) -> bool {
 #[inline(always)]
 fn give<W: Word>(line: &[W], flag: u64, data: &Short) {
     let Some((first, words)) = line.split_first() else { return };
-    // Relaxed: a peer that sees one of the new words below sees that the old flag is gone.
+    // Relaxed: ordered by the Release stores below, so a peer that sees a new word also sees that the old flag is gone.
     first.store(0, Ordering::Relaxed);
     for (word, value) in words.iter().zip(data) {
-        // Release: pairs with the Acquire of `take`, which then finds another flag.
+        // Release: pairs with the Acquire loads of words in `take`, which then finds another flag.
         word.store(*value, Ordering::Release);
     }
     // Release: pairs with the first Acquire of `take`.
     first.store(flag, Ordering::Release);
 }
 
-/// Reads the data with a flag from a line, if it is there.
+/// Reads the data with flag `flag` from a line, if the line holds it.
 #[inline(always)]
 fn take<W: Word>(line: &[W], flag: u64) -> Option<Short> {
     let (first, words) = line.split_first()?;
@@ -57,19 +58,20 @@ fn take<W: Word>(line: &[W], flag: u64) -> Option<Short> {
         return None;
     }
     let mut data = Short::default();
-    // Acquire: a word of later data makes the load of the flag below see that it has changed.
+    // Acquire: pairs with the Release stores of words in `give`: if a word is of later data, the load of the flag below
+    // sees the change.
     data.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Acquire));
     (first.load(Ordering::Relaxed) == flag).then_some(data)
 }
 
-/// What the rank of the two lines has given.
+/// State of the data of the rank that owns the two lines.
 #[inline(always)]
 fn given<W: Word>(lines: [&[W]; 2], flag: u64) -> Given {
     let here = || lines.iter().find_map(|line| take(line, flag));
     if let Some(data) = here() {
         return Given::Here(data);
     }
-    // Acquire: after a later flag the one before is seen.
+    // Acquire: pairs with the Release of the flag in `give`: after a later flag the previous one is visible.
     let other = lines.iter().map(|line| line[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
     match other {
         None => Given::NotYet,
@@ -78,7 +80,7 @@ fn given<W: Word>(lines: [&[W]; 2], flag: u64) -> Given {
 }
 
 impl SignalArray {
-    /// Whether short data can be exchanged over it; the same on every rank.
+    /// Whether the array can exchange short data; the same on every rank.
     #[inline]
     pub(crate) fn has_short(&self) -> bool {
         self.mapped && (2..=MOST_RANKS).contains(&self.size)
@@ -97,14 +99,14 @@ impl SignalArray {
         [0, LINE / 8].map(|line| unsafe { std::slice::from_raw_parts(at.add(line), 1 + MOST / 8) })
     }
 
-    /// Fetches the line of this rank's next exchange, which others have, so that it need not wait for it then.
+    /// Prefetches the line of this rank's next exchange for writing, since other ranks' caches hold it.
     #[inline]
     pub(crate) fn fetch_short(&self) {
         fetch_to_write(self.lines(self.me)[(self.shorts.get() & 1) as usize].as_ptr().cast());
     }
 
-    /// Gives this rank's data of the exchange that `flag` names, of `len` bytes at all ranks; the upper half of a flag grows.
-    /// Where ranks share cores, the rank that comes last wakes all.
+    /// Publishes this rank's data for the exchange that `flag` names, `len` bytes at all ranks; the upper half of the
+    /// flag grows with each exchange. Where ranks share cores, only the last rank wakes the others.
     #[inline]
     pub(crate) fn give_short(&self, flag: u64, len: usize, data: &Short, all_came: impl FnOnce() -> bool) {
         let turn = self.shorts.get();
@@ -112,7 +114,7 @@ impl SignalArray {
         self.stats().add(Kind::Signal, len);
         give(self.lines(self.me)[(turn & 1) as usize], flag, data);
         if self.oversubscribed {
-            // Of two that come last, one at least sees the other's flag.
+            // Of two ranks that publish last at the same time, at least one sees the other's flag.
             fence(Ordering::SeqCst);
             if !all_came() {
                 return;
@@ -122,7 +124,7 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// What team rank `of` has given to the exchange of this flag.
+    /// State of team rank `of`'s data in the exchange of `flag`.
     #[inline]
     pub(crate) fn short_of(&self, of: usize, flag: u64) -> Given {
         given(self.lines(of), flag)
@@ -136,7 +138,7 @@ mod tests {
 
     const ROUNDS: u64 = 3;
 
-    /// Two ranks exchange short data, one exchange after the other, over `lines` lines each.
+    /// Two ranks run consecutive exchanges of short data, with `lines` lines each.
     fn run(fault: Fault, lines: u64) {
         let words: [[[ModelWord; 2]; 2]; 2] =
             [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault))));
