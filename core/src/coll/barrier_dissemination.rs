@@ -9,12 +9,12 @@ use crate::coll::team::Team;
 use crate::error::Result;
 use crate::signal::{self, Pace, SignalArray};
 
-/// The cell of the signal array that it uses.
+/// Cell of the signal array for barriers.
 pub const CELL: usize = 0;
-/// That of [meetings](meet).
+/// Cell of the signal array for [`meet`].
 const END_CELL: usize = 1;
 
-/// Barrier `number` (1, 2, ...) of `team` over its signal array. Gives the marks of all ranks, joined by bits.
+/// Runs barrier `number` (1, 2, ...) of `team` over its signal array. Returns the bitwise OR of all ranks' marks.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -22,7 +22,7 @@ pub fn run(team: &Team, signals: &SignalArray, number: u64, mark: u16) -> Result
     rounds(team, signals, CELL, number, mark, "barrier", Pace::EXCHANGE)
 }
 
-/// The rounds, over any cell: also the last step of a fence. Gives the marks of all ranks, joined by bits.
+/// Runs the rounds over any cell; also the last step of a fence. Returns the bitwise OR of all ranks' marks.
 ///
 /// # Errors
 /// `PeerLost`.
@@ -42,7 +42,8 @@ pub fn rounds(
     disseminate(team, signals, cell, number, mark, name, pace)
 }
 
-/// Meeting `number` of `team` before the job ends, which no barrier passes for: by a cell of its own, also where ranks share cores.
+/// Runs meeting `number` of `team` before the job ends. It has a cell of its own, also where ranks share cores, so that
+/// a barrier is not taken for it.
 ///
 /// # Errors
 /// `PeerLost`.

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Collectives of bytes, of lengths that the other ranks need not know: for start-up, and for tools.
+//! Collectives of byte strings whose lengths the other ranks need not know, for start-up and for tools.
 
 use super::execute::{self, Arguments, Memory, Reduction, Shape};
 use super::operation::{Algorithm, Operation};
@@ -8,7 +8,7 @@ use crate::coll;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Bytes of a record: the length, and the first bytes, which are often all.
+/// Bytes of a record: the length of the data, and its first bytes, which are often all of it.
 const RECORD: usize = 128;
 const FIRST: usize = RECORD - 8;
 
@@ -22,7 +22,7 @@ fn record(data: &[u8]) -> Record {
     record
 }
 
-/// The length, and the first bytes.
+/// Splits a record into the length and the first bytes.
 fn parts(record: &Record) -> (usize, &[u8]) {
     let (len, first) = record.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
     let len = u64::from_le_bytes(*len) as usize;
@@ -38,8 +38,8 @@ fn read(bytes: &[u8]) -> Memory {
     Memory::Contiguous(bytes.as_ptr().cast_mut())
 }
 
-/// Gives every rank the data of all, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as many where
-/// any has more than 120 bytes.
+/// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as
+/// many if any rank has more than 120 bytes.
 ///
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else.
@@ -54,7 +54,7 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         algorithm: named(&coll::allgather::bruck::ALGORITHM),
         ..Arguments::new(Operation::Allgather)
     };
-    // SAFETY: the call is over when this returns; as many bytes as the shape says.
+    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
     unsafe { execute::run(team, &arguments) }?;
     let mut all: Vec<Vec<u8>> = records.iter().map(|record| parts(record).1.to_vec()).collect();
     let rests: Vec<u64> = records.iter().map(|record| parts(record).0.saturating_sub(FIRST) as u64).collect();
@@ -83,8 +83,8 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// Gives every rank the root's `data`, which is read at `root` only. Any length. ⌈log2 P⌉ messages at most at a rank
-/// (binomial tree), twice as many for more than 120 bytes.
+/// Gives every rank the root's `data`, which may have any length; the `data` of other ranks is ignored. At most ⌈log2
+/// P⌉ messages a rank (binomial tree), twice as many for more than 120 bytes.
 ///
 /// # Errors
 /// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else.
@@ -99,7 +99,7 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
         algorithm: named(&coll::broadcast::binomial::ALGORITHM),
         ..Arguments::new(Operation::Broadcast)
     };
-    // SAFETY: the call is over when this returns; as many bytes as the shape says.
+    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
     unsafe { execute::run(team, &arguments) }?;
     let (len, first) = parts(&record);
     let mut all = first.to_vec();
@@ -117,8 +117,8 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Combines the data of all ranks, in their order: `combine(low, high)` leaves the result of "low then high" in `low`. All
-/// give the same length. The same result at every rank.
+/// Combines the data of all ranks in rank order: `combine(low, high)` leaves the result of "low then high" in `low`.
+/// All ranks give the same length, and all get the same result.
 ///
 /// # Errors
 /// `PeerLost`; `Mismatch` for another length.
@@ -126,7 +126,7 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
     let mut result = vec![0; mine.len()];
     let mut reducer = Reducer { combine, len: mine.len() };
     let arguments = Arguments {
-        // One element, which is in one part.
+        // A vector of one element is not cut.
         shape: Shape::Vector(1),
         element: mine.len(),
         input: read(mine),
@@ -143,7 +143,7 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
 /// `combine(into, from)` is commutative and associative. ⌈log2 P⌉ messages a rank (Bruck).
 ///
 /// # Errors
-/// `BadArgument` for a length that is no multiple of P; `PeerLost`; `Mismatch`.
+/// `BadArgument` for a length that is not a multiple of P; `PeerLost`; `Mismatch`.
 pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
     let p = team.size();
     if !mine.len().is_multiple_of(p) {
@@ -185,7 +185,7 @@ impl Reducer<'_> {
 }
 
 /// # Safety
-/// As [`ReduceFn`](execute::ReduceFn) says; the context is a [`Reducer`] that nobody else uses.
+/// The contract of [`ReduceFn`](execute::ReduceFn); the context is a [`Reducer`] to which there is no other reference.
 unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> bool {
     // SAFETY: the caller's promise.
     let reducer = unsafe { &mut *context.cast_mut().cast::<Reducer<'_>>() };

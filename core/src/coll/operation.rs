@@ -1,4 +1,4 @@
-//! What a collective does, and one call of it as its algorithms see it.
+//! Collective operations, their algorithms, and a call as an algorithm sees it.
 
 use super::schedule::{Builder, Sizes};
 
@@ -38,7 +38,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 13] = [
         Self::Barrier,
         Self::Broadcast,
@@ -55,7 +55,7 @@ impl Operation {
         Self::NeighborAlltoall,
     ];
 
-    /// Its name, as in `FARSIDE_COLL`.
+    /// The operation's name, as in `FARSIDE_COLL`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,13 +75,13 @@ impl Operation {
         }
     }
 
-    /// Whether one rank has a part of its own in it.
+    /// Whether the operation has a root.
     #[must_use]
     pub const fn is_rooted(self) -> bool {
         matches!(self, Self::Broadcast | Self::Scatter | Self::Gather | Self::Reduce)
     }
 
-    /// Whether it reduces.
+    /// Whether the operation reduces.
     #[must_use]
     pub const fn is_reduction(self) -> bool {
         matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
@@ -94,7 +94,8 @@ impl Operation {
     }
 }
 
-/// The neighbours of a rank on a graph, in the order of its buffers. Edges may be multiple, and to the rank itself.
+/// The neighbours of a rank on a graph, in the order of its buffers. Multiple edges and edges to the rank itself are
+/// allowed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Neighbors<'a> {
     /// Ranks that send to this one.
@@ -112,27 +113,28 @@ pub struct Call<'a> {
     pub rank: u32,
     /// The number of ranks, P.
     pub size: u32,
-    /// The root, of operations that have one.
+    /// The root, for rooted operations.
     pub root: u32,
-    /// Elements by size number, of operations with blocks by rank; algorithms may look which blocks are empty or how sizes
-    /// compare. Empty where all are equal. The same at all ranks but for alltoall and neighbours, and where they are not
-    /// known.
+    /// Elements of each size number, for operations with blocks by rank; empty if all sizes are equal. Algorithms may
+    /// depend on which blocks are empty and on how sizes compare. The list is the same at all ranks, except in alltoall
+    /// and neighbour operations and where the sizes are not known.
     pub sizes: &'a [u64],
-    /// Whether every rank knows the sizes of all blocks. Where not (scatterv and gatherv of MPI), the root does, and any other
-    /// rank knows only that of its own block: its schedule must not name another size number, nor depend on `sizes`.
+    /// Whether every rank knows the sizes of all blocks. If not (scatterv and gatherv of MPI), the root knows all
+    /// sizes, and any other rank only the size of its own block: its schedule must not name another size number, nor
+    /// depend on `sizes`.
     pub sizes_known: bool,
-    /// Elements of the vector, of operations that cut one into parts; of others of each block, where all are equal.
+    /// Elements of the vector, for operations that cut one into parts; else elements of each block, if all are equal.
     pub elements: u64,
     /// Values of [`Algorithm::parameters`], in their order.
     pub parameters: &'a [u32],
-    /// The graph, of operations that have one.
+    /// The neighbours of the rank, for operations on a graph.
     pub neighbors: Neighbors<'a>,
     /// Whether input and output share memory as the table of [`Operation`] says.
     pub in_place: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call without anything special: root 0, equal blocks, out of place.
+    /// A call with defaults: root 0, equal blocks, out of place.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -149,7 +151,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Into how many parts a vector is cut that should have so many: no more than it has elements, and at least one.
+    /// The number of parts of a vector if the algorithm asks for `wanted`: at most the number of elements, and at least
+    /// one.
     #[must_use]
     pub fn parts(&self, wanted: u32) -> u32 {
         u64::from(wanted).min(self.elements).max(1) as u32
@@ -161,7 +164,7 @@ impl<'a> Call<'a> {
         (self.rank + self.size - self.root) % self.size
     }
 
-    /// The rank that is `relative` after the root.
+    /// The rank at distance `relative` after the root.
     #[must_use]
     pub fn absolute(&self, relative: u32) -> u32 {
         (relative + self.root) % self.size
@@ -173,8 +176,9 @@ impl<'a> Call<'a> {
         self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 
-    /// Input and output of this call by the table of [`Operation`], and the output block that block 0 of the input is where the
-    /// call is in place; `parts` is the number of blocks of operations that cut a vector ([`Operation::is_of_a_vector`]).
+    /// Input and output of this call by the table of [`Operation`], and, if the call is in place, the output block that
+    /// is block 0 of the input. `parts` is the number of blocks of operations that cut a vector
+    /// ([`Operation::is_of_a_vector`]).
     pub(crate) fn buffers(&self, parts: u32) -> (Sizes, Sizes, Option<u32>) {
         use Operation as O;
         let (p, r) = (self.size, self.rank);
@@ -209,47 +213,48 @@ impl<'a> Call<'a> {
 /// A parameter of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name.
+    /// The parameter's name.
     pub name: &'static str,
-    /// What it is if nothing is said.
+    /// The default value.
     pub default: u32,
-    /// The least that it may be.
+    /// The least allowed value.
     pub least: u32,
-    /// The most that it may be.
+    /// The greatest allowed value.
     pub most: u32,
-    /// What it means.
+    /// What the parameter means.
     pub help: &'static str,
 }
 
 /// An algorithm, as data.
 #[derive(Debug)]
 pub struct Algorithm {
-    /// What it does.
+    /// The operation that the algorithm performs.
     pub operation: Operation,
-    /// Its published name, in small letters with hyphens.
+    /// The published name, in small letters with hyphens.
     pub name: &'static str,
-    /// Where it is described.
+    /// The publication that describes the algorithm.
     pub source: &'static str,
-    /// What may be set of it.
+    /// The algorithm's parameters.
     pub parameters: &'static [Parameter],
-    /// Whether it reduces contributions in another order than that of the ranks.
+    /// Whether contributions are reduced in another order than that of the ranks, so that the operator must be
+    /// commutative.
     pub commutative: bool,
-    /// Whether it is for so many ranks, with these parameters and sizes.
+    /// Whether the algorithm can make this call, with its number of ranks, parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
-    /// The schedule of one rank, made by [`Call::builder`]: one whose input and output are not those of the table of
-    /// [`Operation`], or whose steps no [`Builder`] has taken, is not executed.
+    /// Makes the schedule of one rank, with [`Call::builder`]. A schedule whose input and output are not those of the
+    /// table of [`Operation`], or whose steps were not taken by a [`Builder`], is not executed.
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
 }
 
 impl Algorithm {
-    /// Values of its parameters: those that are given, within their limits, and defaults of the others.
+    /// Values of the algorithm's parameters: the given ones, clamped to their limits, and defaults for the others.
     #[must_use]
     pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
         let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).max(p.least).min(p.most));
         self.parameters.iter().enumerate().map(value).collect()
     }
 
-    /// Defaults of its parameters.
+    /// Defaults of the algorithm's parameters.
     #[must_use]
     pub fn defaults(&self) -> Vec<u32> {
         self.parameters.iter().map(|p| p.default).collect()

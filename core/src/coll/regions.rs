@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! How the ranks of a team make memory known to each other.
+//! Exchange of registrations among the ranks of a team.
 
 use super::allgather;
 use crate::coll::team::Team;
@@ -8,15 +8,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::wire::{Reader, Writer};
 
-/// Exchanges regions: every rank of the team learns the key of every other's registration and imports it.
-/// If one rank has failed, all fail, and what was registered is released. Two allgathers, or one if a rank had no registration.
+/// Exchanges regions: every rank of the team learns the key of every other rank's registration and imports it. If one
+/// rank fails, all fail and release their registrations. Two allgathers, or one if a rank had no registration.
 ///
 /// # Safety
-/// `own` is of the device of the team's job, and where the exchange fails its memory is not used any more.
+/// `own` is a registration of the device of the team's job. If the exchange fails, its memory is not used any more.
 ///
 /// # Errors
-/// That of the first rank that has failed, which it names: of the same kind at every rank, so that all can choose alike what to
-/// do instead. What an allgather fails with.
+/// The error of the first rank that failed, which it names. It has the same kind at every rank, so that all can choose
+/// the same fallback. Errors of an allgather.
 pub unsafe fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
@@ -28,13 +28,13 @@ pub unsafe fn exchange_regions(
     match exchange_and_import(team, own, accumulate, &mut remotes) {
         Ok(own) => Ok((own, remotes)),
         Err(e) => {
-            // Also when a peer is lost: the caller has nothing by which it could release its memory.
+            // Also if a peer is lost: the caller has no handle with which it could release its memory.
             for r in remotes {
-                // SAFETY: nobody has seen the region.
+                // SAFETY: the region was not given to the caller.
                 unsafe { device.forget(r.handle) };
             }
             if let Some(Err(kept)) = handle.map(|h| {
-                // SAFETY: by the contract nobody uses it.
+                // SAFETY: by the contract the memory is not used any more.
                 unsafe { device.release(h) }
             }) {
                 tracing::warn!("memory was not released: {kept}");
@@ -78,7 +78,7 @@ fn exchange_and_import(
             }
         }
     }
-    // Everyone learns whether everyone has imported everything; from then on the names are not needed.
+    // Every rank learns whether all ranks have imported all regions; from then on the regions' names are not needed.
     let verdict = failure.as_ref().map_or_else(|| vec![1], failure_message);
     let verdicts = allgather(team, &verdict)?;
     device.sealed(own.handle);
@@ -88,13 +88,13 @@ fn exchange_and_import(
     }
 }
 
-/// What a rank says that has failed.
+/// The message of a rank that has failed.
 fn failure_message(e: &Error) -> Vec<u8> {
     let kind = ErrorKind::ALL.iter().position(|kind| *kind == e.kind()).unwrap_or(usize::MAX);
     Writer::new().u8(0).u32(kind as u32).bytes(e.to_string().as_bytes()).done()
 }
 
-/// The failure of the first rank that says that it has failed.
+/// The error of the first rank whose message reports a failure.
 fn first_failure(team: &Team, said: &[Vec<u8>]) -> Option<Error> {
     let (rank, message) = said.iter().enumerate().find(|(_, message)| message.first() != Some(&1))?;
     let mut r = Reader::new(message.get(1..).unwrap_or_default());

@@ -31,7 +31,8 @@ pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
     of(operation).find(|a| a.name == name)
 }
 
-/// Whether in this algorithm every rank sends one thing, which it has from the start, to some or all others, and nothing else.
+/// Whether every rank only sends data that it has from the start, to some or all others, so that the algorithm has one
+/// round.
 #[must_use]
 pub fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32) -> bool {
     use Operation as O;

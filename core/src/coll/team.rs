@@ -1,15 +1,15 @@
 //! Teams: ordered sets of ranks, each with a context of its own, so that their traffic never mixes.
 //!
-//! A team is made by every member for itself, without a message ([`Team::of`]): its members and its context say which team
-//! it is. What takes memory of the device, the signal array of its barriers, is made by the first barriers
-//! ([`Team::barrier`]).
+//! Every member makes the team locally, without a message ([`Team::of`]); the members and the context identify it. The
+//! signal array of its barriers, which takes memory of the device, is made by the first barriers ([`Team::barrier`]).
 //!
-//! **Contexts.** Any rank gives a number that no other team has ([`Job::new_context`](crate::Job::new_context)); how it gets
-//! to the other members is up to the caller. [`Team::split`] takes one of its team rank 0, which comes with the colors. Other
-//! constructors do alike: for a duplicate a broadcast over the old team; for a group of which only the members call, messages
-//! of its first member ([two-sided](crate::two_sided) ones, say), or a collective on a team of these members with a fixed
-//! context; between two teams the rank that leads one of them gives one to the leader of the other. A number serves
-//! [two-sided messages](crate::two_sided) too: the two kinds of traffic are apart.
+//! **Contexts.** A context is a number that no other team has ([`Job::new_context`](crate::Job::new_context)). Any rank
+//! makes one, and the caller brings it to the other members. [`Team::split`] takes one from team rank 0, which is sent
+//! with the colors. Other constructors can do the same: for a duplicate, by a broadcast over the old team; for a group
+//! of which only the members call, by messages of its first member ([two-sided](crate::two_sided) ones, for example),
+//! or by a collective on a team of these members with a fixed context; between two teams, the leader of one sends the
+//! context to the leader of the other. [Two-sided messages](crate::two_sided) use the same number; their traffic is
+//! separate from that of collectives.
 
 pub(crate) mod members;
 mod signals;
@@ -32,12 +32,12 @@ pub struct Team(Rc<Inner>);
 struct Inner {
     job: Job,
     members: Members,
-    /// Barriers by messages.
+    /// Number of barriers by messages.
     barriers: Cell<u64>,
-    /// [Meetings](Team::meet) before the end of the job.
+    /// Number of [meetings](Team::meet) before the end of the job.
     meetings: Cell<u64>,
     signals: OnceCell<SignalArray>,
-    /// There was no memory for one, at some rank: at all ranks alike.
+    /// Whether some rank had no memory for a signal array; the same at all ranks.
     no_signals: Cell<bool>,
     calls: Rc<TeamCalls>,
     cache: Cache,
@@ -50,17 +50,18 @@ impl Drop for Inner {
 }
 
 impl Team {
-    /// The team of these ranks of the job, in this order, of which this rank is one. Sends nothing and waits for nobody: the
-    /// other members make it when they come to it, and what they send before that is kept. Memory: some 8 bytes for each
-    /// member, until the last clone is dropped; then no member may use the team any more.
+    /// Makes the team of these ranks of the job, in this order; this rank must be one of them. Local: sends no message
+    /// and does not wait for the other members. Messages from members that have made the team before are kept. Memory:
+    /// about 8 bytes a member until the last clone is dropped; after that no member may use the team any more.
     ///
-    /// All members give the same list and the same `context`, which at none of them is that of another team that is alive: one
-    /// of [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share no
-    /// member may have the same.
+    /// All members give the same list and the same `context`, which no other live team of any member has: one of
+    /// [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share
+    /// no member may have the same context.
     ///
     /// # Errors
     /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank has the
-    /// context; `Freed` after the end of the job. Members that give other lists get a `Mismatch` from the first collective whose messages show it.
+    /// context; `Freed` after the end of the job. Members that give different lists get a `Mismatch` from the first
+    /// collective whose messages show it.
     pub fn of(job: &Job, members: &[u32], context: u32) -> Result<Self> {
         const OP: &str = "make a team";
         job.running(OP)?;
@@ -92,7 +93,7 @@ impl Team {
         })))
     }
 
-    /// Whether all its ranks share memory: what is allocated for it may then be mapped by all of them.
+    /// Whether all ranks of the team share memory, so that memory allocated for the team can be mapped by all of them.
     #[must_use]
     #[inline]
     pub fn is_on_one_node(&self) -> bool {
@@ -106,14 +107,14 @@ impl Team {
         self.0.members.me
     }
 
-    /// How many ranks it has.
+    /// Number of ranks in the team.
     #[must_use]
     #[inline]
     pub fn size(&self) -> usize {
         self.0.members.size()
     }
 
-    /// Rank of the job of team rank `rank`.
+    /// Rank in the job of team rank `rank`.
     ///
     /// # Errors
     /// `NoSuchRank`.
@@ -131,8 +132,8 @@ impl Team {
         &self.0.members.ranks
     }
 
-    /// The number that tells its traffic from that of other teams: the context of its [two-sided messages](crate::two_sided)
-    /// too.
+    /// The number that separates the team's traffic from that of other teams; also the context of its [two-sided
+    /// messages](crate::two_sided).
     #[must_use]
     #[inline]
     pub fn context(&self) -> u32 {
@@ -145,8 +146,8 @@ impl Team {
         &self.0.job
     }
 
-    /// Whether its barriers are made by one signal of each rank and not in rounds, since ranks share cores: see
-    /// [`SignalArray::is_oversubscribed`]. Not before the team has a signal array.
+    /// Whether the team's barriers take one signal of each rank instead of rounds, since ranks share cores: see
+    /// [`SignalArray::is_oversubscribed`]. `false` before the team has a signal array.
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
         self.0.signals.get().is_some_and(SignalArray::is_oversubscribed)
@@ -156,16 +157,16 @@ impl Team {
         &self.0.members
     }
 
-    /// The collectives on it.
+    /// The collective calls on the team.
     #[inline]
     pub(crate) fn calls(&self) -> &Rc<TeamCalls> {
         &self.0.calls
     }
 
-    /// Its signal array, for a call of short data, if it has one for these.
+    /// The team's signal array, if a call of short data can use one.
     ///
     /// # Errors
-    /// Of a call that makes one, and cannot.
+    /// Errors of making the signal array.
     #[inline]
     pub(crate) fn signals_for_short(&self) -> Result<Option<&SignalArray>> {
         match self.0.signals.get() {

@@ -16,7 +16,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// In a flat tree: all others are children of the root.
+    /// Place in a flat tree: all others are children of the root.
     #[must_use]
     pub fn flat(number: u32, size: u32) -> Self {
         let one = |n: u32| n..n + 1;
@@ -26,15 +26,15 @@ impl Place {
         Self { parent: None, subtree: 0..size, children: (1..size).map(one).collect() }
     }
 
-    /// In a chain: every rank has one child, the next.
+    /// Place in a chain: every rank has one child, the next.
     #[must_use]
     pub fn chain(number: u32, size: u32) -> Self {
         let children = Some(number + 1..size).filter(|c| !c.is_empty()).into_iter().collect();
         Self { parent: number.checked_sub(1), subtree: number..size, children }
     }
 
-    /// In a balanced tree of `k` children each: those below a rank are divided evenly, so P ranks have ⌊log2 P⌋ levels below
-    /// the root for k = 2, as few as any tree of k children.
+    /// Place in a balanced tree of `k` children each: the ranks below a rank are divided evenly among its children. So
+    /// P ranks have ⌊log2 P⌋ levels below the root for k = 2, as few as any tree of k children.
     #[must_use]
     pub fn k_ary(k: u32, number: u32, size: u32) -> Self {
         let children = |of: &Range<u32>| -> Vec<Range<u32>> {
@@ -52,8 +52,8 @@ impl Place {
         Self { parent, subtree, children }
     }
 
-    /// In a k-nomial tree, binomial for k = 2: number n in base k has as parent the number with the lowest digit of n that is
-    /// not 0 set to 0. Largest subtrees come first.
+    /// Place in a k-nomial tree, binomial for k = 2: the parent of number n is n with its lowest non-zero digit in base
+    /// k set to 0. The largest subtrees come first.
     #[must_use]
     pub fn k_nomial(k: u32, number: u32, size: u32) -> Self {
         let (k, n, p) = (u64::from(k), u64::from(number), u64::from(size));

@@ -10,7 +10,7 @@ mod ring;
 use super::operation::{Algorithm, Call};
 use super::schedule::{Builder, Slice};
 
-/// All of them.
+/// All allgather algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &linear::ALGORITHM,
     &ring::ALGORITHM,
@@ -19,7 +19,7 @@ pub const ALGORITHMS: &[&Algorithm] = &[
     &bruck::ALGORITHM,
 ];
 
-/// An empty schedule, and the copy of the rank's own block.
+/// A schedule with the copy of the rank's own block.
 fn begun(call: &Call<'_>) -> Builder {
     let mut s = call.builder(0);
     s.copy(&[Slice::input(0, 1)], &[Slice::output(call.rank, 1)]);
@@ -43,7 +43,7 @@ fn send(s: &mut Builder, call: &Call<'_>, to: u32, tag: u32, blocks: &[Slice]) {
     }
 }
 
-/// Receives what [`send`] sends.
+/// Receives the blocks that [`send`] sends.
 fn receive(s: &mut Builder, call: &Call<'_>, source: u32, tag: u32, blocks: &[Slice]) {
     if have_elements(call, blocks) {
         s.receive(source, tag, blocks);

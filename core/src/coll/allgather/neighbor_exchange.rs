@@ -1,6 +1,6 @@
-//! Neighbour exchange (Chen, Zhang, Zhang, Yuan 2005), for even P: ranks 2j and 2j + 1 exchange their blocks, then every rank
-//! exchanges the two blocks that it got last, in turn with the neighbour on its other side and with this one. P/2 rounds,
-//! half of those of the ring, between neighbours only.
+//! Neighbour exchange (Chen, Zhang, Zhang, Yuan 2005), for even P: ranks 2j and 2j + 1 exchange their blocks, then
+//! every rank exchanges the two blocks that it received last, alternately with its other neighbour and with the first
+//! one. P/2 rounds, half of those of the ring, between neighbours only.
 
 use super::{OWN, begun, receive, send};
 use crate::coll::operation::{Algorithm, Call, Operation};
@@ -20,7 +20,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let (pairs, pair, is_even) = (p / 2, me / 2, me % 2 == 0);
-    // A step towards higher ranks, or lower ones.
+    // `from` moved by `n` along the ring, towards higher ranks or lower ones.
     let moved = |from: u32, n: u32, up: bool, ring: u32| if up { (from + n) % ring } else { (from + ring - n) % ring };
     let blocks_of = |pair: u32| [Slice::output(2 * pair, 2)];
     let mut s = begun(call);
@@ -29,7 +29,8 @@ fn build(call: &Call<'_>) -> Schedule {
     send(&mut s, call, partner, 0, &OWN);
     let mut got = pair;
     for round in 1..pairs {
-        // In odd rounds an even rank looks down and an odd one up, and gets what the pair on that side has of farther ones.
+        // In odd rounds an even rank exchanges with its lower neighbour and an odd rank with its higher one; each gets
+        // the blocks of a farther pair that the pair on that side has.
         let up = is_even == (round % 2 == 0);
         let peer = moved(me, 1, up, p);
         let next = moved(pair, round.div_ceil(2), up, pairs);

@@ -1,6 +1,6 @@
-//! Recursive doubling: in round k, ranks r and r XOR 2^k exchange all that they have, 2^k blocks; ⌈log2 P⌉ rounds. If P is no
-//! power of two, each rank beyond the largest one up to P first gives its block to a partner below, and gets all the others
-//! from it at the end: two rounds more.
+//! Recursive doubling: in round k, ranks r and r XOR 2^k exchange all blocks that they have, 2^k blocks; ⌈log2 P⌉
+//! rounds. If P is not a power of two, each rank beyond the largest power of two below P first gives its block to a
+//! partner below, and gets all other blocks from it at the end: two rounds more.
 
 use super::{OWN, begun, receive, send};
 use crate::coll::operation::{Algorithm, Call, Operation};
@@ -34,7 +34,7 @@ fn build(call: &Call<'_>) -> Schedule {
     }
     for round in 0..rounds {
         let peer = me ^ 1 << round;
-        // What a rank has then: the blocks of its group, and of the partners of the group.
+        // Blocks that a rank has in this round: those of its group, and of the partners of the group.
         let of = |r: u32| {
             let first = r >> round << round;
             let beyond = (first + most).min(p);

@@ -1,7 +1,7 @@
-//! The butterfly with a halving threshold, for powers of two (van de Geijn 1994; Rabenseifner, Träff 2004, section 2): while its
-//! piece has more than `threshold` elements, a rank halves it with its peer (R), then they exchange it in full (A), and an
-//! allgather runs the halving rounds backwards (G). With n = log2 P: all halved 2n rounds, 2m(1 - 1/P) elements sent; none
-//! halved n rounds, nm.
+//! The butterfly with a halving threshold, for powers of two (van de Geijn 1994; Rabenseifner, Träff 2004, section 2):
+//! while its piece has more than `threshold` elements, a rank halves it with its peer (R), then they exchange it in
+//! full (A), and an allgather runs the halving rounds backwards (G). With n = log2 P: 2n rounds and 2m(1 - 1/P)
+//! elements sent if all rounds halve, n rounds and nm elements if no round halves.
 
 use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
 use crate::coll::operation::{Algorithm, Call, Operation};

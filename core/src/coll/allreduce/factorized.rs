@@ -1,6 +1,6 @@
-//! The factorised combination that costs least: the butterfly for the factors two of P, rings for some odd prime factors, 3-2
-//! elimination for the product of the others, halving in so many rounds as is best, all by the cost of a message of m elements,
-//! α + βm, and of their reduction, γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
+//! The factorised combination that costs least: the butterfly for the factors two of P, rings for some odd prime
+//! factors, 3-2 elimination for the product of the others, and the best number of halving rounds. A message of m
+//! elements costs α + βm, and their reduction γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
 
 use crate::coll::butterfly::{COSTS, Costs, Reduction, factorized};
 use crate::coll::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
-//! Linear: every rank sends its vector to all others and reduces all of them in the order of the ranks; one round where a rank
-//! may send to all at once, (P - 1)m elements. For the shortest vectors and few ranks: where these share memory, a call that
-//! waits makes it without a message.
+//! Linear: every rank sends its vector to all others and reduces all of them in the order of the ranks; one round where
+//! a rank may send to all at once, (P - 1)m elements. For the shortest vectors and few ranks: if the ranks share
+//! memory, a blocking call sends no message.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};
@@ -28,7 +28,7 @@ fn build(call: &Call<'_>) -> Schedule {
         (1..p).for_each(|rank| s.receive_reduce(rank, 0, Side::Right, &output));
         return s.done();
     }
-    // The lower ranks come first, and the sum takes the place of the input only at the end.
+    // Lower ranks are reduced first, and the sum replaces the input only at the end.
     let sum = [s.scratch([0])];
     s.receive(0, 0, &sum);
     for rank in 1..p {

@@ -1,7 +1,7 @@
 //! Reductions whose result every rank gets, with the same bits.
 //!
-//! m elements, P = q·2^n ranks with q odd, P' the power of two at or below P, threshold b. Rounds are of ranks that send and
-//! receive one message at a time; elements are those on the longest chain.
+//! m elements, P = q·2^n ranks with q odd, P' the power of two at or below P, threshold b. Rounds are counted for ranks
+//! that send and receive one message at a time, elements on the longest chain.
 //!
 //! | algorithm | P | rounds, short vector | rounds, long vector | elements, short | elements, long | order |
 //! |---|---|---|---|---|---|---|
@@ -15,7 +15,8 @@
 //! | factorized | any | the least of the above by cost | | | | ranks |
 //! | ring | any | | 2(P - 1) | | 2m(1 - 1/P) | any, by part |
 //!
-//! For powers of two the rounds that eliminate fall away. All but the ring put every element together by the same bracketing.
+//! If P is a power of two, the eliminating rounds are omitted. All algorithms but the ring reduce every element by the
+//! same bracketing.
 
 mod butterfly;
 mod elimination_2_1;
@@ -30,7 +31,7 @@ mod small_ring;
 
 use super::operation::Algorithm;
 
-/// All of them.
+/// All allreduce algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &linear::ALGORITHM,
     &butterfly::ALGORITHM,

@@ -1,6 +1,6 @@
-//! Ring: a vector of P parts; each part goes round the ring once to be reduced and once to be given to all. 2(P - 1) rounds, of
-//! m/P elements each: 2m(1 - 1/P) in all, the least for every P. The part of rank r is put together from rank r + 1 on, so the
-//! operator must be commutative, and parts have different bracketings.
+//! Ring: a vector of P parts; each part goes round the ring once to be reduced and once to be given to all. 2(P - 1)
+//! rounds, of m/P elements each: 2m(1 - 1/P) in all, the least for every P. The part of rank r is reduced from rank r +
+//! 1 on, so the operator must be commutative, and parts have different bracketings.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};
@@ -25,7 +25,7 @@ fn build(call: &Call<'_>) -> Schedule {
         s.copy(&[Slice::input(0, 1)], &[part(0)]);
     }
     for k in 1..p {
-        // The part that ends at rank me + p - k comes by here in round k.
+        // The part that ends at rank me + p - k passes this rank in round k.
         let (sent, received) = ((me + p - k) % p, (me + 2 * p - k - 1) % p);
         s.send(next, k - 1, &[if k == 1 { Slice::input(sent, 1) } else { part(sent) }]);
         if call.in_place {

@@ -1,9 +1,9 @@
-//! Bruck et al. 1997, index algorithm: a block for the rank at distance i, i written in base `radix`, travels z radix^k ranks
-//! in the round of digit k = z. All blocks with that digit are one message, so there are at most (radix - 1) ⌈log_radix P⌉
-//! messages, of about P / radix blocks each: short blocks.
+//! Bruck et al. 1997, index algorithm: a block for the rank at distance i, i written in base `radix`, travels z radix^k
+//! ranks in the round of digit k = z. All blocks with that digit are one message, so there are at most (radix - 1)
+//! ⌈log_radix P⌉ messages, of about P / radix blocks each. For short blocks.
 //!
-//! A block leaves from the input and arrives in the output; only between its hops does it lie in scratch, in turn in one of two
-//! places, so that what comes does not wait for what goes. There is no rotation and no packing.
+//! A block is sent from the input and arrives in the output. Between hops it is in scratch, alternately in one of two
+//! places, so that a receive does not wait for a send. There is no rotation and no packing.
 
 use super::begun;
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};

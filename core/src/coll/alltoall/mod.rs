@@ -7,18 +7,18 @@ mod pairwise_exchange;
 use super::operation::{Algorithm, Call};
 use super::schedule::{Builder, Slice};
 
-/// All of them.
+/// All alltoall algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM];
 
-/// An empty schedule, and the copy of the block to the rank itself.
+/// A schedule with the copy of the block to the rank itself.
 fn begun(call: &Call<'_>) -> Builder {
     let mut s = call.builder(0);
     s.copy(&[Slice::input(call.rank, 1)], &[Slice::output(call.rank, 1)]);
     s
 }
 
-/// Gives rank `to` its block and gets that of rank `source`. A block that is known to be empty is no message; the other side
-/// knows its size too.
+/// Sends rank `to` its block and receives that of rank `source`. A block that is known to be empty has no message; the
+/// other side knows its size too.
 fn exchange(s: &mut Builder, call: &Call<'_>, to: u32, source: u32) {
     if call.has_elements(call.size + source) {
         s.receive(source, 0, &[Slice::output(source, 1)]);

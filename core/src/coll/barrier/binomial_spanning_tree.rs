@@ -17,7 +17,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 
 fn build(call: &Call<'_>) -> Schedule {
     let mut s = call.builder(0);
-    // The child that is farthest has the least under it, and comes first.
+    // The farthest child has the smallest subtree, so its signal comes first.
     children(&s).rev().for_each(|c| s.wait(c, 0));
     if let Some(parent) = parent(call.rank) {
         s.signal(parent, 0);
@@ -26,7 +26,7 @@ fn build(call: &Call<'_>) -> Schedule {
     s.done()
 }
 
-/// Rank 0 releases all, in ⌈log2 P⌉ rounds: in round i, ranks below 2^i tell those that are 2^i farther.
+/// Rank 0 releases all ranks in ⌈log2 P⌉ rounds: in round i, each rank r below 2^i signals rank r + 2^i.
 pub(super) fn release(s: &mut Builder) {
     if let Some(parent) = parent(s.rank()) {
         s.wait(parent, 0);

@@ -1,5 +1,5 @@
-//! Butterfly (Brooks 1986): in round i, rank r and rank r XOR 2^i tell each other; ⌈log2 P⌉ rounds. If P is no power of two,
-//! rank r also plays the missing rank r + P, and so signals up to twice in a round.
+//! Butterfly (Brooks 1986): in round i, rank r and rank r XOR 2^i signal each other; ⌈log2 P⌉ rounds. If P is not a
+//! power of two, rank r also plays the missing rank r + P, and so signals up to twice in a round.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
@@ -28,7 +28,7 @@ fn build(call: &Call<'_>) -> Schedule {
     for round in 0..rounds {
         let mut peers_now = peers(me, round);
         peers_now.iter().for_each(|r| s.signal(*r, round));
-        // Those that signal this rank first come first.
+        // Ranks whose first signal goes to this rank are awaited first.
         peers_now.sort_by_key(|r| peers(*r, round).first() != Some(&me));
         peers_now.iter().for_each(|r| s.wait(*r, round));
     }

@@ -1,5 +1,6 @@
-//! Combining tree (Yew, Tzeng, Lawrie 1987): groups of n ranks count in at their first, the firsts form groups again, until
-//! one is left; it releases the others over a binomial tree. ⌈log_n P⌉ + ⌈log2 P⌉ rounds; the paper found n = 4 best.
+//! Combining tree (Yew, Tzeng, Lawrie 1987): groups of n ranks check in at their first rank; these ranks form groups
+//! again, until one rank is left, which releases the others over a binomial tree. ⌈log_n P⌉ + ⌈log2 P⌉ rounds; the
+//! paper found n = 4 best.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;

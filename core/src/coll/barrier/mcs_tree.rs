@@ -23,7 +23,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let children =
         |n: u32| me.saturating_mul(n).saturating_add(1).min(p)..me.saturating_add(1).saturating_mul(n).min(p - 1) + 1;
     let mut s = call.builder(0);
-    // Later children have no more ranks below them than earlier ones, and come first.
+    // The subtree of a later child is never larger than that of an earlier one, so later children are awaited first.
     children(n).rev().for_each(|c| s.wait(c, 0));
     if me > 0 {
         s.signal((me - 1) / n, 0);

@@ -1,5 +1,5 @@
-//! Barriers. Those with a check-in and a release ([`fan_in`], [`binomial_spanning_tree::release`]) send 2 (P - 1) signals in
-//! all; the others tell every rank without a release.
+//! Barriers. Algorithms with a check-in and a release ([`fan_in`], [`binomial_spanning_tree::release`]) send 2 (P - 1)
+//! signals in all; in the others every rank learns without a release that all have come.
 
 mod binomial_spanning_tree;
 mod butterfly;
@@ -13,7 +13,7 @@ mod tournament;
 use super::operation::Algorithm;
 use super::schedule::Builder;
 
-/// All of them.
+/// All barrier algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &central_counter::ALGORITHM,
     &combining_tree::ALGORITHM,

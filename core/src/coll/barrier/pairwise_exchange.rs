@@ -1,15 +1,16 @@
 //! Exchanges within groups that grow, for any P. The largest power of n + 1 up to P gives the ranks that take part; a rank
 //! beyond them signals one of them first, and is signalled by it at the end.
 //!
-//! - `pairwise-exchange` (Gupta, Tipparaju, Nieplocha, Panda 2002): n = 1, recursive doubling. ⌊log2 P⌋ rounds, and two more
-//!   if P is no power of two.
-//! - `n-wise-exchange` (Hoefler 2005): in round k, a rank and the n whose digit k to the base n + 1 differs tell each other.
-//!   ⌊log_{n+1} P⌋ rounds, and two more if P is no power of n + 1. Up to n ranks then tell the same one.
+//! - `pairwise-exchange` (Gupta, Tipparaju, Nieplocha, Panda 2002): n = 1, recursive doubling. ⌊log2 P⌋ rounds, and two
+//!   more if P is not a power of two.
+//! - `n-wise-exchange` (Hoefler 2005): in round k, the n + 1 ranks whose numbers differ only in digit k to the base n +
+//!   1 signal each other. ⌊log_{n+1} P⌋ rounds, and two more if P is not a power of n + 1. Up to n of the ranks beyond
+//!   then signal the same rank.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
 
-/// Pairs.
+/// Pairwise exchange.
 pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "pairwise-exchange",
@@ -20,7 +21,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: |call| build(call, 1),
 };
 
-/// Groups of n + 1.
+/// Exchange in groups of n + 1.
 pub const N_WISE: Algorithm = Algorithm {
     name: "n-wise-exchange",
     source: "Hoefler 2005, section 2.2.6.2",

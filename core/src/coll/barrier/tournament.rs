@@ -2,8 +2,9 @@
 //! all over a binomial tree.
 //!
 //! - `tournament` (Hensgen, Finkel, Manber 1988): two ranks in a game, ⌈log2 P⌉ rounds before the release.
-//! - `f-way-tournament` (Grunwald, Vajracharya 1994): up to f ranks in a game, ⌈log_f P⌉ rounds. Games have the fewest ranks
-//!   with which that number of rounds suffices, so that all rounds take alike: P = 9, f = 8 is two rounds of three ranks.
+//! - `f-way-tournament` (Grunwald, Vajracharya 1994): up to f ranks in a game, ⌈log_f P⌉ rounds. Games have the fewest
+//!   ranks that suffice for this number of rounds, so that all rounds take the same time: P = 9, f = 8 is two rounds of
+//!   three ranks.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
@@ -28,7 +29,7 @@ pub const F_WAY: Algorithm = Algorithm {
     ..ALGORITHM
 };
 
-/// The fewest ranks in a game with which as few rounds are enough as with `f`.
+/// The smallest number of ranks in a game that needs no more rounds than `f`.
 fn even(p: u32, f: u32) -> u32 {
     let rounds = |f: u32| (0..).find(|k| u64::from(f).pow(*k) >= u64::from(p)).unwrap_or(0);
     (2..f).find(|g| rounds(*g) == rounds(f)).unwrap_or(f)

@@ -17,7 +17,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: |call| down(call, &Place::k_nomial(2, call.relative(), call.size), call.parameters[0]),
 };
 
-/// With a rendezvous: log2 P (g(m) + 2 g(1) + 3 L) for P a power of two.
+/// Variant with a rendezvous: log2 P (g(m) + 2 g(1) + 3 L) for P a power of two.
 pub const RENDEZVOUS: Algorithm = Algorithm {
     name: "binomial-rendezvous",
     parameters: &[],

@@ -16,7 +16,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: |call| down(call, &Place::chain(call.relative(), call.size), call.parameters[0]),
 };
 
-/// With a rendezvous: (P - 1) (g(m) + 2 g(1) + 3 L).
+/// Variant with a rendezvous: (P - 1) (g(m) + 2 g(1) + 3 L).
 pub const RENDEZVOUS: Algorithm = Algorithm {
     name: "chain-rendezvous",
     parameters: &[],

@@ -15,7 +15,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     build: |call| down(call, &Place::flat(call.relative(), call.size), call.parameters[0]),
 };
 
-/// With a rendezvous: (P - 1) g(m) + 2 g(1) + 3 L, as long as the requests leave before the first answer comes.
+/// Variant with a rendezvous: (P - 1) g(m) + 2 g(1) + 3 L, as long as the requests leave before the first answer comes.
 pub const RENDEZVOUS: Algorithm = Algorithm {
     name: "flat-rendezvous",
     parameters: &[],

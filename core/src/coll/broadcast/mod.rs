@@ -13,7 +13,7 @@ use super::operation::{Algorithm, Call, Parameter};
 use super::schedule::{Schedule, Slice};
 use super::tree::Place;
 
-/// All of them.
+/// All broadcast algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &flat::ALGORITHM,
     &flat::RENDEZVOUS,
@@ -38,7 +38,7 @@ const SEGMENTS: Parameter = Parameter {
     help: "parts of the vector that are sent one after the other; no more than it has elements",
 };
 
-/// Down a tree, in segments: each goes to all children before the next one does.
+/// Broadcasts down a tree in segments: each segment goes to all children before the next one.
 fn down(call: &Call<'_>, place: &Place, segments: u32) -> Schedule {
     let segments = call.parts(segments);
     let mut s = call.builder(segments);
@@ -54,8 +54,8 @@ fn down(call: &Call<'_>, place: &Place, segments: u32) -> Schedule {
     s.done()
 }
 
-/// Down a tree, each message after a request of the sender and an answer of the receiver, which then has a place for it. A
-/// rank asks its children when it has the data itself.
+/// Broadcasts down a tree with a rendezvous: each message follows a request of the sender and an answer of the
+/// receiver, which then has a place for it. A rank asks its children when it has the data itself.
 fn down_by_rendezvous(call: &Call<'_>, place: &Place) -> Schedule {
     const HANDSHAKE: u32 = 0;
     const DATA: u32 = 1;

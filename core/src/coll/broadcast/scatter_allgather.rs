@@ -1,15 +1,16 @@
-//! Scatter and allgather (van de Geijn): the vector is cut into P parts, which are scattered down a binomial tree and then
-//! gathered by all. Together each rank receives at most the vector once, and the longest way carries 2 (P - 1) / P of it.
+//! Scatter and allgather (van de Geijn): the vector is cut into P parts, which are scattered down a binomial tree and
+//! then allgathered. In all, each rank receives the vector at most once, and the longest path carries 2 (P - 1) / P of
+//! it.
 //!
-//! The scatter leaves rank r, counted from the root, with the parts of its whole subtree; the allgather does not send those to
-//! it again (Zhou, Marjanović, Niethammer, Gracia 2015, "A Bandwidth-saving Optimization for MPI Broadcast Collective
-//! Operation"). So the root receives nothing.
+//! The scatter leaves rank r, counted from the root, with the parts of its whole subtree; the allgather does not send
+//! these parts to it again (Zhou, Marjanović, Niethammer, Gracia 2015, "A Bandwidth-saving Optimization for MPI
+//! Broadcast Collective Operation"). So the root receives nothing.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Buffer, Builder, Schedule, Slice};
 use crate::coll::tree::Place;
 
-/// With the ring: P - 1 rounds of one part, always to the next rank.
+/// Variant with the ring: P - 1 rounds of one part, always to the next rank.
 pub const RING: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "scatter-ring",
@@ -20,7 +21,7 @@ pub const RING: Algorithm = Algorithm {
     build: |call| build(call, ring),
 };
 
-/// With recursive doubling: log2 P rounds, for P a power of two.
+/// Variant with recursive doubling: log2 P rounds, for P a power of two.
 pub const DOUBLING: Algorithm = Algorithm {
     name: "scatter-doubling",
     applies: |c| c.size.is_power_of_two(),
@@ -28,7 +29,7 @@ pub const DOUBLING: Algorithm = Algorithm {
     ..RING
 };
 
-/// With the allgather of Bruck: ⌈log2 P⌉ rounds for every P.
+/// Variant with the allgather of Bruck: ⌈log2 P⌉ rounds for every P.
 pub const BRUCK: Algorithm = Algorithm {
     name: "scatter-bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 4, after a binomial scatter",
@@ -53,7 +54,7 @@ fn build(call: &Call<'_>, allgather: fn(&Call<'_>, &mut Builder)) -> Schedule {
     s.done()
 }
 
-/// Parts that a rank has after the scatter: from its own number on.
+/// Number of parts that a rank has after the scatter; its own part is the first.
 fn held(call: &Call<'_>, number: u32) -> u32 {
     let subtree = Place::k_nomial(2, number, call.size).subtree;
     subtree.end - subtree.start
@@ -64,14 +65,15 @@ fn ring(call: &Call<'_>, s: &mut Builder) {
     let (next, before) = ((me + 1) % p, (me + p - 1) % p);
     let (held_there, held_here) = (held(call, next), held(call, me));
     for round in 0..p - 1 {
-        // The part is as far behind the receiver as there have been rounds, and so `p - 1 - round` after it.
+        // The part is `round + 1` before the receiver's own, and so `p - 1 - round` after it.
         let after = p - 1 - round;
         if after >= held_there {
             s.send(call.absolute(next), ALLGATHER + round, &[Slice::output((next + after) % p, 1)]);
         }
         if after >= held_here {
             s.receive(call.absolute(before), ALLGATHER + round, &[Slice::output((me + after) % p, 1)]);
-            // A part that the scatter left here would overtake those that the next ranks wait for.
+            // Without this fence, a part that the scatter left here would be sent before those that the next ranks wait
+            // for.
             s.fence();
         }
     }
@@ -94,7 +96,8 @@ fn doubling(call: &Call<'_>, s: &mut Builder) {
 
 fn bruck(call: &Call<'_>, s: &mut Builder) {
     let (p, me) = (call.size, call.relative());
-    // In the round of distance d the receiver gets the parts d to 2 d - 1 after its own, less those that it holds.
+    // In the round of distance d the receiver gets the parts d to 2 d - 1 after its own, except those that it already
+    // has.
     let missing = |of: u32, distance: u32| {
         let (from, to) = (distance.max(held(call, of)), (2 * distance).min(p));
         (from < to).then(|| Slice::wrapped(Buffer::Output, (of + from) % p, to - from, p))

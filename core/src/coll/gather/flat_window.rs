@@ -1,5 +1,6 @@
-//! Flat tree with a window: the root lets so many ranks send at the same time, and the next one when the block of an earlier one
-//! has come. So large blocks do not meet all at once at the root's port. Only the root needs to know the sizes.
+//! Flat tree with a window: the root lets a limited number of ranks send at the same time, and the next rank when an
+//! earlier block has arrived, so that large blocks do not arrive all at once at the root's port. Only the root needs to
+//! know the sizes.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Slice};

@@ -10,12 +10,13 @@ use super::operation::{Algorithm, Call};
 use super::schedule::{Buffer, Schedule, Slice};
 use super::tree::Place;
 
-/// All of them.
+/// All gather algorithms.
 pub const ALGORITHMS: &[&Algorithm] =
     &[&flat::ALGORITHM, &flat_window::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
 
-/// Up a tree: a message has the blocks of a subtree, the sender's own out of its input and the others out of scratch. The root
-/// receives into its output, where each block has its place. The smallest subtrees, which are complete first, come first.
+/// Gathers up a tree: a message has the blocks of a subtree, the sender's own from its input and the others from
+/// scratch. The root receives into its output, where each block has its place. The smallest subtrees, which are
+/// complete first, come first.
 fn up(call: &Call<'_>, place: &Place) -> Schedule {
     let p = call.size;
     let mut s = call.builder(1);

@@ -1,13 +1,13 @@
-//! Linear: a message for each edge of the graph, all at once. Of several edges between the same two ranks the nth at the one is
-//! the nth at the other (MPI-5.0 section 8.6); edges of a rank to itself are copies. An edge whose block is known to be empty
-//! is no message: both of its ranks know the size.
+//! Linear: a message for each edge of the graph, all at once. If two ranks have several edges, the nth edge at one is
+//! the nth edge at the other (MPI-5.0 section 8.6); edges of a rank to itself are copies. An edge whose block is known
+//! to be empty has no message: both of its ranks know the size.
 
 use rustc_hash::FxHashMap;
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
-/// Of one block to all destinations.
+/// Neighbour allgather: one block to all destinations.
 pub const ALLGATHER: Algorithm = Algorithm {
     operation: Operation::NeighborAllgather,
     name: "linear",
@@ -18,10 +18,10 @@ pub const ALLGATHER: Algorithm = Algorithm {
     build,
 };
 
-/// Of a block for each destination.
+/// Neighbour alltoall: a block for each destination.
 pub const ALLTOALL: Algorithm = Algorithm { operation: Operation::NeighborAlltoall, build, ..ALLGATHER };
 
-/// The edges to or from each rank, with their place in the list and their number among equal ones.
+/// The edges to or from each rank, with their place in the list and their number among the edges of the same rank.
 fn numbered(ranks: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {
     let mut seen = FxHashMap::<u32, u32>::default();
     (0..).zip(ranks).map(move |(edge, rank)| {
@@ -40,7 +40,7 @@ fn build(call: &Call<'_>) -> Schedule {
     for (edge, source, number) in numbered(neighbors.sources) {
         let into = [Slice::output(edge, 1)];
         if source == me {
-            // A graph in which the two lists of a rank disagree about edges to itself has fewer of them at the other end.
+            // If the two lists of a rank disagree about edges to itself, some of them have no other end.
             if let Some(block) = own.get(number as usize) {
                 s.copy(&[Slice::input(*block, 1)], &into);
             }

@@ -4,5 +4,5 @@ mod linear;
 
 use super::operation::Algorithm;
 
-/// All of them.
+/// All algorithms of neighbour collectives.
 pub const ALGORITHMS: &[&Algorithm] = &[&linear::ALLGATHER, &linear::ALLTOALL];

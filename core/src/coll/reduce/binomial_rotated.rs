@@ -21,7 +21,8 @@ fn build(call: &Call<'_>) -> Schedule {
     s.done()
 }
 
-/// The steps of number `me` of the tree, whose numbers are those ranks. The slice where the top has the result.
+/// Adds the steps of number `me` of the tree; `rank` maps the tree's numbers to ranks. Returns the slice in which the
+/// top has the result.
 pub(super) fn tree(call: &Call<'_>, s: &mut Builder, me: u32, rank: impl Fn(u32) -> u32) -> Option<Slice> {
     let at_root = call.rank == call.root;
     let (mut held, mut distance) = (Slice::input(0, 1), 1);

@@ -1,6 +1,6 @@
-//! Chain, pipelined: the vector in `segments` parts passes from each end of the ranks towards the root, every rank reducing its
-//! own between what it gets and what it gives. With k segments and d ranks on the longer side of the root, d + k - 1 rounds of m/k
-//! elements.
+//! Chain, pipelined: the vector in `segments` parts passes from each end of the ranks towards the root; every rank
+//! reduces its own contribution into the part that it receives before it sends the part on. With k segments and d ranks
+//! on the longer side of the root, d + k - 1 rounds of m/k elements.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Side, Slice};

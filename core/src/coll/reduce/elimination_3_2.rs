@@ -1,5 +1,5 @@
-//! The reduction phase of the overlapping 3-2 elimination, whose pieces the root then gathers: in each round backwards the ranks
-//! whose groups meet that of the root give it their pieces.
+//! The reduction phase of the overlapping 3-2 elimination, after which the root gathers the pieces: in each round, run
+//! backwards, the ranks whose groups meet the root's group send it their pieces.
 
 use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
 use crate::coll::operation::{Algorithm, Call, Operation};

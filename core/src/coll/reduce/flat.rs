@@ -22,7 +22,8 @@ fn build(call: &Call<'_>) -> Schedule {
         s.send(call.root, 0, &[input]);
         return s.done();
     }
-    // Lower ranks' vectors go before the root's own: in place, that makes room.
+    // The vectors of lower ranks are reduced before the root's own; in place, the root's own is moved out of the
+    // output.
     let mut own = input;
     if call.in_place && call.root > 0 {
         own = s.scratch([0]);

@@ -1,7 +1,7 @@
 //! Reductions to one rank.
 //!
-//! m elements, P = q·2^n ranks with q odd, P' the power of two at or below P. Rounds are of ranks that send and receive one
-//! message at a time; elements are those on the longest chain.
+//! m elements, P = q·2^n ranks with q odd, P' the power of two at or below P. Rounds are counted for ranks that send
+//! and receive one message at a time, elements on the longest chain.
 //!
 //! | algorithm | rounds | elements | order |
 //! |---|---|---|---|
@@ -12,8 +12,8 @@
 //! | rabenseifner | 2 log2 P' + 1, one more if the root was folded | 2m(1.5 - 1/P'), m more | ranks |
 //! | elimination-3-2 | at most 2⌈log2 P⌉ | at most 2m(1 + 2^-n / 2 - 1/P') | ranks |
 //!
-//! Where the root has ranks on both sides, it receives from both sides of the chain: up to 2k - 1 + d rounds.
-//! For powers of two the rounds that eliminate fall away.
+//! If the root has ranks on both sides, it receives from both sides of the chain: up to 2k - 1 + d rounds.
+//! If P is a power of two, the eliminating rounds are omitted.
 
 mod binomial;
 mod binomial_rotated;
@@ -24,7 +24,7 @@ mod rabenseifner;
 
 use super::operation::Algorithm;
 
-/// All of them.
+/// All reduce algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &flat::ALGORITHM,
     &binomial::ALGORITHM,

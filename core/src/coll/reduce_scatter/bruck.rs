@@ -1,6 +1,7 @@
-//! Bruck's allgather run backwards: in round k = ⌈log2 P⌉ - 1 to 0 rank r sends rank r + 2^k what it has for the ranks that are 2^k to
-//! 2^(k + 1) - 1 after r, and reduces what it gets into what it has for the ranks from itself on. ⌈log2 P⌉ rounds for
-//! every P, m(1 - 1/P) elements. Contributions meet out of the order of the ranks.
+//! Bruck's allgather run backwards: in round k = ⌈log2 P⌉ - 1 to 0 rank r sends rank r + 2^k its partial results for
+//! the ranks that are 2^k to 2^(k + 1) - 1 after r, and reduces the data that it receives into its partial results for
+//! the ranks from itself on. ⌈log2 P⌉ rounds for every P, m(1 - 1/P) elements. Contributions are reduced out of the
+//! order of the ranks.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};
@@ -20,13 +21,13 @@ fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let mut s = call.builder(p);
     let rounds = p.next_power_of_two().ilog2();
-    // Blocks by distance from this rank. Only those of the lower half are ever reduced here, and the last one of them is the
+    // Partial results by distance from this rank. Only distances of the lower half are reduced here; distance 0 is the
     // output.
     let half = p.next_power_of_two() / 2;
     let partial = s.scratch((1..half).map(|distance| (me + distance) % p));
     let reduced = |distance: u32| if distance == 0 { Slice::output(0, 1) } else { partial.part(distance - 1, 1) };
     let input = |distance: u32| Slice::input((me + distance) % p, 1);
-    // Distances below this one have been reduced into.
+    // Distances below this one have a partial result.
     let mut reduced_below = 0;
     for round in (0..rounds).rev() {
         let distance = 1 << round;
@@ -35,7 +36,7 @@ fn build(call: &Call<'_>) -> Schedule {
         let from: Vec<_> = sent.map(|d| if d < reduced_below { reduced(d) } else { input(d) }).collect();
         s.send((me + distance) % p, round, &from);
         let source = (me + p - distance) % p;
-        // First operands are received in place of the result, later ones reduced into it.
+        // The first operand is received directly as the partial result; later ones are reduced into it.
         let into: Vec<_> = (0..count).map(reduced).collect();
         if reduced_below == 0 {
             s.receive(source, round, &into);

@@ -1,7 +1,7 @@
-//! The butterfly with doubling distances, for every P: the reduction phase of the overlapping 3-2 elimination in which each round
-//! halves, where the ranks that meet keep the blocks of those that stand where they do; so a rank that is never eliminated ends with
-//! its own block. Those that are get theirs in one more round. ⌈log2 P⌉ rounds, two more if P is not a power of two. Blocks of a
-//! message are not consecutive, but gathered and scattered by the device.
+//! The butterfly with doubling distances, for every P: the reduction phase of the overlapping 3-2 elimination, in which
+//! each round halves. Of the ranks that meet, each keeps the blocks of the ranks at its own position, so a rank that is
+//! never eliminated ends with its own block. Eliminated ranks get their blocks in one more round. ⌈log2 P⌉ rounds, two
+//! more if P is not a power of two. The blocks of a message are not consecutive: the device gathers and scatters them.
 
 use crate::coll::butterfly::{Factor, Reduction, odd_factor};
 use crate::coll::operation::{Algorithm, Call, Operation};

@@ -1,7 +1,7 @@
-//! Reductions of which every rank gets a block, whose sizes may differ and be zero.
+//! Reductions in which every rank gets one block of the result; block sizes may differ and be zero.
 //!
-//! m elements in all, P ranks, P' the power of two at or below P. Rounds are of ranks that send and receive one message at a
-//! time; elements are those on the longest chain, for blocks of one size.
+//! m elements in all, P ranks, P' the power of two at or below P. Rounds are counted for ranks that send and receive
+//! one message at a time, elements on the longest chain, for blocks of equal size.
 //!
 //! | algorithm | rounds | elements | order |
 //! |---|---|---|---|
@@ -10,7 +10,7 @@
 //! | bruck | ⌈log2 P⌉ | m(1 - 1/P) | any |
 //! | pairwise | P - 1 | m(1 - 1/P) | ranks |
 //!
-//! For powers of two the two rounds that fold fall away.
+//! If P is a power of two, the two folding rounds are omitted.
 
 pub(super) mod bruck;
 mod butterfly;
@@ -19,6 +19,6 @@ mod recursive_halving;
 
 use super::operation::Algorithm;
 
-/// All of them.
+/// All reduce_scatter algorithms.
 pub const ALGORITHMS: &[&Algorithm] =
     &[&butterfly::ALGORITHM, &recursive_halving::ALGORITHM, &bruck::ALGORITHM, &pairwise::ALGORITHM];

@@ -1,6 +1,6 @@
-//! Pairwise exchange: in round k rank r sends rank r + k its block and receives its own block's contribution from rank r - k. It
-//! reduces when all are there, in the order of the ranks. P - 1 rounds, each block sent straight to its rank:
-//! m(1 - 1/P) elements, the least, with blocks of any sizes.
+//! Pairwise exchange: in round k rank r sends rank r + k its block and receives its own block's contribution from rank
+//! r - k. It reduces when all contributions have arrived, in the order of the ranks. P - 1 rounds, each block sent
+//! directly to its rank: m(1 - 1/P) elements, the least, with blocks of any sizes.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};
@@ -24,7 +24,8 @@ fn build(call: &Call<'_>) -> Schedule {
         s.copy(&[Slice::input(0, 1)], &[output]);
         return s.done();
     }
-    // The contribution of the lowest other rank comes to the output, to which those of the others are added.
+    // The contribution of the lowest other rank is received into the output, into which the other contributions are
+    // reduced.
     let lowest = u32::from(me == 0);
     let others = s.scratch((0..p).filter(|rank| *rank > lowest && *rank != me).map(|_| me));
     let at = |rank: u32| match rank {

@@ -29,7 +29,7 @@ fn build(call: &Call<'_>) -> Schedule {
         return s.done();
     }
     let rank = |number: u32| if number < folded { 2 * number } else { number + folded };
-    // Blocks of the active ranks from one number to another, with those of the ranks that they folded.
+    // Blocks of the active ranks `first` to `end - 1`, and of the ranks folded into them.
     let blocks = |first: u32, end: u32| (rank(first), rank(end) - rank(first));
     let number = if me < 2 * folded { me / 2 } else { me - folded };
     let mut partial = None;

@@ -1,12 +1,13 @@
-//! Binomial tree, up and down (Blelloch 1990; Brent, Kung 1982): upwards, rank r gets what those before it have reduced, of 1,
-//! 2, 4, .. ranks, as far as r + 1 is a multiple; downwards, a rank that has the whole prefix gives it to those that lack it.
-//! Less than 2 ⌈log2 P⌉ rounds, but fewer than 2 P messages and reductions in all, where recursive doubling has P log2 P.
+//! Binomial tree, up and down (Blelloch 1990; Brent, Kung 1982): upwards, rank r receives partial results of the 1, 2,
+//! 4, .. ranks before it, one for each factor two of r + 1; downwards, a rank that has the whole prefix sends it to
+//! ranks that lack it. Less than 2 ⌈log2 P⌉ rounds, but fewer than 2 P messages and reductions in all, where recursive
+//! doubling has P log2 P.
 
 use super::Prefix;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
-/// With the rank's own contribution.
+/// Inclusive scan.
 pub const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "binomial",
@@ -17,13 +18,13 @@ pub const SCAN: Algorithm = Algorithm {
     build,
 };
 
-/// Without it.
+/// Exclusive scan.
 pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let mut s = call.builder(1);
-    // Rank r stands at the level of the last 1 of r + 1: there it gives upwards and gets downwards.
+    // The level of rank r is the lowest 1 bit of r + 1: there it sends upwards and receives downwards.
     let level = (me + 1).trailing_zeros();
     let gives_up = p - me > 1 << level;
     let gives_down = |k: u32| p - me > 1 << k;

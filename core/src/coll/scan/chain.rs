@@ -5,7 +5,7 @@
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Side, Slice};
 
-/// With the rank's own contribution.
+/// Inclusive scan.
 pub const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "chain",
@@ -16,7 +16,7 @@ pub const SCAN: Algorithm = Algorithm {
     build,
 };
 
-/// Without it.
+/// Exclusive scan.
 pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -1,7 +1,7 @@
-//! 123-doubling (Traeff 2025): an exscan with one reduction in a round. What a rank has reduced of the ranks before it grows
-//! from 1 to 3 ranks and then doubles: rank r gives its contribution to r + 1, what it has with its contribution to r + 2, and
-//! then what it has, of n ranks, to r + n. ⌈log2(4 (P - 1) / 3)⌉ rounds, at least as many as recursive doubling and at most
-//! one more.
+//! 123-doubling (Traeff 2025): an exscan with one reduction in a round. A rank's partial result, of the ranks before
+//! it, grows from 1 to 3 ranks and then doubles: rank r sends its contribution to r + 1, its partial result with its
+//! contribution to r + 2, and then its partial result, of n ranks, to r + n. ⌈log2(4 (P - 1) / 3)⌉ rounds, at least as
+//! many as recursive doubling and at most one more.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule, Side, Slice};
@@ -21,7 +21,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
     let before = [Slice::output(0, 1)];
     let mut s = call.builder(1);
-    // In place, the first message would wait for the input to be sent.
+    // In place, the first message would have to wait until the input is sent.
     let mut own = [Slice::input(0, 1)];
     if me > 0 && me + 1 < p {
         let copy = [s.scratch_like(own[0])];
@@ -49,10 +49,11 @@ fn build(call: &Call<'_>) -> Schedule {
     if me >= 2 {
         receive(&mut s, me - 2);
     }
-    // Ranks that have their result already would give it to later ones before what the next ones wait for.
+    // Without this fence, ranks that have their result could send it to later ranks before the messages that the next
+    // ranks wait for.
     s.fence();
     let mut have = 3;
-    // Rank 0 has nothing before it to give.
+    // Rank 0 has no prefix to send.
     while have < p - 1 {
         if me > 0 && me + have < p {
             s.send(me + have, 0, &before);

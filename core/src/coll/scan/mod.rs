@@ -1,4 +1,5 @@
-//! Prefix reductions, with the contribution of the rank itself (scan) and without (exscan). All keep the order of the ranks.
+//! Prefix reductions, inclusive (scan) and exclusive (exscan) of the rank's own contribution. All keep the order of the
+//! ranks.
 
 mod binomial;
 mod chain;
@@ -8,7 +9,7 @@ mod recursive_doubling;
 use super::operation::{Algorithm, Call, Operation};
 use super::schedule::{Builder, Side, Slice};
 
-/// All of them.
+/// All scan and exscan algorithms.
 pub const ALGORITHMS: &[&Algorithm] = &[
     &chain::SCAN,
     &chain::EXSCAN,
@@ -19,7 +20,7 @@ pub const ALGORITHMS: &[&Algorithm] = &[
     &binomial::EXSCAN,
 ];
 
-/// What a rank has reduced so far, of ranks up to itself and, in an exscan, of ranks before itself.
+/// Partial results of a rank: of the ranks up to itself and, in an exscan, of the ranks before itself.
 struct Prefix {
     with_own: Slice,
     before: Option<Slice>,
@@ -28,7 +29,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Of the rank alone. A rank that gets nothing, or whose `with_own` nobody gets, has no copy of its input.
+    /// Partial results of the rank alone. In an exscan the input is copied only if `sends`, that is, if another rank gets
+    /// `with_own`.
     fn new(call: &Call<'_>, s: &mut Builder, sends: bool) -> Self {
         let own = Slice::input(0, 1);
         let (mut with_own, mut before) = (own, None);
@@ -46,11 +48,11 @@ impl Prefix {
         Self { with_own, before, is_begun: false, came: None }
     }
 
-    /// Gets what a lower rank has reduced, of the ranks just before those that are had. `sends` says whether this rank still
-    /// gives what it has reduced with its own.
+    /// Receives the partial result of a lower rank, of the ranks just before those already covered. `sends` says
+    /// whether this rank still sends its partial result with its own contribution.
     fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
         let Some(before) = self.before else {
-            // Not reduced straight from the message: that would wait for the end of the send before.
+            // Not reduced directly from the message, since that would wait until the send before is complete.
             let came = *self.came.get_or_insert_with(|| s.scratch_like(self.with_own));
             s.receive(source, tag, &[came]);
             return s.reduce(&[came], Side::Left, &[self.with_own]);

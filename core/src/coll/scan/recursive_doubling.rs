@@ -1,11 +1,12 @@
-//! Recursive doubling (Kogge, Stone 1973; Hillis, Steele 1986): in round k, rank r gives what it has reduced, of 2^k ranks, to
-//! r + 2^k. ⌈log2 P⌉ rounds of the whole vector, for every P; a scan reduces once in a round, an exscan twice.
+//! Recursive doubling (Kogge, Stone 1973; Hillis, Steele 1986): in round k, rank r sends its partial result, of 2^k
+//! ranks, to r + 2^k. ⌈log2 P⌉ rounds of the whole vector, for every P; a scan reduces once in a round, an exscan
+//! twice.
 
 use super::Prefix;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
-/// With the rank's own contribution.
+/// Inclusive scan.
 pub const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "recursive-doubling",
@@ -16,7 +17,7 @@ pub const SCAN: Algorithm = Algorithm {
     build,
 };
 
-/// Without it.
+/// Exclusive scan.
 pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {

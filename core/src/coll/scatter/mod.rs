@@ -9,12 +9,12 @@ use super::operation::{Algorithm, Call};
 use super::schedule::{Buffer, Schedule, Slice};
 use super::tree::Place;
 
-/// All of them.
+/// All scatter algorithms.
 pub const ALGORITHMS: &[&Algorithm] =
     &[&flat::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
 
-/// Down a tree: a message has the blocks of a subtree. The own block lands in the output, the others in scratch; the root
-/// sends from its input, whose blocks need not be moved into the order of the tree.
+/// Scatters down a tree: a message has the blocks of a subtree. A rank receives its own block into the output and the
+/// others into scratch; the root sends from its input, whose blocks need not be moved into the order of the tree.
 fn down(call: &Call<'_>, place: &Place) -> Schedule {
     let p = call.size;
     let mut s = call.builder(1);

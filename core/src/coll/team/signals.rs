@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! How the ranks of a team make a signal array.
+//! Construction of the signal array of a team.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::signal::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
 
 impl SignalArray {
-    /// Collective over `team`: three lines for each peer, `words` published words a rank (a line each), and three
-    /// lines. Memory: `64 * (3 * P + words + 3)` bytes a rank. Messages: two allgathers.
+    /// Makes a signal array, collectively over `team`. Each rank has three lines for each peer, `words` published words
+    /// (a line each), and three more lines. Memory: `64 * (3 * P + words + 3)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
@@ -20,10 +20,10 @@ impl SignalArray {
         Self::for_account(team, words, Account::team(team.context()))
     }
 
-    /// As [`new`](Self::new); `account` pays for its waits.
+    /// Like [`new`](Self::new), with the waits charged to `account`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Those of [`new`](Self::new).
     pub fn for_account(team: &Team, words: usize, account: Account) -> Result<Self> {
         let job = team.job().clone();
         let lines = words.checked_add(3 * team.size() + SHORT_LINES + 1);
@@ -37,12 +37,12 @@ impl SignalArray {
         let own = own.and_then(|len| job.device().allocate(Region { one_node, ..Region::allocated(len) }));
         if let Ok(own) = &own {
             let word = wanted - LINE + 8 * SHARES_CORE;
-            // SAFETY: inside the memory that was allocated, aligned, and accessed as an atomic by all.
-            // Relaxed: peers look after the exchange, whose messages order it.
+            // SAFETY: the word is inside the allocation, aligned, and accessed as an atomic by all ranks.
+            // Relaxed: peers read the word after the exchange, whose messages order the store before the load.
             unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
                 .store(u64::from(job.spins() == 0), Ordering::Relaxed);
         }
-        // SAFETY: an allocation of this job that nobody has a reference to.
+        // SAFETY: an allocation of this job to which there is no other reference.
         let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
@@ -61,15 +61,15 @@ impl SignalArray {
             arrivals,
             shorts,
         };
-        // Before anything of a peer's array is read.
+        // Checked before any part of a peer's array is read.
         if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
             return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));
         }
-        // The same on every rank, since all look at the same words.
+        // The same on every rank, since all ranks check the same words.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
-        // A counter does not tell who is missing.
+        // A counter does not tell which rank is missing.
         signals.oversubscribed = size > 2
             && signals.mapped
             && signals.job.bill().is_none()

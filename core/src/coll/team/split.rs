@@ -1,4 +1,4 @@
-//! What the ranks of a team do together: they make teams, and wait for each other.
+//! Collective operations of a team: making teams, and barriers.
 
 use super::Team;
 use crate::coll;
@@ -9,8 +9,8 @@ use crate::signal::short::MOST_RANKS;
 use crate::signal::{MARK_BITS, SignalArray};
 use crate::wire::{Reader, Writer};
 
-/// Barriers, or collectives, that a team makes by messages before it makes its signal array, which takes longer than some of them and needs
-/// memory: many teams are for a few collectives.
+/// Barriers, or collectives, that a team makes by messages before it makes its signal array. The array takes longer to
+/// make than some of them and needs memory, and many teams are used for only a few collectives.
 const BY_MESSAGES: u64 = 4;
 
 impl Team {
@@ -22,18 +22,18 @@ impl Team {
         Ok(team)
     }
 
-    /// Makes the signal array. Collective. No rank leaves before all have come.
+    /// Makes the signal array. Collective; no rank returns before all have called it.
     fn make_signals(&self) -> Result<()> {
         let signals = SignalArray::new(self, 0)?;
         let _ = self.0.signals.set(signals);
         Ok(())
     }
 
-    /// Makes the signal array if all ranks have memory for it. If not, none of them tries again: the team goes on by messages.
-    /// Collective. No rank leaves before all have come.
+    /// Makes the signal array if all ranks have memory for it. If not, no rank tries again, and the team continues by
+    /// messages. Collective; no rank returns before all have called it.
     fn make_signals_if_there_is_memory(&self) -> Result<()> {
         match self.make_signals() {
-            // The same kind at all ranks.
+            // The error has the same kind at all ranks.
             Err(e) if matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit | ErrorKind::Forbidden) => {
                 tracing::debug!("team {} goes on by messages: {e}", self.context());
                 self.0.no_signals.set(true);
@@ -43,11 +43,11 @@ impl Team {
         }
     }
 
-    /// Makes the signal array in the first call of short data after some others.
+    /// Makes the signal array in the first call of short data after [`BY_MESSAGES`] collectives.
     #[cold]
     pub(super) fn make_for_short(&self) -> Result<Option<&SignalArray>> {
         let worthwhile = self.is_on_one_node() && (2..=MOST_RANKS).contains(&self.size());
-        // The same at all ranks.
+        // The condition is the same at all ranks.
         if !worthwhile || self.0.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
             return Ok(None);
         }
@@ -55,8 +55,8 @@ impl Team {
         Ok(self.0.signals.get().filter(|signals| signals.has_short()))
     }
 
-    /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here;
-    /// `None` gives none. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
+    /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here; a rank that
+    /// gives `None` gets `None`. Collective; one allgather of 13 bytes a rank, ⌈log2 P⌉ messages.
     ///
     /// # Errors
     /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
@@ -66,7 +66,7 @@ impl Team {
         let context = context.map_err(|e| execute::refuse(self, e))?;
         let mine = Writer::new().u8(u8::from(color.is_some())).u32(color.unwrap_or(0)).u32(key).u32(context).done();
         let all = coll::allgather(self, &mine)?;
-        // All colors have the context of rank 0: their members are disjoint.
+        // All colors use the context of rank 0, since their members are disjoint.
         let mut context = 0;
         let mut chosen = Vec::new();
         for (index, bytes) in all.iter().enumerate() {
@@ -93,7 +93,7 @@ impl Team {
     /// Collective over this team; all give the same list.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument` for a rank given twice, else as [`split`](Self::split).
+    /// `NoSuchRank`; `BadArgument` for a rank given twice; those of [`split`](Self::split).
     pub fn subteam(&self, ranks: &[usize]) -> Result<Option<Team>> {
         const OP: &str = "make a sub-team";
         for (i, r) in ranks.iter().enumerate() {
@@ -108,12 +108,12 @@ impl Team {
         self.split(place.map(|_| 0), place.unwrap_or(0) as u32)
     }
 
-    /// Splits the team by nodes: the ranks that share memory with this one, itself among them, in the order of this
-    /// team. Windows of such a team are mapped. Over verbs alone every rank is by itself. Collective, as
-    /// [`split`](Self::split).
+    /// Splits the team by nodes: returns the team of the ranks that share memory with this one, itself among them, in
+    /// the order of this team. Windows of such a team are mapped. Over verbs alone every rank is in a team of its own.
+    /// Collective, like [`split`](Self::split).
     ///
     /// # Errors
-    /// As [`split`](Self::split).
+    /// Those of [`split`](Self::split).
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
@@ -123,10 +123,10 @@ impl Team {
         team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
     }
 
-    /// Waits until every rank of the team has called it. By the signal array: ⌈log2 P⌉ signals a rank (dissemination), or one
-    /// where the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a team other than the world go by
-    /// [messages](execute::barrier), the fifth makes the signal array, by two allgathers; all go by messages where a rank has no
-    /// memory for it.
+    /// Waits until every rank of the team has called it. With the signal array: ⌈log2 P⌉ signals a rank
+    /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a
+    /// team other than the world go by [messages](execute::barrier), and the fifth makes the signal array, by two
+    /// allgathers. If a rank has no memory for the array, all barriers go by messages.
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.
@@ -143,15 +143,16 @@ impl Team {
         self.make_signals_if_there_is_memory()
     }
 
-    /// Waits until all ranks of the team of all have come to the end of the job, whatever they have called before.
+    /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.
     pub(crate) fn meet(&self) -> Result<()> {
         let number = self.0.meetings.get() + 1;
         self.0.meetings.set(number);
         self.0.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
     }
 
-    /// A barrier by the signal array. Its signals have no number of the call, so their marks say how many collectives by messages
-    /// the ranks have made before it, modulo the bits that a mark has. Gives whether all have made as many.
+    /// Makes a barrier by the signal array. Its signals do not carry the number of the call, so their marks tell how
+    /// many collectives by messages the ranks have made before it, modulo the bits of a mark. Returns whether this
+    /// number is the same at all ranks.
     fn signal_barrier(&self, signals: &SignalArray) -> Result<bool> {
         let bits = if signals.is_oversubscribed() { MARK_BITS as u32 } else { u16::BITS };
         let mark = 1 << (self.calls().made() % bits);
