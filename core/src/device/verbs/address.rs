@@ -1,7 +1,7 @@
-//! What ranks send each other: the endpoint address that each publishes, and the datagrams by which they connect.
+//! Messages between ranks: the endpoint address that each rank publishes, and the datagrams by which they connect.
 //!
-//! Datagrams carry the token of the rank that they are for, 16 random bytes that only the ranks of the job know
-//! (it travels by the bootstrap). Whatever does not carry it, or is malformed, is dropped.
+//! A datagram carries the token of the rank that it is addressed to: 16 random bytes known only to the ranks of the job
+//! (the token travels by the bootstrap). Datagrams without the token, or malformed ones, are dropped.
 
 use super::sys::Gid;
 use crate::wire::{Reader, Writer};
@@ -9,21 +9,21 @@ use crate::wire::{Reader, Writer};
 /// Secret of one rank.
 pub(super) type Token = [u8; 16];
 
-/// What a rank publishes so that others reach it.
+/// The data that a rank publishes so that others can reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EndpointAddress {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
-    /// As an enumeration of libibverbs: 1 is 256 bytes, 5 is 4096.
+    /// The value of libibverbs' `ibv_mtu`: 1 is 256 bytes, 5 is 4096.
     pub(super) mtu: u8,
-    /// Reads and atomics that it serves at once on one connection.
+    /// Maximum number of incoming reads and atomics in progress on one connection.
     pub(super) depth: u8,
-    /// Its datagram queue pair.
+    /// Number of its datagram queue pair.
     pub(super) datagrams: u32,
     pub(super) qkey: u32,
     pub(super) token: Token,
-    /// Kernel and process space, and the process in it: who shares the first can watch the second.
+    /// Identifies the running kernel and the process namespace, within which ranks can watch each other's processes.
     pub(super) node: Vec<u8>,
     pub(super) pid: u32,
 }
@@ -66,34 +66,37 @@ impl EndpointAddress {
     }
 }
 
-/// Longest datagram in bytes.
+/// Maximum length of a datagram in bytes.
 pub(super) const DATAGRAM: usize = 256;
 const MAGIC: u32 = 0x4653_5631;
-/// Longest text in one.
+/// Maximum length of a text in a datagram.
 const TEXT: usize = 160;
 
-/// What a datagram says.
+/// Content of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// Serve my queue pair `requester`, whose first packet is number `psn`. Repeated until it is answered.
+    /// Asks the peer to serve queue pair `requester`, whose first packet is number `psn`. Repeated until it is
+    /// answered.
     Request { attempt: u32, requester: u32, psn: u32 },
-    /// My queue pair `responder` serves yours; address and key of where I count the packets of yours that I have taken.
+    /// Queue pair `responder` serves the peer's requester. `counter` is the address and key of the word in which the
+    /// sender counts the packets that it has taken from the peer.
     Reply { attempt: u32, responder: u32, counter: (u64, u32) },
-    /// I cannot serve you.
+    /// The sender cannot serve the requester.
     Refuse { attempt: u32, why: String },
-    /// Are you there?
+    /// Asks whether the peer is alive.
     Ping,
-    /// I am.
+    /// Answers `Ping`.
     Pong,
-    /// My queue pair `number` is for lists to and from you; its first packet is `psn`. Repeated until it is answered.
+    /// Queue pair `number` of the sender is for lists to and from the peer; its first packet is `psn`. Repeated until
+    /// it is answered.
     Pair { attempt: u32, number: u32, psn: u32 },
-    /// Mine is connected to yours.
+    /// The sender's queue pair `number` is connected to the peer's.
     Paired { answers: u32, attempt: u32, number: u32, psn: u32 },
-    /// I have none for you.
+    /// The sender has no queue pair for the peer.
     Unpaired { answers: u32, why: String },
-    /// I end in order, and take part in nothing any more.
+    /// The sender has left in order, and answers nothing more.
     Left,
-    /// I end out of order, perhaps for want of rank `blamed`.
+    /// The sender ends abnormally, perhaps because rank `blamed` was lost.
     Lost { blamed: Option<u32>, why: String },
 }
 
@@ -101,7 +104,7 @@ fn short(text: &str) -> &[u8] {
     &text.as_bytes()[..text.len().min(TEXT)]
 }
 
-/// A datagram from rank `source` to who has `token`.
+/// Encodes a datagram from rank `source` to the rank with `token`.
 pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
     let w = Writer::new().u32(MAGIC).bytes(token).u32(source);
     match message {
@@ -121,7 +124,7 @@ pub(super) fn write(source: u32, token: &Token, message: &Message) -> Vec<u8> {
     .done()
 }
 
-/// The source and the message, if the datagram is one for who has `token`.
+/// Decodes a datagram; `None` if it is malformed or does not carry `token`.
 pub(super) fn read(bytes: &[u8], token: &Token) -> Option<(u32, Message)> {
     let mut r = Reader::new(bytes);
     if r.u32()? != MAGIC || sixteen(&mut r)? != *token {

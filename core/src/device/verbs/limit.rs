@@ -1,4 +1,4 @@
-//! Errors of the system where its limits may be too low.
+//! System errors whose cause may be a limit that is too low.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind};
 const REMEDY: &str =
     "raise the limits: `ulimit -l unlimited` (memlock in /etc/security/limits.conf), `ulimit -n 65536`";
 
-/// An error of the system, with the remedy for the limits that are too low as a rule.
+/// A system error, with a remedy for the limits that are usually too low.
 pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
     let kind = match e.raw_os_error() {
         Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::EAGAIN) => ErrorKind::Limit,
@@ -25,7 +25,7 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
     error
 }
 
-/// As [`limit`], of a registration that needs `bytes` of locked memory.
+/// Like [`limit`], for a registration that needs `bytes` of locked memory.
 pub(super) fn registration(operation: &'static str, bytes: usize, e: io::Error) -> Error {
     let error = limit(operation, e);
     if error.kind() != ErrorKind::Limit {

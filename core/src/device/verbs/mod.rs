@@ -1,13 +1,14 @@
 #![allow(unsafe_code)]
-//! Verbs: the device between ranks that an RDMA network connects, by reliable queue pairs.
+//! The verbs device, for ranks connected by an RDMA network, over reliable queue pairs.
 //!
-//! Writes, reads and atomics are the HCA's own; the target's processor takes part in none of them. A notification
-//! travels with the write that it announces, as immediate data ([`post::notices`]). Packets go to a shared receive queue.
+//! The HCA executes writes, reads and atomics; the target's processor takes no part in them. A notification travels
+//! with the write that it announces, as immediate data ([`post::notices`]). Packets are received through a shared
+//! receive queue.
 //!
-//! Each rank has a queue pair for the requests that it sends to a peer, made when it first sends one ([`connect::links`]), and
-//! one that serves each peer that sends to it. An agent thread ([`connect::agent`]) answers those who want to connect
-//! while the rank computes. Peers that have gone are found by requests that are not answered, and by datagrams
-//! that are not ([`VerbsDevice::check_peers`]).
+//! A rank has one queue pair for the requests that it sends to a peer, created with its first request
+//! ([`connect::links`]), and another for each peer that sends requests to it. An agent thread ([`connect::agent`])
+//! answers connection requests while the rank computes. Peers that have ended are detected by requests and by datagrams
+//! that stay unanswered ([`VerbsDevice::check_peers`]).
 
 mod address;
 mod connect;
@@ -54,14 +55,14 @@ use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
 
-/// Turns in a row, while requests are under way, of which one looks for receives.
+/// While requests are outstanding, one in this many consecutive polls looks for receives.
 const PASSED_MOST: u32 = 4;
 
 fn broken(e: std::io::Error) -> Error {
     Error::system("poll for completions", e).device("verbs")
 }
 
-/// A packet has come.
+/// Opcode of a receive that carries a packet.
 const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
 
 /// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
@@ -76,17 +77,17 @@ pub struct VerbsDevice {
     channel: Arc<Channel>,
     capabilities: Capabilities,
     stats: Rc<Stats>,
-    /// Completions of receives that were polled and not looked at yet, each with the rank whose message it is.
+    /// Completions of receives that were polled but not yet processed, each with the rank that sent the message.
     stash: RefCell<VecDeque<(Option<u32>, Completion)>>,
-    /// Sources of packets whose buffers are about to be given back to the HCA.
+    /// Sources of packets whose buffers are about to be posted again.
     taken: RefCell<Vec<u32>>,
-    /// The ranks that responders serve, by queue pair number, as far as completions have come.
+    /// Rank served by each responder, by queue pair number, for responders of which completions have come.
     sources: RefCell<FxHashMap<u32, u32>>,
     known: RefCell<KnownSlots>,
     heartbeat: RefCell<Heartbeat>,
     suspects: RefCell<Suspects>,
     polling: Cell<bool>,
-    /// Turns without a look for receives.
+    /// Consecutive polls without a look for receives.
     passed: Cell<u32>,
     left: Cell<bool>,
 }
@@ -125,7 +126,7 @@ impl VerbsDevice {
         })
     }
 
-    /// The rank that responder `number` serves.
+    /// The rank served by responder `number`.
     fn source(&self, number: u32) -> Option<u32> {
         let mut sources = self.sources.borrow_mut();
         if let Some(source) = sources.get(&number) {
@@ -136,7 +137,7 @@ impl VerbsDevice {
         Some(source)
     }
 
-    /// Takes in a completion of a receive.
+    /// Processes a completion of a receive.
     fn received(&self, source: Option<u32>, c: &Completion, sink: &mut dyn FnMut(Event<'_>)) {
         if source.is_none() {
             tracing::warn!("a message to queue pair {}, which serves no rank, was dropped", c.qp);
@@ -157,7 +158,7 @@ impl VerbsDevice {
                 }
                 (_, Some(immediate)) => {
                     if let Some(((number, offset), low)) = self.known.borrow().cell(source, immediate) {
-                        // A region that was released has no cells any more.
+                        // A released region has no cells.
                         self.engine.borrow().regions.raise(number, offset, low);
                     }
                 }
@@ -167,7 +168,7 @@ impl VerbsDevice {
         self.receives.borrow_mut().give_back(c.id);
     }
 
-    /// Takes completions of receives, unless some wait that were taken before; whether any waits.
+    /// Polls for completions of receives unless the stash holds some; returns whether it holds any now.
     fn take_receives(&self) -> Result<bool> {
         if self.stash.borrow().is_empty() {
             self.stash_receives()?;
@@ -175,7 +176,7 @@ impl VerbsDevice {
         Ok(!self.stash.borrow().is_empty())
     }
 
-    /// Polls for completions of receives; whether there was one.
+    /// Polls for completions of receives; returns whether there were any.
     fn stash_receives(&self) -> Result<bool> {
         let mut stash = self.stash.borrow_mut();
         let found = self.receives_done.poll(|c| stash.push_back((self.source(c.qp), c)));
@@ -188,7 +189,7 @@ impl VerbsDevice {
         if flushed.is_empty() {
             return Ok(());
         }
-        // It ends: buffers are not given back meanwhile.
+        // The loop terminates because buffers are not posted again meanwhile.
         while self.stash_receives()? {}
         for (number, responder) in flushed {
             self.links.lock().responders.forget(number);
@@ -198,7 +199,7 @@ impl VerbsDevice {
         Ok(())
     }
 
-    /// Takes in completions of requests; whether there was one.
+    /// Processes completions of requests; returns whether there were any.
     #[inline]
     fn take_sends(&self, engine: &mut Engine) -> Result<bool> {
         let taken = self.sends_done.poll(|c| {
@@ -210,9 +211,9 @@ impl VerbsDevice {
         Ok(taken.map_err(broken)? > 0)
     }
 
-    /// What a rank that waits does at every turn: a look or two at completion queues, and little else while nothing comes.
-    /// Where requests are under way it is as a rule these that are awaited, and a look for what others have sent can wait
-    /// for another turn; but not for ever.
+    /// One poll of a waiting rank: it polls one or two completion queues, and does little else while nothing arrives.
+    /// While requests are outstanding the rank usually waits for these, so most polls skip the receives, but one in
+    /// [`PASSED_MOST`] looks for them.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut engine = self.engine.borrow_mut();
         let mut any = self.take_sends(&mut engine)?;
@@ -228,7 +229,7 @@ impl VerbsDevice {
         engine.drive();
         let (to_self, ended) = (engine.to_self.count(), engine.out.done.len());
         drop(engine);
-        // Those that their handlers send come next time.
+        // Packets that their handlers send are delivered by the next poll.
         for _ in 0..to_self {
             let Some(bytes) = self.engine.borrow_mut().to_self.take() else { break };
             any = true;
@@ -236,7 +237,7 @@ impl VerbsDevice {
             self.engine.borrow_mut().to_self.give_back(bytes);
         }
         for _ in 0..ended {
-            // A handler may have cancelled it.
+            // A handler may have cancelled the operation.
             let Some((id, result)) = self.engine.borrow_mut().out.done.pop_front() else { break };
             any = true;
             match result {
@@ -250,7 +251,7 @@ impl VerbsDevice {
         Ok(any)
     }
 
-    /// Takes in what others have sent; whether there was anything.
+    /// Processes received messages; returns whether there were any.
     fn serve_receives(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         if !self.take_receives()? {
             return Ok(false);
@@ -262,13 +263,13 @@ impl VerbsDevice {
         self.replenish()?;
         let engine = self.engine.borrow();
         for source in self.taken.borrow_mut().drain(..) {
-            // Release: the buffer was given back before.
+            // Release: the buffer was posted again before its packet is counted.
             engine.regions.taken(source).fetch_add(1, Ordering::Release);
         }
         Ok(true)
     }
 
-    /// Hands out operations that failed for their key, once it is known whether the peer is gone.
+    /// Reports operations that failed for their key, once it is known whether the peer is lost.
     #[cold]
     fn ask_suspects(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
         let lost = self.check_peers(PeerCheck::Alive).err();
@@ -280,8 +281,8 @@ impl VerbsDevice {
         any
     }
 
-    /// Takes in what can be without handing anything out: completions of requests, and notifications as far as
-    /// no packet is before them. Whether something is left for `poll`.
+    /// Processes completions without reporting events: those of requests, and notifications up to the first packet.
+    /// Returns whether work is left for `poll`.
     fn absorb(&self) -> Result<bool> {
         self.engine.borrow_mut().poll_sgrs()?;
         while self.take_sends(&mut self.engine.borrow_mut())? | self.take_receives()? {
@@ -307,7 +308,7 @@ impl VerbsDevice {
         given.map_err(|e| Error::system("replenish receive buffers", e).device("verbs"))
     }
 
-    /// Waits until the HCA touches none of the memory of cancelled operations any more.
+    /// Waits until the HCA no longer accesses memory of cancelled operations.
     fn quiesce(&self) {
         let mut since = Instant::now();
         let mut ended = false;
@@ -336,7 +337,7 @@ impl VerbsDevice {
         }
     }
 
-    /// Takes an event, whose queue is to be armed again; whether there was one.
+    /// Takes an event, after which its queue must be armed again; returns whether there was one.
     fn take_event(&self) -> bool {
         let Some(fired) = self.channel.event() else { return false };
         if !self.sends_done.note(&fired) && !self.receives_done.note(&fired) {
@@ -345,37 +346,37 @@ impl VerbsDevice {
         true
     }
 
-    /// Arms the queues whose event has been taken, and then looks again: what comes after the look makes the channel
-    /// readable, as does what came before. Whether there is something to do.
+    /// Arms the queues whose event has been taken, then checks for work: completions after the check make the channel
+    /// readable, earlier ones are found by the check. Returns whether there is work.
     fn prepare_to_sleep(&self) -> bool {
         let armed = self.sends_done.arm().and_then(|()| self.receives_done.arm());
         let armed = armed.and_then(|()| self.engine.borrow().arm_sgrs());
         armed.is_err() || self.absorb().unwrap_or(true) || self.engine.borrow().has_work()
     }
 
-    /// Has the agent call `waker` at the next event; whether something is there already that a poll would find.
+    /// Makes the agent call `waker` at the next event; returns whether there is work that a poll would find now.
     fn sleep_elsewhere(&self, waker: &Waker) -> bool {
         if self.links.elsewhere.get().is_none() {
             match Elsewhere::new(Arc::clone(waker), self.channel.fd()) {
                 Ok(elsewhere) => {
                     let _ = self.links.elsewhere.set(elsewhere);
-                    // The agent sleeps without it as yet.
+                    // The agent went to sleep before `elsewhere` was set.
                     self.links.agent_wake.wake();
                 }
                 Err(e) => {
-                    // Without it the rank polls.
+                    // Without a waker the rank must poll.
                     tracing::warn!("completions cannot wake this rank: {e}");
                     return true;
                 }
             }
         }
-        // The agent sleeps on the channel, and leaves its events to the rank.
+        // The agent sleeps until the channel becomes readable, but leaves the events to the rank.
         while self.take_event() {}
         self.links.rank_wake.clear();
         self.prepare_to_sleep()
     }
 
-    /// Takes note of a rank whose loss another device has met: what is under way to it fails.
+    /// Records a peer whose loss another device has detected, and fails all operations to it.
     fn give_up(&self, lost: &Error) {
         let is_other = |p: &u32| (*p as usize) < self.links.addresses.len() && *p != self.links.me;
         let Some(peer) = lost.blamed().filter(is_other) else { return };
@@ -388,7 +389,7 @@ impl VerbsDevice {
 
     fn say(&self, message: Message) {
         self.links.lock().farewell = Some(message);
-        // The agent says it, and ends.
+        // The agent sends the message, and ends.
         drop(self.agent.borrow_mut().take());
     }
 }
@@ -400,7 +401,7 @@ impl Device for VerbsDevice {
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         let engine = &mut *self.engine.borrow_mut();
-        // SAFETY: the same contract, in both.
+        // SAFETY: the same contract, for both calls.
         let made = unsafe {
             match region {
                 _ if region.base.is_null() => engine.regions.allocate(region.len, region.align),
@@ -434,7 +435,7 @@ impl Device for VerbsDevice {
         // SAFETY: the same contract.
         let posted = unsafe { self.engine.borrow_mut().post(request) }?;
         if posted == Posted::Busy && !self.polling.get() {
-            // What is complete makes room for the next try, also of a caller that does not poll.
+            // Completions make room for the next try, even for a caller that does not poll.
             self.absorb()?;
             self.engine.borrow_mut().drive();
         }
@@ -448,7 +449,7 @@ impl Device for VerbsDevice {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        // A handler that polls finds nothing: packets are delivered one at a time.
+        // A handler that polls gets no events: packets are delivered one at a time.
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         self.poll_all(sink)
     }

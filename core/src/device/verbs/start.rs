@@ -1,5 +1,5 @@
-//! Start-up: the ranks agree on a port for each, a rank opens its device and publishes its endpoint address; with all addresses in hand it
-//! is ready, connected to nobody.
+//! Start-up: the ranks agree on a port for each rank; each opens its device and publishes its endpoint address. Once a
+//! rank has all addresses it is ready, with no connections yet.
 
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -29,26 +29,26 @@ use crate::device::{Capabilities, CutOffs, Lists, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
-/// Blocks in one gather list of the seam; the HCA's own limit cuts it into requests.
+/// Maximum blocks in one gather list of the device interface; lists are cut into requests by the HCA's own limit.
 const MAX_BLOCKS: usize = 1024;
-/// Pieces of one request that are asked for.
+/// Requested number of pieces per request.
 const PIECES: u32 = 16;
-/// Lists of each kind that are posted to one peer at once, and blocks of one that are asked for.
+/// Lists of each kind posted to one peer at a time, and requested blocks per list.
 const LISTS: u32 = 64;
 const LIST_BLOCKS: i32 = 64;
-/// Measured on Soft-RoCE by `ci/bench-verbs --only schemes`, which prints them; an HCA has others
+/// Measured on Soft-RoCE; `ci/bench-verbs --only schemes` prints the values. Other HCAs need other values
 /// (`FARSIDE_TRANSFER`).
 const MEASURED: CutOffs = CutOffs { multi_w_block: 8192, sgrs_block: 64, sgrs_bytes: 4096, ..CutOffs::UNMEASURED };
-/// Up to two packets go without asking; a read is better than four, whose bytes are copied at both ends.
+/// Messages of up to two packets are eager; a read is cheaper than four packets, whose bytes are copied at both ends.
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 8 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
-/// Registrations of the program's memory that are kept at most; what was not used for longest goes first.
+/// Maximum number of cached registrations of the program's memory; the least recently used is dropped first.
 const CACHE_ENTRIES: usize = 1024;
-/// Inline sizes that are tried, best first.
+/// Inline sizes to try, largest first.
 const INLINE: [u32; 5] = [256, 128, 64, 32, 0];
-/// Reads and atomics under way on one connection.
+/// Reads and atomics in progress per connection.
 const DEPTH: i32 = 16;
 
-/// A rank that has opened its device and not yet seen the others.
+/// A rank that has opened its device, before it knows the addresses of the others.
 #[derive(Debug)]
 pub struct Prepared {
     rank: u32,
@@ -59,10 +59,10 @@ pub struct Prepared {
     endpoint: Endpoint,
     address: EndpointAddress,
     capabilities: Capabilities,
-    /// For `farside info`.
+    /// Shown by `farside info`.
     atomics: &'static str,
     max_completions: usize,
-    /// The HCA follows the page tables: memory of the user need not be pinned.
+    /// Whether the HCA follows the page tables, so that memory of the user need not be pinned.
     on_demand: bool,
     limits: Limits,
     settings: Settings,
@@ -70,10 +70,10 @@ pub struct Prepared {
 
 const OP: &str = "open a verbs device";
 
-/// The index of the partition key that is wanted, among those of the port.
+/// Returns the index of the requested partition key among those of the port.
 fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
     let Some(wanted) = wanted else { return Ok(0) };
-    // The highest bit is full membership; partitions are told apart by the others.
+    // The highest bit means full membership; the other bits identify the partition.
     let found = keys.iter().position(|k| k & 0x7fff == wanted & 0x7fff && *k != 0);
     found.map(|i| i as u16).ok_or_else(|| {
         let keys: Vec<String> = keys.iter().filter(|k| **k != 0).map(|k| format!("{k:#06x}")).collect();
@@ -84,7 +84,8 @@ fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
     })
 }
 
-/// What ranks that can watch each other's processes have in common; empty if this machine does not tell.
+/// Identifies the processes that this rank can watch: equal on ranks that can watch each other; empty if this machine
+/// does not provide it.
 fn node() -> Vec<u8> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
     let space = std::fs::read_link("/proc/self/ns/pid");
@@ -100,10 +101,11 @@ fn locked_bytes(settings: &Settings, ranks: usize) -> usize {
 }
 
 impl Prepared {
-    /// Opens the port of this rank that all ranks can be reached through. Collective.
+    /// Opens the port of this rank through which all ranks reach each other. Collective.
     ///
     /// # Errors
-    /// `Unsupported` at all ranks if there is no such choice, `Setting`, `Limit`, `Protocol`; as those of `bootstrap`.
+    /// `Unsupported` at all ranks if no choice of ports connects them; `Setting`, `Limit`, `Protocol`; errors of
+    /// `bootstrap`.
     pub fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
         let rank = bootstrap.rank();
         Self::over(rank, agree(bootstrap, LocalPorts::find(rank, settings)).map_err(|e| e.rank(rank))?, settings)
@@ -123,7 +125,7 @@ impl Prepared {
             timeout: settings.verbs_timeout,
             retries: settings.verbs_retries,
         };
-        // The highest bit would ask for the key of a privileged process.
+        // The highest bit would request the key of a privileged process.
         let qkey = u32::from_le_bytes(random::<4>().map_err(failed)?) & 0x7fff_ffff;
         let endpoint = Endpoint::new(&context, &domain, &tuning, qkey);
         let endpoint = endpoint.map_err(|e| registration(OP, locked_bytes(settings, 1), e).rank(rank))?;
@@ -170,16 +172,16 @@ impl Prepared {
         })
     }
 
-    /// The endpoint address for the other ranks.
+    /// The endpoint address to publish to the other ranks.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
         self.address.write()
     }
 
-    /// Takes the addresses of all ranks in. Nobody is connected to yet.
+    /// Creates the device from the addresses of all ranks. No connection is made yet.
     ///
     /// # Errors
-    /// `Protocol` for an address that makes no sense, `Mismatch` for one of another kind of link, `Limit`.
+    /// `Protocol` for a malformed address, `Mismatch` for one with another link type, `Limit`.
     pub fn connect(self, addresses: &[Vec<u8>]) -> Result<VerbsDevice> {
         let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
         let locked = |e| registration(OP, locked_bytes(&self.settings, addresses.len()), e).rank(self.rank);
@@ -196,7 +198,7 @@ impl Prepared {
             all.push(address);
         }
         let channel = Channel::new(&self.context).map_err(failed)?;
-        // All requests may complete at once: the queue of completions has room for each.
+        // All requests may complete at the same time: the completion queue has room for each.
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
         let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
@@ -253,7 +255,7 @@ impl Prepared {
         VerbsDevice::new(links, self.endpoint, buffers, engine, self.capabilities, silence, stats)
     }
 
-    /// The sizes of a requester that the device grants: the largest inline size that it can make.
+    /// The sizes of a requester that the device supports, with the largest inline size that works.
     fn sizes(&self, parts: &Parts, queue: u32) -> std::io::Result<Sizes> {
         let mut last = std::io::Error::other("no size was tried");
         for inline in INLINE {
@@ -275,7 +277,7 @@ fn atomics(capability: u32) -> &'static str {
     }
 }
 
-/// What a job of one rank would use, and how.
+/// Describes the device as a job of one rank would use it.
 fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     let prepared = Prepared::over(0, found.alone()?, settings)?;
     let atomics = prepared.atomics;
@@ -289,7 +291,8 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     ))
 }
 
-/// For `farside info`: whether the device works here, and how, or why not; and a line for each port and GID.
+/// For `farside info`: whether the device works on this machine, and why not if it does not; and a line for each port
+/// and GID.
 pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     match LocalPorts::find(0, settings) {
         Ok(found) => {

@@ -1,21 +1,22 @@
-//! Every status of a work completion, in one table: whose fault it is, what becomes of the connection, and what to do.
+//! All statuses of work completions in one table: the error kind, the effect on the connection, the cause and the
+//! remedy.
 
 use ibverbs::ibv_wc_status as s;
 
 use crate::error::{Error, ErrorKind};
 
-/// What a failed request does to its connection.
+/// Effect of a failed request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The request failed by itself: the connection is made anew, and what was behind it goes there.
+    /// The request failed by itself: the connection is made anew, and later requests are posted there.
     Renew,
     /// The request was not executed, because the connection had ended before it.
     Flushed,
-    /// The peer cannot be reached any more.
+    /// The peer is unreachable.
     Lost,
 }
 
-/// One row.
+/// One status of the table.
 #[derive(Debug)]
 struct Row {
     status: u32,
@@ -30,7 +31,7 @@ const BUILD: &str = "make sure that all ranks run the same build; else report it
 const KEY: &str = "the target's memory was released, or a range outside of it was used: exchange keys again";
 const HARDWARE: &str = "look at the device (rdma statistic, the kernel log)";
 
-/// Makes the table: of each status its kind, its fate, its cause and the remedy.
+/// Makes the table: for each status its kind, fate, cause and remedy.
 macro_rules! table {
     ($($name:ident $kind:ident $fate:ident: $cause:literal, $remedy:expr;)*) => {
         const TABLE: &[Row] = &[$(Row {
@@ -89,7 +90,7 @@ const UNKNOWN: Row = Row {
     remedy: HARDWARE,
 };
 
-/// The error of a request to `peer` that completed with `status`, and what becomes of the connection.
+/// The error of a request to `peer` that completed with `status`, and the effect on the connection.
 pub(super) fn explain(status: u32, vendor: u32, operation: &'static str, peer: u32) -> (Error, Fate) {
     let row = TABLE.iter().find(|r| r.status == status).unwrap_or(&UNKNOWN);
     let error = Error::new(row.kind, operation)

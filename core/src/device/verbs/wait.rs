@@ -1,4 +1,4 @@
-//! Sleeping on descriptors, and waking a thread that does; secrets from the kernel.
+//! Sleeping on file descriptors, waking a thread that does so, and random bytes from the kernel.
 
 use std::fmt;
 use std::io;
@@ -21,11 +21,11 @@ impl WakeFd {
     }
 
     pub(super) fn wake(&self) {
-        // A counter that is full makes the descriptor readable already.
+        // If the counter is full, the write fails, and the descriptor is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable again; whether somebody had called [`wake`](Self::wake).
+    /// Makes the descriptor unreadable again; returns whether [`wake`](Self::wake) had been called.
     pub(super) fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }
@@ -37,16 +37,16 @@ impl AsFd for WakeFd {
     }
 }
 
-/// Sleeps until one of the descriptors is readable or the time is over.
+/// Sleeps until one of the descriptors is readable or the time limit has passed.
 pub(super) fn sleep(fds: &[BorrowedFd<'_>], limit: Duration) {
     let mut polls: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-    // An interrupted sleep is a short one.
+    // A signal only shortens the sleep.
     let _ = poll(&mut polls, Timespec::try_from(limit).ok().as_ref());
 }
 
-/// How a rank that sleeps on another device is woken: the agent calls the waker when the completion channel becomes readable.
-/// The rank reads the channel, not the agent, so the channel may stay readable for long. The agent sleeps on its edges, as
-/// `epoll` reports them.
+/// Wakes a rank that sleeps on another device: the agent calls the waker when the completion channel becomes readable.
+/// The rank, not the agent, reads the channel, so it may stay readable for long. The agent therefore sleeps on its
+/// edges, as reported by `epoll`.
 pub(super) struct Elsewhere {
     waker: Waker,
     edges: OwnedFd,
@@ -82,7 +82,7 @@ impl fmt::Debug for Elsewhere {
     }
 }
 
-/// Random bytes that nobody can guess.
+/// Unpredictable random bytes from the kernel.
 pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     SysRng.try_fill_bytes(&mut bytes).map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
-//! The agent: a thread that answers datagrams and takes the device's events while its rank computes. It sleeps
-//! unless there is one, and touches neither windows nor the rank's requests. For a rank that sleeps on another
-//! device ([`Elsewhere`](super::super::wait::Elsewhere)) it also sees completions, and wakes it.
+//! The agent: a thread that answers datagrams and handles the device's asynchronous events while its rank computes. It
+//! sleeps unless there is one, and touches neither windows nor the rank's requests. When the rank sleeps on another
+//! device ([`Elsewhere`](super::super::wait::Elsewhere)), the agent also watches for completions and wakes it.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::datagrams::Endpoint;
 use super::links::Links;
 use crate::error::{Error, Result};
 
-/// How often the last words are said: datagrams may be lost.
+/// How often the farewell message is sent: datagrams may be lost.
 const FAREWELLS: usize = 3;
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn say_farewell(links: &Links, endpoint: &mut Endpoint) {
     for _ in 0..FAREWELLS {
         for to in (0..links.addresses.len() as u32).filter(|to| *to != links.me) {
             send(links, endpoint, to, &message);
-            // Completions make room for the next.
+            // Processed completions make room for the next datagram.
             let _ = endpoint.receive(|_, _| {});
         }
         std::thread::sleep(Duration::from_millis(2));

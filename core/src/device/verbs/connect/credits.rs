@@ -1,53 +1,54 @@
-//! Credits: how many packets this rank may send to a peer before the peer has taken earlier ones, so that packets never
-//! meet a rank without a receive buffer, which would have the HCA send all that is under way again and again.
+//! Credits: how many packets this rank may send to a peer before the peer has taken earlier ones. They prevent packets
+//! from arriving at a rank without a receive buffer, which would make the HCA retransmit all outstanding packets
+//! repeatedly.
 //!
-//! The peer counts the packets that it has taken, for each source, in registered memory. It advertises the count with every
-//! packet that it sends itself (immediate data), which costs no message. A sender that receives no count for half of its
-//! window reads the counter: one read for every quarter of the window, and, where the window is used up, again and again
-//! with longer and longer pauses. The peer takes no part in that.
+//! The peer counts the packets that it has taken, per source, in registered memory. It advertises the count in the
+//! immediate data of every packet that it sends itself, which costs no message. A sender that has received no count for
+//! half of its window reads the counter: one read for every quarter of the window and, once the window is used up,
+//! repeated reads with growing pauses. The peer's processor takes no part in the reads.
 //!
-//! Three quarters of a rank's buffers are for packets, an equal part for each peer; the others are for signals and
-//! notifications, of which synchronization keeps few under way.
+//! Three quarters of a rank's buffers are for packets, in equal parts for each peer; the rest is for signals and
+//! notifications, of which synchronization keeps few outstanding.
 
 use std::time::{Duration, Instant};
 
-/// The bit of the immediate data of a packet; without it, the packet defines a slot for notifications.
+/// Set in the immediate data of a packet; if clear, the message defines a slot for notifications.
 const PACKET: u32 = 1 << 31;
 
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_MOST: Duration = Duration::from_millis(5);
 
-/// The immediate data of a packet: advertises how many packets were taken from its receiver.
+/// The immediate data of a packet: advertises how many packets the sender has taken from the receiver.
 pub(crate) fn advertise(taken: u64) -> u32 {
     PACKET | (taken as u32 & (PACKET - 1))
 }
 
-/// The low bits of the count that a packet advertises; `None` for one that defines a slot.
+/// The low bits of the advertised count; `None` for a message that defines a slot.
 pub(crate) fn advertised(immediate: u32) -> Option<u32> {
     (immediate & PACKET != 0).then_some(immediate & (PACKET - 1))
 }
 
-/// Packets that may be under way to each peer, or wait there.
+/// Maximum number of packets to one peer that it has not taken yet.
 pub(crate) fn window(buffers: usize, ranks: usize) -> u64 {
     (buffers * 3 / 4 / ranks.saturating_sub(1).max(1)).max(1) as u64
 }
 
-/// What a sender is to do.
+/// What a sender may do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
     pub(crate) send: bool,
-    /// Read the peer's counter.
+    /// Whether to read the peer's counter.
     pub(crate) ask: bool,
 }
 
-/// The packets to one peer.
+/// Credits for the packets to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
     sent: u64,
     taken: u64,
-    /// A read of the counter is under way.
+    /// Whether a read of the counter is outstanding.
     asking: bool,
-    /// `sent` when it was asked last.
+    /// `sent` at the time of the last read.
     asked_at: u64,
     due: Option<Instant>,
     pause: Duration,
@@ -77,20 +78,20 @@ impl Credit {
         self.asked_at = self.sent;
     }
 
-    /// The counter was read, or could not be (`None`).
+    /// Records the result of reading the counter; `None` if the read failed.
     pub(crate) fn answered(&mut self, taken: Option<u64>) {
         self.asking = false;
         let news = taken.is_some_and(|t| t > self.taken);
         self.pause = if news { Duration::ZERO } else { (self.pause * 2).clamp(PAUSE, PAUSE_MOST) };
         self.due = Some(Instant::now() + self.pause);
-        // A peer's count is not believed beyond what was sent.
+        // The count is clamped: a peer cannot have taken more packets than were sent.
         self.taken = self.taken.max(taken.unwrap_or(0)).min(self.sent);
     }
 
-    /// A packet of the peer has advertised the low bits of its count.
+    /// Records the low bits of a count that a packet of the peer has advertised.
     #[inline]
     pub(crate) fn received(&mut self, low: u32) {
-        // Never more are under way than the bits distinguish.
+        // Fewer packets are outstanding than the bits can distinguish.
         let ahead = low.wrapping_sub(self.taken as u32) & (PACKET - 1);
         let taken = self.taken + u64::from(ahead);
         if taken <= self.sent {

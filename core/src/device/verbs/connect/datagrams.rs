@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The datagram endpoint of a rank: its queue pair, buffers and peers' addresses. Used by the agent alone.
+//! The datagram endpoint of a rank: its queue pair, buffers and the peers' address handles. Used only by the agent.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,12 +11,12 @@ use super::super::sys::qp::{Datagram, Parts, Sizes, Tuning};
 use super::super::sys::queue::{Channel, Completions};
 use super::super::sys::{Context, Domain, Handle, Path, Rights};
 
-/// Routing header in front of every datagram.
+/// Length of the routing header in front of every datagram.
 const HEADER: usize = 40;
 const RECEIVES: usize = 256;
 const SENDS: usize = 64;
 const RECEIVE: usize = HEADER + DATAGRAM;
-/// Marks the number of a send.
+/// Marks the completion id of a send.
 const SEND: u64 = 1 << 32;
 
 /// Sends and receives datagrams. Fields are dropped in this order.
@@ -30,13 +30,13 @@ pub(crate) struct Endpoint {
     free: Vec<usize>,
     /// Receives that have not completed.
     posted: usize,
-    /// A datagram could not be sent or received: the queue pair is restarted once everything has completed.
+    /// Whether a datagram could not be sent or received: the queue pair is restarted once everything has completed.
     failed: bool,
     found: Vec<super::super::sys::queue::Completion>,
 }
 
 impl Endpoint {
-    /// Bytes that are registered.
+    /// Bytes of registered memory.
     pub(crate) const BYTES: usize = RECEIVES * RECEIVE + SENDS * DATAGRAM;
 
     pub(crate) fn new(context: &Arc<Context>, domain: &Arc<Domain>, tuning: &Tuning, qkey: u32) -> io::Result<Self> {
@@ -76,13 +76,13 @@ impl Endpoint {
     }
 
     fn give(&mut self, index: usize) -> io::Result<()> {
-        // SAFETY: a buffer of the slab that nothing else uses until it comes back.
+        // SAFETY: a buffer of the slab that is not used otherwise until it has completed.
         unsafe { self.datagram.receive(index as u64, &[self.slab.piece(index * RECEIVE, RECEIVE)]) }?;
         self.posted += 1;
         Ok(())
     }
 
-    /// Sends to rank `to`; a datagram for which there is no room is lost, as any may be.
+    /// Sends to rank `to`. The datagram is dropped if there is no room; any datagram may be lost.
     pub(crate) fn send(
         &mut self,
         domain: &Arc<Domain>,
@@ -106,7 +106,7 @@ impl Endpoint {
         let (Some(handle), Some(slot)) = (&self.handles[to], self.free.pop()) else { return };
         let offset = RECEIVES * RECEIVE + slot * DATAGRAM;
         let len = bytes.len().min(DATAGRAM);
-        // SAFETY: a slot of the slab that no send uses; it stays until its completion.
+        // SAFETY: a slot of the slab that no other send uses; it stays registered until its completion.
         let sent = unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slab.at(offset), len);
             let piece = self.slab.piece(offset, len);
@@ -118,7 +118,7 @@ impl Endpoint {
         }
     }
 
-    /// Hands over the datagrams that have come. The bytes are a copy: the HCA cannot change them any more.
+    /// Calls `sink` with each datagram received. The bytes are a copy that the HCA cannot change.
     pub(crate) fn receive(&mut self, mut sink: impl FnMut(&mut Self, &[u8])) -> io::Result<()> {
         loop {
             let mut found = std::mem::take(&mut self.found);
@@ -126,7 +126,7 @@ impl Endpoint {
             let n = self.completions.poll(|c| found.push(c))?;
             for c in &found {
                 if c.status != 0 && !self.failed {
-                    // As when the port is down. The queue pair may send or receive nothing any more.
+                    // For example when the port is down. The queue pair may be unable to send or receive from now on.
                     tracing::debug!("the queue pair for datagrams is restarted: status {}", c.status);
                     self.datagram.fail()?;
                     self.failed = true;
@@ -160,7 +160,8 @@ impl Endpoint {
         }
     }
 
-    /// To be called before sleeping on [`fd`](Self::fd); what came before must be looked for after it.
+    /// Arms the completion queues; called before sleeping on [`fd`](Self::fd). Completions that came earlier must be
+    /// polled for after this call.
     pub(crate) fn arm(&self) -> io::Result<()> {
         while let Some(fired) = self.channel.event() {
             self.completions.note(&fired);

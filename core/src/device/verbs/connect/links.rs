@@ -1,11 +1,10 @@
-//! Who is connected to whom. Every rank has, for each peer that it sends requests to, a queue pair of its own (the
-//! requester), to which the peer has made a counterpart that only answers (the responder). The two directions are
-//! apart: a request that is refused ends one direction and not the other, and everything behind it on that
-//! queue pair is known not to have been executed.
+//! Connections of a rank. For each peer that a rank sends requests to, it has a queue pair (the requester); the peer
+//! has a counterpart that only answers (the responder). The two directions of a pair are independent: a refused request
+//! ends one direction only, and all requests after it on that queue pair are known not to have been executed.
 //!
-//! Connecting, by datagrams that may be lost: the requester's rank repeats `Request` until `Reply` or `Refuse`
-//! comes; the responder's rank answers a repeated request as the first. Both ends at once are two
-//! independent connections. A rank that computes is connected to by its agent.
+//! Connecting uses datagrams, which may be lost: the requester's rank repeats `Request` until `Reply` or `Refuse`
+//! comes; the responder's rank answers a repeated request like the first. If both ends connect at once, that makes two
+//! independent connections. While a rank computes, its agent accepts connections.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +22,12 @@ use super::responders::Responders;
 use super::sgrs::Pairing;
 use crate::error::{Error, ErrorKind, Result};
 
-/// First pause before a request is repeated; it doubles up to the longest. A datagram is hardly ever lost, but its answer
-/// takes as long as making a queue pair does, and a rank that is asked by many at once makes theirs one by one.
+/// First pause before a request is repeated; it doubles up to `REPEAT_MOST`. Datagrams are rarely lost, but an answer
+/// takes as long as creating a queue pair, and a rank asked by many peers at once creates theirs one by one.
 pub(crate) const REPEAT: Duration = Duration::from_millis(200);
 pub(crate) const REPEAT_MOST: Duration = Duration::from_secs(1);
-/// What the first pause has more for each connection that the same rank is making: the others are making theirs too.
+/// Addition to the first pause per connection that this rank is making: the others are likely to be making theirs at
+/// the same time.
 const REPEAT_EACH: Duration = Duration::from_millis(100);
 
 /// A connection that is being made.
@@ -47,10 +47,10 @@ struct Serving {
     responder: Responder,
 }
 
-/// A connection that can be used: with address and key of where the peer counts this rank's packets.
+/// A usable connection, with address and key of the peer's counter of this rank's packets.
 pub(crate) type Ready = (Requester, (u64, u32));
 
-/// What is known of one peer.
+/// State of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Peer {
     attempt: u32,
@@ -59,29 +59,29 @@ pub(crate) struct Peer {
     refused: Option<String>,
     serving: Option<Serving>,
     pub(crate) pairing: Pairing,
-    /// Pings since something last came from it.
+    /// Pings sent since the last sign of life.
     pub(crate) unanswered: u32,
     pub(crate) ping_due: bool,
-    /// Answers to pings.
+    /// Number of pongs received.
     pongs: u64,
-    /// Whether it has left in order.
+    /// Whether the peer has left in order.
     pub(crate) left: bool,
-    /// Why it is lost, and whom it blames.
+    /// Why the peer is lost, and the rank that it blames.
     pub(crate) lost: Option<(Option<u32>, String)>,
 }
 
-/// What the rank and its agent share.
+/// State shared by the rank and its agent.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) peers: Vec<Peer>,
     pub(crate) responders: Responders<Responder>,
-    /// Why nothing works any more.
+    /// Why the device has failed permanently.
     pub(crate) fatal: Option<String>,
-    /// Since when the port is down.
+    /// Since when the port has been down.
     pub(crate) down: Option<Instant>,
-    /// Told to all peers before the agent ends.
+    /// Sent to all peers before the agent ends.
     pub(crate) farewell: Option<Message>,
-    /// Told to all peers once: whose loss this rank has met.
+    /// Sent to all peers once: the peer whose loss this rank has detected.
     notice: Option<Message>,
     noticed: bool,
 }
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// The rank's side of the network.
+/// A rank's connections and the parts that they are made of.
 #[derive(Debug)]
 pub(crate) struct Links {
     pub(crate) me: u32,
@@ -105,25 +105,25 @@ pub(crate) struct Links {
     /// For responders.
     pub(crate) serving: Parts,
     pub(crate) sizes: Sizes,
-    /// Of SGRS queue pairs, and where their completions wake.
+    /// Sizes of SGRS queue pairs; `channel` reports their completions.
     pub(crate) sgrs_sizes: Sizes,
     pub(crate) channel: Arc<Channel>,
     pub(crate) tuning: Tuning,
     pub(crate) service_level: u8,
     pub(crate) traffic_class: u8,
-    /// Address and key of the counters of packets that this rank has taken, a word for each source.
+    /// Address and key of the counters of packets that this rank has taken, one word per source.
     pub(crate) counters: (u64, u32),
     pub(crate) table: Mutex<Table>,
     /// Wakes the rank when something has changed ([`wake_rank`](Self::wake_rank)).
     pub(crate) rank_wake: WakeFd,
     /// Wakes a rank that sleeps on another device.
     pub(crate) elsewhere: OnceLock<Elsewhere>,
-    /// Wakes the agent when there is something to do.
+    /// Wakes the agent for new work.
     pub(crate) agent_wake: WakeFd,
     pub(crate) stop: AtomicBool,
 }
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Debug)]
 pub(crate) enum Standing {
     Ready(Ready),
@@ -160,7 +160,7 @@ impl Links {
         }
     }
 
-    /// Where this rank counts the packets of `source`.
+    /// Address and key of the word in which this rank counts the packets of `source`.
     fn counter(&self, source: u32) -> (u64, u32) {
         (self.counters.0 + 8 * u64::from(source), self.counters.1)
     }
@@ -174,7 +174,7 @@ impl Links {
         self.addresses[self.me as usize].depth.min(self.addresses[peer as usize].depth)
     }
 
-    /// The connection to `peer`, or a start of making it.
+    /// Returns the connection to `peer`, or starts making it.
     pub(crate) fn connect(&self, peer: u32) -> Result<Standing> {
         const OP: &str = "connect to a peer";
         let failed = |e: io::Error| limit(OP, e).peer(peer);
@@ -206,7 +206,7 @@ impl Links {
         Ok(Standing::Making)
     }
 
-    /// Makes a responder for queue pair `requester` of `peer`, in place of the former one; its number.
+    /// Creates a responder for queue pair `requester` of `peer`, in place of the former one; returns its number.
     fn accept(&self, table: &mut Table, peer: u32, attempt: u32, requester: u32, psn: u32) -> io::Result<u32> {
         let tuning = self.tuned(peer);
         let sizes = Sizes { sends: 1, receives: 1, pieces: 1, scatter: 1, inline: 0 };
@@ -224,7 +224,7 @@ impl Links {
         Ok(number)
     }
 
-    /// What a message from `source` leads to: the answer, if there is one.
+    /// Processes a message from `source`; returns the answer, if any.
     pub(crate) fn receive(&self, source: u32, message: Message) -> Option<Message> {
         let mut table = self.lock();
         let entry = table.peers.get_mut(source as usize)?;
@@ -287,7 +287,7 @@ impl Links {
                 let responder = s.responder.number();
                 return Some(Message::Reply { attempt, responder, counter: self.counter(source) });
             }
-            // One that was late, of a connection that is over.
+            // A late request, for a connection that has ended.
             if attempt.wrapping_sub(s.attempt) as i32 <= 0 {
                 return None;
             }
@@ -298,7 +298,7 @@ impl Links {
         })
     }
 
-    /// Messages that are due, and when the next will be.
+    /// Collects the messages that are due; returns when the next will be.
     pub(crate) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;
@@ -327,7 +327,7 @@ impl Links {
         next
     }
 
-    /// Asks `peer` whether it is there; the number of answers so far.
+    /// Pings `peer`; returns the number of answers so far.
     pub(crate) fn ask(&self, peer: u32) -> u64 {
         let mut table = self.lock();
         let entry = &mut table.peers[peer as usize];
@@ -338,13 +338,13 @@ impl Links {
         pongs
     }
 
-    /// Answers of `peer` so far.
+    /// Number of answers of `peer` so far.
     pub(crate) fn answers(&self, peer: u32) -> u64 {
         self.lock().peers[peer as usize].pongs
     }
 
-    /// Tells all peers, once, that this rank has met the loss of `blamed`: it will end for want of it, and whoever finds
-    /// it gone shall know whose fault that is.
+    /// Tells all peers, once, that this rank has detected the loss of `blamed`. The loss will end this rank too, and
+    /// peers that then find it lost can name the original cause.
     pub(crate) fn tell_of(&self, blamed: u32) {
         let mut table = self.lock();
         if !table.noticed {
@@ -357,7 +357,7 @@ impl Links {
 
     /// Ends the agent.
     pub(crate) fn stop(&self) {
-        // SeqCst: the write of the wake descriptor orders it anyway.
+        // SeqCst: the write to the wake descriptor would order it in any case.
         self.stop.store(true, Ordering::SeqCst);
         self.agent_wake.wake();
     }
@@ -368,7 +368,8 @@ pub(super) fn refused(operation: &'static str, peer: u32, why: &str) -> Error {
     Error::new(ErrorKind::Limit, operation).peer(peer).device("verbs").cause(format!("it refused: {why}"))
 }
 
-/// Whether a peer is reached with a global routing header: on Ethernet always, on InfiniBand in another subnet.
+/// Whether the peer is reached with a global routing header: always on Ethernet; on InfiniBand if it is in another
+/// subnet.
 pub(crate) fn is_global(mine: &LocalPort, address: &EndpointAddress) -> bool {
     mine.ethernet || mine.gid[..8] != address.gid[..8] || address.lid == 0
 }

@@ -1,7 +1,7 @@
-//! Who is alive. A process of this machine is watched: it is lost when it has ended, and not while it is stopped. Of the
-//! others one of which something came within two seconds is alive; the rest are asked by datagrams, half a second apart, which
-//! their agents answer even while they compute. One that has answered none for `FARSIDE_VERBS_SILENCE_S` is lost. At most
-//! 32 peers are asked at a time, in turn.
+//! Detects lost peers. Processes of this machine are watched: such a peer is lost when its process has ended, but not
+//! while it is stopped. Any other peer is alive if something came from it within the last two seconds; otherwise it is
+//! pinged by datagrams half a second apart, which its agent answers even while the rank computes. A peer that answers
+//! no ping for `FARSIDE_VERBS_SILENCE_S` is lost. At most 32 peers are pinged at a time, in turn.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::processes::{self, Process};
 
 const OP: &str = "check the other ranks";
-/// Between two questions to the same peer.
+/// Time between two pings of the same peer.
 const ASK: Duration = Duration::from_millis(500);
-/// Silence after which a peer is asked.
+/// Silence after which a peer is pinged.
 const QUIET: Duration = Duration::from_secs(2);
-/// Peers asked at a time.
+/// Maximum number of peers pinged at a time.
 const AT_ONCE: usize = 32;
-/// How long the port may be down.
+/// How long the port may be down before it is an error.
 const DOWN: Duration = Duration::from_secs(5);
-/// How long the word of a rank that has ended may take.
+/// How long the last datagram of a rank whose process has ended may take to arrive.
 const WORD: Duration = Duration::from_secs(1);
 
-/// How long a refusal waits for an answer of who refused, beyond the silence after which that is lost.
+/// How long to wait for an answer of a peer that has refused an operation, beyond the silence after which the peer is
+/// lost.
 const DOUBT: Duration = Duration::from_secs(2);
 
-/// Operations that a peer refused. A rank that ends, by a kill too, may lose its memory before its queue pairs, and
-/// refuses then; so a refusal is believed once the peer has answered a question that was asked after it.
+/// Operations that a peer refused. A rank that ends, even by a kill, may lose its memory before its queue pairs, and
+/// then refuses operations. So a refusal is reported only once the peer has answered a ping sent after it.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects(Vec<(u64, u32, u64, Instant, Error)>);
 
@@ -35,14 +36,14 @@ impl Suspects {
         self.0.is_empty()
     }
 
-    /// Holds the end of operation `id` back, and asks.
+    /// Withholds the result of operation `id`, and pings the peer.
     pub(crate) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
         let peer = error.blamed().filter(|p| (*p as usize) < links.addresses.len()).unwrap_or(links.me);
         let answers = if peer == links.me { 0 } else { links.ask(peer) };
         self.0.push((id, peer, answers, Instant::now(), error));
     }
 
-    /// The operations of which the truth is known, with it.
+    /// Takes out the operations whose result is certain, with their errors.
     pub(crate) fn known(&mut self, lost: Option<&Error>, links: &Links, silence: Duration) -> Vec<(u64, Error)> {
         let mut out = Vec::new();
         self.0.retain(|(id, peer, answers, since, error)| {
@@ -62,18 +63,18 @@ impl Suspects {
     }
 }
 
-/// What this rank knows of the others' lives.
+/// What this rank knows about the liveness of its peers.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     seen: Vec<bool>,
     last: Vec<Instant>,
     asked: Instant,
     turn: usize,
-    /// The first whose loss this rank has met.
+    /// The first rank whose loss this rank has detected.
     met: Option<u32>,
-    /// Of the ranks on this machine.
+    /// Watched processes, for ranks on this machine.
     processes: Vec<Option<Process>>,
-    /// Since when a process is known to have ended that has not left.
+    /// Since when a process that has not left in order is known to have ended.
     ended: Option<Instant>,
     /// How long a peer may be silent.
     silence: Duration,
@@ -91,7 +92,7 @@ impl Heartbeat {
             processes.push(match here.then(|| Process::watch(address.pid)) {
                 Some(Ok(process)) => Some(process),
                 Some(Err(e)) if e.kind() == std::io::ErrorKind::NotFound => return Err(ended(rank, address.pid)),
-                // Questions find out, later.
+                // Such a peer is pinged later.
                 Some(Err(_)) | None => None,
             });
         }
@@ -112,12 +113,12 @@ impl Heartbeat {
         self.silence
     }
 
-    /// A rank of this machine whose process is stopped.
+    /// Returns a rank of this machine whose process is stopped.
     pub(crate) fn stopped(&self) -> Option<u32> {
         processes::stopped(&self.processes).map(|rank| rank as u32)
     }
 
-    /// Notes that something came from a peer, without a look at the clock.
+    /// Records a sign of life of a peer, without reading the clock.
     pub(crate) fn alive(&mut self, peer: u32) {
         if let Some(h) = self.seen.get_mut(peer as usize) {
             *h = true;
@@ -128,14 +129,14 @@ impl Heartbeat {
         self.met
     }
 
-    /// Notes whose loss this rank has met: who then finds this rank gone too gets the first.
+    /// Records the first loss that this rank has detected; it is reported to peers that then find this rank lost too.
     pub(crate) fn note(&mut self, error: &Error) {
         if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
             self.met = error.blamed();
         }
     }
 
-    /// Fails if the device, the port or a peer is lost; sees to it that silent peers are asked.
+    /// Fails if the device, the port or a peer is lost; requests pings of silent peers.
     pub(crate) fn check(&mut self, links: &Links) -> Result<()> {
         let now = Instant::now();
         let mut table = links.lock();
@@ -150,7 +151,7 @@ impl Heartbeat {
                 .remedy("check the cable and the switch, and that the network interface is up (ip link)"));
         }
         let ranks = table.peers.len();
-        // Who says why it ends comes first: its process may have ended for want of another.
+        // Farewell messages are checked first: a process may have ended because another rank was lost.
         if let Some(rank) = table.peers.iter().position(|p| p.lost.is_some()) {
             return Err(self.farewell(links.me, rank, &table.peers));
         }
@@ -160,8 +161,8 @@ impl Heartbeat {
             self.ended = None;
         }
         if let Some(rank) = over.first().copied() {
-            // A process that has left, or has ended for want of another rank, has sent a datagram, which may come later than
-            // its end.
+            // A process that has left, or has ended because another rank was lost, has sent a datagram, which may
+            // arrive after its end.
             if now.duration_since(*self.ended.get_or_insert(now)) < WORD {
                 return Ok(());
             }
@@ -211,7 +212,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// The error for `rank`, which has said that it ends, or for the rank that it blames.
+    /// The error for `rank`, which has announced its end, or for the rank that it blames.
     fn farewell(&mut self, me: u32, rank: usize, peers: &[Peer]) -> Error {
         let (blamed, why) = peers[rank].lost.clone().unwrap_or_default();
         let (blamed, cause) = match blamed {

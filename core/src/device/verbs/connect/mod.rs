@@ -1,5 +1,5 @@
-//! Connections: who is connected to whom ([`links`], [`sgrs`]), how a connection ends ([`responders`]), the datagrams that
-//! make them ([`datagrams`], [`agent`]), who is alive ([`liveness`]), and how many packets a peer takes ([`credits`]).
+//! Connections between ranks: making them ([`links`], [`sgrs`]) by datagrams ([`datagrams`], [`agent`]), ending them
+//! ([`responders`]), detecting lost peers ([`liveness`]), and flow control of packets ([`credits`]).
 
 pub(super) mod agent;
 pub(super) mod credits;

@@ -1,17 +1,18 @@
-//! Whom each responder serves, and how a responder ends.
+//! Which rank each responder serves, and how a responder ends.
 //!
-//! `ibv_destroy_qp` of mlx5 removes the queue pair's completions from the completion queue. Those of receives that the rank
-//! has not polled yet would be lost: acknowledged packets and notifications, and the shared receive buffers that they hold.
-//! So a responder that another one replaces is moved to the error state and kept, until the rank has seen the completion
-//! queue empty after that.
+//! `ibv_destroy_qp` of mlx5 removes the queue pair's completions from the completion queue. Completions of receives
+//! that the rank has not polled yet would be lost: acknowledged packets and notifications, and the shared receive
+//! buffers that they hold. So a responder that is replaced is moved to the error state and kept, until the rank has
+//! seen the completion queue empty after that.
 
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-/// Time from the error state to the look at the completion queue. Completions of acknowledged requests are there before
-/// the peer can ask for another responder; the time is for receives that were begun and not acknowledged, which complete
-/// within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would tell when they have, but Soft-RoCE does not raise it.
+/// Time between the error state and the final poll of the completion queue. Completions of acknowledged requests arrive
+/// before the peer can ask for another responder; the time is for receives that were begun but not acknowledged, which
+/// complete within milliseconds. `IBV_EVENT_QP_LAST_WQE_REACHED` would tell when they have, but Soft-RoCE does not
+/// raise it.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// The responders of a rank, by queue pair number.
@@ -28,7 +29,7 @@ impl<Q> Default for Responders<Q> {
 }
 
 impl<Q> Responders<Q> {
-    /// Takes note that queue pair `number` serves rank `source`.
+    /// Records that queue pair `number` serves rank `source`.
     pub(crate) fn add(&mut self, number: u32, source: u32) {
         self.sources.insert(number, source);
     }
@@ -38,20 +39,20 @@ impl<Q> Responders<Q> {
         self.sources.get(&number).copied()
     }
 
-    /// Keeps a responder that is in the error state since `now`.
+    /// Keeps a responder that has been in the error state since `now`.
     pub(crate) fn retire(&mut self, number: u32, responder: Q, now: Instant) {
         self.retired.push((now, number, responder));
     }
 
-    /// The responders that have flushed by `now`. Once the completion queue was seen empty after this call, they are to be
-    /// [forgotten](Self::forget) and then dropped.
+    /// The responders that have flushed by `now`. Once the completion queue was seen empty after this call, the caller
+    /// [forgets](Self::forget) and then drops them.
     pub(crate) fn flushed(&mut self, now: Instant) -> Vec<(u32, Q)> {
         // In the order in which they were retired.
         let count = self.retired.partition_point(|(since, ..)| now.saturating_duration_since(*since) >= FLUSH);
         self.retired.drain(..count).map(|(_, number, responder)| (number, responder)).collect()
     }
 
-    /// Forgets a number: the adapter may give it to another queue pair once this one is destroyed.
+    /// Forgets a number: the HCA may give it to another queue pair once this one is destroyed.
     pub(crate) fn forget(&mut self, number: u32) {
         self.sources.remove(&number);
     }

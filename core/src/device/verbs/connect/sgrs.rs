@@ -1,13 +1,15 @@
-//! SGRS queue pairs: the second queue pair between two ranks, for scatter and gather lists. It has a receive queue of its
-//! own, so that a list never takes a buffer that was posted for packets, nor a packet one that was posted for a list. It is
-//! made when a list is first posted, and owns no buffers.
+//! SGRS queue pairs: the second queue pair between two ranks, for scatter and gather lists. It has its own receive
+//! queue, so that lists and packets never take each other's receives. It is made when a list is first posted, and owns
+//! no buffers.
 //!
-//! Both ends are alike: each rank has one queue pair for the peer, made when it posts a list or is asked for one. A rank that
-//! has something to send repeats `Pair`, with its queue pair's number, until `Paired` says that the other end is connected;
-//! a rank that receives the other's number connects its own queue pair to it. So either end may begin, or both at once.
+//! Both ends are alike: each rank has one queue pair for the peer, created when it posts a list or is asked for one. A
+//! rank that has a list to send repeats `Pair`, with the number of its queue pair, until `Paired` confirms that the
+//! other end is connected; a rank that receives the other's number connects its own queue pair to it. So either end may
+//! begin, or both at once.
 //!
-//! An SGRS queue pair that breaks breaks at both ends, since it is not known which lists met: each end makes its next queue
-//! pair, with a higher attempt, and a message with a higher attempt ends the own one that was connected to the former.
+//! A failure of an SGRS queue pair ends it at both ends, since it is not known which lists were transferred: each end
+//! creates its next queue pair, with a higher attempt, and a message with a higher attempt ends the queue pair
+//! connected to the former one.
 
 use std::io;
 use std::sync::Arc;
@@ -22,17 +24,17 @@ use crate::error::Result;
 
 const OP: &str = "connect to a peer for lists";
 
-/// Where the SGRS queue pair to one peer stands.
+/// State of the SGRS queue pair to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Pairing {
-    /// Number of the own queue pair among those that were made.
+    /// Number of the own queue pair: the count of those created so far.
     attempt: u32,
     own: Option<Arc<SgrsQueuePair>>,
-    /// The peer's last attempt that a datagram has shown.
+    /// The peer's latest attempt known from a datagram.
     theirs: Option<u32>,
-    /// The own queue pair is connected to that one; else that one is over.
+    /// Whether the own queue pair is connected to the peer's latest attempt; if not, that attempt is over.
     met: bool,
-    /// When `Pair` is to be said next, and the pause after that.
+    /// When to send `Pair` next, and the pause after that.
     asking: Option<(Instant, Duration)>,
     refused: Option<String>,
 }
@@ -56,7 +58,7 @@ fn age(known: Option<u32>, attempt: u32) -> Age {
 }
 
 impl Pairing {
-    /// When it is due to be asked for again.
+    /// The `Pair` message if it is due, and when the next one is.
     pub(crate) fn due(&mut self, now: Instant) -> (Option<Message>, Option<Instant>) {
         let (Some((due, pause)), Some(own)) = (&mut self.asking, &self.own) else { return (None, None) };
         let mut message = None;
@@ -84,7 +86,8 @@ impl Links {
         Ok(pair)
     }
 
-    /// The queue pair for lists to and from `peer`, made if there is none. It takes receives, and once it is confirmed sends.
+    /// Returns the queue pair for lists to and from `peer`; creates it if needed. It can receive at once, and can send
+    /// once confirmed.
     pub(crate) fn sgrs(&self, peer: u32) -> Result<Arc<SgrsQueuePair>> {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
@@ -97,7 +100,7 @@ impl Links {
         }
     }
 
-    /// Sees to it that `queue_pair` will be confirmed.
+    /// Asks the peer to confirm `queue_pair`.
     pub(crate) fn pair(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let mut table = self.lock();
         let pairing = &mut table.peers[peer as usize].pairing;
@@ -109,7 +112,7 @@ impl Links {
         }
     }
 
-    /// Forgets `queue_pair`, which has ended: whoever holds it last destroys it.
+    /// Forgets `queue_pair`, which has ended; it is destroyed when its last reference is dropped.
     pub(crate) fn discard(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>) {
         let pairing = &mut self.lock().peers[peer as usize].pairing;
         if pairing.own.as_ref().is_some_and(|own| Arc::ptr_eq(own, queue_pair)) {
@@ -117,7 +120,7 @@ impl Links {
         }
     }
 
-    /// Ends `queue_pair`, and lets the peer know by connecting anew.
+    /// Ends `queue_pair`, and informs the peer by connecting anew.
     pub(crate) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
         queue_pair.end(why);
         let mut table = self.lock();
@@ -127,7 +130,7 @@ impl Links {
         }
         let was_connected = std::mem::take(&mut pairing.met);
         (pairing.own, pairing.asking) = (None, None);
-        // A peer that knew of none has nothing to end.
+        // A peer that was not connected has no queue pair to end.
         if was_connected && peer != self.me {
             match self.fresh_sgrs(peer, pairing) {
                 Ok(_) => pairing.asking = Some((Instant::now(), REPEAT)),
@@ -138,7 +141,7 @@ impl Links {
         }
     }
 
-    /// Takes in a message about the SGRS queue pair to `source`; the answer, and whether the rank is to look.
+    /// Processes a message about the SGRS queue pair to `source`; returns the answer, and whether to wake the rank.
     pub(crate) fn receive_for_sgrs(&self, table: &mut Table, source: u32, message: Message) -> (Option<Message>, bool) {
         let pairing = &mut table.peers[source as usize].pairing;
         match message {
@@ -156,7 +159,8 @@ impl Links {
                 if answers == pairing.attempt && pairing.own.is_some() =>
             {
                 match self.meet(pairing, source, attempt, number, psn) {
-                    // Meeting a newer one has made a newer one here too, which this does not answer.
+                    // If connecting to a newer attempt has renewed the own queue pair, this message does not answer
+                    // that one.
                     Ok(true) if answers == pairing.attempt => {
                         if let Some(own) = &pairing.own {
                             own.confirm();
@@ -177,7 +181,8 @@ impl Links {
         }
     }
 
-    /// Connects to queue pair `number` of the peer's `attempt`, if that is not done; `false` for one that is over.
+    /// Connects to queue pair `number` of the peer's `attempt` if not yet connected; returns `false` for an attempt
+    /// that is over.
     fn meet(&self, pairing: &mut Pairing, peer: u32, attempt: u32, number: u32, psn: u32) -> io::Result<bool> {
         match age(pairing.theirs, attempt) {
             Age::Old => return Ok(false),

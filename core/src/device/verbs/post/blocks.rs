@@ -2,10 +2,10 @@
 //! Reads of many ranges of remote memory into many blocks ([`Operation::ReadBlocks`](crate::device::Operation::ReadBlocks)):
 //! at least one request for each range, with the blocks as its scatter list.
 //!
-//! Zcopy alone: memory that is not registered is, and stays so. Of memory that was lent to this rank the last request reads
-//! the word that tells whether it was taken back meanwhile ([`lent`](crate::device::verbs::memory::lent)). A queue pair
-//! executes reads in the order of posting (InfiniBand Architecture Specification, volume 1, 10.8.3.3), so that word is read
-//! behind the data.
+//! Zcopy only: memory that is not yet registered is registered, and stays so. For memory that was lent to this rank,
+//! the last request reads the word that tells whether the owner has taken it back
+//! ([`lent`](crate::device::verbs::memory::lent)). A queue pair executes reads in posting order (InfiniBand
+//! Architecture Specification, volume 1, 10.8.3.3), so the word is read after the data.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "read blocks of remote memory";
 
-/// Takes the pieces of the next `len` bytes off `pieces`, of which the first begins behind `done` bytes.
+/// Removes the next `len` bytes from `pieces`. The first `done` bytes of the first piece are already taken.
 fn take(pieces: &mut &[Piece], done: &mut u32, len: usize) -> Vec<Piece> {
     let (mut out, mut left) = (Vec::new(), len);
     while let Some(first) = pieces.first().filter(|_| left > 0) {
@@ -67,7 +67,7 @@ impl Engine {
         }
         let regions = &self.regions;
         let known = |b: &Block| regions.local_key(b.base, b.len);
-        // SAFETY: by the contract: the operation, which holds the leases, ends before the memory goes.
+        // SAFETY: by the contract: the operation holds the leases and ends before the memory is unmapped.
         let found = unsafe { self.user.pieces(into, Rights::Local, known, &self.out.stats) };
         let (pieces, leases) = found.map_err(|e| e.peer(peer))?;
         let (mut rest, mut done) = (&pieces[..], 0);

@@ -11,8 +11,8 @@ pub(crate) struct Limits {
     pub(crate) message: usize,
 }
 
-/// Cuts consecutive remote bytes and the local pieces behind each other into requests: for each its place from the
-/// start and its pieces.
+/// Cuts a transfer between consecutive remote bytes and local pieces into requests: for each, its offset from the start
+/// and its pieces.
 pub(crate) fn cut(pieces: &[Piece], limits: Limits) -> SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> {
     let mut out: SmallVec<[(u64, SmallVec<[Piece; 2]>); 1]> = SmallVec::new();
     let (mut at, mut room) = (0u64, 0usize);

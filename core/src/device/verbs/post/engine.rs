@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What drives the requests of a rank: the send queues to its peers, and what follows when requests end.
+//! Drives the requests of a rank: the send queues to its peers, and the consequences of completed requests.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -23,9 +23,9 @@ use crate::device::verbs::sys::queue::Completion;
 use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
-/// How long requests to a peer may make no progress before the HCA is made to look at them again.
+/// Time without progress on a peer's requests after which an empty request makes the HCA look at its queue again.
 const STALLED: Duration = Duration::from_secs(3);
-/// A request that moves nothing.
+/// A request that transfers no bytes.
 const EMPTY: Action = Action::Write { address: 0, key: 0 };
 
 /// Fields are dropped in this order: queue pairs before the memory that they use.
@@ -37,18 +37,18 @@ pub(crate) struct Engine {
     pub(crate) regions: Regions,
     pub(crate) user: UserMemory,
     pub(crate) slots: Vec<SentSlots>,
-    /// Packets that may be under way to each peer.
+    /// Maximum number of unacknowledged packets to each peer.
     window: u64,
     pub(crate) limits: Limits,
-    /// Address and key of where each peer counts this rank's packets.
+    /// Address and key of each peer's counter of this rank's packets.
     counters: Vec<(u64, u32)>,
     pub(crate) to_self: PacketsToSelf,
     pub(crate) links: Arc<Links>,
-    /// Requests may wait for room or for a connection.
+    /// Whether requests may be waiting for room or for a connection.
     pub(super) todo: bool,
-    /// Staged transfers so far.
+    /// Number of staged transfers so far; the next one's number.
     pub(super) transfers: u64,
-    /// The oldest request to each peer, and since when it was.
+    /// Per peer, the oldest outstanding request, and since when it has been the oldest.
     oldest: Vec<(Option<u64>, Instant)>,
 }
 
@@ -93,12 +93,12 @@ impl Engine {
         self.queues[peer as usize].get_or_insert_with(|| SendQueue::new(peer, capacity))
     }
 
-    /// Why a peer is lost, if one is.
+    /// Why a peer is lost, if any is.
     pub(crate) fn lost(&self) -> Option<&Error> {
         self.queues.iter().flatten().find_map(SendQueue::lost)
     }
 
-    /// The send queue to `peer` if it is connected; else a connection is on its way.
+    /// The send queue to `peer` if it is connected; otherwise starts a connection and returns `None`.
     #[inline]
     pub(super) fn ready(&mut self, peer: u32) -> Result<Option<&mut SendQueue>> {
         let queue = self.queue(peer);
@@ -111,7 +111,7 @@ impl Engine {
         Ok(Some(self.queue(peer)))
     }
 
-    /// Connects to `peer` if the last connection is gone; whether there is one now.
+    /// Connects to `peer` if the last connection has ended; returns whether the queue is connected now.
     fn connect(&mut self, peer: u32) -> Result<bool> {
         if !self.queue(peer).is_gone() {
             return Ok(false);
@@ -126,11 +126,11 @@ impl Engine {
         }
     }
 
-    /// Posts a request to `peer`, which `fill` completes, or adds it to the backlog.
+    /// Posts a request to `peer`, filled in by `fill`, or adds it to the backlog.
     #[inline]
     pub(super) fn post_one(&mut self, peer: u32, action: Action, fill: impl FnOnce(&mut Request)) {
         let scarce = self.out.pool.is_scarce();
-        // SAFETY: pieces are bounce buffers and registered memory that the operation holds until it ends.
+        // SAFETY: the pieces are in bounce buffers and registered memory, which the operation holds until it ends.
         if unsafe { self.queue(peer).post(action, fill, scarce) } {
             self.out.stats.add(Kind::Post, 0);
         } else {
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// Posts what sets a cell and wakes its rank.
+    /// Posts a write that sets a signal cell and wakes the peer.
     pub(super) fn post_signal(&mut self, peer: u32, notice: &Notice) {
         let Notice { import, offset, value } = *notice;
         self.slots[import.peer as usize].set((import.number, offset as u64), value);
@@ -148,7 +148,8 @@ impl Engine {
         });
     }
 
-    /// Begins the notification of a write that is about to be posted: its immediate data, if it travels with the write.
+    /// Prepares the notification of a write that is about to be posted; returns the immediate data, if it travels with
+    /// the write.
     pub(super) fn immediate(&mut self, peer: u32, notice: &Notice) -> Option<u32> {
         let cell = (notice.import.number, notice.offset as u64);
         let (defined, immediate) = match self.slots[peer as usize].notify(cell, notice.value) {
@@ -166,7 +167,7 @@ impl Engine {
         Some(immediate)
     }
 
-    /// Whether a packet may be sent to `peer`, which is connected; reads its counter if credit runs low.
+    /// Whether a packet may be sent to `peer`, which is connected. Reads the peer's counter if credits run low.
     pub(super) fn has_credit(&mut self, peer: u32) -> bool {
         let advice = self.out.credits[peer as usize].advise(self.window);
         if advice.ask
@@ -184,7 +185,7 @@ impl Engine {
         advice.send
     }
 
-    /// Takes in a completion of a request.
+    /// Handles a completion of a request.
     #[inline]
     pub(crate) fn completed(&mut self, c: &Completion) {
         let peer = peer_of(c.id);
@@ -213,10 +214,10 @@ impl Engine {
         }
     }
 
-    /// Posts the notifications of operations that are complete. What reads or changes remote memory may still be under way
-    /// when a later write arrives, so the notification waits for its end. The HCA could wait as well (a fence), but Soft-RoCE
-    /// may wait for ever: a request that is sent again waits at its fence for later ones, or for itself, since what they were
-    /// granted of the limit of reads is not given back.
+    /// Posts the notifications of completed operations. A read or an atomic may still be in progress when a later write
+    /// arrives, so its notification is posted only after it has completed. A fence in the HCA would do the same, but
+    /// can hang Soft-RoCE: a retransmitted request waits at its fence for later requests, or for itself, because their
+    /// shares of the read limit are not returned.
     #[cold]
     pub(super) fn post_notices(&mut self) {
         for (peer, notice) in std::mem::take(&mut self.out.notices) {
@@ -224,10 +225,10 @@ impl Engine {
         }
     }
 
-    /// Goes on with what waited for room or for a connection.
+    /// Posts requests that waited for room or for a connection.
     #[inline]
     pub(crate) fn drive(&mut self) {
-        // As a rule nothing does, and this is asked at every turn of a wait.
+        // Called at every turn of a wait, and usually nothing is queued.
         if self.todo {
             self.drive_queues();
         }
@@ -247,7 +248,7 @@ impl Engine {
                 self.lose(peer, &e);
                 continue;
             }
-            // What failures have added since.
+            // Operations that failures have added to the backlog in the meantime.
             let mut ended = Vec::new();
             self.queue(peer).fail_backlog(&mut ended);
             self.end_all(peer, ended);
@@ -256,7 +257,7 @@ impl Engine {
         self.todo = self.queues.iter().flatten().any(SendQueue::is_waiting) || !self.out.staged.is_empty();
     }
 
-    /// Gives up on a peer: everything to it fails.
+    /// Gives up on a peer: all operations to it fail.
     #[cold]
     pub(crate) fn lose(&mut self, peer: u32, error: &Error) {
         let mut ended = Vec::new();
@@ -265,7 +266,7 @@ impl Engine {
         self.end_all(peer, ended);
     }
 
-    /// Destroys the queue pairs to a peer that was given up: whatever has not completed fails.
+    /// Destroys the queue pairs to a peer that was given up: all operations that have not completed fail.
     #[cold]
     pub(crate) fn destroy(&mut self, peer: u32) {
         let mut ended = Vec::new();
@@ -274,7 +275,7 @@ impl Engine {
         self.destroy_sgrs(peer);
     }
 
-    /// Whether something is to be done that no completion will announce.
+    /// Whether work is pending that no completion will announce.
     pub(crate) fn has_work(&self) -> bool {
         !self.out.done.is_empty()
             || self.to_self.count() > 0
@@ -283,7 +284,7 @@ impl Engine {
             || self.queues.iter().flatten().any(SendQueue::has_work)
     }
 
-    /// Whether every request has ended. Asks after those of which nothing would be known.
+    /// Whether every request has ended. Posts a signalled request where no completion would show that.
     pub(crate) fn is_idle(&mut self) -> bool {
         for peer in 0..self.queues.len() {
             if self.queues[peer].as_ref().is_some_and(|q| q.is_silent() && q.room() > 0) {
@@ -296,8 +297,8 @@ impl Engine {
             && self.queues.iter().flatten().all(|q| q.is_idle() || q.lost().is_some())
     }
 
-    /// Posts an empty write to peers to whom nothing has moved for a while. Soft-RoCE may miss that the limit of reads
-    /// has opened, and looks at its queue again when something is posted; other HCAs lose nothing by it.
+    /// Posts an empty write to peers whose requests have made no progress for a while. Soft-RoCE may miss that the read
+    /// limit has room again, and checks its queue when a request is posted; on other HCAs the write is harmless.
     pub(crate) fn kick_stalled(&mut self) {
         let now = Instant::now();
         for peer in 0..self.queues.len() {
@@ -313,8 +314,8 @@ impl Engine {
         }
     }
 
-    /// Cancels operations of the user. The HCA may still touch their memory as long as
-    /// [`peers_with_cancelled`](Self::peers_with_cancelled) names a peer.
+    /// Cancels operations of the user. The HCA may still access their memory as long as
+    /// [`peers_with_cancelled`](Self::peers_with_cancelled) lists a peer.
     pub(crate) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
         let (cancelled, kept): (VecDeque<_>, _) = self.out.staged.drain(..).partition(|s| which(s.id));
         self.out.staged = kept;
@@ -334,7 +335,7 @@ impl Engine {
         self.out.done.retain(|(id, _)| !which(*id));
     }
 
-    /// Peers whose requests use memory of cancelled operations.
+    /// Peers whose outstanding requests use memory of cancelled operations.
     pub(crate) fn peers_with_cancelled(&self) -> Vec<u32> {
         let has = |p: &u32| self.queues[*p as usize].as_ref().is_some_and(SendQueue::has_cancelled);
         (0..self.queues.len() as u32).filter(|p| has(p) || self.sgrs.has_cancelled(*p)).collect()

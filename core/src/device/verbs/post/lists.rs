@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
 //! Scatter and gather lists: messages of many blocks on both sides, over the SGRS queue pairs of `connect::sgrs`.
 //!
-//! Zcopy: memory that is not registered is, and stays so (`memory::user`). Lists meet in the order in which they were posted at either end.
+//! Zcopy: memory that is not yet registered is registered, and stays so (`memory::user`). The n-th gather list posted
+//! at one end is received by the n-th scatter list posted at the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::device::{Block, Lists, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
-/// Marks the completion of a receive.
+/// Marks the id of a receive.
 const RECEIVE: u64 = 1;
 
-/// Which way the bytes go.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     Gather,
@@ -38,15 +39,15 @@ impl List {
     }
 }
 
-/// The lists to and from one peer: what their operations hold, in order.
+/// The lists to and from one peer: the resources that their operations hold, in posting order.
 #[derive(Debug, Default)]
 struct PeerSgrs {
     pair: Option<Arc<SgrsQueuePair>>,
     sends: VecDeque<Held>,
     receives: VecDeque<Held>,
-    /// Why it ends, and since when.
+    /// Why and since when the queue pair is ending.
     ending: Option<(Error, Instant)>,
-    /// A list waits to be sent until the peer has said that it is connected.
+    /// Whether a gather list waits for the peer's confirmation that its queue pair is connected.
     waits: bool,
 }
 
@@ -64,7 +65,7 @@ impl PeerSgrs {
 #[derive(Debug)]
 pub(crate) struct SgrsQueues {
     peers: Vec<Option<Box<PeerSgrs>>>,
-    /// Peers on whose SGRS queue pair something is under way.
+    /// Peers on whose SGRS queue pair a list is outstanding.
     active: Vec<u32>,
     limits: Lists,
 }
@@ -74,7 +75,7 @@ impl SgrsQueues {
         Self { peers: (0..ranks).map(|_| None).collect(), active: Vec::new(), limits }
     }
 
-    /// Whether nothing is under way but scatter lists that wait for a message.
+    /// Whether no gather list is outstanding. Scatter lists may still wait for a message.
     pub(crate) fn are_sends_idle(&self) -> bool {
         self.peers.iter().flatten().all(|l| l.sends.is_empty())
     }
@@ -86,7 +87,7 @@ impl SgrsQueues {
 }
 
 impl Drop for SgrsQueues {
-    /// The memory of lists goes after this, the queue pairs later.
+    /// The memory that lists use is freed after this, the queue pairs are destroyed later.
     fn drop(&mut self) {
         for pair in self.peers.iter().flatten().filter_map(|l| l.pair.as_ref()) {
             pair.end("the rank has ended");
@@ -116,7 +117,8 @@ impl Engine {
         let Some(pair) = self.sgrs_queue_pair(peer, list)? else { return Ok(Posted::Busy) };
         let rights = if list == List::Gather { Rights::Source } else { Rights::Local };
         let regions = &self.regions;
-        // SAFETY: the blocks are valid until the operation, which holds the leases, is complete or cancelled.
+        // SAFETY: the blocks are valid until the operation is complete or cancelled, and the operation holds the
+        // leases.
         let found = unsafe { self.user.pieces(blocks, rights, |b| regions.local_key(b.base, b.len), &self.out.stats) };
         let mut held = Held { owner: Owner::User(request.id), zcopy: true, ..Held::default() };
         let pieces = match found {
@@ -127,7 +129,7 @@ impl Engine {
             Err(e) if e.kind() == ErrorKind::Limit && len <= LARGEST => {
                 let Some(chunk) = self.out.pool.take(len) else { return Ok(Posted::Busy) };
                 match list {
-                    // SAFETY: by the contract; the chunk has room for all.
+                    // SAFETY: by the contract; the chunk has room for all blocks.
                     List::Gather => unsafe { self.out.pool.gather(&chunk, 0, blocks) },
                     List::Scatter => held.into.extend_from_slice(blocks),
                 }
@@ -167,7 +169,7 @@ impl Engine {
         Ok(Posted::Pending)
     }
 
-    /// The queue pair for a list, if it takes one now.
+    /// The queue pair for a list, if it can take one now.
     fn sgrs_queue_pair(&mut self, peer: u32, list: List) -> Result<Option<Arc<SgrsQueuePair>>> {
         let sgrs = self.sgrs.peers[peer as usize].get_or_insert_default();
         if sgrs.pair.as_ref().is_some_and(|p| p.ended().is_some()) && sgrs.is_empty() {
@@ -191,7 +193,7 @@ impl Engine {
         Ok((!sgrs.waits && pair.ended().is_none() && queue.len() < room as usize).then_some(pair))
     }
 
-    /// Takes in the completions of lists.
+    /// Handles the completions of lists.
     #[inline]
     pub(crate) fn poll_sgrs(&mut self) -> Result<()> {
         if self.sgrs.active.is_empty() { Ok(()) } else { self.poll_active_sgrs() }
@@ -224,8 +226,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Destroys an SGRS queue pair that ends: lists that have not completed fail, and the HCA touches none of their memory any
-    /// more.
+    /// Destroys an SGRS queue pair that is ending: lists that have not completed fail, and the HCA no longer accesses
+    /// their memory.
     pub(crate) fn destroy_sgrs(&mut self, peer: u32) {
         let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return };
         let Some((error, _)) = sgrs.ending.take() else { return };
@@ -261,7 +263,7 @@ impl Engine {
         unsafe { self.out.end(peer, &mut held, result) };
     }
 
-    /// Ends the SGRS queue pair to `peer`: every list on it fails with `error`, here and there.
+    /// Ends the SGRS queue pair to `peer`: every list on it fails with `error`, at both ends.
     pub(crate) fn end_sgrs(&mut self, peer: u32, error: Error) {
         let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return };
         let Some(pair) = sgrs.pair.clone() else { return };
@@ -276,7 +278,7 @@ impl Engine {
         }
     }
 
-    /// Cancels lists, and ends the SGRS queue pairs on which they are: a list cannot be taken back alone.
+    /// Cancels lists, and ends the SGRS queue pairs on which they are posted: a single list cannot be withdrawn.
     pub(crate) fn cancel_lists(&mut self, which: &dyn Fn(u64) -> bool) {
         for i in 0..self.sgrs.active.len() {
             let peer = self.sgrs.active[i];
@@ -294,19 +296,19 @@ impl Engine {
         }
     }
 
-    /// Asks for events with the next completions of lists.
+    /// Requests an event for the next completion of a list.
     pub(crate) fn arm_sgrs(&self) -> std::io::Result<()> {
         let pairs = self.sgrs.active.iter().filter_map(|p| self.sgrs.peers[*p as usize].as_ref()?.pair.as_ref());
         pairs.into_iter().try_for_each(|pair| pair.completions.arm())
     }
 
-    /// Takes note of an event of one of these queues, also of an SGRS queue pair that is not active any more.
+    /// Records an event of one of these completion queues; also for SGRS queue pairs that are no longer active.
     pub(crate) fn note_sgrs(&self, fired: &Fired) {
         let mut pairs = self.sgrs.peers.iter().flatten().filter_map(|peer| peer.pair.as_ref());
         pairs.any(|pair| pair.completions.note(fired));
     }
 
-    /// Whether a list can be sent now that waited for its SGRS queue pair.
+    /// Whether a list that waited for its SGRS queue pair can be sent now.
     pub(crate) fn can_gather(&self) -> bool {
         let can = |l: &PeerSgrs| l.waits && l.pair.as_ref().is_some_and(|p| p.is_confirmed() || p.ended().is_some());
         self.sgrs.peers.iter().flatten().any(|l| can(l))
@@ -321,7 +323,7 @@ fn aborted(list: List, peer: u32, why: &str) -> Error {
         .remedy("see the first error of a list between the two ranks, at either of them")
 }
 
-/// The error of a list whose completion says that it failed.
+/// The error of a list whose completion has a failure status.
 fn meaning(c: &Completion, list: List, peer: u32, ended: Option<&str>) -> Error {
     use ibverbs::ibv_wc_status as s;
     let error = |kind| Error::new(kind, list.name()).peer(peer).device("verbs");

@@ -1,5 +1,6 @@
-//! Work requests on their way to the HCA: which way the bytes of an operation go ([`posting`], [`staged`], [`blocks`], [`lists`]), the
-//! requests and their send queue ([`request`], [`queue`]), and what follows when they end ([`engine`], [`outcomes`]).
+//! Work requests on their way to the HCA: the protocol for the bytes of an operation ([`posting`], [`staged`],
+//! [`blocks`], [`lists`]), requests and their send queues ([`request`], [`queue`]), and the handling of completions
+//! ([`engine`], [`outcomes`]).
 
 mod blocks;
 pub(super) mod cut;
@@ -15,5 +16,5 @@ mod staged;
 
 pub(super) use queue::peer_of;
 
-/// How long a cancelled transfer may take until its connection is ended instead.
+/// Time that a cancelled transfer may take before its connection is ended.
 pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);

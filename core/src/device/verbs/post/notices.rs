@@ -1,19 +1,19 @@
-//! Notifications that travel with a write: its immediate data names a signal cell and says what to set it to.
+//! Notifications that travel with a write: the immediate data identifies a signal cell and gives its new value.
 //!
 //! The immediate has 32 bits: a slot, two bits of the mark of the cell's value, and the low 14 bits of its number
-//! ([`crate::device::cell::marked`]). A slot stands for a cell of the target; its meaning is sent once, in a packet, before it is
-//! first used. A number too far from the last one for 14 bits goes in a message of its own behind the write.
+//! ([`crate::device::cell::marked`]). A slot stands for a cell of the target; a packet defines it once, before its
+//! first use. A number too far from the previous one for 14 bits is sent in a separate message after the write.
 
 use rustc_hash::FxHashMap;
 
 use crate::device::cell::{marked, unmarked};
 use crate::wire::{Reader, Writer};
 
-/// A cell of a peer: number of its region there, and offset.
+/// A cell of a peer: its region's number at the peer, and the offset in the region.
 pub(crate) type Cell = (u64, u64);
 
-/// Steps up to this are expressed by 14 bits: a quarter of what they could express, for values that were written directly
-/// and are ahead of what was known.
+/// Largest step that is expressed by 14 bits: a quarter of the range, since a value that was written directly may be
+/// ahead of the last one known here.
 const STEP: u64 = 1 << 12;
 /// Bits of the number in an immediate.
 const BITS: u32 = 14;
@@ -32,14 +32,14 @@ pub(crate) struct SentSlots {
     used: u16,
 }
 
-/// How to set a cell together with a write.
+/// How to set a cell along with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
     /// By this immediate.
     Immediate(u32),
-    /// By this immediate, after the packet that gives the slot its meaning.
+    /// By this immediate, after a packet that defines the slot.
     Define(u16, u32),
-    /// By a message of its own.
+    /// By a separate message.
     Alone,
 }
 
@@ -48,22 +48,22 @@ fn immediate(slot: u16, value: u64) -> u32 {
     u32::from(slot) << 16 | u32::from(mark & 3) << BITS | (number as u32 & ((1 << BITS) - 1))
 }
 
-/// The value nearest to `now` that ends as the lower half of an immediate says, if its number is greater.
+/// The value nearest to `now` whose low bits are `low`, if its number is greater than that of `now`.
 pub(crate) fn raised(now: u64, low: u16) -> Option<u64> {
     let (number, _) = unmarked(now);
     let (mark, low) = (low >> BITS, u64::from(low) & ((1 << BITS) - 1));
     let ahead = low.wrapping_sub(number) & ((1 << BITS) - 1);
-    // Half of the values are ahead of the present one, the others behind it.
+    // Half of the numbers are ahead of the current one, the other half behind it.
     (1..1 << (BITS - 1)).contains(&ahead).then(|| marked(number + ahead, mark))
 }
 
 impl SentSlots {
-    /// Notes that a cell was set by a message of its own.
+    /// Records that a cell was set by a separate message.
     pub(crate) fn set(&mut self, cell: Cell, value: u64) {
         self.cells.entry(cell).or_insert(Known { slot: None, last: 0 }).last = unmarked(value).0;
     }
 
-    /// How `cell` can be set to `value` together with a write.
+    /// Decides how to set `cell` to `value` along with a write.
     pub(crate) fn notify(&mut self, cell: Cell, value: u64) -> Notification {
         let known = self.cells.entry(cell).or_insert(Known { slot: None, last: 0 });
         let (number, mark) = unmarked(value);
@@ -100,12 +100,12 @@ impl SentSlots {
     }
 }
 
-/// The slots that peers have defined at this rank: by source and slot.
+/// The slots that peers have defined at this rank, by source and slot.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSlots(FxHashMap<(u32, u16), Cell>);
 
 impl KnownSlots {
-    /// Takes in a packet that gives a slot its meaning; whether it was one.
+    /// Handles a packet that defines a slot; returns whether it was one.
     pub(crate) fn define(&mut self, source: u32, bytes: &[u8]) -> bool {
         let mut r = Reader::new(bytes);
         let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?)))();
@@ -118,14 +118,14 @@ impl KnownSlots {
         }
     }
 
-    /// The cell and the low bits of its value; `None` for one that was never defined, or that stands for nothing.
+    /// The cell and the low bits of its value; `None` for a slot that was never defined or stands for no cell.
     pub(crate) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
         let slot = (immediate >> 16) as u16;
         self.0.get(&(source, slot)).map(|cell| (*cell, immediate as u16))
     }
 }
 
-/// The packet that gives `slot` its meaning.
+/// The packet that defines `slot`.
 pub(crate) fn definition(slot: u16, cell: Cell) -> Vec<u8> {
     Writer::new().u32(u32::from(slot)).u64(cell.0).u64(cell.1).done()
 }

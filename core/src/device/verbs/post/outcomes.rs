@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What becomes of what an operation held when it ends, and of those who wait for it.
+//! Ends operations: releases the resources that they held, and reports their results.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -16,22 +16,22 @@ use crate::stats::{Kind, Stats};
 #[derive(Debug)]
 pub(crate) struct Staged {
     pub(super) number: u64,
-    /// Of the user's operation.
+    /// Id of the user's operation.
     pub(super) id: u64,
     pub(super) peer: u32,
-    /// Of the first byte that is left: a write or a read.
+    /// Write or read, at the remote address of the first remaining byte.
     pub(super) action: Action,
-    /// What is left.
+    /// The remaining local blocks.
     pub(super) blocks: VecDeque<Block>,
-    /// Longest piece.
+    /// Maximum length of a piece.
     pub(super) most: usize,
-    /// Pieces under way.
+    /// Pieces outstanding.
     pub(super) open: usize,
     pub(super) error: Option<Error>,
     pub(super) notice: Option<Notice>,
 }
 
-/// What is to be done when operations end.
+/// Work to be done when operations end.
 #[derive(Debug)]
 pub(crate) struct Outcomes {
     pub(crate) pool: Pool,
@@ -42,16 +42,16 @@ pub(crate) struct Outcomes {
     pub(crate) done: VecDeque<(u64, Result<()>)>,
     /// Operations of the user that have not ended.
     pub(crate) open: usize,
-    /// Notifications of operations that are complete, to be posted to these peers.
+    /// Notifications of completed operations, with the peers to which they are to be posted.
     pub(crate) notices: Vec<(u32, Notice)>,
     pub(crate) stats: Rc<Stats>,
 }
 
 impl Outcomes {
-    /// The last request of an operation on `peer` has ended.
+    /// Handles the end of the last request of an operation on `peer`.
     ///
     /// # Safety
-    /// Where the bytes of its chunk go is valid for writes, if it has succeeded.
+    /// If the operation has succeeded, the destination of the chunk's bytes is valid for writes.
     #[inline]
     pub(crate) unsafe fn end(&mut self, peer: u32, held: &mut Held, mut result: Result<()>) {
         let mut taken = None;
@@ -116,7 +116,7 @@ impl Outcomes {
         self.end_user(staged.id, staged.error.map_or(Ok(()), Err));
     }
 
-    /// Whether the rest of an operation is not worth executing.
+    /// Whether the rest of an operation need not be executed.
     pub(crate) fn is_over(&self, owner: Owner) -> bool {
         match owner {
             Owner::Cancelled => true,

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Packets of a rank to itself, which need no HCA: they wait here until the rank polls.
+//! Packets of a rank to itself. They bypass the HCA and are queued until the rank polls.
 
 use std::collections::VecDeque;
 
@@ -10,15 +10,15 @@ use crate::memory::copy;
 #[derive(Debug, Default)]
 pub(crate) struct PacketsToSelf {
     waiting: VecDeque<Vec<u8>>,
-    /// Memory of packets that were taken.
+    /// Buffers of delivered packets, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 impl PacketsToSelf {
-    /// Most that wait.
+    /// Maximum number of queued packets.
     const MOST: usize = 64;
 
-    /// Takes in a packet, if there is room.
+    /// Queues a packet; returns `false` if the queue is full.
     ///
     /// # Safety
     /// The blocks are valid for reads.
@@ -31,24 +31,24 @@ impl PacketsToSelf {
         for b in body {
             let at = bytes.len();
             bytes.resize(at + b.len, 0);
-            // SAFETY: the block by the contract; the vector has just got room for it.
+            // SAFETY: the block is valid by the contract; the vector was just resized for it.
             unsafe { copy::load(b.base, bytes[at..].as_mut_ptr(), b.len) };
         }
         self.waiting.push_back(bytes);
         true
     }
 
-    /// How many wait.
+    /// Number of queued packets.
     pub(crate) fn count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The oldest.
+    /// Removes the oldest packet.
     pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
         self.waiting.pop_front()
     }
 
-    /// The memory of one that was taken.
+    /// Returns the buffer of a delivered packet for reuse.
     pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare.push(bytes);
@@ -65,7 +65,7 @@ mod tests {
         let bytes = [7u8; 3];
         let body = [Block::of(bytes.as_ptr(), 2), Block::of(bytes.as_ptr(), 1)];
         for n in 0..PacketsToSelf::MOST as u8 {
-            // SAFETY: the blocks are of live memory.
+            // SAFETY: the blocks refer to live memory.
             assert!(unsafe { packets.send(&[n], &body) });
         }
         // SAFETY: no blocks.

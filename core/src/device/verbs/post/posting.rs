@@ -1,9 +1,10 @@
 #![allow(unsafe_code)]
-//! Operations of the seam as requests to the HCA.
+//! Converts operations of the device interface into requests to the HCA.
 //!
-//! Short: bytes go inside the request up to the inline limit. Zcopy: registered memory is used in place, by gather and
-//! scatter lists, that of the user too if it was registered for an earlier operation, or is longer than 64 KiB. Bcopy: other
-//! memory is copied through a bounce buffer; what is longer and cannot be registered through several ([`super::staged`]).
+//! Short: bytes up to the inline limit travel in the request. Zcopy: registered memory is used in place by gather and
+//! scatter lists; this includes memory of the user that was registered for an earlier operation or is longer than 64
+//! KiB. Bcopy: other memory is copied through a bounce buffer; longer memory that cannot be registered is copied
+//! through several ([`super::staged`]).
 
 use std::sync::atomic::Ordering;
 
@@ -23,17 +24,17 @@ use crate::device::{Block, Operation, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
-/// How the bytes of a transfer are reached by the HCA.
+/// How the HCA accesses the bytes of a transfer.
 enum Local {
     /// In registered memory.
     Zcopy(SmallVec<[Piece; 2]>, Leases),
     /// Through a bounce buffer.
     Bcopy,
-    /// Through several: they are longer than one, and cannot be registered.
+    /// Through several bounce buffers: the bytes exceed one, and cannot be registered.
     Staged,
 }
 
-/// The length of a packet, if it is not too long.
+/// The length of a packet; an error if it is too long.
 fn packet_len(peer: u32, header: &[u8], body: &[Block]) -> Result<usize> {
     let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
     if len <= PACKET {
@@ -60,7 +61,7 @@ impl Engine {
             None => None,
             Some((at, value)) => Some(self.notice(peer, at, value)?),
         };
-        // SAFETY: the same contract, in all.
+        // SAFETY: the same contract, for all calls.
         let (posted, kind, len) = unsafe {
             match request.operation {
                 Operation::Write { from, to } => {
@@ -73,7 +74,7 @@ impl Engine {
                     let (address, key) = self.regions.reach(peer, from, len, "read remote memory")?;
                     let action = Action::Read { address, key };
                     let posted = match into {
-                        // A word is sooner copied than looked up.
+                        // Copying a word costs less than looking up its registration.
                         [into] if (1..=8).contains(&into.len) => self.fetch(request, action, *into, notice)?,
                         _ => self.transfer(request, into, len, action, notice)?,
                     };
@@ -137,7 +138,7 @@ impl Engine {
         Ok(Posted::Done)
     }
 
-    /// Posts a notification as a message of its own.
+    /// Posts a notification as a separate message.
     pub(super) fn notify_alone(&mut self, peer: u32, notice: Option<Notice>) {
         if let Some(notice) = notice {
             self.post_signal(peer, &notice);
@@ -145,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// What is to be notified when a read or an atomic is complete.
+    /// The notification to post once a read or an atomic is complete.
     pub(super) fn notify_later(&self, notice: Option<Notice>) -> Option<Box<Notice>> {
         notice.map(|notice| {
             self.out.stats.add(Kind::Notify, 8);
@@ -153,8 +154,8 @@ impl Engine {
         })
     }
 
-    /// A read or an atomic of at most 8 bytes: bcopy with the smallest bounce buffer. The bytes go nowhere if the base of
-    /// `into` is null.
+    /// A read or an atomic of at most 8 bytes: bcopy with the smallest bounce buffer. The bytes are discarded if the
+    /// base of `into` is null.
     #[inline]
     fn fetch(
         &mut self,
@@ -199,14 +200,14 @@ impl Engine {
         let mut bounce = None;
         if len > inline {
             let Some(chunk) = self.out.pool.take(len) else { return Ok(Posted::Busy) };
-            // SAFETY: by the contract; the chunk has room for all.
+            // SAFETY: by the contract; the chunk has room for all blocks.
             unsafe {
                 self.out.pool.gather(&chunk, 0, &[Block::of(header.as_ptr(), header.len())]);
                 self.out.pool.gather(&chunk, header.len(), body);
             }
             bounce = Some((self.out.pool.piece(&chunk, 0, len), chunk));
         }
-        // Relaxed: this rank's own count.
+        // Relaxed: this rank alone writes the count.
         let taken = self.regions.taken(peer).load(Ordering::Relaxed);
         self.post_one(peer, Action::Send, |r| {
             r.immediate = Some(credits::advertise(taken));
@@ -322,7 +323,7 @@ impl Engine {
         Ok(Posted::Pending)
     }
 
-    /// Posts the requests of an operation, the last of which holds what it holds.
+    /// Posts the requests of an operation; the last one holds the operation's resources.
     pub(super) fn post_all(
         &mut self,
         peer: u32,

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! The send queue to one peer: requests that the HCA has, in order, and behind them the backlog that waits for room.
 //!
-//! Most requests are signalled, since somebody waits for each; signals and packets are not, but every quarter of the queue
-//! one is, so that their places come free. When a request fails alone the connection is made anew and everything behind it,
-//! which the peer has not executed, is posted again.
+//! Most requests are signalled, since a caller waits for each. Signals and packets are not, except one per quarter of
+//! the queue, whose completion frees their slots. When a request fails by itself, the connection is made anew, and all
+//! requests after it, which the peer has not executed, are posted again.
 
 use super::request::{Held, Owner, Request, Ring};
 use crate::device::verbs::status::{Fate, explain};
@@ -11,7 +11,7 @@ use crate::device::verbs::sys::qp::{Action, Requester};
 use crate::device::verbs::sys::queue::Completion;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a request held that has come to an end.
+/// The resources of a request that has ended, and its result.
 pub(crate) type Ended = (Held, Result<()>);
 
 /// Requests to one peer.
@@ -22,26 +22,26 @@ pub(crate) struct SendQueue {
     capacity: usize,
     /// Number of the next request.
     next: u64,
-    /// First those of the former connection that nobody has executed (`again`), then those that the HCA has (`posted`),
-    /// then the backlog.
+    /// In order: requests of the former connection that were not executed (`again`), requests posted to the HCA
+    /// (`posted`), the backlog.
     requests: Ring,
     again: usize,
     posted: usize,
     unsignalled: usize,
-    /// What becomes of this connection, once a request has failed.
+    /// How this connection ends, once a request has failed.
     ending: Option<Fate>,
-    /// The error of the operation to which the first request belongs, of which an earlier request has failed.
+    /// Error of an earlier request of the operation to which the first request belongs.
     failed: Option<Error>,
-    /// Why the HCA has refused a request for good: nothing more is posted.
+    /// Why the HCA has permanently refused a request. Nothing more is posted.
     refused: Option<Error>,
     lost: Option<Error>,
 }
 
-/// Bits of a request's number that count; the peer is above.
+/// Width of the counter in a completion id; the peer is in the bits above.
 const COUNT: u32 = 40;
 const NUMBER: u64 = (1 << COUNT) - 1;
 
-/// The peer of a completion.
+/// The peer that a completion id belongs to.
 pub(crate) fn peer_of(id: u64) -> usize {
     (id >> COUNT) as usize
 }
@@ -74,17 +74,17 @@ impl SendQueue {
         self.requests.len() - self.posted - self.again
     }
 
-    /// Whether something waits to be posted.
+    /// Whether requests wait to be posted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.backlog() > 0
     }
 
-    /// Whether there is no connection, and none that is still winding up.
+    /// Whether there is no connection, not even one that is still draining.
     pub(crate) fn is_gone(&self) -> bool {
         self.qp.is_none()
     }
 
-    /// Whether a connection is needed for what waits.
+    /// Whether the backlog needs a connection.
     pub(crate) fn wants_connection(&self) -> bool {
         self.qp.is_none() && self.lost.is_none() && self.is_waiting()
     }
@@ -93,39 +93,39 @@ impl SendQueue {
         (self.qp, self.next, self.unsignalled) = (Some(qp), 0, 0);
     }
 
-    /// Bytes that go inside a request.
+    /// Inline limit in bytes.
     pub(crate) fn inline(&self) -> usize {
         self.qp.as_ref().map_or(0, Requester::inline)
     }
 
-    /// Places for new requests; none while others wait for places.
+    /// Free slots for new requests; 0 while a backlog exists.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         if self.is_connected() && self.backlog() == 0 { self.capacity - self.posted } else { 0 }
     }
 
-    /// Whether an operation of so many requests is taken now, with room for its notification. One that is longer than half of
-    /// the queue is taken when half of it is free, and the rest of it waits.
+    /// Whether an operation of this many requests can be accepted now, with room for its notification. One longer than
+    /// half of the queue is accepted when half of it is free; its rest joins the backlog.
     pub(crate) fn has_room(&self, requests: usize) -> bool {
         self.room() >= 2 + requests.min(self.capacity / 2)
     }
 
-    /// Whether nothing is under way or waiting.
+    /// Whether no request is outstanding or waiting.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.len() == 0
     }
 
-    /// Number of the oldest request under way.
+    /// Number of the oldest outstanding request.
     pub(crate) fn oldest(&self) -> Option<u64> {
         (self.posted > 0).then(|| self.next - self.posted as u64)
     }
 
-    /// Whether requests are under way of which nothing will be known unless another one asks.
+    /// Whether all outstanding requests are unsignalled, so that only a further request would show their completion.
     pub(crate) fn is_silent(&self) -> bool {
         self.posted > 0 && self.requests.iter().skip(self.again).take(self.posted).all(|r| !r.signalled)
     }
 
-    /// Whether memory of a cancelled operation may still be touched by the HCA.
+    /// Whether the HCA may still access memory of a cancelled operation.
     pub(crate) fn has_cancelled(&self) -> bool {
         self.requests.iter().any(|r| r.held.owner == Owner::Cancelled && r.held.zcopy)
     }
@@ -135,7 +135,7 @@ impl SendQueue {
         self.lost.as_ref()
     }
 
-    /// Gives up on the peer: the HCA drops what is under way, and everything fails.
+    /// Gives up on the peer: the HCA drops the outstanding requests, and all operations fail.
     pub(crate) fn lose(&mut self, error: Error, ended: &mut Vec<Ended>) {
         if self.lost.is_some() {
             return;
@@ -153,8 +153,8 @@ impl SendQueue {
         self.fail_backlog(ended);
     }
 
-    /// Destroys the queue pair of a peer that was given up, though completions of what is under way have not come: the
-    /// HCA touches none of that memory any more, and everything fails.
+    /// Destroys the queue pair to a peer that was given up, even if completions of outstanding requests have not come.
+    /// The HCA no longer accesses their memory, and all operations fail.
     pub(crate) fn destroy(&mut self, ended: &mut Vec<Ended>) {
         if self.lost.is_some() && self.qp.is_some() {
             self.posted = 0;
@@ -162,8 +162,8 @@ impl SendQueue {
         }
     }
 
-    /// Posts a request that `fill` completes where it is kept, or adds it to the backlog; whether it was posted. An operation
-    /// that must be posted at once asks for [`room`](Self::room) before.
+    /// Posts a request that `fill` completes in place, or adds it to the backlog; returns whether it was posted. For an
+    /// operation that must be posted at once, the caller checks [`room`](Self::room) first.
     ///
     /// # Safety
     /// The memory of pieces stays registered and mapped until the request has ended.
@@ -175,8 +175,8 @@ impl SendQueue {
         at_once && unsafe { self.post_next(scarce) }
     }
 
-    /// Posts the first of the backlog, of a queue that is connected; whether the HCA took it. Where bounce buffers are
-    /// `scarce` it is signalled.
+    /// Posts the first request of the backlog on a connected queue; returns whether the HCA took it. The request is
+    /// signalled if bounce buffers are `scarce`.
     ///
     /// # Safety
     /// The memory of pieces stays registered and mapped until the request has ended.
@@ -199,7 +199,7 @@ impl SendQueue {
         true
     }
 
-    /// The HCA has not taken a request: there is no room for it yet, or it will never take it.
+    /// Handles a request that the HCA has not taken: `ENOMEM` means no room yet, any other code is permanent.
     #[cold]
     fn not_taken(&mut self, code: i32) {
         if code != libc::ENOMEM {
@@ -208,17 +208,17 @@ impl SendQueue {
         }
     }
 
-    /// Why the HCA has refused a request for good, if it has; the caller gives up on the peer.
+    /// Takes the reason for which the HCA has permanently refused a request, if any; the caller gives up on the peer.
     pub(crate) fn refused(&mut self) -> Option<Error> {
         self.refused.take()
     }
 
-    /// Whether something is to be done for it though no completion comes.
+    /// Whether the queue needs attention that no completion will announce.
     pub(crate) fn has_work(&self) -> bool {
         self.refused.is_some() || (self.qp.is_none() && self.is_waiting())
     }
 
-    /// Posts the backlog, as far as there are places; returns how many were posted.
+    /// Posts the backlog as far as there are free slots; returns how many requests were posted.
     ///
     /// # Safety
     /// The memory of pieces stays registered and mapped until the request has ended.
@@ -233,15 +233,15 @@ impl SendQueue {
         self.posted - before
     }
 
-    /// Whether `c` is of a request that has succeeded, on a connection where all before it have: then [`pop`](Self::pop) takes
-    /// these out.
+    /// Whether `c` belongs to a successful request on a connection without failures. [`pop`](Self::pop) then takes out
+    /// the completed requests.
     #[inline]
     pub(crate) fn is_success(&self, c: &Completion) -> bool {
         c.status == 0 && self.ending.is_none() && self.failed.is_none()
     }
 
-    /// Takes out the oldest request under way if it is number `id` or an earlier one: a completion is also that of all
-    /// requests before its own. What the request held is to be taken where it is.
+    /// Takes out the oldest outstanding request if its number is at most `id`: a completion covers all requests before
+    /// its own. The caller takes the request's resources from the returned reference.
     #[inline]
     pub(crate) fn pop(&mut self, id: u64) -> Option<&mut Request> {
         if self.posted == 0 || self.next - self.posted as u64 > id & NUMBER {
@@ -251,8 +251,9 @@ impl SendQueue {
         self.requests.pop()
     }
 
-    /// Takes in a completion of a request that has failed, or of one on a connection where an earlier one has: hands out those
-    /// that have ended, in order. `is_over` tells of an owner whether the rest of its operation is not worth executing.
+    /// Handles a completion of a failed request, or one on a connection where an earlier request has failed: appends
+    /// the ended requests to `ended`, in order. `is_over` tells whether the rest of an owner's operation need not be
+    /// executed.
     #[cold]
     pub(crate) fn failed(&mut self, c: &Completion, ended: &mut Vec<Ended>, is_over: &dyn Fn(Owner) -> bool) {
         let first = self.next - self.posted as u64;
@@ -296,7 +297,7 @@ impl SendQueue {
         self.end(self.again, Err(error), ended);
     }
 
-    /// Ends request `i`. The first error of an operation is that of its last request, too.
+    /// Ends request `i`. The first error of an operation also becomes that of its last request.
     fn end(&mut self, i: usize, result: Result<()>, ended: &mut Vec<Ended>) {
         let Some(request) = self.requests.remove(i) else { return };
         let result = self.failed.take().map_or(result, Err);
@@ -306,13 +307,13 @@ impl SendQueue {
         ended.push((request.held, result));
     }
 
-    /// The connection has ended and given everything back: what nobody has executed is backlog again.
+    /// Handles the end of a drained connection: requests that were not executed become backlog again.
     fn wind_up(&mut self, ended: &mut Vec<Ended>) {
         (self.qp, self.ending, self.again) = (None, None, 0);
         self.fail_backlog(ended);
     }
 
-    /// Once the peer is lost, what never was posted fails too.
+    /// Once the peer is lost, the backlog fails too.
     pub(crate) fn fail_backlog(&mut self, ended: &mut Vec<Ended>) {
         if let (Some(lost), None) = (&self.lost, &self.qp) {
             let lost = lost.again();
@@ -322,8 +323,8 @@ impl SendQueue {
         }
     }
 
-    /// Cancels the operations whose owners `which` chooses: what has not been posted of them ends. Returns how many
-    /// were whole operations of the user.
+    /// Cancels the operations whose owners `which` chooses; their requests that are not posted end. Returns how many
+    /// complete operations of the user were cancelled.
     pub(crate) fn cancel(&mut self, which: &dyn Fn(Owner) -> bool, ended: &mut Vec<Ended>) -> usize {
         let (mut count, mut first) = (0, 0);
         for i in 0..self.requests.len() {
@@ -369,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue whose requests the HCA has: of each its owner, and whether more of its operation follow.
+    /// A queue whose requests are all posted: for each its owner, and whether more of its operation follow.
     fn queue(requests: &[(Owner, bool)]) -> SendQueue {
         let mut queue = SendQueue::new(3, 64);
         for (owner, more) in requests {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A work request as the send queue keeps it until it is complete, and what its operation holds until then.
+//! A work request in the send queue, and the resources that its operation holds until it is complete.
 
 use smallvec::SmallVec;
 
@@ -19,42 +19,42 @@ pub(crate) struct Notice {
     pub(crate) value: u64,
 }
 
-/// Whom the end of a request concerns.
+/// The owner to which the end of a request is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Nobody: a packet, a signal, a part of an operation that later requests complete.
+    /// No owner: a packet, a signal, or a part of an operation that a later request completes.
     #[default]
     Nobody,
-    /// Nobody any more: the user has cancelled the operation.
+    /// No owner any more: the user has cancelled the operation.
     Cancelled,
     /// The caller of `post`, by its id.
     User(u64),
-    /// The credit for packets to the peer, whose counter is read.
+    /// The credits for packets to the peer, whose counter the request reads.
     Credit,
-    /// The staged transfer of this number, of which the request moves a piece.
+    /// The staged transfer of this number; the request transfers one of its pieces.
     Piece(u64),
 }
 
-/// What an operation holds until its last request is complete. Nothing is left of it after that.
+/// The resources that an operation holds until its last request is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) owner: Owner,
     /// The bounce buffer (bcopy).
     pub(crate) chunk: Option<Chunk>,
-    /// The word that the chunk must hold in the end, or the operation has failed ([`super::blocks`]).
+    /// The word that the chunk must contain at the end; otherwise the operation has failed ([`super::blocks`]).
     pub(crate) expected: Option<u64>,
-    /// Where the bytes of the chunk go once the operation has succeeded.
+    /// Destination of the chunk's bytes once the operation has succeeded.
     pub(crate) into: SmallVec<[Block; 1]>,
     /// Registrations of memory of the user.
     pub(crate) leases: Leases,
-    /// The HCA itself reads or writes memory of the user.
+    /// Whether the HCA accesses memory of the user directly.
     pub(crate) zcopy: bool,
     /// A cell to set once the operation has succeeded.
     pub(crate) notice: Option<Box<Notice>>,
 }
 
 impl Held {
-    /// The user has cancelled the operation: its memory is not touched by this rank any more.
+    /// Cancels the operation: this rank no longer touches the user's memory.
     pub(crate) fn cancel(&mut self) {
         self.owner = Owner::Cancelled;
         self.into.clear();
@@ -67,11 +67,11 @@ impl Held {
 pub(crate) struct Request {
     pub(crate) action: Action,
     pub(crate) pieces: SmallVec<[Piece; 2]>,
-    /// Bytes that go inside the request, in place of pieces.
+    /// Inline bytes, used instead of pieces.
     pub(crate) inline: SmallVec<[u8; 32]>,
     pub(crate) immediate: Option<u32>,
     pub(crate) signalled: bool,
-    /// The next request belongs to the same operation.
+    /// Whether the next request belongs to the same operation.
     pub(crate) more: bool,
     pub(crate) held: Held,
 }
@@ -90,11 +90,12 @@ impl Request {
         }
     }
 
-    /// Makes a new one of one that has ended, whose room for pieces and bytes stays. It held nothing any more.
+    /// Resets an ended request to a new one. The allocations for pieces and inline bytes are reused; it holds no
+    /// resources.
     #[inline]
     fn renew(&mut self, action: Action) {
         self.action = action;
-        // SAFETY: shorter, of plain data: nothing is to be dropped.
+        // SAFETY: the new lengths are shorter, and the elements are plain data that need no drop.
         unsafe {
             self.pieces.set_len(0);
             self.inline.set_len(0);
@@ -103,7 +104,7 @@ impl Request {
         (self.held.owner, self.held.zcopy) = (Owner::Nobody, false);
     }
 
-    /// Its inline bytes as a piece.
+    /// The inline bytes as a piece.
     #[inline]
     pub(crate) fn inline_piece(&self) -> Piece {
         Piece { address: self.inline.as_ptr().addr() as u64, len: self.inline.len() as u32, key: 0 }
@@ -123,7 +124,7 @@ impl Request {
         }
     }
 
-    /// Adds bytes to those that go inside the request; of memory that others may write, read by the word.
+    /// Appends bytes to the inline bytes. Memory that others may write is read by the word.
     ///
     /// # Safety
     /// The block is valid for reads.
@@ -141,8 +142,8 @@ impl Request {
     }
 }
 
-/// A queue of requests. A place is used again by a later request, which is made there: to move one takes longer than to
-/// make it.
+/// A queue of requests. A later request is built in place in a slot that was used before, because moving a request
+/// costs more than building it.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     places: Vec<Request>,
@@ -173,7 +174,7 @@ impl Ring {
         &mut self.places[at]
     }
 
-    /// A place behind the last, for a request that is made there.
+    /// A slot behind the last request, in which the caller builds a request.
     #[inline(always)]
     pub(crate) fn grow(&mut self, action: Action) -> &mut Request {
         if self.len == self.places.len() {
@@ -188,7 +189,7 @@ impl Ring {
         request
     }
 
-    /// Takes out the first; its place, as it was left, until another one is made there.
+    /// Removes the first request; its slot stays unchanged until another request is built there.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<&mut Request> {
         self.len = self.len.checked_sub(1)?;
@@ -197,7 +198,7 @@ impl Ring {
         Some(&mut self.places[at])
     }
 
-    /// Takes out number `i`.
+    /// Removes request `i`.
     #[cold]
     pub(crate) fn remove(&mut self, i: usize) -> Option<Request> {
         for i in (0..i).rev() {

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Transfers of memory that cannot be registered: what the limit of locked memory does not leave room for goes through
-//! bounce buffers, piece after piece (bcopy). Each piece is a request whose owner is the transfer ([`Owner::Piece`]).
+//! Transfers of memory that the limit of locked memory does not allow to register: they go through bounce buffers,
+//! piece after piece (bcopy). Each piece is a request whose owner is the transfer ([`Owner::Piece`]).
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::device::{Block, Posted, WorkRequest};
 use crate::error::Result;
 use crate::stats::Kind;
 
-/// Takes up to `len` bytes off the front.
+/// Removes up to `len` bytes from the front.
 fn take(blocks: &mut VecDeque<Block>, len: usize) -> SmallVec<[Block; 1]> {
     let (mut out, mut room) = (SmallVec::new(), len);
     while let Some(front) = blocks.front_mut().filter(|_| room > 0) {
@@ -30,7 +30,7 @@ fn take(blocks: &mut VecDeque<Block>, len: usize) -> SmallVec<[Block; 1]> {
 }
 
 impl Engine {
-    /// Begins a transfer, whose request has been checked.
+    /// Begins a transfer whose request has been checked.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -59,7 +59,7 @@ impl Engine {
         Posted::Pending
     }
 
-    /// Posts pieces as far as there are bounce buffers and places in send queues.
+    /// Posts pieces as far as bounce buffers and send queues have room.
     pub(super) fn drive_staged(&mut self) {
         for _ in 0..self.out.staged.len() {
             let Some(mut staged) = self.out.staged.pop_front() else { return };
@@ -67,7 +67,7 @@ impl Engine {
             let number = staged.number;
             self.out.staged.push_back(staged);
             if let Err(e) = result {
-                // As a piece that could not be posted.
+                // Counted as a piece that could not be posted.
                 self.out.staged.back_mut().into_iter().for_each(|s| s.open += 1);
                 self.out.end_piece(number, Err(e));
             }
@@ -88,7 +88,7 @@ impl Engine {
             staged.open += 1;
             let mut held = Held { owner: Owner::Piece(staged.number), ..Held::default() };
             if let Action::Write { .. } = action {
-                // SAFETY: memory of an operation that is neither complete nor cancelled; the chunk has room.
+                // SAFETY: the operation is neither complete nor cancelled, so its memory is valid; the chunk has room.
                 unsafe { self.out.pool.gather(&chunk, 0, &blocks) };
                 self.out.stats.add(Kind::Copy, len);
             } else {
