@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Jobs of threads on two nodes, rank r on node r modulo 2, with shared memory on each and a network in memory between
-//! all. The same over verbs: `ci/test verbs`.
+//! Jobs of threads on two nodes: rank r is on node r modulo 2, the ranks of a node share memory, and an in-memory
+//! network connects all ranks. `ci/test verbs` runs the same over verbs.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::{Team, coll};
 
 const NODES: u32 = 2;
 const ID: HandlerId = HandlerId(1);
-/// Longer than any of them takes; a hang becomes a failure.
+/// Longer than any test takes; turns a hang into a failure.
 const WATCHDOG: Duration = Duration::from_secs(100);
 
 fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings: &Settings) -> Result<Job> {
@@ -37,7 +37,7 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
-/// What `f` returned at each of `n` ranks that wait by `wait`.
+/// The result of `f` at each of `n` ranks that wait by `wait`.
 fn mixed<R: Send + 'static>(
     n: u32,
     wait: &'static str,
@@ -94,12 +94,12 @@ fn exchange_regions(
 }
 
 fn release(job: &Job, handle: u64) -> Result<()> {
-    // SAFETY: tests use no pointer into a region that they have given back.
+    // SAFETY: no test uses a pointer into a region after its release.
     unsafe { job.device().release(handle) }
 }
 
 fn forget(job: &Job, handle: u64) {
-    // SAFETY: as above.
+    // SAFETY: no test uses a pointer into a region after `forget`.
     unsafe { job.device().forget(handle) };
 }
 
@@ -159,8 +159,8 @@ fn collectives_over_both_devices() {
     }
 }
 
-/// A region is mapped by all or by none, and so is of one atomic domain: ranks of the same node and of others add to its
-/// words at the same time, and nothing is lost.
+/// All ranks or none map a region, so it has a single atomic domain: ranks of the same node and of others add to its
+/// words at the same time, and no addition is lost.
 #[test]
 fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
     const ADDS: u64 = 2000;
@@ -187,7 +187,7 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                 assert_eq!(adds, if team.is_on_one_node() { [ADDS, 0] } else { [0, ADDS] });
                 team.barrier()?;
                 if team.rank() == 0 {
-                    // SAFETY: this rank's own word, that nobody changes any more.
+                    // SAFETY: this rank's own word, which no rank changes any more.
                     let sum = unsafe { own.base.cast::<u64>().add(1).read_volatile() };
                     assert_eq!(sum, ADDS * team.size() as u64);
                 }
@@ -199,8 +199,8 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
     }
 }
 
-/// No wake-up is lost while a rank that sleeps for up to a minute each time is signalled by a rank of its node and by one
-/// of another: a lost one would take the minute, which is more than the watchdog allows for two.
+/// No wake-up is lost while a rank that sleeps for up to a minute each time is signalled by a rank of its node and by a
+/// rank of another node. A lost wake-up would cost a minute; two would exceed the watchdog.
 #[test]
 fn signal_of_either_device_wakes_a_parked_rank_every_time() {
     const ROUNDS: u64 = 2000;
@@ -249,7 +249,7 @@ fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
             for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
                 let e = end.expect_err("a barrier without one of the ranks");
                 assert_eq!(e.kind(), ErrorKind::PeerLost, "{e}");
-                // Whoever ends for want of the victim is missed by others in turn.
+                // A rank that ends because it missed the victim is missed by other ranks in turn.
                 assert!(e.blamed().is_some_and(|b| b as usize != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
             }
         }
@@ -287,7 +287,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let long = vec![0; device.capabilities().max_packet + 1];
         for peer in 0..4 {
             let packet = Operation::Send { header: &long, body: &[] };
-            // SAFETY: refused.
+            // SAFETY: the request is refused.
             let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
         }
@@ -328,10 +328,10 @@ fn write_is_there_when_its_notification_is() {
                 let operation = Operation::Write { from: &from, to: Place { region: remotes[next].handle, offset: 0 } };
                 let track = Track::new();
                 let notify = Some((signals.cell_at(next, 0, round), round));
-                // SAFETY: complete before the next round.
+                // SAFETY: the request is complete before the next round.
                 unsafe { job.post(team.members()[next], operation, notify, &[&track]) }?;
                 job.wait("notification", || Ok(signals.reached(before, 0, round).then_some(())))?;
-                // SAFETY: this rank's own word, in which nothing changes before the barrier.
+                // SAFETY: this rank's own word, which does not change before the barrier.
                 assert_eq!(unsafe { own.base.cast::<u64>().read_volatile() }, round * 1000);
                 job.wait("write", || Ok((track.open() == 0).then_some(())))?;
                 team.barrier()?;

@@ -1,17 +1,17 @@
 #![allow(unsafe_code)]
-//! Short memory that this device allocates: many regions in one segment, so that thousands of them take few descriptors and
-//! mappings here and at every peer.
+//! Short memory that this device allocates: many regions share a segment, so that thousands of them take few
+//! descriptors and mappings here and at every peer.
 //!
-//! A segment has slots of one size, behind a header: their size and number, and a word for each slot, which tells whose the slot is and how
-//! many peers have imported it:
+//! A segment consists of a header and slots of one size. The header holds the size and the number of the slots and a
+//! word for each slot, with the region that has the slot and the number of its imports:
 //!
 //! ```text
-//! upper half: the key of the region that has the slot, 0 if none has      lower half: imports
+//! upper half: key of the region that has the slot, or 0                lower half: number of imports
 //! ```
 //!
-//! A peer imports a slot only while the word has the key that it was given, so a key is worth nothing from the release on. A
-//! slot is used again when no import of it is left: a peer that goes on using a region that was released reaches memory that
-//! nobody else has.
+//! A peer can import a slot only while the word holds the region's key, so a key is useless after the release. A slot
+//! is used again only when no import of it is left: a peer that still uses a released region accesses memory that no
+//! other region has.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,15 +24,16 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, page_up};
 
-/// Longest region that gets a slot.
+/// Maximum length of a region in a slot.
 pub(super) const LONGEST: usize = 16 * PAGE;
-/// Sizes of slots: 1, 2, 4, 8 and 16 pages.
+/// Number of slot sizes: 1, 2, 4, 8 and 16 pages.
 const SIZES: usize = 5;
-/// Bytes of the slots of the first segment, which are four slots at least: released ones cannot be used again at once.
+/// Bytes of slots in the first segment, which has at least four slots because released ones cannot be used again at
+/// once.
 const FIRST: usize = 16 * PAGE;
-/// Most bytes of the slots of a segment, each of which has twice as many as the one before.
+/// Maximum bytes of slots in a segment; each segment has twice as many slots as the largest before it.
 const MOST: usize = 16 << 20;
-/// Released slots that are looked at when one is wanted.
+/// Released slots that are checked when a slot is needed.
 const LOOKS: usize = 8;
 
 /// The lower half of a slot's word.
@@ -50,12 +51,12 @@ struct Slots {
     count: usize,
 }
 
-/// Where the word of a slot is.
+/// Offset of a slot's word.
 fn word_at(slot: usize) -> usize {
     16 + 8 * slot
 }
 
-/// Bytes in front of `count` slots.
+/// Length of the header of `count` slots.
 fn header(count: usize) -> usize {
     page_up(word_at(count))
 }
@@ -80,14 +81,14 @@ impl Slot {
         self.of.segment.mapping().word(word_at(self.index))
     }
 
-    /// The segment's name, and the number of the slot in it, for the key of a region.
+    /// Name of the segment and number of the slot, for the key of a region.
     pub(super) fn name(&self) -> (SegmentName, u64) {
         (self.of.name, self.index as u64)
     }
 
     /// Lets peers that have the region's key import the slot.
     pub(super) fn open(&self, key: u64) {
-        // Release: pairs with the Acquire of `import`. No import is left, so the lower half is 0.
+        // Release: pairs with the Acquire of `import`. The slot has no imports, so the lower half is 0.
         self.word().store(owner(key), Ordering::Release);
     }
 }
@@ -95,19 +96,19 @@ impl Slot {
 /// The slots of one size.
 #[derive(Debug, Default)]
 struct Class {
-    /// Slots of the largest segment.
+    /// Number of slots in the largest segment.
     largest: usize,
     free: Vec<Slot>,
-    /// Released; some peers may still have imported them.
+    /// Released slots that peers may still have imported.
     released: VecDeque<Slot>,
 }
 
 impl Class {
-    /// Moves released slots that nobody has imported any more to the free ones, looking at `looks` of them.
+    /// Checks `looks` released slots and moves those without imports to the free list.
     fn reclaim(&mut self, looks: usize) {
         for _ in 0..looks.min(self.released.len()) {
             let Some(slot) = self.released.pop_front() else { break };
-            // Acquire: pairs with the Release of a peer that forgets the slot: its last access is over.
+            // Acquire: pairs with the Release of a peer that forgets the slot, after its last access.
             if slot.word().load(Ordering::Acquire) & IMPORTS == 0 {
                 self.free.push(slot);
             } else {
@@ -116,7 +117,7 @@ impl Class {
         }
     }
 
-    /// Gives back the segments of which all slots are free.
+    /// Drops the segments whose slots are all free.
     fn shrink(&mut self) {
         let mut free: FxHashMap<u64, usize> = FxHashMap::default();
         self.free.iter().for_each(|slot| *free.entry(slot.of.name.inode).or_default() += 1);
@@ -136,7 +137,7 @@ impl Arena {
         Self { dir: dir.to_owned(), classes: RefCell::default() }
     }
 
-    /// A zeroed slot for `len` bytes, at most [`LONGEST`], which no peer can import yet.
+    /// A zeroed slot for `len` bytes, at most [`LONGEST`], which peers cannot import yet.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `System`.
@@ -148,7 +149,7 @@ impl Arena {
             classes[index].reclaim(LOOKS);
         }
         if let Some(slot) = classes[index].free.pop() {
-            // SAFETY: a slot of this size, which no peer reaches any more.
+            // SAFETY: a slot of this size, which no peer can access any more.
             unsafe { slot.base().write_bytes(0, slot.size()) };
             return Ok(slot);
         }
@@ -159,7 +160,7 @@ impl Arena {
         Ok(Slot { of: slots, index: 0 })
     }
 
-    /// Makes a segment of twice as many slots as the largest has, or of fewer where there is no room for them.
+    /// Makes a segment with twice as many slots as the largest one, or fewer if shared memory is short.
     fn grow(&self, classes: &mut [Class; SIZES], index: usize, size: usize) -> Result<Slots> {
         let mut count = (2 * classes[index].largest).clamp((FIRST / size).max(4), MOST / size);
         let mut all_given_back = false;
@@ -184,9 +185,9 @@ impl Arena {
         }
     }
 
-    /// Takes a slot back. From now on no peer can import it.
+    /// Takes a slot back. Peers can no longer import it.
     pub(super) fn give_back(&self, slot: Slot) {
-        // AcqRel: a peer that imports has been counted before, or sees that the key has gone.
+        // AcqRel: an importing peer was counted before, or it sees that the key is gone.
         let imports = slot.word().fetch_and(IMPORTS, Ordering::AcqRel);
         let index = (slot.size() / PAGE).trailing_zeros() as usize;
         let class = &mut self.classes.borrow_mut()[index];
@@ -216,13 +217,13 @@ impl Drop for ImportedSlot {
     }
 }
 
-/// Segments of slots that this rank has mapped, by peer and number of the file.
+/// Segments of slots that this rank has mapped, by peer and inode.
 #[derive(Debug, Default)]
 pub(super) struct ImportedSlots(RefCell<FxHashMap<(u32, u64), Weak<Mapping>>>);
 
 impl ImportedSlots {
-    /// Imports the slot of a region of `len` bytes: its segment is mapped if no other slot of it is imported. `None` for a
-    /// name that makes no sense.
+    /// Imports the slot of a region of `len` bytes; maps its segment unless another slot of it is imported. `None` for
+    /// a malformed name.
     ///
     /// # Errors
     /// Those of [`segment::open`]; `Protocol` if the region was released.
@@ -244,7 +245,7 @@ impl ImportedSlots {
             }
         };
         let [size, count] = [0, 8].map(|at| mapping.word(at).load(Ordering::SeqCst));
-        // Nothing is used that the segment does not have, whatever its owner has written.
+        // The sizes come from the peer, so they are checked against the length of the mapping.
         let fits = size.is_multiple_of(PAGE as u64) && count <= MOST as u64 && slot < count && len as u64 <= size;
         let (size, count) = (size as usize, count as usize);
         if !fits || size > LONGEST || header(count) + count * size != mapping.len() {
@@ -252,7 +253,7 @@ impl ImportedSlots {
         }
         let index = slot as usize;
         let word = mapping.word(word_at(index));
-        // Acquire: pairs with the Release of `Slot::open`. Relaxed: read again by the exchange.
+        // AcqRel: pairs with the Release of `Slot::open`. Relaxed: the exchange reads the word again.
         let counted = word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
             (word & !IMPORTS == owner(key) && word & IMPORTS < IMPORTS).then_some(word + 1)
         });
@@ -296,7 +297,7 @@ mod tests {
         drop(imported);
         let again: Vec<Slot> = (0..300).map(|_| arena.take(100).unwrap()).collect();
         let again = again.iter().find(|slot| slot.base() == first).expect("it is free");
-        // SAFETY: as above.
+        // SAFETY: inside the mapping of the slot.
         assert_eq!(unsafe { first.read_volatile() }, 0);
         again.open(9);
         assert!(import(&peer, again, 7).is_err() && import(&peer, again, 9).is_ok());

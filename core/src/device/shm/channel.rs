@@ -1,11 +1,12 @@
 #![allow(unsafe_code)]
-//! Packets from one rank to another: short ones through lines of memory, the others through the ring
-//! ([`super::ring`]). Both ends number the packets, so that they are taken in the order of sending.
+//! Packets from one rank to another: short packets through cache lines, others through the ring ([`super::ring`]). Both
+//! ends number the packets, so that they are received in the order of sending.
 //!
-//! A line used in turn with others is in the receiver's cache when its turn comes again, and the sender has to fetch it
-//! back before it can write. With two lines the next one is fetched ahead. A line that has just come is there already:
-//! two ranks share a *reply line*, which takes a packet to one and the answer back. One of the two owns it: at first the
-//! lower rank, then the rank that has taken the packet in it. Other short packets use two lines per direction in turn.
+//! When a line is used in turn with others, it is in the receiver's cache when its turn comes again, and the sender has
+//! to fetch it back before it can write. With two lines the sender fetches the next one ahead. A line that has just
+//! delivered a packet is already in the right cache: two ranks therefore share a *reply line*, which carries a packet
+//! to one rank and the answer back. One of the two owns it: at first the lower rank, then the rank that has received
+//! the packet in it. Other short packets alternate between two lines per direction.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -24,21 +25,21 @@ use crate::memory::words::{self, Memory, Word, store_packet};
 
 /// Lines for short packets of one direction.
 pub(super) const LINES: usize = 2;
-/// Words before the bytes of a short packet in its line: marker and credits.
+/// Number of words before the bytes of a short packet in its line: marker and credits.
 const BEFORE: usize = 2;
-/// Longest short packet: what is left of a line.
+/// Length of the longest short packet: the rest of a line.
 const SHORT: usize = 8 * SHORT_WORDS;
 const _: () = assert!(SHORT == LINE - 8 * BEFORE);
-/// In the marker of a line the length is below, the number of the packet above: it does not wrap. The bit between
-/// them says that a packet in the reply line goes from the higher rank to the lower.
+/// The marker of a line has the length in the lower bits and the packet number, which does not wrap, in the upper bits.
+/// The bit between them marks a packet in the reply line from the higher rank to the lower.
 const LENGTH: u64 = DOWN - 1;
 const DOWN: u64 = 1 << 6;
 const NUMBER_SHIFT: u32 = 7;
-/// Short packets sent through the ring before the sender looks again for free lines: a look takes the cache line of
-/// `taken` from the receiver.
+/// Number of short packets sent through the ring before the sender checks again for free lines: a check takes the cache
+/// line of `taken` from the receiver.
 const LOOK_AFTER: u32 = 8;
 
-/// Where packets from one rank to another stand in the target's segment.
+/// The lines and the ring, in the target's segment, for packets from one rank to another.
 #[derive(Debug)]
 struct Direction<M: Memory> {
     ring: Ring<M>,
@@ -50,7 +51,7 @@ struct Direction<M: Memory> {
 }
 
 impl<M: Memory + Clone> Direction<M> {
-    /// From one rank to another, which has this segment.
+    /// The direction from rank `source` to rank `target`, whose segment is `memory`.
     fn new(layout: &Layout, source: usize, (target, memory): (usize, &M)) -> Self {
         Self {
             ring: Ring::new(memory.clone(), layout.ring(source), layout.ring, layout.ring_head(source)),
@@ -60,21 +61,21 @@ impl<M: Memory + Clone> Direction<M> {
         }
     }
 
-    /// The line for the next short packet, `mailed` having gone through lines of this direction.
+    /// The line for the next short packet after `mailed` packets through lines of this direction.
     #[inline(always)]
     fn line(&self, mailed: &Cell<u64>) -> &[M::Word; 8] {
         &self.lines[mailed.get() as usize % LINES]
     }
 }
 
-/// The end of one rank: what it sends to a peer, and what comes from there.
+/// One rank's end of a channel: packets to a peer, and packets from that peer.
 #[derive(Debug)]
 pub(super) struct Channel<M: Memory = Mapping> {
     outgoing: Direction<M>,
     incoming: Direction<M>,
     /// In the segment of the lower rank.
     reply_line: M::Line,
-    /// Whether this end owns the reply line: the packet in it was taken.
+    /// Whether this end owns the reply line: the packet in it was received.
     owns_reply_line: Cell<bool>,
     /// Packets sent.
     sent: Cell<u64>,
@@ -90,7 +91,7 @@ pub(super) struct Channel<M: Memory = Mapping> {
 }
 
 impl<M: Memory + Clone> Channel<M> {
-    /// The end of `own` for packets to and from `peer`, each a rank with its segment.
+    /// The end of rank `own` for packets to and from rank `peer`, each given with its segment.
     pub(super) fn new(layout: &Layout, own: (usize, &M), peer: (usize, &M)) -> Self {
         let (lower, higher) = if own.0 < peer.0 { (own, peer) } else { (peer, own) };
         Self {
@@ -109,17 +110,17 @@ impl<M: Memory + Clone> Channel<M> {
         }
     }
 
-    /// Sends a packet of `len` bytes in all; `false` if there is no room now.
+    /// Sends a packet with a total length of `len` bytes; `false` if there is no room now.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and this is the one end of this rank for the peer.
+    /// The blocks are valid for reads, and this is the only end of this rank for the peer.
     #[inline]
     pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize) -> bool {
         if len <= SHORT
             && let Some(line) = self.free_line()
         {
             let mut all = [0; SHORT];
-            // SAFETY: the blocks by the contract; all fit.
+            // SAFETY: the blocks are valid by the contract, and all fit.
             unsafe { store_packet(header, body, all.as_mut_ptr()) };
             let mut words = [0; SHORT_WORDS];
             for (word, bytes) in words.iter_mut().zip(all.as_chunks().0) {
@@ -135,7 +136,7 @@ impl<M: Memory + Clone> Channel<M> {
     /// Sends a packet through the ring; `false` if there is no room now.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and this is the one end of this rank for the peer.
+    /// The blocks are valid for reads, and this is the only end of this rank for the peer.
     #[inline]
     pub(super) unsafe fn push_ring(&self, header: &[u8], body: &[Block], len: usize) -> bool {
         let number = self.sent.get();
@@ -147,7 +148,7 @@ impl<M: Memory + Clone> Channel<M> {
         true
     }
 
-    /// Puts a short packet into a line; `false` if none is free, as far as this end knows.
+    /// Writes a short packet into a line; `false` if this end knows of no free line.
     #[inline(always)]
     pub(super) fn push_short(&self, packet: &ShortPacket) -> bool {
         let line = self.free_line();
@@ -157,8 +158,8 @@ impl<M: Memory + Clone> Channel<M> {
         line.is_some()
     }
 
-    /// The reply line if this end owns it, else the next line if it is free, with the bit of the direction. It counts as
-    /// used.
+    /// The reply line if this end owns it, otherwise the next line if it is free, with the direction bit for the
+    /// marker. The line counts as used.
     #[inline(always)]
     fn free_line(&self) -> Option<(&[M::Word; 8], u64)> {
         if self.owns_reply_line.replace(false) {
@@ -172,7 +173,7 @@ impl<M: Memory + Clone> Channel<M> {
         Some((line, 0))
     }
 
-    /// Writes a packet into a line whose last one was taken.
+    /// Writes a packet into a line whose previous packet was received.
     #[inline(always)]
     fn fill(&self, (line, down): (&[M::Word; 8], u64), packet: &ShortPacket) {
         let number = self.sent.get();
@@ -204,7 +205,8 @@ impl<M: Memory + Clone> Channel<M> {
         free
     }
 
-    /// Takes credits: how many short packets the receiver has taken. Older and impossible numbers are ignored.
+    /// Receives credits: the number of short packets that the receiver has taken. Smaller numbers than before and
+    /// impossible ones are ignored.
     #[inline]
     fn take_credits(&self, taken: u64) {
         if taken > self.credited.get() && taken <= self.mailed.get() {
@@ -218,7 +220,7 @@ impl<M: Memory + Clone> Channel<M> {
         words::fetch_to_write(self.outgoing.line(&self.mailed).as_ptr().cast());
     }
 
-    /// Whether this is the marker of the next packet from the peer, `down` being the bit of the direction in this line.
+    /// Whether `marker` is the marker of the next packet from the peer; `down` is the direction bit of its line.
     #[inline(always)]
     fn is_next(&self, marker: u64, down: u64) -> bool {
         marker & !LENGTH == READY | self.received.get() << NUMBER_SHIFT | down
@@ -227,20 +229,20 @@ impl<M: Memory + Clone> Channel<M> {
     /// Whether a packet from the peer waits.
     #[inline]
     pub(super) fn ready(&self) -> bool {
-        // Relaxed, both: `pop` looks again with Acquire.
+        // Relaxed, both: `pop` reads again with Acquire.
         self.is_next(self.reply_line[0].load(Ordering::Relaxed), self.incoming.down)
             || self.is_next(self.incoming.line(&self.taken)[0].load(Ordering::Relaxed), 0)
             || self.incoming.ring.ready()
     }
 
-    /// Whether the ring is to be looked at.
+    /// Whether the ring has an entry.
     #[inline(always)]
     pub(super) fn ring_ready(&self) -> bool {
         self.incoming.ring.ready()
     }
 
-    /// Takes the next packet into `packet`, private memory of at least a line and of the ring's longest packet. One of `long`
-    /// bytes or more stays in the ring until [`take_long`](Self::take_long).
+    /// Takes the next packet into `packet`, private memory for at least a line and the ring's longest packet. A packet
+    /// of `long` bytes or more stays in the ring until [`take_long`](Self::take_long).
     pub(super) fn pop(&self, packet: &mut [u8], long: usize) -> Popped {
         let short = |packet: &mut [u8]| {
             let mut words = [0; SHORT_WORDS];
@@ -255,8 +257,8 @@ impl<M: Memory + Clone> Channel<M> {
             found => return found,
         }
         match self.incoming.ring.pop(packet, self.received.get(), long) {
-            // A packet before that one is in a line, and was not there when we looked: it is now, since the
-            // marker of the later one was acquired.
+            // The next packet is in a line but was not visible at the first check. It is visible now, because the
+            // marker of the later packet was read with Acquire.
             Popped::Later => match short(packet) {
                 Popped::Empty => Popped::Garbage(self.received.get()),
                 found => found,
@@ -269,8 +271,8 @@ impl<M: Memory + Clone> Channel<M> {
         }
     }
 
-    /// Takes the long packet of `len` bytes that was found; where its bytes are in this rank's segment, until
-    /// [`give_back_long`](Self::give_back_long).
+    /// Takes the long packet of `len` bytes that was found. Returns the offset of its bytes in this rank's segment;
+    /// they stay until [`give_back_long`](Self::give_back_long).
     pub(super) fn take_long(&self, len: usize) -> usize {
         let place = self.incoming.ring.place();
         self.incoming.ring.take(len);
@@ -278,7 +280,7 @@ impl<M: Memory + Clone> Channel<M> {
         place
     }
 
-    /// The long packet that was taken has been read.
+    /// Reports that the long packet has been read.
     pub(super) fn give_back_long(&self) {
         self.incoming.ring.give_back_many();
     }
@@ -286,7 +288,7 @@ impl<M: Memory + Clone> Channel<M> {
     /// Takes the next packet into `words` if it is in a line.
     #[inline(always)]
     pub(super) fn pop_short(&self, words: &mut [u64; SHORT_WORDS]) -> Popped {
-        // Acquire: pairs with the sender's Release; the bytes behind it are complete.
+        // Acquire: pairs with the sender's Release; the bytes after the marker are complete.
         let marker = self.reply_line[0].load(Ordering::Acquire);
         if self.is_next(marker, self.incoming.down) {
             let popped = self.take(&self.reply_line, marker, words);
@@ -322,7 +324,7 @@ impl<M: Memory + Clone> Channel<M> {
         Popped::Packet(len)
     }
 
-    /// Advertises all packets that were taken.
+    /// Advertises all packets taken so far.
     #[inline]
     pub(super) fn give_back(&self) {
         self.incoming.ring.give_back();
@@ -348,10 +350,10 @@ mod tests {
 
     const LAYOUT: Layout = Layout { ranks: 2, ring: 8192, bounce: 4096 };
 
-    /// The segment and the end of rank 0, and those of rank 1.
+    /// The segments and the ends of rank 0 and rank 1.
     fn ends() -> [(Segment, Channel); 2] {
         let segments = [(); 2].map(|()| Segment::create(Path::new("/dev/shm"), LAYOUT.len(), Pages::AtOnce).unwrap());
-        // As another process would see it.
+        // Mapped as in another process.
         let mapped = segments.each_ref().map(|s| open(s.name().unwrap(), Pages::AtOnce, 0).unwrap());
         let mut me = 0..2;
         segments.map(|own| {
@@ -378,7 +380,7 @@ mod tests {
                 let (channel, _) = &sides[me];
                 let body = [Block::of(tail.as_ptr(), tail.len())];
                 let held = channel.owns_reply_line.get();
-                // SAFETY: live slices, one sender of each direction.
+                // SAFETY: live slices, one sender per direction.
                 if unsafe { channel.push(head, &body, len) } {
                     replies += u32::from(held && !channel.owns_reply_line.get());
                     if len <= SHORT {
@@ -417,7 +419,7 @@ mod tests {
             assert!(lower.push_short(&ShortPacket::new([word; SHORT_WORDS], 48)));
             assert_eq!(higher.pop_short(&mut words), Popped::Packet(48));
             assert_eq!(words, [word; SHORT_WORDS]);
-            // Neither takes its own packet, nor one twice.
+            // Neither rank receives its own packet or a packet twice.
             assert_eq!(lower.pop_short(&mut words), Popped::Empty);
             assert_eq!(higher.pop_short(&mut words), Popped::Empty);
             assert!(higher.push_short(&ShortPacket::new([!word; SHORT_WORDS], 40)));
@@ -425,7 +427,7 @@ mod tests {
             assert_eq!(words, [!word; SHORT_WORDS]);
         }
         assert_eq!((lower.mailed.get(), higher.mailed.get()), (0, 0));
-        // Packets that are no answers go through the lines of the direction, in order.
+        // Packets that are not answers use the lines of the direction, in order.
         for word in 0..3 {
             assert!(lower.push_short(&ShortPacket::new([word; SHORT_WORDS], 48)));
         }
@@ -440,7 +442,7 @@ mod tests {
     fn channel_between_threads_keeps_order_and_bytes() {
         let [(_, lower), (_, higher)] = ends();
         const N: u64 = 60_000;
-        /// Sends N packets and receives N, in any order of the two.
+        /// Sends N packets and receives N, interleaved in any order.
         fn run(channel: &Channel) {
             let mut packet = vec![0u8; LAYOUT.ring];
             let (mut sent, mut got) = (0, 0u64);
@@ -475,18 +477,18 @@ mod tests {
         let [(own, lower), _] = ends();
         let mut packet = vec![0u8; LAYOUT.ring];
         let line = own.mapping().word(LAYOUT.short(1)[0]);
-        // Longer than a line, in both kinds.
+        // A length beyond a line, in both kinds of line.
         line.store(READY | 49, Ordering::SeqCst);
         assert!(matches!(lower.pop(&mut packet, usize::MAX), Popped::Garbage(_)));
         line.store(0, Ordering::SeqCst);
         let line = own.mapping().word(LAYOUT.reply_line(1));
         line.store(READY | DOWN | 49, Ordering::SeqCst);
         assert!(matches!(lower.pop(&mut packet, usize::MAX), Popped::Garbage(_)));
-        // The bit of the other direction: as if nothing were there.
+        // The direction bit of the other direction: the line counts as empty.
         line.store(READY, Ordering::SeqCst);
         assert_eq!(lower.pop(&mut packet, usize::MAX), Popped::Empty);
         let line = own.mapping().word(LAYOUT.short(1)[0]);
-        // Another number: as if nothing were there. Packets taken that were never sent: ignored.
+        // Another packet number: the line counts as empty. Credits for packets that were never sent are ignored.
         line.store(READY | 1 << NUMBER_SHIFT, Ordering::SeqCst);
         assert_eq!(lower.pop(&mut packet, usize::MAX), Popped::Empty);
         own.mapping().word(LAYOUT.short(1)[0] + 8).store(77, Ordering::SeqCst);

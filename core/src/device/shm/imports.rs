@@ -1,8 +1,9 @@
 #![allow(unsafe_code)]
-//! Regions: what this rank exposes, and what it has imported from peers.
+//! Regions that this rank exposes, and regions that it has imported from peers.
 //!
-//! A key is the process, the address, the length and the request key of a region, which bytes of it other ranks can
-//! map, whether it is revocable, and where its shared pages are if there are any: a segment or a part of one, or a slot of one.
+//! A key holds the process, address, length and request key of a region, the range of bytes that other ranks can map,
+//! whether the region is revocable, and the location of its shared pages, if any: a segment, a part of a segment, or a
+//! slot.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -21,17 +22,17 @@ use crate::processes;
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
-/// Block from which a list of them is better than packing: by `process_vm_*`, which looks up the pages of each, and by
-/// requests, one for each.
+/// Length of the blocks from which a list is better than packing: with `process_vm_*`, which looks up the pages of each
+/// block, and with requests, one per block.
 const VM_LIST_FROM: u64 = 1024;
 const RING_LIST_FROM: u64 = 8192;
 
-/// In the key of memory that its owner may take back at any time.
+/// Kind in the key of memory that its owner may take back at any time.
 const REVOCABLE: u8 = 1;
-/// In the key of memory that is lent for one transfer.
+/// Kind in the key of memory that is lent for one transfer.
 const BRIEF: u8 = 2;
 
-/// In the key of a region that is no slot, in place of the slot's number.
+/// Replaces the slot's number in the key of a region that has no slot.
 const NO_SLOT: u64 = u64::MAX;
 
 /// A region of this rank. Its handle is its request key.
@@ -43,7 +44,7 @@ pub(super) struct OwnedRegion {
     memory: OwnedMemory,
     /// Whether the memory is lent exclusively.
     exclusive: bool,
-    /// This rank's own imports of it.
+    /// This rank's imports of its own region.
     imports: Vec<u64>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct OwnedRegion {
 enum OwnedMemory {
     Segment(Segment),
     Slot(Slot),
-    /// Memory of the user, and the part of it that is on shared pages.
+    /// Memory of the user, and its moved pages, if any.
     User(Option<Moved>),
 }
 
@@ -62,13 +63,13 @@ impl OwnedRegion {
         }
     }
 
-    /// Whether it is memory of the user of which some bytes are in `[lo, hi)`.
+    /// Whether the region is memory of the user and overlaps `[lo, hi)`.
     pub(super) fn has_of_user(&self, lo: usize, hi: usize) -> bool {
         matches!(self.memory, OwnedMemory::User(_)) && self.base.addr() < hi && lo < self.base.addr() + self.len
     }
 }
 
-/// Keeps the pages of an import that is mapped.
+/// Keeps the pages of a mapped import alive.
 #[derive(Debug)]
 enum ImportedPages {
     Mapping(Mapping),
@@ -76,7 +77,7 @@ enum ImportedPages {
 }
 
 impl ImportedPages {
-    /// The first byte.
+    /// Address of the first byte.
     fn base(&self) -> *mut u8 {
         match self {
             Self::Mapping(mapping) => mapping.at(0),
@@ -92,19 +93,19 @@ pub(super) struct Import {
     len: usize,
     /// Byte `i` is at `mapped.base + i` for `lo <= i < hi`.
     mapped: Mapped,
-    /// Of a peer's region of which some bytes are mapped.
+    /// Set if part of a peer's region is mapped.
     _pages: Option<ImportedPages>,
-    /// By which requests name it; the handle that it has at its owner.
+    /// Names the region in requests: its handle at the owner.
     pub(super) request_key: u64,
-    /// Process and address of byte 0, if `process_vm_*` may be used: none of the region is mapped then.
+    /// Process and address of byte 0 if `process_vm_*` may be used; no part of the region is mapped then.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
-    /// Registered for one transfer: requests to its owner do not reach it.
+    /// Registered for one transfer; the owner does not serve requests for it.
     pub(super) brief: bool,
 }
 
 impl Import {
-    /// Something to be done by the target to `len` unmapped bytes.
+    /// An operation of the target on `len` unmapped bytes.
     pub(super) fn piece(&self, code: Code, offset: usize, len: usize, local: *mut u8) -> Piece {
         let (offset, old) = (offset as u64, std::ptr::null_mut());
         Piece { code, accumulate: 0, key: self.request_key, offset, len, local, old, words: [0; 2] }
@@ -115,7 +116,7 @@ impl Import {
         Piece { words, old, ..self.piece(code, offset, len, std::ptr::null_mut()) }
     }
 
-    /// The address of byte `at` if it is mapped, and where the run of bytes of its kind ends.
+    /// The address of byte `at` if it is mapped, and the end of the mapped or unmapped run of bytes that it belongs to.
     fn extent(&self, at: usize) -> (Option<*mut u8>, usize) {
         let m = &self.mapped;
         if at < m.lo {
@@ -127,8 +128,9 @@ impl Import {
         }
     }
 
-    /// Cuts a copy between local blocks and ranges of the region, equal in their sum, where either ends and where the
-    /// kind of memory changes: for each piece its address if it is mapped, its offset, its local address and its length.
+    /// Splits a copy between local blocks and ranges of the region of equal total length, at block and range boundaries
+    /// and where mapped bytes meet unmapped ones. Passes each piece's address (if mapped), offset, local address and
+    /// length.
     pub(super) fn walk(
         &self,
         blocks: &[Block],
@@ -163,7 +165,7 @@ impl Import {
             .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
     }
 
-    /// Block from which a list of them is better than packing. What is mapped is copied as it is.
+    /// Length of the blocks from which a list is better than packing. Mapped blocks are always copied in place.
     fn lists_from(&self) -> u64 {
         match self.vm {
             _ if self.mapped.lo < self.mapped.hi => 0,
@@ -172,19 +174,19 @@ impl Import {
         }
     }
 
-    /// The 64-bit word at `at`: mapped, or `None` if it takes a request.
+    /// The 64-bit word at `at`: its address if it is mapped, `None` if it takes a request.
     pub(super) fn word(&self, at: usize, operation: &'static str) -> Result<Option<*mut u64>> {
         Ok(self.integer(at, 8, operation)?.map(<*mut u8>::cast))
     }
 
-    /// The integer of `len` bytes at `at`, aligned: mapped, or `None` if it takes a request.
+    /// The aligned integer of `len` bytes at `at`: its address if it is mapped, `None` if it takes a request.
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
         let misaligned = || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"));
         if !matches!(len, 1 | 2 | 4 | 8) {
             return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
         }
         match self.extent(at) {
-            // Half an integer on a page that is mapped: it cannot be aligned.
+            // An integer that lies partly on a mapped page is misaligned.
             (_, end) if end - at < len => Err(misaligned()),
             (Some(p), _) if !p.addr().is_multiple_of(len) => Err(misaligned()),
             (p, _) => Ok(p),
@@ -192,7 +194,7 @@ impl Import {
     }
 }
 
-/// The region of `place` at `peer`, with room for `len` bytes there.
+/// The region of `place` at `peer`, after a check that `len` bytes from there are inside it.
 pub(super) fn region<'a>(
     imports: &'a FxHashMap<u64, Import>,
     peer: u32,
@@ -203,7 +205,7 @@ pub(super) fn region<'a>(
     let import = imports
         .get(&place.region)
         .ok_or_else(|| Error::new(ErrorKind::BadKey, operation).cause(format!("region {}", place.region)))?;
-    // Request keys of two peers may be equal, so a request that went astray could change other memory.
+    // Request keys of two peers may be equal, so a request to the wrong peer could change other memory.
     if import.peer != peer {
         return Err(Error::new(ErrorKind::BadArgument, operation).peer(peer).cause("the region is of another rank"));
     }
@@ -211,7 +213,7 @@ pub(super) fn region<'a>(
     Ok(import)
 }
 
-/// The region of `remote` at `peer`, with room for all of its ranges, which together have `len` bytes.
+/// The region of `remote` at `peer`, after a check that all its ranges are inside it and have `len` bytes in total.
 pub(super) fn remote<'a>(
     imports: &'a FxHashMap<u64, Import>,
     peer: u32,
@@ -242,12 +244,12 @@ pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) ->
         (segment.mapping().at(0), OwnedMemory::Segment(segment))
     };
     let region = Region { base, len, ..Region::allocated(len) };
-    // SAFETY: the memory is kept until `release`, which takes the key back first.
+    // SAFETY: the memory is kept until `release`, which withdraws the key first.
     unsafe { expose(device, region, 0..len, memory) }
 }
 
 /// # Safety
-/// As [`super::Device::register`].
+/// The contract of [`super::Device::register`].
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, passive, .. } = region;
     if region.brief {
@@ -260,19 +262,19 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
         && let Err(e) = device.service.start(passive)
     {
         if let Some(moved) = moved {
-            // SAFETY: lent, and nobody knows of it yet.
+            // SAFETY: the memory is lent, and no peer has the key yet.
             unsafe { give_back(device, moved, region.exclusive) }?;
         }
         return Err(e);
     }
-    // SAFETY: lent until `release`, which takes the key back first.
+    // SAFETY: the memory is lent until `release`, which withdraws the key first.
     unsafe { expose(device, region, mapped, OwnedMemory::User(moved)) }
 }
 
-/// Moves pages of a region onto shared memory, if they can be.
+/// Moves pages of a region onto shared memory if possible.
 ///
 /// # Safety
-/// As [`super::Device::register`].
+/// The contract of [`super::Device::register`].
 unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Moved>> {
     let Region { base, len, exclusive, .. } = *region;
     let settings = device.user_memory;
@@ -286,7 +288,8 @@ unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Moved
             Some(pages) => pages,
             none => none.insert(MovedPages::new()?),
         };
-        // SAFETY: nobody else accesses the memory: it is lent exclusively, or no other thread and no other region is there.
+        // SAFETY: no other code accesses the memory: it is lent exclusively, or the process has no other thread and no
+        // other region covers it.
         unsafe { pages.take(base, len) }
     };
     match take() {
@@ -298,11 +301,11 @@ unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Moved
     }
 }
 
-/// Puts private memory in the place of moved pages, or keeps them shared as long as another thread might store to them.
+/// Replaces moved pages by private memory, or keeps them shared while another thread may store to them.
 ///
 /// # Safety
-/// The region that had them is released; the memory is the caller's to give back, and where it was lent exclusively nobody
-/// accesses it.
+/// The pages' region is released, the memory is the caller's to give back, and no code accesses memory that was lent
+/// exclusively.
 unsafe fn give_back(device: &ShmDevice, moved: Moved, exclusive: bool) -> Result<()> {
     let Some(pages) = &mut *device.moved.borrow_mut() else { return Ok(()) };
     let mut kept = device.kept.borrow_mut();
@@ -314,7 +317,8 @@ unsafe fn give_back(device: &ShmDevice, moved: Moved, exclusive: bool) -> Result
             return true;
         }
         pages.forget();
-        // SAFETY: by the contract, or because no other thread and no other region is there, nobody accesses the memory.
+        // SAFETY: no code accesses the memory, by the contract or because the process has no other thread and no other
+        // region covers it.
         match unsafe { pages.give_back(moved) } {
             Ok(0) => {}
             Ok(gone) => tracing::warn!(
@@ -328,7 +332,7 @@ unsafe fn give_back(device: &ShmDevice, moved: Moved, exclusive: bool) -> Result
     result
 }
 
-/// Gives back what was kept, if that can be done now.
+/// Gives kept pages back if that is possible by now.
 pub(super) fn give_back_kept(device: &ShmDevice) {
     let one = device.kept.borrow_mut().pop();
     if let Some((moved, exclusive)) = one {
@@ -339,7 +343,7 @@ pub(super) fn give_back_kept(device: &ShmDevice) {
     }
 }
 
-/// Makes the key of memory that peers may read for a moment. It is in no table but that of live keys.
+/// Makes the key of memory that is lent for one read. The key is entered only in the table of live keys.
 fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
     if !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
@@ -358,7 +362,7 @@ fn own_region(device: &ShmDevice, handle: u64, region: Region, key: Vec<u8>, mem
     Registration { base, len, key, handle }
 }
 
-/// Makes the key of a region of which peers can map the bytes `mapped`.
+/// Makes the key of a region whose bytes `mapped` peers can map.
 ///
 /// # Safety
 /// The memory is valid until `release`.
@@ -402,12 +406,12 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     let Some(owned) = device.owned.borrow_mut().remove(&handle) else {
         return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
     };
-    // This rank's own imports of it reach it by address: they end with it.
+    // This rank's own imports use the address directly, so they end with the region.
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
     device.publish(handle, 0);
     device.service.exposures().remove(handle);
     await_transfers(device, handle)?;
-    // Requests are served from now on too: a peer that comes late must get the error that the key is gone.
+    // Requests are still served after this, so that a late peer gets the error that the key is gone.
     match owned.memory {
         // SAFETY: the memory is lent to the runtime until this call returns.
         OwnedMemory::User(Some(moved)) => unsafe { give_back(device, moved, owned.exclusive) },
@@ -432,16 +436,16 @@ pub(super) fn forget(device: &ShmDevice, handle: u64) {
 /// Waits for the transfers by `process_vm_*` that had begun before the live key `key` was cleared.
 ///
 /// # Errors
-/// `System` for one that does not end within `FARSIDE_TIMEOUT_S`, since its process is stopped.
+/// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped.
 fn await_transfers(device: &ShmDevice, key: u64) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
     let mut start = None;
     for (number, peer) in device.shared.peers.iter().enumerate() {
         let mut turns = 0u32;
-        // SeqCst: after the store to the live key; see `ShmDevice::vm`. Acquire is part of it.
+        // SeqCst: after the store to the live key; see `ShmDevice::vm`. It includes the Acquire.
         while peer.word(layout::VM_TRANSFER).load(Ordering::SeqCst) == transfer {
             turns = turns.wrapping_add(1);
-            // A process that has ended does nothing any more, and leaves its word as it is.
+            // A process that has ended makes no more accesses and leaves its word as it is.
             if turns.is_multiple_of(1024) && processes::ended(&device.processes).contains(&number) {
                 break;
             }
@@ -486,7 +490,7 @@ pub(super) fn import(
     Ok(remote)
 }
 
-/// A region of this rank itself, which is mapped.
+/// This rank's import of its own region, which is always mapped.
 fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<AccumulateFn>) -> Option<Import> {
     let mut owned = device.owned.borrow_mut();
     let request_key = KeyFields::read(&mut Reader::new(key))?.request_key;
@@ -497,7 +501,7 @@ fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<Accumulat
     Some(Import { peer, len, mapped, _pages: None, request_key, vm: None, accumulate, brief: false })
 }
 
-/// What every key begins with.
+/// The fields that every key begins with.
 struct KeyFields {
     kind: u8,
     pid: u32,
@@ -516,7 +520,7 @@ impl KeyFields {
     }
 }
 
-/// The pages of a peer's region of which some are shared, from byte `lo` on; `None` for a malformed key.
+/// The shared pages of a peer's region, which begin at byte `lo`; `None` for a malformed key.
 fn import_pages(
     device: &ShmDevice,
     peer: u32,
@@ -542,7 +546,7 @@ fn import_pages(
     Ok(slot.map(ImportedPages::Slot))
 }
 
-/// A region of another rank; `None` for a malformed key.
+/// An import of another rank's region; `None` for a malformed key.
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
     let Some(fields) = KeyFields::read(&mut r) else { return Ok(None) };
@@ -558,8 +562,8 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     let base = pages.as_ref().map_or(std::ptr::null_mut(), |pages| pages.base().wrapping_sub(lo));
     let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
     let mut vm = None;
-    // A system call cannot be refused by the owner, so revocable memory is not reached that way. The bytes round shared
-    // pages are too few for one.
+    // The owner cannot refuse a system call, so revocable memory is not accessed by `process_vm_*`. The bytes around
+    // shared pages are too few for a system call.
     if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         let works = &device.vm_works[peer as usize];
         match if works.get() { Ok(()) } else { vm::works(watched, known) } {

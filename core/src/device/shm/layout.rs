@@ -1,16 +1,16 @@
-//! Where things stand in a rank's base segment.
+//! Layout of a rank's base segment.
 //!
 //! ```text
 //! 0     magic, 8 rank and size
 //! 64    doorbell (futex)          written by peers that wake this rank
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
-//! 192   state                     running, left, lost; 196 the rank of the job whose loss this one has met, and 1
-//! 256   the transfer by `process_vm_*` that this rank makes; see `vm_transfer`
-//! 320   live keys                 of user memory, each at its number modulo the table's size; see `live_key`
-//!       heads of the packet rings, one line for each source, and in it the number of short packets taken
-//!       for each source two lines for short packets, and the reply line, not side by side
-//!       packet rings, one for each source
-//!       turns, requests and bounce buffer of the service of unmapped memory; see `device::target`
+//! 192   state                     running, left, lost; 196: 1 + the rank of the job whose loss this rank has seen
+//! 256   `process_vm_*` transfer that this rank makes; see `vm_transfer`
+//! 320   live keys                 of user memory, each at key modulo table size; see `live_key`
+//!       heads of the packet rings, one line per source, and in it the number of short packets taken
+//!       per source two lines for short packets and the reply line, none of them adjacent
+//!       packet rings, one per source
+//!       turns, requests and bounce buffer of the target service; see `device::target`
 //! ```
 
 use crate::device::target;
@@ -26,7 +26,7 @@ pub(super) const STATE: usize = 192;
 pub(super) const MET: usize = 196;
 pub(super) const VM_TRANSFER: usize = 256;
 const LIVE: usize = 320;
-/// Entries of the table of live keys: as many user regions are sure to be reached directly at one time.
+/// Entries of the table of live keys. Up to this number of user regions are certain to be reached directly at a time.
 const LIVE_KEYS: usize = 256;
 const HEADS: usize = LIVE + 8 * LIVE_KEYS;
 
@@ -42,30 +42,30 @@ pub(super) struct Layout {
     pub(super) bounce: usize,
 }
 
-/// Where a rank says that user memory of this key is still lent: the word holds the key as long as it is, unless
-/// a later key took its place. Others look here before they reach the memory without the rank.
+/// Offset of the word that says whether user memory of this key is still lent: it holds the key as long as the memory
+/// is lent, unless a later key has replaced it. Peers read it before they access the memory directly.
 pub(super) fn live_key(key: u64) -> usize {
     LIVE + 8 * (key as usize % LIVE_KEYS)
 }
 
-/// What a rank has in its word `VM_TRANSFER` while it moves bytes of region `key` of rank `peer`.
+/// Value of a rank's word `VM_TRANSFER` while the rank moves bytes of region `key` of rank `peer`.
 pub(super) fn vm_transfer(peer: usize, key: u64) -> u64 {
     (peer as u64 + 1) << 48 | key
 }
 
 impl Layout {
-    /// The line of a ring's head, and of the number of short packets from `source` that were taken.
+    /// Offset of the line with the head of the ring from `source` and the number of short packets taken from `source`.
     pub(super) fn ring_head(&self, source: usize) -> usize {
         HEADS + source * LINE
     }
 
-    /// Lines for short packets from `source`: two apart, since processors fetch lines in pairs.
+    /// Offsets of the lines for short packets from `source`: two lines apart, since processors fetch lines in pairs.
     pub(super) fn short(&self, source: usize) -> [usize; 2] {
         let first = page_up(self.ring_head(self.ranks)) + source * 6 * LINE;
         [first, first + 2 * LINE]
     }
 
-    /// The reply line of this rank and a higher one.
+    /// Offset of the reply line of this rank and a higher rank.
     pub(super) fn reply_line(&self, higher: usize) -> usize {
         self.short(higher)[1] + 2 * LINE
     }

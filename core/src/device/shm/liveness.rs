@@ -1,4 +1,4 @@
-//! Who is alive: the processes of the peers, and the state word in the segment of each.
+//! Liveness of the peers: their processes, and the state word in each peer's segment.
 
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ pub(super) fn watch(pid: u32, peer: u32) -> Result<Process> {
     })
 }
 
-/// Fails if a peer's process has ended, or its thread was lost, without taking leave. The error names ranks of the
-/// job, which `ranks` has by their numbers on the node.
+/// Fails if a peer's process ended, or its thread was lost, without leaving the job. The error names ranks of the job;
+/// `ranks` maps numbers on the node to them.
 pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u32]) -> Result<()> {
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
@@ -38,15 +38,16 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
     Ok(())
 }
 
-/// Notes at this rank whose loss it has seen: a peer that then finds this rank gone too reports the first loss.
+/// Records, in this rank's segment, the rank whose loss it has seen: a peer that later finds this rank gone reports the
+/// first loss.
 pub(super) fn note(own: &Mapping, error: &Error) {
     if let Some(rank) = error.blamed() {
-        // Release: pairs with the Acquire in `lost`. The first stays.
+        // Release: pairs with the Acquire in `lost`. The first value stays.
         let _ = own.half(MET).compare_exchange(0, rank + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// The error for `rank`, or for the rank whose loss made it end.
+/// The error for the loss of rank `number`, or of the rank whose loss made that rank end.
 fn lost(peers: &[Mapping], ranks: &[u32], number: usize, cause: String) -> Error {
     let rank = ranks[number];
     // Acquire: pairs with the Release in `note`, which comes before the rank's end.

@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
 //! Shared memory: the device between ranks of one node.
 //!
-//! Memory that the device allocates is mapped by every rank that imports it: a write is a copy, an atomic is
-//! the processor's; short memory shares segments ([`arena`]). Memory of the user is moved onto shared pages where it can be
-//! ([`remap`]), and otherwise
-//! reached by `process_vm_writev` ([`vm`]) or by requests to the target ([`target`](crate::device::target)), to which
-//! this device lends its segments. Packets go through lines and rings ([`channel`], [`ring`]).
+//! Every rank that imports memory which the device allocated maps it: a write is a copy, and an atomic is the
+//! processor's. Short allocations share segments ([`arena`]). Pages of the user's memory are moved onto shared memory
+//! if possible ([`remap`]); otherwise they are reached by `process_vm_writev` ([`vm`]) or by requests to the target
+//! ([`target`](crate::device::target)), which travel in this device's segments. Packets travel through lines and rings
+//! ([`channel`], [`ring`]).
 //!
-//! Where the ranks of the job are on several nodes each has this device for those of its own, which are numbered
-//! among themselves inside of it; peers, sources and errors of its methods are ranks of the job.
+//! In a job of several nodes, this device connects the ranks of one node and numbers them from 0. Peers, sources and
+//! errors of its methods are ranks of the job.
 
 mod arena;
 mod channel;
@@ -62,7 +62,7 @@ fn garbage(source: u32, marker: u64) -> Error {
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
-/// In place of the number of a rank that is not on this node.
+/// Replaces the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
 /// Shortest packet that is delivered as a [long one](Event::LongPacket).
 const LONG: usize = 1024;
@@ -73,9 +73,9 @@ pub struct ShmDevice {
     /// Dropped first: its agent serves memory of `owned`.
     service: TargetService<Segments>,
     shared: Arc<Segments>,
-    /// By rank of the job, its number on this node.
+    /// Number on this node, by rank of the job.
     numbers: Vec<u32>,
-    /// By peer; none of this process itself.
+    /// By number; `None` for peers in this process.
     processes: Vec<Option<Process>>,
     pids: Vec<(u32, u64)>,
     capabilities: Capabilities,
@@ -83,15 +83,16 @@ pub struct ShmDevice {
     asymmetric: bool,
     arena: Arena,
     imported_slots: ImportedSlots,
-    /// Made when first needed.
+    /// Created on first use.
     moved: RefCell<Option<MovedPages>>,
-    /// Moved pages of regions that were released while another thread might store to them, and whether they were lent
-    /// exclusively. They are given back when that has ended, at the latest with the device, or stay shared for good.
+    /// Moved pages of regions that were released while another thread could store to them, and whether they were lent
+    /// exclusively. They are given back once no other thread can store, at the latest when the device is dropped, or
+    /// stay shared.
     kept: RefCell<Vec<(Moved, bool)>>,
     user_memory: UserMemory,
-    /// By peer, whether `process_vm_*` has worked.
+    /// Whether `process_vm_*` has worked, by peer.
     vm_works: Vec<Cell<bool>>,
-    /// How long `release` waits for a transfer of a peer.
+    /// Maximum time that `release` waits for a transfer of a peer.
     timeout: Duration,
     /// By peer.
     channels: Vec<Channel>,
@@ -99,7 +100,7 @@ pub struct ShmDevice {
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
-    /// From whom packets are looked for first.
+    /// The number of the rank whose packets are polled first.
     first: Cell<usize>,
 }
 
@@ -108,17 +109,17 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
-    /// Whether nobody but the calling thread can store to the user's memory in `[lo, hi)`, as far as this process can know: it
-    /// has no other thread but this device's agent, and the agent and peers reach no region there. Threads that start
-    /// meanwhile are started by this one.
+    /// Whether only the calling thread can store to the user's memory in `[lo, hi)`, as far as this process can know:
+    /// the process has no other thread except this device's agent, and no region covers that memory, so the agent and
+    /// peers cannot reach it. Only the calling thread could start another thread meanwhile.
     fn is_alone(&self, lo: usize, hi: usize) -> bool {
-        // The kernel counts the threads of a process as links of this folder.
+        // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
         let ours = 1 + u64::from(self.service.has_agent());
         threads == ours && !self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
     }
 
-    /// Enters `now` for user memory of key `key` in the table of live keys, unless a later one has its place.
+    /// Stores `now` as the entry of key `key` in the table of live keys, unless a later key has replaced it.
     fn publish(&self, key: u64, now: u64) {
         let word = self.own().word(layout::live_key(key));
         if now == key || word.load(Ordering::SeqCst) == key {
@@ -126,7 +127,7 @@ impl ShmDevice {
         }
     }
 
-    /// The number that `peer` has on this node.
+    /// The number of `peer` on this node.
     #[inline(always)]
     fn number(&self, peer: u32, operation: &'static str) -> Result<usize> {
         match self.numbers.get(peer as usize) {
@@ -142,7 +143,7 @@ impl ShmDevice {
         Error::new(kind, operation).peer(peer).device("shm").cause("it is not a rank of this node")
     }
 
-    /// The error of a request to a rank that is not here: of a region that is not known, that.
+    /// The error of a request to a rank that is not on this node; `BadKey` if the region is unknown.
     #[cold]
     fn refused(&self, request: &WorkRequest<'_>, error: Error) -> Error {
         match request.operation.region() {
@@ -153,7 +154,7 @@ impl ShmDevice {
         }
     }
 
-    /// An error that names a peer by its number on this node, with its rank of the job and this device.
+    /// Completes an error that names a peer by its number on this node: adds the device and the rank of the job.
     #[cold]
     fn named(&self, error: Error) -> Error {
         error.device("shm").renumbered(|number| self.shared.ranks.get(number as usize).copied().unwrap_or(number))
@@ -177,12 +178,12 @@ impl ShmDevice {
                 .device("shm")
                 .cause(format!("{len} bytes, {} allowed", self.capabilities.max_packet)));
         }
-        // SAFETY: the blocks by the contract; this rank is the one sender of its channel at the peer.
+        // SAFETY: the blocks are valid by the contract; this rank is the only sender of its channel at the peer.
         let sent = unsafe { self.channels[to].push(header, body, len) };
         Ok(self.posted(to, len, sent))
     }
 
-    /// What became of a packet, which was sent or found no room.
+    /// The result of posting a packet, which was sent or found no room.
     #[inline(always)]
     fn posted(&self, to: usize, len: usize, sent: bool) -> Posted {
         if !sent {
@@ -198,7 +199,7 @@ impl ShmDevice {
         self.channels.iter().any(Channel::ready)
     }
 
-    /// A packet is on its way: wakes its target, and counts it.
+    /// Wakes the target of a packet that was sent, and counts the packet.
     #[inline(always)]
     fn sent(&self, to: usize, len: usize) {
         park::waker_barrier(self.asymmetric);
@@ -273,28 +274,29 @@ impl Device for ShmDevice {
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        // A handler that polls finds nothing: packets are delivered one at a time.
+        // A handler that polls gets no events: packets are delivered one at a time.
         let Ok(mut packet) = self.packet.try_borrow_mut() else { return Ok(false) };
         let mut any = self.service.is_active()
             && self.service.poll(&self.stats, |id, result| {
                 sink(Event::Completed { id, result: result.map_err(|e| self.named(e)) });
             });
         let after = |number| if number + 1 < self.channels.len() { number + 1 } else { 0 };
-        // In turn, so that none starves the others.
+        // Channels are polled in turn, so that every sender is served.
         let mut source = self.first.get();
         for _ in 0..self.channels.len() {
             let Some(channel) = self.channels.get(source) else { break };
             let next = after(source);
-            // A bounded number from each.
+            // At most 16 packets of a sender per poll.
             for taken in 0..16 {
                 let mut words = [0; SHORT_WORDS];
                 let len = match channel.pop_short(&mut words) {
                     Popped::Packet(len) => {
-                        // Not this rank itself, from which packets seldom come.
+                        // Skips this rank itself, which seldom sends packets to itself.
                         self.first.set(if next == self.shared.me { after(next) } else { next });
                         let bytes = ShortPacket::new(words, len).bytes();
                         sink(Event::Packet { source: self.shared.ranks[source], bytes: &bytes[..len] });
-                        // It may be what this rank waits for; more than a few lines of a sender come by the ring.
+                        // The packet may be what this rank waits for. If a sender has more than a few packets, they
+                        // come through the ring.
                         return Ok(true);
                     }
                     Popped::Empty if !channel.ring_ready() => {
@@ -308,8 +310,9 @@ impl Device for ShmDevice {
                         Popped::Packet(len) => len,
                         Popped::Long(len) => {
                             let at = self.own().at(channel.take_long(len));
-                            // SAFETY: inside the ring, in a segment that is mapped as long as the device lives; its sender writes there
-                            // by the functions of `copy`, and by the rules only when the lines are given back.
+                            // SAFETY: inside the ring, in a segment that stays mapped as long as the device lives. The
+                            // sender writes there by the functions of `copy` only, and a correct sender only after the
+                            // lines are given back.
                             let packet = unsafe { Unread::new(at, len, &mut packet) };
                             sink(Event::LongPacket { source: self.shared.ranks[source], packet });
                             channel.give_back_long();
@@ -350,7 +353,7 @@ impl Device for ShmDevice {
     }
 
     fn waker(&self) -> Result<Waker> {
-        // Counters of its own: a set of counters is written by one thread.
+        // Separate counters, because only one thread may write a set of counters.
         let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));
         Ok(Arc::new(move || {
             // Full fence: pairs with the sleeper's barrier.
@@ -385,8 +388,8 @@ impl Device for ShmDevice {
         let _ = self.own().half(layout::STATE).compare_exchange(
             layout::STATE_RUNNING,
             layout::STATE_LOST,
-            // AcqRel: pairs with the Acquire in `liveness::check`. A rank that has left stays so (Relaxed: then
-            // nothing was written, and nothing pairs with it).
+            // AcqRel: pairs with the Acquire in `liveness::check`. Relaxed on failure: the rank has already left, and
+            // nothing is written.
             Ordering::AcqRel,
             Ordering::Relaxed,
         );

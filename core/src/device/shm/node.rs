@@ -1,4 +1,4 @@
-//! Which ranks share memory: those of one kernel, process space, shared-memory file system and user.
+//! Finds the ranks that share memory: those with the same kernel, PID namespace, shared-memory file system and user.
 
 use std::fmt;
 use std::fs;
@@ -9,16 +9,16 @@ use super::start::EndpointAddress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
-/// Where a rank is.
+/// Location of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     machine: Vec<u8>,
-    /// As which of the nodes of `FARSIDE_TEST_NODES` it counts.
+    /// Number of the simulated node (`FARSIDE_TEST_NODES`).
     counted: u32,
 }
 
 impl Node {
-    /// Where this process is, rank `rank` of the job.
+    /// Location of this process, which is rank `rank` of the job.
     pub(super) fn of(rank: u32, dir: &Path, nodes: Option<u32>) -> Result<Self> {
         let op = "find out on which node this rank is";
         let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
@@ -59,13 +59,13 @@ impl fmt::Display for Node {
 /// The nodes of a job, as all its ranks see them.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// Of each rank the lowest rank of its node.
+    /// The lowest rank of each rank's node.
     first: Vec<u32>,
     nodes: Vec<Node>,
 }
 
 impl Nodes {
-    /// From the endpoint addresses of all ranks of the job.
+    /// Derives the nodes from the endpoint addresses of all ranks of the job.
     ///
     /// # Errors
     /// `Protocol` for a malformed endpoint address.
@@ -85,13 +85,13 @@ impl Nodes {
         Self { first: nodes.iter().map(first).collect(), nodes }
     }
 
-    /// How many there are.
+    /// Number of nodes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
     }
 
-    /// The ranks that share memory with `rank`, itself among them, in order.
+    /// The ranks that share memory with `rank`, including itself, in ascending order.
     #[must_use]
     pub fn sharing_with(&self, rank: u32) -> Vec<u32> {
         let node = self.first[rank as usize];

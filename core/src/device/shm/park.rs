@@ -1,8 +1,8 @@
 //! Sleeping and waking across processes.
 //!
-//! A sleeper announces its sleep, makes the announcement visible to all, checks once more whether what it waits for has
-//! happened, and sleeps. A waker writes what the sleeper waits for and then reads the announcement. Between these two
-//! steps it needs no fence where `membarrier` works: the sleeper's system call puts one into every thread of every
+//! A sleeper announces its sleep, makes the announcement visible to all, checks its condition once more, and sleeps. A
+//! waker makes the condition true and then reads the announcement. Between these two steps the waker needs no fence
+//! where `membarrier` works: the sleeper's system call executes a fence in every thread of every registered process.
 //! registered process.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
@@ -18,23 +18,23 @@ use crate::stats::{Kind, Stats};
 /// Sleeps while `word` is `expected`, for at most `limit`.
 pub(super) fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let limit = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-    // Not private, since the word is shared by processes. However it ends, the caller looks again.
+    // The futex is not private, since processes share the word. The caller checks again, whatever the result.
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
 }
 
 /// Wakes the thread that sleeps on `word`.
 pub(super) fn futex_wake(word: &AtomicU32) {
-    // The address of a live word is never refused.
+    // The call cannot fail on the address of a live word.
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-/// Registers this process for the sleeper's barrier; `false` where the kernel has none.
+/// Registers this process for the sleeper's barrier; `false` if the kernel does not support it.
 pub(super) fn register_barrier() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
         && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// The waker's half: orders what it wrote before it reads an announcement.
+/// The waker's half: orders its earlier stores before it reads an announcement.
 #[inline(always)]
 pub(super) fn waker_barrier(asymmetric: bool) {
     if asymmetric {
@@ -48,13 +48,13 @@ pub(super) fn waker_barrier(asymmetric: bool) {
 pub(super) fn sleeper_barrier(asymmetric: bool) {
     fence(Ordering::SeqCst);
     if asymmetric && membarrier(MembarrierCommand::GlobalExpedited).is_err() {
-        // It worked at start-up, so this does not happen; the time limit of every sleep bounds the harm.
+        // It worked at start-up, so this should not happen; the time limit of every sleep bounds the delay.
         tracing::warn!("membarrier failed");
     }
 }
 
-/// Announces a sleep in `sleeping`, and sleeps by `wait` while the doorbell is unchanged, unless something is `ready`.
-/// Whether something was.
+/// Announces a sleep in `sleeping` and, unless `ready` returns true, sleeps by `wait` while the doorbell is unchanged.
+/// Returns the result of `ready`.
 pub(super) fn sleep<W: Word<u32>>(
     doorbell: &W,
     sleeping: &W,
@@ -73,15 +73,16 @@ pub(super) fn sleep<W: Word<u32>>(
     ready
 }
 
-/// Whether a rank sleeps or is about to. The caller has put a barrier before.
+/// Whether a rank sleeps or is about to. The caller has executed a barrier before.
 #[inline(always)]
 pub(super) fn is_asleep<W: Word<u32>>(sleeping: &W) -> bool {
     // Relaxed: ordered by the caller's barrier, which pairs with the sleeper's.
     sleeping.load(Ordering::Relaxed) != 0
 }
 
-/// Rings for a sleep, unless another waker has; whether the sleeper is to be woken. A waker claims the sleep before it
-/// rings: in the other order a slow waker could ring for one sleep and take the announcement of the next.
+/// Rings the doorbell for a sleep unless another waker has; returns whether the caller must wake the sleeper. A waker
+/// claims the sleep before it rings: in the other order a slow waker could ring for one sleep and take the announcement
+/// of the next.
 pub(super) fn ring<W: Word<u32>>(doorbell: &W, sleeping: &W) -> bool {
     let claimed = sleeping.swap(0, Ordering::SeqCst) != 0;
     if claimed {
@@ -90,7 +91,7 @@ pub(super) fn ring<W: Word<u32>>(doorbell: &W, sleeping: &W) -> bool {
     claimed
 }
 
-/// Wakes the rank of segment `target` if it sleeps. The caller has put a barrier before.
+/// Wakes the rank of segment `target` if it sleeps. The caller has executed a barrier before.
 #[inline(always)]
 pub(super) fn wake_if_asleep(target: &Mapping, stats: &Stats) {
     if is_asleep(target.half(SLEEPING)) {

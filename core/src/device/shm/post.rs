@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Work requests but for packets: what is mapped is done at once, the rest by `process_vm_*` or by requests.
+//! Work requests other than packets: mapped memory is accessed at once, the rest by `process_vm_*` or by requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::stats::Kind;
 /// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that is inside the runtime.
 const VM_FROM: usize = 16 << 10;
 
-/// A transfer by `process_vm_*`, which its peer sees while it lasts.
+/// A transfer by `process_vm_*`, announced to the peer while it is in progress.
 struct VmTransfer<'a> {
     announced: &'a AtomicU64,
     pid: u32,
@@ -31,7 +31,7 @@ impl Drop for VmTransfer<'_> {
 }
 
 impl ShmDevice {
-    /// Posts any operation but a packet.
+    /// Posts any operation except a packet.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -42,7 +42,7 @@ impl ShmDevice {
         let imports = self.imports.borrow();
         let region = |at, len, operation| imports::region(&imports, request.peer, at, len, operation);
         let mut unmapped = Pieces::new();
-        // SAFETY: pointers by the contract of `post`, remote words checked by `imports`.
+        // SAFETY: pointers are valid by the contract of `post`; `imports` has checked the remote words.
         unsafe {
             match request.operation {
                 Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
@@ -101,7 +101,7 @@ impl ShmDevice {
             let error = Error::new(ErrorKind::Unsupported, OP).peer(peer);
             error.cause("signal cells live in memory of the runtime")
         })?;
-        // Release: pairs with the Acquire load of the cell by its owner; what this rank wrote before is visible.
+        // Release: pairs with the owner's Acquire load of the cell; earlier writes of this rank are visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
         unsafe { AtomicU64::from_ptr(cell) }.store(value, Ordering::Release);
         self.wake(peer);
@@ -118,8 +118,8 @@ impl ShmDevice {
         unsafe { self.post_copy(request, code, blocks, RemoteVector { region: at.region, ranges: &ranges }) }
     }
 
-    /// Posts a write or a read: by one `process_vm_*` call where the region is unmapped and that pays, else by a copy
-    /// of what is mapped and requests for the rest.
+    /// Posts a write or a read: by one `process_vm_*` call if no part of the region is mapped and the call pays,
+    /// otherwise by a copy of the mapped bytes and requests for the rest.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -141,7 +141,8 @@ impl ShmDevice {
         self.stats.add(kind, len);
         let mut unmapped = Pieces::new();
         if let Some(transfer) = self.vm(import, len) {
-            // SAFETY: handed on; the owner of the remote region does not take it back before `transfer` is dropped.
+            // SAFETY: the caller's contract; the owner of the remote region does not take it back before `transfer` is
+            // dropped.
             let calls = unsafe { vm::transfer(code == Code::Read, transfer.pid, blocks, transfer.base, ranges) };
             for _ in 0..calls.map_err(|e| e.peer(import.peer))? {
                 self.stats.add(Kind::SystemCall, 0);
@@ -163,7 +164,7 @@ impl ShmDevice {
         self.start(request, unmapped, || {
             import.walk(blocks, ranges, |mapped, _, local, len| {
                 let Some(remote) = mapped else { return };
-                // SAFETY: local blocks by the contract; the ranges were checked against the region.
+                // SAFETY: local blocks are valid by the contract; the ranges were checked against the region.
                 unsafe {
                     match code {
                         Code::Read => copy::load(remote, local, len),
@@ -175,8 +176,8 @@ impl ShmDevice {
         })
     }
 
-    /// Sends the pieces that need the target and copies what is mapped while the target serves them. The notification
-    /// goes last, the same way as what it announces.
+    /// Sends the pieces that need the target and copies the mapped ones while the target serves them. The notification
+    /// goes last, by the same path as the data that it announces.
     #[inline]
     fn start(&self, request: &WorkRequest<'_>, unmapped: Pieces, copy_mapped: impl FnOnce()) -> Result<Posted> {
         if unmapped.is_empty() {
@@ -198,16 +199,16 @@ impl ShmDevice {
         Ok(Posted::Pending)
     }
 
-    /// Announces a transfer by `process_vm_*`, if that may move `len` bytes now and pays.
+    /// Announces a transfer by `process_vm_*` if the call may move `len` bytes now and pays.
     fn vm(&self, import: &Import, len: usize) -> Option<VmTransfer<'_>> {
         let (pid, base) = import.vm?;
         let least = if self.user_memory == UserMemory::Vm { 1 } else { VM_FROM };
-        // Requests in progress would be overtaken.
+        // The call would overtake requests in progress.
         if !import.brief && (len < least || self.service.any_to(import.peer)) {
             return None;
         }
-        // The owner clears the live key and then looks at the announcement: it waits for this transfer, or this rank sees
-        // that the key has gone. Requests to memory that was taken back are refused, which names the error.
+        // The owner clears the live key and then reads the announcement: either it waits for this transfer, or this
+        // rank sees that the key is gone. Requests to released memory are refused with an error that names the reason.
         let announced = self.own().word(layout::VM_TRANSFER);
         announced.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
         let transfer = VmTransfer { announced, pid, base };
@@ -216,10 +217,10 @@ impl ShmDevice {
     }
 }
 
-/// Accumulates into what is mapped; the pieces that are not.
+/// Accumulates into mapped memory; returns the pieces that are not mapped.
 ///
 /// # Safety
-/// As [`Device::post`]; the range was checked against the region.
+/// The contract of [`Device::post`]; the range was checked against the region.
 unsafe fn accumulate(import: &Import, start: usize, code: u32, operand: Block, old: *mut u8) -> Result<Pieces> {
     let error = |kind| Error::new(kind, "accumulate").peer(import.peer);
     let request = if old.is_null() { Code::Accumulate } else { Code::FetchAccumulate };
@@ -231,7 +232,7 @@ unsafe fn accumulate(import: &Import, start: usize, code: u32, operand: Block, o
             (None, _) => unmapped.push(Piece { accumulate: code, old, ..import.piece(request, at, len, local) }),
             (Some(_), None) => result = Err(error(ErrorKind::Unsupported)),
             (Some(remote), Some(apply)) => {
-                // SAFETY: a checked range of the region; local pointers by the contract.
+                // SAFETY: a checked range of the region; local pointers are valid by the contract.
                 if !unsafe { apply(code, remote, local, old, len) } {
                     result = Err(error(ErrorKind::Misaligned).cause(format!("offset {at}")));
                 }

@@ -1,15 +1,16 @@
 #![allow(unsafe_code)]
-//! Whole pages of a user's buffer moved onto shared memory at the same address, so that peers map them, and given back.
+//! Moves whole pages of a user's buffer onto shared memory at the same address, so that peers can map them, and back.
 //!
-//! Pages are copied and then exchanged, so a store between the two would be lost. They are moved, and given back, only while
-//! nobody can store: their owner has lent them exclusively, or [`ShmDevice::is_alone`](super::ShmDevice) (the process has no
-//! other thread, and no other region of this rank has the memory, by which its agent or a peer could write). A signal handler
-//! of the calling thread is kept out meanwhile. What cannot be seen are stores by the kernel on its own (`io_uring` or
-//! `libaio` into the buffer while a window is made over it or freed).
+//! Pages are copied and then exchanged, so a store between the two steps would be lost. They are therefore moved, and
+//! given back, only while no other code can store: their owner has lent them exclusively, or
+//! [`ShmDevice::is_alone`](super::ShmDevice) holds (the process has no other thread, and no other region of this rank
+//! covers the memory, through which its agent or a peer could write). Signal handlers of the calling thread are blocked
+//! meanwhile. Stores by the kernel on its own (`io_uring` or `libaio` into the buffer while a window over it is made or
+//! freed) cannot be detected.
 //!
-//! Pages that nobody has touched are neither copied nor made: they stay holes of the file. Memory that is not private and
-//! anonymous (files, shared mappings, stacks) is left alone. A child made by `fork` shares moved pages with its parent instead
-//! of getting a copy.
+//! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
+//! and anonymous (files, shared mappings, stacks) is not moved. A child made by `fork` shares moved pages with its
+//! parent instead of getting a copy.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -26,13 +27,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, PAGE, SegmentName, page_up};
 
 const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-/// Pages that are moved where they are not all of a buffer: fewer are not worth a mapping at each peer.
+/// Minimum number of pages moved if they are not the whole buffer: fewer are not worth a mapping at each peer.
 const FEWEST: usize = 4;
-/// Most regions whose pages are moved at a time: each takes up to three mappings here and one at each peer.
+/// Maximum number of regions with moved pages: each takes up to three mappings here and one at each peer.
 const MOST: usize = 256;
-/// Bytes that are moved at once: memory is needed twice for these alone.
+/// Bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
-/// Name of the file.
+/// Name of the shared-memory file.
 const NAME: &str = "farside-moved";
 
 const MOVE: &str = "move a buffer onto shared memory";
@@ -45,11 +46,11 @@ pub(super) struct Moved {
     pub(super) base: *mut u8,
     /// Bytes moved: whole pages.
     pub(super) len: usize,
-    /// Where they are in the file.
+    /// Their offset in the file.
     offset: u64,
 }
 
-/// The file that all moved pages of a rank are in. No part of it is used twice.
+/// The file that holds all moved pages of a rank. No part of it is used twice.
 #[derive(Debug)]
 pub(super) struct MovedPages {
     file: File,
@@ -75,14 +76,14 @@ impl MovedPages {
         segment::name_of(&self.file, moved.offset, moved.len as u64)
     }
 
-    /// Moves the whole pages of `[base, base + len)`; `None` if there are too few, or too many regions, or if they are not
-    /// plain memory.
+    /// Moves the whole pages of `[base, base + len)`; `None` if there are too few pages, too many moved regions, or if
+    /// the memory is not private and anonymous.
     ///
     /// # Safety
-    /// Nobody else accesses the buffer during the call.
+    /// No other code accesses the buffer during the call.
     ///
     /// # Errors
-    /// `SharedMemoryFull`, `System`; then the buffer is as it was.
+    /// `SharedMemoryFull`, `System`; the buffer is then unchanged.
     pub(super) unsafe fn take(&mut self, base: *mut u8, len: usize) -> Result<Option<Moved>> {
         let (lo, hi) = (page_up(base.addr()), (base.addr() + len) / PAGE * PAGE);
         let (pages, whole) = (hi.saturating_sub(lo) / PAGE, (lo, hi) == (base.addr(), base.addr() + len));
@@ -107,10 +108,10 @@ impl MovedPages {
         Ok(Some(moved))
     }
 
-    /// Moves `len` bytes that follow those that `moved` has.
+    /// Moves the `len` bytes that follow the bytes already in `moved`.
     ///
     /// # Safety
-    /// As [`take`](Self::take).
+    /// The contract of [`take`](Self::take).
     unsafe fn take_piece(&self, moved: &Moved, len: usize) -> Result<()> {
         let failed = |e: io::Error| {
             let full = matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM));
@@ -128,22 +129,22 @@ impl MovedPages {
             unsafe { write_all(&self.file, from, bytes, offset + touched.start as u64) }.map_err(failed)?;
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the pages lie inside a buffer that nobody else accesses, and are replaced by a mapping of the same length,
-        // rights and content.
+        // SAFETY: the pages lie inside a buffer that no other code accesses; the mapping that replaces them has the
+        // same length, rights and content.
         unsafe { mmap(base.cast(), len, RIGHTS, flags, &self.file, offset) }.map_err(|e| failed(e.into()))?;
         Ok(())
     }
 
-    /// Puts private memory with the present content back, as far as the pages are still where they were moved to. Whoever
-    /// still maps the shared pages reaches memory that is no longer this buffer's. Returns the bytes that are gone: the program
-    /// has unmapped or replaced them.
+    /// Puts private memory with the current content back where the moved pages are still mapped. A peer that still maps
+    /// the shared pages accesses memory that no longer belongs to this buffer. Returns the number of bytes that the
+    /// program has unmapped or replaced.
     ///
     /// # Safety
-    /// No thread of this process accesses the buffer during the call. Peers may still write; bytes that they write during the
-    /// call are kept or lost.
+    /// No thread of this process accesses the buffer during the call. Peers may still write; bytes that they write
+    /// during the call may be lost.
     ///
     /// # Errors
-    /// `System`; then the buffer keeps shared pages and remains usable.
+    /// `System`; the buffer then keeps shared pages and remains usable.
     pub(super) unsafe fn give_back(&self, moved: &Moved) -> Result<usize> {
         let failed = |e: io::Error| Error::system(RETURN, e);
         let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
@@ -171,7 +172,8 @@ impl MovedPages {
     }
 
     /// # Safety
-    /// As [`give_back`](Self::give_back); these bytes of `moved` are mapped where they were moved to.
+    /// The contract of [`give_back`](Self::give_back); bytes `piece` of `moved` are still mapped where they were moved
+    /// to.
     unsafe fn give_back_piece(&self, moved: &Moved, piece: Range<usize>) -> io::Result<()> {
         let (len, offset) = (piece.len(), moved.offset + piece.start as u64);
         let _blocked = BlockedSignals::new();
@@ -183,13 +185,14 @@ impl MovedPages {
             Ok(unsafe { mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place.cast()) }?)
         });
         if done.is_err() {
-            // SAFETY: the fresh mapping is still ours and unused. If it stays, memory is lost, and nothing else.
+            // SAFETY: this function owns the fresh mapping and does not use it again. If `munmap` fails, the memory is
+            // only leaked.
             let _ = unsafe { munmap(fresh, len) };
         }
         done.map(|_| ())
     }
 
-    /// Reads the pages that exist of `len` bytes of the file into fresh memory, which is zero elsewhere.
+    /// Reads the allocated pages among `len` bytes of the file into fresh memory, which is zero elsewhere.
     fn read_touched(&self, fresh: *mut u8, len: usize, offset: u64) -> io::Result<()> {
         let (mut at, end) = (offset, offset + len as u64);
         while at < end {
@@ -199,7 +202,7 @@ impl MovedPages {
                 Err(e) => return Err(e.into()),
             };
             let hole = seek(&self.file, SeekFrom::Hole(at))?.min(end);
-            // SAFETY: part of the fresh memory, which nobody else knows of.
+            // SAFETY: part of the fresh memory, to which no other code has a pointer.
             let into = unsafe {
                 std::slice::from_raw_parts_mut(fresh.wrapping_add((at - offset) as usize), (hole - at) as usize)
             };
@@ -209,18 +212,18 @@ impl MovedPages {
         Ok(())
     }
 
-    /// Counts a region that is not moved any more.
+    /// Counts a region whose pages are no longer moved.
     pub(super) fn forget(&mut self) {
         self.regions -= 1;
     }
 }
 
-/// Keeps handlers of signals from this thread until it is dropped.
+/// Blocks all signals in this thread until it is dropped.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     fn new() -> Self {
-        // SAFETY: sets of signals, each filled before it is read.
+        // SAFETY: signal sets, each filled before it is read.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
@@ -232,7 +235,7 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the set of before.
+        // SAFETY: the signal set that was in force before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
     }
 }
@@ -243,7 +246,7 @@ impl Drop for BlockedSignals {
 /// The bytes are valid, initialized or not.
 unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
     while len > 0 {
-        // SAFETY: by the contract; the kernel reads the bytes.
+        // SAFETY: valid by the contract; the kernel only reads the bytes.
         let n = unsafe { libc::pwrite(file.as_raw_fd(), from.cast(), len, offset as i64) };
         match n {
             -1 => {
@@ -259,10 +262,10 @@ unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset
     Ok(())
 }
 
-/// The pages of `[base, base + len)`, as offsets, that are in memory or swapped out: private memory has no others that are not
-/// zero. All where the kernel does not tell.
+/// The pages of `[base, base + len)` that are in memory or swapped out, as ranges of offsets; all other pages of
+/// private memory are zero. Returns the whole range if the kernel does not tell.
 fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
-    /// Bits 62 and 63 of an entry of the page map: swapped out, in memory.
+    /// Bits 62 and 63 of a pagemap entry: swapped out, in memory.
     const TOUCHED: u8 = 3 << 6;
     let mut entries = vec![0u8; 8 * (len / PAGE)];
     let read =
@@ -303,7 +306,7 @@ impl<'a> Area<'a> {
     }
 }
 
-/// Calls `each` with the mappings that have bytes of `[lo, hi)`, in order. The list is read up to there.
+/// Calls `each` with the mappings that overlap `[lo, hi)`, in order. Reads the list only as far as needed.
 fn areas(lo: usize, hi: usize, mut each: impl FnMut(&Area<'_>)) -> io::Result<()> {
     let (mut maps, mut line) = (BufReader::new(File::open("/proc/self/maps")?), String::new());
     while maps.read_line(&mut line)? > 0 {
@@ -319,8 +322,8 @@ fn areas(lo: usize, hi: usize, mut each: impl FnMut(&Area<'_>)) -> io::Result<()
     Ok(())
 }
 
-/// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, without a file or a name
-/// other than the heap's.
+/// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, and without a file or a name other
+/// than the heap's.
 fn is_plain(lo: usize, hi: usize) -> Result<bool> {
     let (mut covered, mut plain) = (lo, true);
     areas(lo, hi, |area| {
@@ -343,7 +346,7 @@ mod tests {
         MmapMut::map_anon(pages * PAGE).unwrap()
     }
 
-    /// Bytes in memory of a file.
+    /// Bytes that a file occupies in memory.
     fn in_memory(pages: &MovedPages) -> usize {
         pages.file.metadata().unwrap().blocks() as usize * 512
     }
@@ -353,7 +356,7 @@ mod tests {
         let mut buffer: Vec<u8> = (0..10 * PAGE).map(|i| i as u8).collect();
         let (base, len) = (buffer.as_mut_ptr(), buffer.len());
         let mut pages = MovedPages::new().unwrap();
-        // SAFETY: the buffer is ours alone until the end of the test.
+        // SAFETY: no other code uses the buffer until the end of the test.
         let moved = unsafe { pages.take(base, len) }.unwrap().expect("whole pages");
         assert!(moved.len >= 8 * PAGE && moved.base.addr() >= base.addr());
         let peer = open(pages.name(&moved).unwrap(), Pages::WhenTouched, 0).unwrap();
@@ -378,7 +381,7 @@ mod tests {
         for page in [3, 4, 500, 999] {
             buffer[page * PAGE] = page as u8;
         }
-        // SAFETY: the buffer is ours alone.
+        // SAFETY: no other code uses the buffer.
         let moved = unsafe { pages.take(buffer.as_mut_ptr(), buffer.len()) }.unwrap().expect("whole pages");
         let expected = |touched| if segment::overcommit_is_strict() { 1000 * PAGE } else { touched * PAGE };
         assert_eq!((moved.len, in_memory(&pages)), (1000 * PAGE, expected(4)));
@@ -386,7 +389,7 @@ mod tests {
         // SAFETY: inside the peer's mapping.
         unsafe { peer.at(700 * PAGE).write_volatile(7) };
         assert_eq!(in_memory(&pages), expected(5));
-        // SAFETY: as above.
+        // SAFETY: no other code uses the buffer.
         assert_eq!(unsafe { pages.give_back(&moved) }.unwrap(), 0);
         assert_eq!(in_memory(&pages), 0);
         let set = [(3, 3), (4, 4), (500, 500 % 256), (700, 7), (999, 999 % 256)];
@@ -404,7 +407,8 @@ mod tests {
         let mut buffer = anonymous(12);
         buffer.fill(1);
         let base = buffer.as_mut_ptr();
-        // SAFETY: the buffer is ours alone; what is unmapped of it is mapped again before it is dropped.
+        // SAFETY: no other code uses the buffer; the part that is unmapped is mapped again before the buffer is
+        // dropped.
         unsafe {
             let moved = pages.take(base, buffer.len()).unwrap().expect("whole pages");
             munmap(base.add(2 * PAGE).cast(), 3 * PAGE).unwrap();
@@ -428,14 +432,14 @@ mod tests {
         let some = some.as_mut_ptr();
         let alone = [(small.as_mut_ptr(), 100), (shared.mapping().at(0), 4 * PAGE), (some.wrapping_add(8), 2 * PAGE)];
         for (base, len) in alone {
-            // SAFETY: ours alone.
+            // SAFETY: no other code uses the buffer.
             assert!(unsafe { pages.take(base, len) }.unwrap().is_none());
         }
-        // SAFETY: as above.
+        // SAFETY: no other code uses the buffer.
         let page = unsafe { pages.take(some.wrapping_add(PAGE), PAGE) }.unwrap().expect("all of a buffer");
         pages.regions = MOST;
         let mut more = anonymous(8);
-        // SAFETY: as above.
+        // SAFETY: no other code uses the buffer.
         unsafe {
             assert!(pages.take(more.as_mut_ptr(), 8 * PAGE).unwrap().is_none());
             pages.give_back(&page).unwrap();

@@ -1,11 +1,12 @@
 #![allow(unsafe_code)]
 //! The ring for packets from one rank to another: one producer, one consumer, no lock.
 //!
-//! A packet takes whole cache lines: a marker word with its number and length, then its bytes. The marker is written last (Release) and
-//! read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared tail. Before it writes a
-//! marker the producer zeroes the word where the next one will be, so that old bytes can never pass for it. The consumer
-//! writes nothing but `head`, by which it gives the lines back when it has nothing else to do, or a quarter of the ring is owed.
-//! Packets do not wrap: a pad marker, written after the marker of the packet at the start, sends the consumer there.
+//! A packet takes whole cache lines: a marker word with its number and length, then its bytes. The marker is written
+//! last (Release) and read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared
+//! tail. Before it writes a marker, the producer zeroes the word where the next marker will be, so that old bytes are
+//! never taken for a marker. The consumer writes only `head`, which returns lines to the producer: when it has nothing
+//! else to do, or when a quarter of the ring is pending. Packets do not wrap: a pad marker sends the consumer to the
+//! start of the ring; it is written after the marker of the packet there.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -24,12 +25,12 @@ use crate::memory::words::{Memory, Word};
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
-/// The length is below, the number of the packet above.
+/// The marker has the length in the lower bits and the packet number in the upper bits.
 const NUMBER_SHIFT: u32 = 22;
 const NUMBER: u64 = (1 << 40) - 1;
 const LENGTH: u64 = (1 << NUMBER_SHIFT) - 1;
 
-/// Position of one end. Positions count bytes from the start of time.
+/// One end of the ring. Positions count all bytes since the ring was made.
 #[derive(Debug)]
 pub(super) struct Ring<M = Mapping> {
     memory: M,
@@ -37,24 +38,24 @@ pub(super) struct Ring<M = Mapping> {
     size: usize,
     head: usize,
     position: Cell<u64>,
-    /// Of the producer: the head as it last saw it. Of the consumer: how far it has given lines back.
+    /// Producer: the head as last read. Consumer: the position up to which lines were given back.
     head_seen: Cell<u64>,
 }
 
-/// What a consumer found.
+/// Result of a check of the ring by the consumer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Popped {
     Empty,
     Packet(usize),
-    /// A long one, which stays where it is until it is taken.
+    /// A long packet, which stays in the ring until it is taken.
     Long(usize),
-    /// One with another number: not the next.
+    /// A packet with another number than the expected one.
     Later,
-    /// The marker is not one that a producer writes.
+    /// A marker that no correct producer writes.
     Garbage(u64),
 }
 
-/// Largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
+/// Length of the largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
 pub(super) fn max_packet(size: usize) -> usize {
     size / 4 - MARKER
 }
@@ -65,21 +66,21 @@ impl<M: Memory> Ring<M> {
         Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
 
-    /// Appends packet `number`, of `len` bytes in all; `false` if there is no room now.
+    /// Appends packet `number`, with a total length of `len` bytes; `false` if there is no room now.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and the ring has this one producer.
+    /// The blocks are valid for reads, and this is the ring's only producer.
     pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
         assert!(len <= max_packet(self.size), "a packet of {len} bytes");
         let need = (MARKER + len).next_multiple_of(LINE);
         let mut position = self.position.get();
         let first = position as usize & (self.size - 1);
         let pad = if first + need > self.size { self.size - first } else { 0 };
-        // And the line of the marker behind it.
+        // The line of the next marker must be free too.
         let end = position + (pad + need + LINE) as u64;
-        // Wrapping: the head is the peer's to write, and garbage there means no room.
+        // Wrapping: the peer writes the head, and an invalid value must count as no room.
         if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
-            // Acquire: pairs with the consumer's Release of `head`, after which the lines are ours to write.
+            // Acquire: pairs with the consumer's Release of `head`, after which the producer may write the lines.
             self.head_seen.set(self.memory.word(self.head).load(Ordering::Acquire));
             if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
                 return false;
@@ -87,15 +88,15 @@ impl<M: Memory> Ring<M> {
         }
         position += pad as u64;
         let word = |position: u64| self.data + (position as usize & (self.size - 1));
-        // Relaxed: ordered by the marker, behind which the consumer looks there.
+        // Relaxed: ordered by the marker, after which the consumer reads this word.
         self.memory.word(word(position + need as u64)).store(0, Ordering::Relaxed);
         let at = word(position);
-        // SAFETY: lines that the consumer gave back, `need` bytes of them without a wrap; the blocks by the contract.
+        // SAFETY: `need` bytes of contiguous lines that the consumer gave back; the blocks are valid by the contract.
         unsafe { self.memory.store_packet(at + MARKER, header, body) };
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         if pad != 0 {
-            // Release: pairs with the consumer's Acquire of the marker, which goes on to the one at the start.
+            // Release: pairs with the consumer's Acquire of the marker, which then reads the marker at the start.
             self.memory.word(self.data + first).store(PAD, Ordering::Release);
         }
         self.position.set(position + need as u64);
@@ -106,25 +107,25 @@ impl<M: Memory> Ring<M> {
     #[inline]
     pub(super) fn ready(&self) -> bool {
         let at = self.data + (self.position.get() as usize & (self.size - 1));
-        // Relaxed: `pop` looks again with Acquire.
+        // Relaxed: `pop` reads again with Acquire.
         self.memory.word(at).load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes. Its lines are given back
-    /// by [`give_back`](Self::give_back), or here once many are owed. One of `long` bytes or more stays where it is, at
-    /// [`place`](Self::place), until [`take`](Self::take).
+    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes.
+    /// [`give_back`](Self::give_back) returns its lines, or this call once many are pending. A packet of `long` bytes
+    /// or more stays in the ring, at [`place`](Self::place), until [`take`](Self::take).
     #[inline]
     pub(super) fn pop(&self, packet: &mut [u8], number: u64, long: usize) -> Popped {
         loop {
             let position = self.position.get();
             let offset = position as usize & (self.size - 1);
             let at = self.data + offset;
-            // Acquire: pairs with the producer's Release; the bytes behind it are complete.
+            // Acquire: pairs with the producer's Release; the bytes after the marker are complete.
             let marker = self.memory.word(at).load(Ordering::Acquire);
             if marker == 0 {
                 return Popped::Empty;
             }
-            // A sender has no reason to pad at the start.
+            // A correct sender does not pad at the start.
             if marker == PAD && offset != 0 {
                 self.position.set(position + (self.size - offset) as u64);
                 self.give_back_many();
@@ -152,18 +153,18 @@ impl<M: Memory> Ring<M> {
         }
     }
 
-    /// The place of the bytes of a long packet that was found.
+    /// Offset of the bytes of the long packet that was found.
     pub(super) fn place(&self) -> usize {
         self.data + (self.position.get() as usize & (self.size - 1)) + MARKER
     }
 
-    /// Goes on behind the packet of `len` bytes that was found. Its bytes stay until its lines are given back.
+    /// Advances past the packet of `len` bytes that was found. Its bytes stay until its lines are given back.
     #[inline]
     pub(super) fn take(&self, len: usize) {
         self.position.set(self.position.get() + (MARKER + len).next_multiple_of(LINE) as u64);
     }
 
-    /// Gives lines back if many are owed.
+    /// Gives lines back if a quarter of the ring is pending.
     #[inline]
     pub(super) fn give_back_many(&self) {
         if self.position.get() - self.head_seen.get() >= self.size as u64 / 4 {
@@ -171,13 +172,13 @@ impl<M: Memory> Ring<M> {
         }
     }
 
-    /// Gives the producer the lines of all packets that were taken.
+    /// Gives the lines of all taken packets back to the producer.
     #[inline]
     pub(super) fn give_back(&self) {
         let (from, to) = (self.head_seen.get(), self.position.get());
         if from != to {
             self.head_seen.set(to);
-            // Release: pairs with the producer's Acquire of `head`: the bytes have been read.
+            // Release: pairs with the producer's Acquire of `head`; the bytes have been read.
             self.memory.word(self.head).store(to, Ordering::Release);
         }
     }
@@ -200,7 +201,7 @@ mod tests {
     fn ends() -> (Segment, Ring, Ring) {
         let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096, Pages::AtOnce).unwrap();
         let ring = |memory| Ring::new(memory, 4096, SIZE, 0);
-        // The producer maps it as another process would.
+        // Mapped by the producer as in another process.
         let (producer, consumer) =
             (ring(open(s.name().unwrap(), Pages::AtOnce, 0).unwrap()), ring(s.mapping().clone()));
         (s, producer, consumer)
@@ -216,7 +217,7 @@ mod tests {
             let x: u64 = rng.random();
             if x >> 63 == 0 {
                 let len = ((x >> 33) as usize % max_packet(SIZE)) >> ((x >> 20) % 9);
-                // Bytes that look like markers must not confuse the consumer.
+                // Bytes that look like markers must not mislead the consumer.
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);
                 // SAFETY: live slices, one producer.

@@ -1,4 +1,4 @@
-//! The base segments of the ranks of a node: what this device lends the service of unmapped memory.
+//! The base segments of the ranks of a node, in which requests for unmapped memory travel.
 
 use std::sync::atomic::AtomicU32;
 use std::thread::JoinHandle;
@@ -10,15 +10,15 @@ use crate::error::{Error, Result};
 use crate::memory::segment::{Mapping, Segment};
 use crate::stats::Stats;
 
-/// The base segments, as one rank sees them; for its own thread, its agent's and those that wake it.
+/// The base segments as one rank sees them, for its own thread, its agent's thread and its wakers.
 #[derive(Debug)]
 pub(super) struct Segments {
     pub(super) me: usize,
-    /// The ranks of the job that this device connects, by their numbers here.
+    /// The ranks of the job that this device connects, by number.
     pub(super) ranks: Vec<u32>,
     pub(super) service: Layout,
     pub(super) own: Segment,
-    /// By number, this rank's own too.
+    /// By number, including this rank.
     pub(super) peers: Vec<Mapping>,
 }
 

@@ -1,4 +1,5 @@
-//! Start-up: every rank makes its base segment and publishes its endpoint address; with all addresses it maps the others.
+//! Start-up: every rank makes its base segment and publishes its endpoint address; then it maps the segments of the
+//! others.
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -23,13 +24,13 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// Packets through the ring take less time than a system call that looks up every page of the sender's memory, whatever the
-/// length, as long as sender and receiver run at the same time (`benches`, `rendezvous`). Where they take turns, what does not
-/// fit into the ring is read.
+/// Packets through the ring take less time than a system call that looks up every page of the sender's memory, whatever
+/// the length, while sender and receiver run at the same time (`benches`, `rendezvous`). Where they take turns on a
+/// processor, the target reads messages that do not fit into the ring.
 const MESSAGES: MessageCutOffs =
     MessageCutOffs { eager: 16 << 10, read_oversubscribed: 16 << 10, ..MessageCutOffs::UNMEASURED };
 
-/// A rank that has made its segment and not yet seen the others.
+/// A rank that has made its segment but not yet mapped the others'.
 #[derive(Debug)]
 pub struct Prepared {
     me: usize,
@@ -41,7 +42,7 @@ pub struct Prepared {
     settings: Settings,
 }
 
-/// What a rank publishes so that the others reach it.
+/// The address that a rank publishes so that others can reach it.
 pub(super) struct EndpointAddress {
     name: SegmentName,
     base: u64,
@@ -62,14 +63,14 @@ impl EndpointAddress {
 }
 
 impl Prepared {
-    /// Makes the base segment of the rank that is number `me` of `ranks`, ranks of the job that it is to be
-    /// connected with.
+    /// Makes the base segment of the rank with number `me` in `ranks`, the ranks of the job that the device will
+    /// connect.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `System`.
     ///
     /// # Panics
-    /// If `ranks` has no number `me`.
+    /// If `ranks` has no index `me`.
     pub fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
         let dir = PathBuf::from(&settings.shm_dir);
         let node = Node::of(ranks[me], &dir, settings.test_nodes)?;
@@ -85,7 +86,7 @@ impl Prepared {
     /// The endpoint address, for the other ranks.
     ///
     /// # Errors
-    /// None in practice: the segment's name is open until [`connect`](Self::connect).
+    /// Only for a system failure: the segment's name is open until [`connect`](Self::connect).
     pub fn address(&self) -> Result<Vec<u8>> {
         let address = self.own.name()?.write(Writer::new());
         let address = address
@@ -96,11 +97,12 @@ impl Prepared {
         Ok(self.node.write(address).done())
     }
 
-    /// Maps all the others of a job of `size` ranks, whose endpoint addresses are given in the order of their numbers.
+    /// Maps the segments of all other ranks, whose endpoint addresses are given in the order of their numbers; the job
+    /// has `size` ranks.
     ///
     /// # Errors
-    /// `Unsupported` for a rank on another node, `Mismatch` for one with other settings, `PeerLost`,
-    /// `Protocol`, `Limit`.
+    /// `Unsupported` for a rank on another node, `Mismatch` for a rank with other settings, `PeerLost`, `Protocol`,
+    /// `Limit`.
     pub fn connect(self, addresses: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
         const OP: &str = "connect to the ranks of this node";
         let mut peers = Vec::with_capacity(addresses.len());
@@ -125,7 +127,8 @@ impl Prepared {
                     fail(ErrorKind::Mismatch).cause("FARSIDE_SHM_RING or FARSIDE_SHM_BOUNCE differ between ranks")
                 );
             }
-            // Watched before it is mapped: if the descriptor opens, the process is the right one.
+            // The process is watched before its segment is mapped: if the segment then opens, the watched process is
+            // the right one.
             processes.push(if address.name.pid == std::process::id() {
                 None
             } else {
@@ -184,10 +187,10 @@ impl Prepared {
     }
 }
 
-/// Whether the device works here, and how, for `farside info`.
+/// Reports whether and how the device works here, for `farside info`.
 ///
 /// # Errors
-/// Why not.
+/// The reason why the device does not work.
 pub fn probe(settings: &Settings) -> Result<String> {
     let dir = PathBuf::from(&settings.shm_dir);
     let segment = Segment::create(&dir, 1, Pages::AtOnce)?;

@@ -8,16 +8,16 @@ use crate::error::{Error, ErrorKind, Result};
 
 const MAX_BLOCKS: usize = 1024;
 
-/// Moves bytes between local blocks and the ranges from address `base` on of process `pid`, equal in their sum: reads
-/// the other process, or writes it. Returns the number of system calls.
+/// Reads or writes the memory of process `pid`: moves bytes between local blocks and ranges of equal total length,
+/// whose offsets count from address `base`. Returns the number of system calls.
 ///
 /// # Safety
-/// The local blocks are valid (and exclusive where read into); the remote ranges belong to a region that its owner
-/// exposed for this.
+/// The local blocks are valid (and exclusive where read into); the remote ranges belong to a region that its owner has
+/// exposed for this purpose.
 ///
 /// # Errors
-/// `Forbidden` when the system denies it, `PeerLost` when the process is gone, `BadArgument` when a remote
-/// address is not mapped there.
+/// `Forbidden` if the system denies the access, `PeerLost` if the process is gone, `BadArgument` if a remote address is
+/// not mapped there.
 pub(super) unsafe fn transfer(read: bool, pid: u32, local: &[Block], base: u64, remote: &[Range]) -> Result<usize> {
     let total: usize = local.iter().map(|b| b.len).sum();
     debug_assert_eq!(total, remote.iter().map(|r| r.len).sum::<usize>());
@@ -28,7 +28,8 @@ pub(super) unsafe fn transfer(read: bool, pid: u32, local: &[Block], base: u64, 
         // The kernel stops at the shorter list; equal bytes on both sides keep the count exact.
         let most = local.iter().map(|v| v.iov_len).sum();
         let remote = vectors(remote.iter().map(|r| (base + r.offset as u64, r.len)), done, most);
-        // SAFETY: the vectors are live and describe memory as the contract says; the kernel checks the rest.
+        // SAFETY: the vectors are live and describe valid memory by the contract; the kernel checks the remote
+        // addresses.
         let n = unsafe { call(pid as i32, local.as_ptr(), local.len() as _, remote.as_ptr(), remote.len() as _, 0) };
         calls += 1;
         match n {
@@ -82,10 +83,10 @@ fn vectors(blocks: impl Iterator<Item = (u64, usize)>, mut skip: usize, mut most
     out
 }
 
-/// Whether the calls work on process `pid`: reads one byte that is known to exist there.
+/// Checks that the calls work on process `pid`: reads one byte that is known to exist there.
 pub(super) fn works(pid: u32, address: u64) -> Result<()> {
     let mut byte = 0u8;
-    // SAFETY: a live byte here; an address that `pid` published for this.
+    // SAFETY: a live local byte; an address that `pid` published for this purpose.
     unsafe { transfer(true, pid, &[Block { base: &raw mut byte, len: 1 }], address, &[Range { offset: 0, len: 1 }]) }
         .map(|_| ())
 }

@@ -42,7 +42,7 @@ fn receive(channel: &Channel<Lines>, value: u64) {
     }
 }
 
-/// Both lines are full. Two more packets go through a line that is free again, or the ring.
+/// Both lines are full. Two more packets go through a line that has become free, or through the ring.
 fn one_direction(fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
     send(&lower, 0);
@@ -56,7 +56,7 @@ fn one_direction(fault: impl Fn(usize) -> Fault) {
     sender.join().unwrap();
 }
 
-/// Two packets each, of which the reply line carries some to and fro. `keeps`: a sender does not give it up.
+/// Two packets in each direction, some of them in the reply line. `keeps`: a sender does not give up the reply line.
 fn two_directions(keeps: bool, fault: impl Fn(usize) -> Fault) {
     let [lower, higher] = ends(fault);
     let other = loom::thread::spawn(move || {

@@ -1,5 +1,5 @@
 //! The sleep handshake under every interleaving of a sleeper and its wakers. A lost wake-up is a deadlock, which `loom`
-//! reports. The sleeper's `membarrier`, which puts a fence into every waker, is a fence on both sides here.
+//! reports. The sleeper's `membarrier` executes a fence in every waker; the model uses a fence on both sides instead.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ pub(crate) enum Broken {
     ReadsBellLate,
 }
 
-/// What a rank sleeps with.
+/// The words of a rank that take part in a sleep.
 pub(crate) struct Sleeper {
     doorbell: Futex,
     sleeping: ModelWord,
@@ -61,7 +61,7 @@ impl Sleeper {
     }
 }
 
-/// Two wakers, one sleeper that needs both.
+/// Two wakers and one sleeper that waits for both.
 fn wakes(broken: Broken) {
     let sleeper = leak(Sleeper::new(broken));
     let cells = leak([(); 2].map(|()| ModelWord::new(0, Fault::No)));

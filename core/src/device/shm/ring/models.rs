@@ -6,12 +6,13 @@ use crate::model::{Fault, Lines, caught, check};
 
 const SIZE: usize = 8 * LINE;
 
-/// Bytes of packet `number`, of as many lines: each of their words could pass for a marker.
+/// Bytes of packet `number`, which takes `lines` lines; every word could pass for a marker.
 fn bytes(number: u64, lines: usize) -> Vec<u8> {
     (READY | number << 8 | 8).to_le_bytes().repeat(lines * LINE / 8 - 1)
 }
 
-/// Three packets are there, of which two were taken. The producer adds some that need a pad and lines of the third.
+/// The ring holds three packets, of which two were taken. The producer adds packets that need a pad and lines of the
+/// third.
 fn packets(fault: impl Fn(usize) -> Fault) {
     const LINES: [usize; 7] = [2, 2, 2, 1, 2, 2, 1];
     let memory = Lines::new((0..=SIZE).step_by(LINE), fault);
@@ -30,7 +31,7 @@ fn packets(fault: impl Fn(usize) -> Fault) {
                 Popped::Packet(len) => {
                     let expected = bytes(number as u64, LINES[number]);
                     assert_eq!(len, expected.len());
-                    // Of each line the model keeps the first two words.
+                    // The model keeps the first two words of each line.
                     assert!([0, 56].iter().filter(|at| **at < len).all(|at| packet[*at..at + 8] == expected[..8]));
                     break;
                 }
