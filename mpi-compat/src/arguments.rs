@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Parameters as the exported functions hand them on: pointers that are checked for null, and counts of either width.
+//! Parameters as the exported functions pass them on: pointers that are checked for null, and counts of either width.
 //!
-//! All of them stand for pointers of the running call, and are valid as long as it runs; that is the promise of who makes
-//! them (`exports.rs`).
+//! Each one wraps a pointer of the running call, and is valid while that call runs; `exports.rs`, which makes them,
+//! guarantees this.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ fn null(name: &'static str) -> Fail {
     fail(MPI_ERR_ARG, "is a null pointer").named(name)
 }
 
-/// Where a result goes, or a value that is changed.
+/// The address that a result is written to, or of a value that is changed.
 #[derive(Clone, Copy)]
 pub struct Out<T>(NonNull<T>);
 
@@ -30,13 +30,13 @@ impl<T: Copy> Out<T> {
 
     #[inline]
     pub fn set(self, value: T) {
-        // SAFETY: the promise of `new`; C programs need not align.
+        // SAFETY: the caller of `new` guarantees the pointer; C programs need not align.
         unsafe { self.0.write_unaligned(value) }
     }
 
     #[inline]
     pub fn get(self) -> T {
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` guarantees the pointer.
         unsafe { self.0.read_unaligned() }
     }
 }
@@ -55,7 +55,7 @@ impl<T: Copy> In<T> {
 
     #[inline]
     pub fn get(self) -> T {
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` guarantees the pointer.
         unsafe { self.0.read_unaligned() }
     }
 }
@@ -66,7 +66,7 @@ pub struct List<T>(*const T, &'static str);
 
 impl<T: Copy> List<T> {
     /// # Safety
-    /// The pointer is null, or valid for reads of as many elements as the length says while the call runs.
+    /// The pointer is null, or valid for reads of the number of elements that the length gives while the call runs.
     #[inline]
     pub unsafe fn new(pointer: *const T, name: &'static str) -> Self {
         Self(pointer, name)
@@ -81,7 +81,7 @@ impl<T: Copy> List<T> {
     fn read_as<U: From<T>>(self, len: i64) -> Result<Vec<U>, Fail> {
         let len = length(len, self.0.is_null(), self.1)?;
         let mut list = list_of(len, self.1)?;
-        // SAFETY: the promise of `new`, and `i < len`.
+        // SAFETY: the caller of `new` guarantees `len` elements, and `i < len`.
         list.extend((0..len).map(|i| U::from(unsafe { self.0.add(i).read_unaligned() })));
         Ok(list)
     }
@@ -93,7 +93,7 @@ impl<T: Copy> List<T> {
         if self.0.is_null() {
             return Err(null(self.1));
         }
-        // SAFETY: the promise of `new`, and `at < len`.
+        // SAFETY: the caller of `new` guarantees `len` elements, and `at < len`.
         Ok(unsafe { self.0.add(at).read_unaligned() })
     }
 
@@ -102,7 +102,7 @@ impl<T: Copy> List<T> {
         self.1
     }
 
-    /// Its address, which may stand for something else.
+    /// The address, which may be a constant such as `MPI_IN_PLACE`.
     pub fn address(self) -> usize {
         self.0.addr()
     }
@@ -121,23 +121,24 @@ impl<T> Default for ListOut<T> {
 
 impl<T: Copy> ListOut<T> {
     /// # Safety
-    /// The pointer is null, or valid for reads and writes of as many elements as the length says while the call runs.
+    /// The pointer is null, or valid for reads and writes of the number of elements that the length gives while the
+    /// call runs.
     #[inline]
     pub unsafe fn new(pointer: *mut T, name: &'static str) -> Self {
         Self(pointer, name)
     }
 
-    /// Its address, which may stand for something else.
+    /// The address, which may be a constant such as `MPI_IN_PLACE`.
     pub fn address(self) -> usize {
         self.0.addr()
     }
 
-    /// The elements as they are.
+    /// The current elements.
     pub fn read(self, len: i64) -> Result<Vec<T>, Fail> {
         self.as_list().read(len)
     }
 
-    /// The same without the right to write them.
+    /// The same list, read-only.
     pub fn as_list(self) -> List<T> {
         List(self.0.cast_const(), self.1)
     }
@@ -145,7 +146,7 @@ impl<T: Copy> ListOut<T> {
     pub fn write(self, values: &[T]) -> Result<(), Fail> {
         let len = length(values.len() as i64, self.0.is_null(), self.1)?;
         for (i, value) in values.iter().enumerate().take(len) {
-            // SAFETY: the promise of `new`: callers write no more than the length.
+            // SAFETY: the caller of `new` guarantees the elements; callers write no more than the length.
             unsafe { self.0.add(i).write_unaligned(*value) };
         }
         Ok(())
@@ -197,7 +198,7 @@ impl Longs {
         }
     }
 
-    /// The elements, none of them negative.
+    /// The elements; fails if one is negative.
     pub fn counts(self, len: i64) -> Result<Vec<u64>, Fail> {
         let name = match self.0 {
             Width::Int(list) => list.name(),
@@ -212,7 +213,7 @@ impl Longs {
     }
 }
 
-/// Where one count goes, of either width.
+/// The address that one count, of either width, is written to.
 #[derive(Clone, Copy)]
 pub struct LongOut(Width<Out<c_int>, Out<i64>>, &'static str);
 
@@ -241,7 +242,7 @@ impl LongOut {
         }
     }
 
-    /// Writes it, unless it does not fit an `int` that is asked for.
+    /// Writes the value; fails if it does not fit an `int` result.
     pub fn set(self, value: i64) -> Result<(), Fail> {
         match self.0 {
             Width::Int(out) => out.set(c_int::try_from(value).map_err(|_| {
@@ -252,7 +253,7 @@ impl LongOut {
         Ok(())
     }
 
-    /// Writes it, or `MPI_UNDEFINED` if there is no value or it does not fit.
+    /// Writes the value, or `MPI_UNDEFINED` if there is none or it does not fit.
     pub fn set_or_undefined(self, value: Option<u64>) {
         match self.0 {
             Width::Int(out) => out.set(value.and_then(|value| value.try_into().ok()).unwrap_or(MPI_UNDEFINED)),
@@ -261,7 +262,7 @@ impl LongOut {
     }
 }
 
-/// Where the statuses of a call go; `MPI_STATUS_IGNORE`, the null pointer, stands for nowhere.
+/// The address that the statuses of a call are written to; `MPI_STATUS_IGNORE` is the null pointer.
 #[derive(Clone, Copy)]
 pub struct StatusOut(*mut Status);
 
@@ -269,23 +270,23 @@ impl StatusOut {
     pub const IGNORE: Self = Self(std::ptr::null_mut());
 
     /// # Safety
-    /// The pointer is null, or valid for reads and writes of as many statuses as the call sets while it runs.
+    /// The pointer is null, or valid for reads and writes, while the call runs, of all statuses that it sets.
     #[inline]
     pub unsafe fn new(pointer: *mut Status) -> Self {
         Self(pointer)
     }
 
-    /// The place of number `i`.
+    /// The address of status `i`.
     #[inline]
     pub fn at(self, i: usize) -> Self {
         if self.0.is_null() { self } else { Self(self.0.wrapping_add(i)) }
     }
 
-    /// Sets all but the error, which only functions that complete several requests set.
+    /// Sets all fields but the error, which only functions that complete several requests set.
     #[inline]
     pub fn set(self, mut status: Status) {
         if !self.0.is_null() {
-            // SAFETY: the promise of `new`; C programs need not align.
+            // SAFETY: the caller of `new` guarantees the pointer; C programs need not align.
             unsafe {
                 status.error = (&raw const (*self.0).error).read_unaligned();
                 self.0.write_unaligned(status);
@@ -293,24 +294,24 @@ impl StatusOut {
         }
     }
 
-    /// The status of a call that completes nothing, since all requests are null or inactive: its error is `MPI_SUCCESS`.
+    /// Sets the status of a call whose requests are all null or inactive: the error is `MPI_SUCCESS`.
     pub fn set_empty(self) {
         self.set_with(Status::EMPTY, Status::EMPTY.error);
     }
 
-    /// Sets the error alone.
+    /// Sets only the error.
     pub fn set_error(self, error: c_int) {
         if !self.0.is_null() {
-            // SAFETY: the promise of `new`.
+            // SAFETY: the caller of `new` guarantees the pointer.
             unsafe { (&raw mut (*self.0).error).write_unaligned(error) }
         }
     }
 
-    /// Sets the error too.
+    /// Sets all fields, including the error.
     pub fn set_with(self, mut status: Status, error: c_int) {
         status.error = error;
         if !self.0.is_null() {
-            // SAFETY: the promise of `new`.
+            // SAFETY: the caller of `new` guarantees the pointer.
             unsafe { self.0.write_unaligned(status) }
         }
     }
@@ -328,16 +329,16 @@ impl Text {
         Self(pointer, name)
     }
 
-    /// Its bytes, which are no UTF-8 by necessity.
+    /// The bytes; not necessarily UTF-8.
     pub fn read(self) -> Result<Vec<u8>, Fail> {
         if self.0.is_null() {
             return Err(null(self.1));
         }
-        // SAFETY: the promise of `new`.
+        // SAFETY: the caller of `new` guarantees the string.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_bytes().to_vec())
     }
 
-    /// The name of an object, cut to what programs have room for.
+    /// The name of an object, cut to `MPI_MAX_OBJECT_NAME`.
     pub fn object_name(self) -> Result<Vec<u8>, Fail> {
         let mut name = self.read()?;
         name.truncate(MPI_MAX_OBJECT_NAME - 1);
@@ -356,13 +357,13 @@ pub struct TextOut(*mut c_char, &'static str);
 
 impl TextOut {
     /// # Safety
-    /// The pointer is null, or valid for writes of as many bytes as the function asks for.
+    /// The pointer is null, or valid for writes of the number of bytes that the function requires.
     #[inline]
     pub unsafe fn new(pointer: *mut c_char, name: &'static str) -> Self {
         Self(pointer, name)
     }
 
-    /// Writes as much of a text as `room` bytes hold with the null byte, and returns how much that was without it.
+    /// Writes what fits of a text into `room` bytes with the null byte, and returns the length written without it.
     pub fn write(self, text: &[u8], room: usize) -> Result<usize, Fail> {
         if room == 0 {
             return Ok(0);
@@ -371,7 +372,7 @@ impl TextOut {
             return Err(null(self.1));
         }
         let len = text.len().min(room - 1);
-        // SAFETY: the promise of `new`: callers give the room that the standard asks for.
+        // SAFETY: the caller of `new` guarantees the room that the standard requires.
         unsafe {
             self.0.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), len);
             self.0.add(len).write(0);
@@ -380,7 +381,7 @@ impl TextOut {
     }
 }
 
-/// The strings of a C array without end mark.
+/// The strings of a C array, which need not end with a null pointer.
 ///
 /// # Safety
 /// `argv` is null or has `argc` strings.
@@ -389,7 +390,7 @@ pub unsafe fn strings(argc: c_int, argv: *mut *mut c_char) -> Vec<Vec<u8>> {
         return Vec::new();
     }
     let at = |i: c_int| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees `argc` strings.
         let text = unsafe { *argv.add(i as usize) };
         // SAFETY: as above.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes().to_vec())
@@ -397,13 +398,14 @@ pub unsafe fn strings(argc: c_int, argv: *mut *mut c_char) -> Vec<Vec<u8>> {
     (0..argc.max(0)).map_while(at).collect()
 }
 
-/// Whether an address is the null pointer or a constant that stands for something else, and so no place of data.
+/// Whether an address is the null pointer or a constant such as `MPI_IN_PLACE`, and so not the address of data.
 #[inline(always)]
 pub fn is_constant(address: *const c_void) -> bool {
     address.addr() <= MPI_BUFFER_AUTOMATIC
 }
 
-/// Checks an address where data is. The null pointer is one if `absolute`: addresses of a type that begins elsewhere may be.
+/// Checks the address of data. Null is accepted if `absolute`: the displacements of such a type may be absolute
+/// addresses.
 #[inline]
 pub fn check_buffer(address: *const c_void, absolute: bool, name: &'static str) -> Result<(), Fail> {
     if !is_constant(address) || absolute && address.is_null() { Ok(()) } else { Err(no_buffer(address, name)) }
@@ -419,7 +421,7 @@ pub fn no_buffer(address: *const c_void, name: &'static str) -> Fail {
     fail(MPI_ERR_BUFFER, what).named(name)
 }
 
-/// A list with room for `len` elements, whose number the program gives.
+/// An empty list with room for `len` elements, a number that the program gives.
 pub fn list_of<T>(len: usize, name: &'static str) -> Result<Vec<T>, Fail> {
     let mut list = Vec::new();
     match list.try_reserve_exact(len) {

@@ -14,7 +14,7 @@ use crate::runtime::Call;
 /// The first key that programs get: above the predefined ones.
 const FIRST_KEY: c_int = 1024;
 
-/// Whether a key is one of the predefined ones of communicators or windows.
+/// Whether a key is a predefined one of communicators or windows.
 fn is_predefined(key: c_int) -> bool {
     (MPI_TAG_UB..=MPI_UNIVERSE_SIZE).contains(&key) || (MPI_WIN_BASE..=MPI_WIN_MODEL).contains(&key)
 }
@@ -24,7 +24,7 @@ fn no_key(key: c_int, why: &str) -> Fail {
     fail(MPI_ERR_KEYVAL, format!("is {key}, {why}")).named("keyval")
 }
 
-/// A key that the program has made, for this kind of object, and not freed unless attributes hold it.
+/// A key that the program has made for this kind of object; a freed key is accepted while attributes hold it.
 fn own_key(call: &Call<'_>, target: KeyFor, key: c_int) -> Result<Rc<Keyval>> {
     let keyval = call.keyvals.keys.borrow().get(&key).and_then(Held::keyval);
     match keyval {
@@ -101,7 +101,7 @@ fn get(
         if value.is_null() {
             return Err(fail(MPI_ERR_ARG, "is a null pointer").named("attribute_val"));
         }
-        // SAFETY: the program gives the address of a pointer.
+        // SAFETY: the program passes the address of a pointer.
         unsafe { value.cast::<usize>().write_unaligned(found) };
     }
     flag.set(found.is_some().into());

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
 //! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
 //!
-//! A buffered send takes the buffer of its communicator; if that has none, of the session that it comes from; else the process's.
+//! A buffered send uses the buffer of its communicator; without one, the buffer of the communicator's session; else the
+//! process's.
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -27,7 +28,8 @@ impl AttachedBuffer {
         Ok(())
     }
 
-    /// Waits until its messages have been sent; if that fails they are given up, since their copies go with the buffer.
+    /// Waits until the buffer's messages have been sent. If that fails they are given up, since their copies go with
+    /// the buffer.
     fn end(&self, call: &Call<'_>) -> Result {
         let (job, sent) = (call.job()?, self.flush(call));
         if sent.is_err() {
@@ -47,7 +49,7 @@ pub fn send(call: &Call<'_>, comm: &CommObject, to: (u32, c_int), data: &Data) -
     let fits = || buffer.used.get().saturating_add(needed) <= buffer.size || buffer.is_automatic();
     buffer.clear();
     if !fits() {
-        // The peer may have taken something meanwhile.
+        // The peer may have received a message meanwhile, which frees its copy.
         call.job()?.progress()?;
         buffer.clear();
     }
@@ -148,10 +150,10 @@ impl Owner {
     }
 
     fn detach(self, call: &Call<'_>, address: *mut c_void, size: LongOut) -> Result {
-        // SAFETY: the program gives the address of a pointer.
+        // SAFETY: the program passes the address of a pointer.
         let address = unsafe { Out::new(address.cast::<*mut c_void>(), "buffer_addr") }?;
         let buffer = self.attached(call)?;
-        // Sends that other threads start meanwhile find no buffer.
+        // Sends that other threads start meanwhile fail for want of a buffer.
         *self.place(call).borrow_mut() = None;
         let sent = buffer.end(call);
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;
@@ -200,13 +202,13 @@ calls! {
         session_attach_buffer, session_detach_buffer, session_flush_buffer, session_iflush_buffer;
 }
 
-/// Waits, before MPI ends, until what is still in buffers has been sent.
+/// Waits, before MPI ends, until the messages in all buffers have been sent.
 pub fn drain(call: &Call<'_>) -> Result {
     let buffers = call.buffers.borrow().clone();
     buffers.iter().map(|buffer| buffer.end(call)).fold(Ok(()), Result::and)
 }
 
-/// Waits until what is in a buffer has been sent, and detaches it.
+/// Waits until the messages in a buffer have been sent, and detaches it.
 pub fn end(call: &Call<'_>, place: &Attached) -> Result {
     let Some(buffer) = place.take() else { return Ok(()) };
     let sent = buffer.end(call);

@@ -1,10 +1,10 @@
-//! The constants and types of the ABI, made from `table/constants.txt`: a handle is a word of its own type, and what the word
-//! says is the business of `handle`.
+//! The constants and types of the ABI, generated from `table/constants.txt`. A handle is a word of its own type, which
+//! module `handle` interprets.
 #![allow(missing_docs, dead_code)] // they are those of the standard, whole
 
 use std::ffi::c_int;
 
-/// A function of the program. Some values are no functions: see `constants.txt`.
+/// A function pointer of the program. Some values are constants, not functions: see `constants.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Callback(pub usize);
@@ -22,13 +22,13 @@ pub struct Status {
     pub tag: c_int,
     pub error: c_int,
     pub cancelled: c_int,
-    /// Bytes received, as two halves: a status is aligned to `int` only.
+    /// Bytes received, in two halves: a status is aligned to `int` only.
     bytes: [c_int; 2],
     unused: [c_int; 2],
 }
 
 impl Status {
-    /// Of a request that is null or inactive, and of a send.
+    /// The status of a null or inactive request, and of a send.
     pub const EMPTY: Self = Self {
         source: MPI_ANY_SOURCE,
         tag: MPI_ANY_TAG,
@@ -37,13 +37,13 @@ impl Status {
         bytes: [0; 2],
         unused: [0; 2],
     };
-    /// Of what is received from `MPI_PROC_NULL`.
+    /// The status of a receive from `MPI_PROC_NULL`.
     pub const FROM_PROC_NULL: Self = Self { source: MPI_PROC_NULL, ..Self::EMPTY };
 
-    /// Of an operation that was cancelled.
+    /// The status of a cancelled operation.
     pub const CANCELLED: Self = Self { cancelled: 1, ..Self::EMPTY };
 
-    /// Of what came.
+    /// The status of a received message.
     pub fn received(source: c_int, tag: c_int, bytes: usize) -> Self {
         let mut status = Self { source, tag, ..Self::EMPTY };
         status.set_bytes(bytes as u64);

@@ -1,4 +1,4 @@
-//! The entry of every call: it takes the lock, and an error goes to a handler.
+//! The entry of every call: takes the lock, and passes an error to its handler.
 
 use std::ffi::c_int;
 
@@ -15,8 +15,8 @@ pub enum When {
     Always,
 }
 
-/// Runs the body of a function, and tells an error handler if it fails. `handles` are names and values of those among
-/// the arguments.
+/// Runs the body of a function, and calls an error handler if it fails. `handles` are the names and values of the
+/// arguments that are handles.
 #[inline(always)]
 pub fn enter(
     name: &'static str,
@@ -36,7 +36,8 @@ pub fn enter(
     }
 }
 
-/// Names the argument, and calls the error handler, which may jump out of the call: nothing is held then that would be lost.
+/// Adds the name of the argument, and calls the error handler. That may jump out of the call, so no value with a
+/// destructor is live then.
 #[cold]
 fn raise(
     taken: Taken,
@@ -58,7 +59,7 @@ fn raise(
     code
 }
 
-/// A function that is not there yet.
+/// The error of a function that is not implemented.
 #[cold]
 pub fn not_yet(name: &'static str, on: On) -> c_int {
     let body = |_: &Call<'_>| {

@@ -18,10 +18,10 @@ use crate::runtime::{Call, Phase, Runtime};
 /// Thread levels, from the lowest.
 const LEVELS: [c_int; 4] = [MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE];
 
-/// Whether `MPI_` calls come straight to this library, although another one may stand before it.
+/// Whether calls of `MPI_` functions reach this library directly, although a tool's library may be loaded before it.
 fn is_unchecked() -> bool {
     let library_of = |name: &std::ffi::CStr| {
-        // SAFETY: the name is a string; of an address that belongs to no library nothing is written.
+        // SAFETY: the name is a string; `dladdr` writes nothing for an address that belongs to no library.
         unsafe {
             let mut info = std::mem::zeroed::<libc::Dl_info>();
             libc::dladdr(libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()), &raw mut info);
@@ -49,7 +49,7 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
     Ok(())
 }
 
-/// The job, which the first call of `MPI_Init` or `MPI_Session_init` starts, with all other processes.
+/// The job. The first call of `MPI_Init` or `MPI_Session_init` starts it, together with all other processes.
 pub fn start_job(call: &Call<'_>) -> Result<Job> {
     if call.job.borrow().is_some() {
         return call.job();
@@ -71,7 +71,7 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);
     }
-    // SAFETY: the function may be called at any time, and the library stays until the process ends.
+    // SAFETY: the function may be called at any time, and the library stays loaded until the process ends.
     unsafe { libc::pthread_atfork(None, None, Some(Runtime::in_child)) };
     *call.job.borrow_mut() = Some(job.clone());
     Ok(job)
@@ -115,7 +115,7 @@ pub fn initialized(call: &Call<'_>, flag: Out<c_int>) -> Result {
 }
 
 pub fn finalized(call: &Call<'_>, flag: Out<c_int>) -> Result {
-    // A child made by fork is as good as finalized, so that what ends MPI at the exit of a process does nothing in it.
+    // A child made by fork reports that MPI is finalized, so that exit handlers that end MPI do nothing in it.
     flag.set(matches!(call.phase.get(), Phase::After | Phase::Child).into());
     Ok(())
 }
@@ -154,7 +154,7 @@ pub fn get_processor_name(_: &Call<'_>, name: TextOut, resultlen: Out<c_int>) ->
 }
 
 pub fn get_hw_resource_info(call: &Call<'_>, hw_info: Out<Info>) -> Result {
-    // No resource has a name here, so that there is none to be in or out of.
+    // No hardware resource has a name here, so the info object is empty.
     hw_info.set(call.infos.insert(InfoObject::of(&[])));
     Ok(())
 }
@@ -174,8 +174,8 @@ pub fn wtick() -> f64 {
     1e-9
 }
 
-/// Alignment of memory from `MPI_Alloc_mem`, unless more is asked for: of a page or more a page, since whole pages are what
-/// ranks of the node can map when the memory is in a window.
+/// Alignment of memory from `MPI_Alloc_mem`, unless the program asks for more. Memory of at least one page is aligned
+/// to pages, since ranks of the node map whole pages if the memory becomes a window.
 const ALIGNMENT: usize = 64;
 const PAGE: usize = 4096;
 
@@ -194,13 +194,13 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     if failed != 0 {
         return Err(fail(MPI_ERR_NO_MEM, format!("cannot allocate {bytes} bytes")).named("size"));
     }
-    // SAFETY: the program gives the address of a pointer.
+    // SAFETY: the program passes the address of a pointer.
     unsafe { baseptr.cast::<*mut c_void>().write_unaligned(place) };
     Ok(())
 }
 
 pub fn free_mem(_: &Call<'_>, base: *mut c_void) -> Result {
-    // SAFETY: the program gives back what `alloc_mem` gave, or null.
+    // SAFETY: the program passes the result of `alloc_mem`, or null.
     unsafe { libc::free(base) };
     Ok(())
 }

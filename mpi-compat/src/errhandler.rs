@@ -1,11 +1,11 @@
-//! Error handlers, and the objects that have one. `errors` calls them.
+//! Error handlers, and the objects that have one. Module `errors` calls them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::constants::Callback;
 
-/// The kind of object that an error handler is for.
+/// The kind of object that an error handler is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Comm,
@@ -16,7 +16,7 @@ pub enum Target {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ends the job.
+    /// Ends the job (`MPI_ERRORS_ABORT`).
     Abort,
     Return,
     Function(Target, Callback),
@@ -31,7 +31,7 @@ pub struct ErrhandlerObject {
 /// The error handler of an object.
 pub type Handler = RefCell<Rc<ErrhandlerObject>>;
 
-/// An error handler, and the handle of the object that it is called with.
+/// An error handler, and the handle of the object that is passed to it.
 pub type ErrhandlerOf = (Rc<ErrhandlerObject>, usize);
 
 /// An object that has an error handler.

@@ -20,23 +20,23 @@ use crate::runtime::{Call, Phase, Runtime};
 /// The object whose error handler gets an error.
 #[derive(Clone, Copy, Debug)]
 pub enum On {
-    /// No object: the error handler is that of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
+    /// No object: the error handler of `MPI_COMM_SELF`, and before `MPI_Init` the initial one.
     Process,
     Comm(Comm),
     Win(Win),
     File(File),
     Session(Session),
-    /// An object that the call makes, with an error handler that it is given: the null handle, the kind, the handler.
+    /// An object that the call makes with a given error handler: the null handle, the kind, the handler.
     New(usize, Target, Errhandler),
 }
 
-/// The handler that communicators begin with.
+/// The initial error handler of communicators.
 pub fn fatal(runtime: &Runtime) -> Handler {
     let handler = runtime.errhandlers.get(MPI_ERRORS_ARE_FATAL);
     RefCell::new(handler.unwrap_or_else(|_| unreachable!("it is predefined")))
 }
 
-/// The error handler of an object, and the handle that it is called with.
+/// The error handler of an object, and the handle that is passed to it.
 fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
     match on {
         On::Comm(comm) => runtime.comms.get(comm).ok().map(|object| (Rc::clone(&object.errhandler.borrow()), comm.0)),
@@ -50,8 +50,8 @@ fn handler_of(runtime: &Runtime, on: On) -> Option<ErrhandlerOf> {
     }
 }
 
-/// Does what the error handler of an object says, else that of `MPI_COMM_SELF`, else ends the job. Returns the code, and the
-/// function of the program that is to be called.
+/// Acts as the error handler of an object says; without one as that of `MPI_COMM_SELF` says; without either, ends the
+/// job. Returns the code, and the program's function to call, if any.
 #[cold]
 pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<HandlerCall>) {
     let mut text = format!("{}: ", call.name);
@@ -62,7 +62,7 @@ pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<Handle
         }
         text += " ";
     }
-    // The operation of an error of core is the name too.
+    // The text of an error of core may begin with the name of the same function.
     text += failed.text.strip_prefix(&text).unwrap_or(&failed.text);
     let code = call.errors.code_of(failed.code, &text);
     let own = failed.on.take().or_else(|| handler_of(call, on)).or_else(|| handler_of(call, On::Comm(MPI_COMM_SELF)));
@@ -72,7 +72,7 @@ pub fn raise(call: &Call<'_>, on: On, mut failed: Fail) -> (c_int, Option<Handle
     }
 }
 
-/// A call of an error handler of the program, and what it gets.
+/// A call of a program's error handler, with its arguments.
 pub struct HandlerCall {
     function: Callback,
     handle: usize,
@@ -81,7 +81,7 @@ pub struct HandlerCall {
 
 impl HandlerCall {
     pub fn call(mut self) {
-        // SAFETY: the program has given a function of this type; all four kinds have pointers to a handle and a code.
+        // SAFETY: the program gave a function of this type; all four kinds take pointers to a handle and a code.
         unsafe {
             let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
                 std::mem::transmute(self.function.0 as *const ());
@@ -90,7 +90,7 @@ impl HandlerCall {
     }
 }
 
-/// Does what a handler says, but for the call of a function.
+/// Acts as a handler says, except that it does not call a program's function.
 fn handle_error(
     call: &Call<'_>,
     handler: &ErrhandlerObject,
@@ -105,19 +105,19 @@ fn handle_error(
     }
 }
 
-/// Ends the job; in a process that has no part in it, the process.
+/// Ends the job; a process that has no part in the job exits.
 fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     let class = runtime.errors.class(code).unwrap_or(MPI_ERR_OTHER);
     let name =
         ERROR_CLASSES.iter().find(|(_, known, _)| *known == class).map_or("an error of the program", |row| row.0);
     let reason = format!("{text} ({name})");
-    // The lower byte is what a parent sees, and must not be 0.
+    // A parent sees only the lower byte, which must not be 0.
     let status = if class & 0xff == 0 { 1 } else { class & 0xff };
     let job = runtime.job.borrow().clone();
     match job {
         Some(_) if runtime.phase.get() == Phase::Child => {
             say(format_args!("process {}: {reason}; the error handler ends the process", std::process::id()));
-            // SAFETY: it does not return. What the parent wants done when it exits is not done in the child.
+            // SAFETY: the call does not return. The parent's exit handlers must not run in the child.
             unsafe { libc::_exit(status) }
         }
         Some(job) => job.abort(status, &format!("{reason}; the error handler ends the job")),
@@ -137,7 +137,7 @@ fn create(call: &Call<'_>, target: Target, function: Callback, errhandler: Out<E
     Ok(())
 }
 
-/// A handler for objects of this kind.
+/// An error handler, checked to be one for objects of this kind.
 pub fn fitting(runtime: &Runtime, target: Target, errhandler: Errhandler) -> Result<Rc<ErrhandlerObject>> {
     let object = runtime.errhandlers.get(errhandler)?;
     match object.action {
@@ -205,7 +205,7 @@ chapter! {
 pub fn errhandler_free(call: &Call<'_>, errhandler: Out<Errhandler>) -> Result {
     let handle = errhandler.get();
     call.errhandlers.get(handle)?;
-    // Programs free what they were given by `MPI_Comm_get_errhandler`, predefined ones too, which stay.
+    // Programs free the result of `MPI_Comm_get_errhandler`, also predefined handlers, which stay valid.
     if ![MPI_ERRORS_ARE_FATAL, MPI_ERRORS_ABORT, MPI_ERRORS_RETURN].contains(&handle) {
         call.errhandlers.release(handle)?;
     }
@@ -223,7 +223,7 @@ fn add(call: &Call<'_>, class: impl FnOnce(c_int) -> c_int) -> Result<c_int> {
     Ok(code)
 }
 
-/// Changes what the program has added.
+/// Changes an error class, code or string that the program has added.
 fn change(
     call: &Call<'_>,
     code: c_int,
@@ -269,7 +269,7 @@ pub fn add_error_string(call: &Call<'_>, errorcode: c_int, string: Text) -> Resu
     set_text(call, errorcode, text)
 }
 
-/// Removes what has no string any more; the greatest code is free again after that.
+/// Removes a class or code without a string; the greatest code becomes free again.
 fn remove(call: &Call<'_>, code: c_int, name: &'static str, is_class: bool) -> Result {
     let has_text = call.errors.added.borrow().get(&code).is_some_and(|added| !added.text.is_empty());
     if has_text {

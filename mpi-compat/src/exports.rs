@@ -1,5 +1,5 @@
-//! The symbols of the library, made from `table/functions.txt`: MPI_X and PMPI_X are two strong symbols of one body, so that
-//! a tool that is preloaded over MPI_X sees every call and finds PMPI_X.
+//! The symbols of the library, generated from `table/functions.txt`: `MPI_X` and `PMPI_X` are two strong symbols of one
+//! body, so that a preloaded tool that defines `MPI_X` sees every call and finds `PMPI_X`.
 #![allow(unsafe_code)]
 #![allow(missing_docs, clippy::missing_safety_doc, clippy::redundant_closure, non_snake_case)] // as the standard has it
 

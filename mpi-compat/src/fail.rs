@@ -1,4 +1,4 @@
-//! Errors of calls: a class, a text, and the argument that is to blame.
+//! Errors of calls: a class, a text, and the argument at fault.
 
 use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
@@ -19,11 +19,12 @@ pub struct Reason {
     /// A class, or the code that a function of the program returned.
     pub code: c_int,
     pub text: String,
-    /// The argument that is to blame.
+    /// The argument at fault.
     pub argument: Option<&'static str>,
-    /// The handle that is to blame; the exported function knows which argument that is.
+    /// The handle at fault; the exported function knows which argument it is.
     pub handle: Option<usize>,
-    /// The error handler that is called, if it is not that of the first argument. Its object may be freed: requests keep theirs.
+    /// The error handler to call, if it is not that of the first argument. Requests keep theirs, since its object may
+    /// be freed.
     pub on: Option<ErrhandlerOf>,
 }
 
@@ -51,25 +52,25 @@ impl DerefMut for Fail {
 }
 
 impl Fail {
-    /// Gives it another class.
+    /// Sets another class.
     pub fn class(mut self, class: c_int) -> Self {
         self.code = class;
         self
     }
 
-    /// Says which argument is to blame.
+    /// Sets the argument at fault.
     pub fn named(mut self, argument: &'static str) -> Self {
         self.argument = Some(argument);
         self
     }
 
-    /// Says whose error handler is called.
+    /// Sets the object whose error handler is called.
     pub fn on(mut self, object: &dyn HasErrhandler) -> Self {
         self.on.get_or_insert_with(|| object.errhandler_of());
         self
     }
 
-    /// Says which handle is to blame.
+    /// Sets the handle at fault.
     pub fn value(mut self, handle: usize) -> Self {
         self.handle = Some(handle);
         self

@@ -15,13 +15,13 @@ use crate::runtime::{Call, Runtime};
 /// The names of process sets.
 pub const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
 
-/// The members of a process set; `None` if there is none of this name.
+/// The members of a process set; `None` if there is no set of this name.
 pub fn process_set(job: &Job, name: &[u8]) -> Option<Vec<u32>> {
     let set = SETS.iter().position(|set| set.as_bytes().eq_ignore_ascii_case(name))?;
     Some(if set == 0 { (0..job.size()).collect() } else { vec![job.rank()] })
 }
 
-/// A handle for a new group of the session of another one; that of the empty one for no members.
+/// A handle for a new group with the session of `other`; `MPI_GROUP_EMPTY` if there are no members.
 pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &GroupObject) -> Group {
     let members: Rc<[u32]> = members.into();
     if members.is_empty() {
@@ -71,13 +71,13 @@ pub fn group_translate_ranks(
     ranks2.write(&translated)
 }
 
-/// Lengths of lists are arguments, not counts of data.
+/// The length of a rank list is an argument, not a data count, so its errors have class `MPI_ERR_ARG`.
 fn as_argument(mut failed: crate::fail::Fail) -> crate::fail::Fail {
     failed.code = MPI_ERR_ARG;
     failed
 }
 
-/// The member with a rank of the group.
+/// The rank in the job of the member with a rank of the group.
 fn member(group: &GroupObject, rank: c_int, name: &'static str) -> Result<u32> {
     let found = usize::try_from(rank).ok().and_then(|rank| group.members.get(rank));
     found.copied().ok_or_else(|| {
@@ -149,7 +149,7 @@ pub fn group_excl(call: &Call<'_>, group: Group, n: c_int, ranks: List<c_int>, n
     listed(call, group, n, ranks, false, newgroup)
 }
 
-/// Ranges are first, last and stride.
+/// Expands ranges (first, last and stride).
 fn ranged(
     call: &Call<'_>,
     group: Group,
@@ -169,7 +169,7 @@ fn ranged(
         if stride == 0 {
             return bad(format!("has stride 0 from {first} to {last}"));
         }
-        // Before the range is walked, so that its length is bounded by the group.
+        // Checked before the range is expanded, so that the group bounds its length.
         for end in [first, last] {
             if end != last || (i64::from(last) - i64::from(first)) % i64::from(stride) == 0 {
                 member(&group, end, "ranges")?;

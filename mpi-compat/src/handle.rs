@@ -1,7 +1,8 @@
-//! Handles: what C programs hold, and the tables of objects behind them.
+//! Handles, which C programs hold, and the tables of the objects that they refer to.
 //!
-//! A predefined handle is a constant below 4096. Any other is `kind << 56 | generation << 32 | index + 4096`: what was freed,
-//! and what is of another kind, is noticed on use. As an integer it is its lower half, and the generation is looked up.
+//! A predefined handle is a constant below 4096. Any other is `kind << 56 | generation << 32 | index + 4096`, so that
+//! the use of a freed handle, or of one of another kind, is detected. Its integer form is the lower half; the table
+//! supplies the generation.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -16,24 +17,24 @@ pub use crate::constants::{Comm, Errhandler, File, Group, Info, Message, Op, Req
 /// The first value of handles that are not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
-/// No place.
+/// No slot.
 const NONE: u32 = u32::MAX;
-/// Holders of a handle that is never released.
+/// The holder count of a handle that is never released.
 const FOR_GOOD: u32 = u32::MAX;
 /// Bits of a generation.
 const GENERATIONS: u32 = 1 << 24;
 
 /// A type of handle.
 pub trait Handle: Copy {
-    /// Its number in handles, from 1.
+    /// The number of the kind, from 1, as it is stored in handles.
     const KIND: usize;
-    /// The kind of its object, in words.
+    /// The kind of its object, in words for error texts.
     const WHAT: &'static str;
     /// The null handle.
     const NULL: usize;
-    /// Its name.
+    /// The name of the null handle.
     const NULL_NAME: &'static str;
-    /// The class of errors with it.
+    /// The error class of an invalid handle.
     const CLASS: c_int;
     fn from_value(value: usize) -> Self;
     fn value(self) -> usize;
@@ -74,25 +75,25 @@ handles! {
     11 Message: "matched message", MPI_MESSAGE_NULL, MPI_ERR_REQUEST;
 }
 
-/// A place in a table of objects.
+/// A slot in a table of objects.
 struct Slot<T: ?Sized> {
     generation: u32,
     object: Option<Rc<T>>,
-    /// The number of times that the handle was given out and not freed; in a free place the next free place.
+    /// How often the handle was given out and not freed; in a free slot, the next free slot.
     holders: u32,
 }
 
 /// The objects of one kind.
 pub struct Objects<H, T: ?Sized> {
-    /// Predefined ones, by the distance from the null handle.
+    /// Objects of predefined handles, indexed by the distance from the null handle.
     fixed: RefCell<Vec<Option<Rc<T>>>>,
     slots: RefCell<Vec<Slot<T>>>,
-    /// The first place that is free; `NONE` if there is none.
+    /// The first free slot, or `NONE`.
     free: Cell<u32>,
     kind: PhantomData<H>,
 }
 
-/// An object that knows its handle, so that a call that asks for it again gets the same.
+/// An object that knows its handle, so that repeated queries return the same handle.
 pub trait Known {
     fn handle(&self) -> &Cell<usize>;
 }
@@ -131,7 +132,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
     }
 
-    /// One more place, which is free.
+    /// Adds a free slot.
     #[cold]
     fn add_place(&self) {
         let mut slots = self.slots.borrow_mut();
@@ -148,7 +149,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         handle
     }
 
-    /// Gives a handle another object.
+    /// Makes a handle refer to another object.
     pub fn replace(&self, handle: H, object: Rc<T>) {
         if let Some(index) = Self::index(handle.value())
             && let Some(slot) = self.slots.borrow_mut().get_mut(index)
@@ -157,7 +158,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         }
     }
 
-    /// The handle that an object has already, to be freed once more; or a new one.
+    /// The existing handle of an object, which must be freed once more; or a new one.
     pub fn share(&self, object: &Rc<T>) -> H
     where
         T: Known,
@@ -204,8 +205,8 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         Err(bad::<H>(value))
     }
 
-    /// Calls `f` with the object of a handle that is not predefined; `None` if there is no such object. `f` waits for nothing,
-    /// and calls no function of the program.
+    /// Calls `f` with the object of a handle that is not predefined; `None` if there is no such object. `f` does not
+    /// wait, and calls no function of the program.
     #[inline(always)]
     pub fn peek<R>(&self, handle: H, f: impl FnOnce(&T) -> R) -> Option<R> {
         let value = handle.value();
@@ -215,8 +216,8 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         slot.object.as_deref().filter(|_| current).map(f)
     }
 
-    /// Frees a handle that is held once if `f` says so of its object, which is returned. `f` waits for nothing, and calls no
-    /// function of the program.
+    /// Frees a handle that is held once if `f` returns true for its object, and returns the object. `f` does not wait,
+    /// and calls no function of the program.
     #[inline(always)]
     pub fn release_if(&self, handle: H, f: impl FnOnce(&T) -> bool) -> Option<Rc<T>> {
         let value = handle.value();
@@ -230,7 +231,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         slot.object.take()
     }
 
-    /// Frees a handle: whether it was the last time that it had been given out.
+    /// Frees a handle once; returns whether it was the last time.
     #[inline]
     pub fn release(&self, handle: H) -> Result<bool, Fail> {
         let value = handle.value();
@@ -250,18 +251,18 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         }
         let object = slot.object.take();
         drop(slots);
-        // Objects that this one holds may be released here too.
+        // Dropping this object may release objects that it holds, of this table too.
         drop(object);
         self.slots.borrow_mut()[index].holders = self.free.replace(index as u32);
         Ok(true)
     }
 
-    /// Whether the next `release` is the last.
+    /// Whether the next `release` frees the object.
     pub fn is_last(&self, handle: H) -> bool {
         Self::index(handle.value()).is_some_and(|index| self.slots.borrow().get(index).is_some_and(|s| s.holders == 1))
     }
 
-    /// The handle of an integer made by [`to_int`]; something that is none for any other integer.
+    /// The handle of an integer made by [`to_int`]; an invalid handle for any other integer.
     pub fn of_int(&self, int: c_int) -> H {
         let value = int as usize;
         if value < FIRST || int < 0 {
@@ -272,7 +273,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     }
 }
 
-/// A handle as an integer: of predefined ones the constant.
+/// The integer form of a handle; for a predefined handle the constant itself.
 pub fn to_int<H: Handle>(handle: H) -> c_int {
     (handle.value() & INDEX) as c_int
 }

@@ -26,7 +26,7 @@ pub fn info_create(call: &Call<'_>, info: Out<Info>) -> Result {
 
 pub fn info_create_env(call: &Call<'_>, argc: c_int, argv: *mut *mut c_char, info: Out<Info>) -> Result {
     let env = call.infos.get(MPI_INFO_ENV)?.copy();
-    // SAFETY: the two are those of `main`, or 0 and null.
+    // SAFETY: the two are the arguments of `main`, or 0 and null.
     let mut words = unsafe { strings(argc, argv) }.into_iter();
     if let Some(command) = words.next() {
         env.set(b"command".to_vec(), command);
@@ -80,7 +80,7 @@ pub fn info_get(call: &Call<'_>, info: Info, key: Text, valuelen: c_int, value: 
     let found = call.infos.get(info)?.get(&key_of(key)?);
     let room = usize::try_from(valuelen).map_err(|_| fail(MPI_ERR_ARG, format!("is {valuelen}")).named("valuelen"))?;
     if let Some(text) = &found {
-        // Here the length does not count the null byte.
+        // The length of this call does not count the null byte.
         value.write(text, room + 1)?;
     }
     flag.set(found.is_some().into());

@@ -1,62 +1,64 @@
-//! MPI over Farside: `libmpi_abi.so.1`, the C library of the MPI 5.0 standard ABI. For those who work on it:
+//! MPI over Farside: `libmpi_abi.so.1`, the C library of the MPI 5.0 standard ABI. Notes for its developers:
 //!
 //! **One table.** `table/functions.txt` has all functions with their prototypes, the module of each, and whether it is
-//! there; `table/constants.txt` the constants and predefined handles. `build/exports.rs` makes the exported functions of them
-//! when the crate is built, `build/header.rs` `mpi.h` and the support table of the README, which `tests/table.rs` compares
-//! (`FARSIDE_WRITE=1 cargo test -p farside-mpi --test table` writes them). To add a function, write it in its module in
-//! lower case (`MPI_Type_vector` is `datatype::type_vector`) and change its mark to `+`, or `*` if it may be called at any
-//! time: the compiler then says which arguments it gets.
+//! implemented; `table/constants.txt` has the constants and predefined handles. `build/exports.rs` generates the
+//! exported functions when the crate is built; `build/header.rs` generates `mpi.h` and the support table of the README,
+//! which `tests/table.rs` compares (`FARSIDE_WRITE=1 cargo test -p farside-mpi --test table` writes them). To add a
+//! function, write it in its module in lower case (`MPI_Type_vector` is `datatype::type_vector`) and change its mark to
+//! `+`, or to `*` if it may be called at any time: the compiler then reports the arguments that it gets.
 //!
 //! **Floors**, each of which imports only from those before it (`ci/circles mpi-compat/src`, which `ci/rules` runs):
 //!
 //! | | |
 //! |---|---|
-//! | what the ABI says | `constants` (and types of handles), `handle`, `fail`, `errhandler`, `arguments` |
-//! | objects | `objects`: what stands behind handles, as data, and the predefined ones |
+//! | definitions of the ABI | `constants` (and types of handles), `handle`, `fail`, `errhandler`, `arguments` |
+//! | objects | `objects`: the data that handles refer to, and the predefined objects |
 //! | state and calls | `lock`, `waiting`, `runtime`: the process's state, `Call`, waits, `Operation` |
 //! | errors | `errors`, `entry` |
-//! | messages | `datatype`, `op`, `message`: buffers checked, peers made ranks of the job |
+//! | messages | `datatype`, `op`, `message`: buffers are checked, and peers become ranks of the job |
 //! | requests | `request` |
 //! | communication | `buffer`, `p2p`, `collective`, `rma`, `partitioned` |
-//! | what is agreed on | `comm`, `topology`, `session` |
+//! | communicators and topologies | `comm`, `topology`, `session` |
 //! | symbols | `exports` |
 //!
-//! **Arguments** (`arguments`). The int form and its `_c` twin call one function. `build/groups.rs` says which parameters reach
-//! it as one argument: (address, count, type) as `Buffer`, blocks of several counts as `Blocks`, (rank, tag, communicator) as
-//! `Peer`, (rank, displacement, count, type, window) as `Place`. They know the names of their parameters, and are checked when
-//! they are used: `Address::check` refuses null, `MPI_IN_PLACE` and `MPI_BUFFER_AUTOMATIC`, `Buffer::elements` negative counts
-//! and types that are not committed, `Data::new` has the memory of a message. Other counts come as `i64`, lists of them as
-//! `Longs`, results as `LongOut`, both of either width; what is `int` in both forms as `c_int`. Pointers to one value are
-//! `Out` or `In` and never null; lists (`List`, `ListOut`) are checked when they are read. `Call::large` says which form was
-//! called, for the few that differ.
+//! **Arguments** (`arguments`). The int form and its `_c` twin call one function. `build/groups.rs` lists the
+//! parameters that reach it as one argument: (address, count, type) as `Buffer`, blocks with several counts as
+//! `Blocks`, (rank, tag, communicator) as `Peer`, (rank, displacement, count, type, window) as `Place`. These know the
+//! names of their parameters, and are checked when they are used: `Address::check` refuses null, `MPI_IN_PLACE` and
+//! `MPI_BUFFER_AUTOMATIC`, `Buffer::elements` refuses negative counts and types that are not committed, `Data::new` has
+//! the memory of a message. Other counts are passed as `i64`, lists of them as `Longs`, and results as `LongOut`, both
+//! of either width; a parameter that is `int` in both forms is a `c_int`. Pointers to one value are `Out` or `In` and
+//! never null; lists (`List`, `ListOut`) are checked when they are read. `Call::large` tells which form was called, for
+//! the few functions that differ.
 //!
-//! **A call** (`entry::enter`) takes the lock, looks whether MPI runs, runs the function, and hands a `Fail` to the error
-//! handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names another object,
-//! as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)` says what is to blame; text
-//! continues the name: "is -2", "has 9, and the group 4 members". An error code is the class, and above it the number of
-//! the message, so that `MPI_Error_string` has it.
+//! **A call** (`entry::enter`) takes the lock, checks that MPI is running, runs the function, and passes a `Fail` to
+//! the error handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names
+//! another object, as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)` names the
+//! argument at fault, and the text continues that name: "is -2", "has 9, and the group 4 members". An error code is the
+//! class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
-//! **State** (`runtime::Runtime`) is the process's. It is behind one lock (`lock`) that its owner takes again,
-//! since error handlers, attribute callbacks and operators call MPI: so all of it is reached by shared references, and
-//! **no cell stays borrowed while a function of the program runs**. Calls that wait let other threads in between two turns
-//! (`waiting`); what they know about objects afterwards is what they hold by an `Rc`.
+//! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
+//! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed
+//! while a function of the program runs**. Calls that wait let other threads in between two rounds of progress
+//! (`waiting`); afterwards they may rely only on objects that they hold by an `Rc`.
 //!
-//! **Objects** (`handle`). One `Objects<Handle, Object>` for each kind, in `Runtime`: `insert` gives a handle, `get` an `Rc` or
-//! the error, `release` frees. `share` gives an object its old handle again, once more to be freed (error handlers,
-//! contents of types).
+//! **Objects** (`handle`). `Runtime` has one `Objects<Handle, Object>` for each kind: `insert` gives a handle, `get` an
+//! `Rc` or the error, `release` frees. `share` returns the existing handle of an object, which must then be freed once
+//! more (error handlers, contents of types).
 //!
-//! **Communicators** (`objects::CommObject`). One has its group, the remote group of an intercommunicator, two contexts (of the
-//! program's messages and the collectives; of messages of this library) and a team, which of an intercommunicator has both
-//! groups. `comm::split` makes one of another one, by one allgather (`ControlExchange::gather`).
+//! **Communicators** (`objects::CommObject`). A communicator has its group, the remote group of an intercommunicator,
+//! two contexts (one for the program's messages and collectives, one for this library's messages) and a team, which for
+//! an intercommunicator has both groups. `comm::split` makes a communicator from another one by one allgather
+//! (`ControlExchange::gather`).
 //!
-//! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and steps on this rank
-//! before it starts and after it has ended. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with
-//! another `Form`. What fails before the call starts fails at the other ranks too (`Caller::checked`).
+//! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and local
+//! work before its start and after its end. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init`
+//! too, with another `Form`. A call that fails before its start fails at the other ranks too (`Caller::checked`).
 //!
-//! **Requests.** `runtime::Operation` is what a request stands for; an object of it goes into `Runtime::requests`, and wait,
-//! test, cancel and free work on it. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
+//! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
+//! cancel and free work on. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
 //!
-//! **Files**, which do not exist yet, need an `Objects<File, ..>` in `Runtime` and their row in `conversion`.
+//! **Files** are not implemented. They need an `Objects<File, ..>` in `Runtime` and a row in `conversion`.
 
 #![allow(clippy::too_many_arguments)] // functions have the parameters of the standard's
 

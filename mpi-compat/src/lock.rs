@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! The lock of the library. Its owner takes it again, and it may be biased to a thread, which keeps it from call to call, so
-//! that this thread takes and gives it without an atomic operation.
+//! The recursive lock of the library. It may be biased to one thread, which then owns it from call to call, and takes
+//! and gives it without an atomic read-modify-write.
 //!
-//! Below `MPI_THREAD_MULTIPLE` the lock is biased to the thread that started MPI. Another thread that wants it ends that for good:
-//! it says so, puts a fence into every thread of the process (`membarrier`), and takes the lock once the biased thread is
-//! outside. That thread says that it is inside before it looks whether the lock is still biased; since the fence stands between
-//! the other's two steps, one of the two sees the other.
+//! Below `MPI_THREAD_MULTIPLE` the lock is biased to the thread that started MPI. Another thread that wants the lock
+//! ends the bias for good: it clears `biased`, puts a fence into every thread of the process (`membarrier`), and takes
+//! the lock once the biased thread is outside. The biased thread stores `inside` before it loads `biased`; since the
+//! fence stands between the other thread's store and load, one of the two threads sees the other's store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,16 +16,16 @@ use farside_core::memory::words::Word;
 
 /// The mark of a biased owner, beside its number.
 const BIASED: u64 = 1;
-/// Longest sleep of a thread that waits for the lock. Where there is no `membarrier` a wake may be missed.
+/// Longest sleep of a thread that waits for the lock. Without `membarrier` a wake may be missed.
 const NAP: Duration = Duration::from_millis(10);
 
-/// The number of this thread, which is even: the address of what only it has.
+/// The number of this thread, which is even: an address of thread-local memory.
 #[inline(always)]
 pub fn this_thread() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let address: u64;
-        // SAFETY: the first word of what fs refers to is its own address, on every system with this ABI.
+        // SAFETY: the first word of the memory that fs refers to is its own address, on every system with this ABI.
         unsafe {
             std::arch::asm!("mov {}, fs:[0]", out(reg) address, options(nostack, preserves_flags, readonly, pure))
         };
@@ -38,28 +38,28 @@ pub fn this_thread() -> u64 {
     }
 }
 
-/// Who has the lock: what has to be right under every interleaving.
+/// The ownership of the lock: the part that must be correct under every interleaving.
 pub struct Ownership<W> {
     /// The number of the owner, and whether the lock is biased to it; 0 if no thread has the lock.
     owner: W,
-    /// How often the owner has taken it.
+    /// The recursion depth of the owner.
     depth: W,
-    /// The same of a biased owner, which is 0 while it is outside. Only that thread writes it.
+    /// The recursion depth of a biased owner, 0 while it is outside. Only that thread writes it.
     inside: W,
     /// Whether the lock is still biased to its owner.
     biased: W,
 }
 
 impl<W: Word<u64>> Ownership<W> {
-    /// Takes it, if that is possible at once. `order` keeps stores before loads, with the help of the other side.
+    /// Takes the lock if that is possible at once. `order` keeps stores before loads, with the help of the other side.
     #[inline(always)]
     fn take(&self, me: u64, order: impl Fn()) -> bool {
-        // Relaxed: a thread finds its own number only if it has stored it.
+        // Relaxed: a thread finds its own number only if it has stored it itself.
         let owner = self.owner.load(Ordering::Relaxed);
         if owner == me | BIASED {
             let inside = self.inside.load(Ordering::Relaxed);
-            // Relaxed: only the owner writes it; `order` and the barrier of `take_from` keep this store before the load of
-            // `biased`, as there the store of `biased` comes before the load of this.
+            // Relaxed: only the owner writes it; `order` and the barrier of `take_from` keep this store before the load
+            // of `biased`, as `take_from` keeps its store of `biased` before its load of `inside`.
             self.inside.store(inside + 1, Ordering::Relaxed);
             order();
             if inside > 0 || self.biased.load(Ordering::Relaxed) != 0 {
@@ -70,7 +70,7 @@ impl<W: Word<u64>> Ownership<W> {
             return false;
         }
         if owner == me {
-            // Relaxed: of the depth only the owner reads and writes, here and below.
+            // Relaxed: only the owner reads and writes the depth, here and below.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return true;
         }
@@ -79,7 +79,7 @@ impl<W: Word<u64>> Ownership<W> {
 
     #[inline(always)]
     fn take_free(&self, me: u64) -> bool {
-        // Acquire: pairs with the Release that made it free.
+        // Acquire: pairs with the Release that freed the lock.
         let taken = self.owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
             self.depth.store(1, Ordering::Relaxed);
@@ -87,30 +87,30 @@ impl<W: Word<u64>> Ownership<W> {
         taken
     }
 
-    /// Takes it if its owner is outside; `barrier` puts a fence into every thread.
+    /// Takes the lock from a biased owner that is outside; `barrier` puts a fence into every thread.
     fn take_from(&self, me: u64, barrier: impl Fn()) -> bool {
-        // Relaxed: the compare-and-swap below finds out if it has changed.
+        // Relaxed: the compare-and-swap below detects a change.
         let owner = self.owner.load(Ordering::Relaxed);
         if owner & BIASED != 0 {
             self.biased.store(0, Ordering::SeqCst);
             barrier();
             // Acquire: pairs with the Release of `give`.
             if self.inside.load(Ordering::Acquire) == 0 {
-                // Release: hands what the biased owner has done on to the Acquire of `take_free`.
+                // Release: passes the biased owner's writes on to the Acquire of `take_free`.
                 let _ = self.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
         self.take_free(me)
     }
 
-    /// How often its owner has taken it.
+    /// The word with the owner's recursion depth.
     #[inline(always)]
     fn depth(&self) -> &W {
         // Relaxed: the caller owns the lock, and has stored the owner itself.
         if self.owner.load(Ordering::Relaxed) & BIASED == 0 { &self.depth } else { &self.inside }
     }
 
-    /// Gives it back once; whether others may be able to take it then.
+    /// Gives the lock back once; returns whether other threads may be able to take it then.
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
         // Relaxed: this thread has stored the owner itself.
@@ -118,7 +118,7 @@ impl<W: Word<u64>> Ownership<W> {
             let inside = self.inside.load(Ordering::Relaxed) - 1;
             return self.leave_biased(inside, order);
         }
-        // Relaxed: of the depth only the owner reads and writes.
+        // Relaxed: only the owner reads and writes the depth.
         let depth = self.depth.load(Ordering::Relaxed) - 1;
         if depth > 0 {
             self.depth.store(depth, Ordering::Relaxed);
@@ -127,13 +127,13 @@ impl<W: Word<u64>> Ownership<W> {
         self.give_all(order)
     }
 
-    /// The biased owner has it so often from now on; whether others may be able to take it.
+    /// Sets the recursion depth of the biased owner; returns whether other threads may be able to take the lock.
     #[inline(always)]
     fn leave_biased(&self, inside: u64, order: impl Fn()) -> bool {
         // Release: pairs with the Acquire of `take_from`.
         self.inside.store(inside, Ordering::Release);
         order();
-        // Relaxed: `order` and the barrier of `take_from` keep it behind the store before it.
+        // Relaxed: `order` and the barrier of `take_from` keep this load after the store of `inside`.
         inside == 0 && self.biased.load(Ordering::Relaxed) == 0
     }
 
@@ -153,14 +153,14 @@ impl<W: Word<u64>> Ownership<W> {
 /// The lock.
 pub struct Lock {
     ownership: Ownership<AtomicU64>,
-    /// Threads that wait for it.
+    /// The number of threads that wait for the lock.
     waiting: AtomicU64,
-    /// How often it was taken by a thread that had waited.
+    /// How often a thread has taken the lock after a wait.
     waited: AtomicU64,
     queue: Mutex<()>,
     free: Condvar,
     has_barrier: AtomicBool,
-    /// Ends the sleep of a thread that has the lock and waits for peers.
+    /// Wakes a thread that has the lock and waits for peers.
     waker: OnceLock<Waker>,
 }
 
@@ -213,14 +213,14 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 impl Lock {
-    /// Has threads that want the lock put a fence into every thread, where there is a `membarrier`. Without it a wake may be
-    /// missed.
+    /// Makes threads that want the lock put a fence into every thread, if `membarrier` is available. Without it a wake
+    /// may be missed.
     pub fn use_barrier(&self) {
         let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         self.has_barrier.store(registered, Ordering::SeqCst);
     }
 
-    /// The lock is biased to its owner from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
+    /// Biases the lock to its owner from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
     pub fn bias(&self) {
         if self.has_barrier.load(Ordering::SeqCst) {
             self.ownership.inside.store(self.ownership.depth.load(Ordering::Relaxed), Ordering::SeqCst);
@@ -229,7 +229,7 @@ impl Lock {
         }
     }
 
-    /// How threads that want the lock wake its owner.
+    /// Sets the waker by which threads that want the lock wake its owner.
     pub fn wake_by(&self, waker: Waker) {
         let _ = self.waker.set(waker);
     }
@@ -243,7 +243,7 @@ impl Lock {
     /// Whether other threads wait for it.
     #[inline(always)]
     pub fn is_wanted(&self) -> bool {
-        // Relaxed: the owner looks again and again.
+        // Relaxed: the owner checks repeatedly.
         self.waiting.load(Ordering::Relaxed) != 0
     }
 
@@ -274,9 +274,9 @@ impl Lock {
         self.waited.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Gives the lock back as often as this thread has taken it, which is returned.
+    /// Gives the lock back completely, and returns the recursion depth for [`enter`](Self::enter).
     pub fn leave(&self) -> u64 {
-        // Relaxed: of the depth only the owner reads and writes, as in `enter`.
+        // Relaxed: only the owner reads and writes the depth, as in `enter`.
         let depth = self.ownership.depth().load(Ordering::Relaxed);
         if self.ownership.give_all(order) && self.is_wanted() {
             self.wake();
@@ -284,16 +284,16 @@ impl Lock {
         depth
     }
 
-    /// Takes it so often again.
+    /// Takes the lock again to a recursion depth.
     pub fn enter(&self, depth: u64) {
         let taken = Taken::new();
         std::mem::forget(taken);
-        // Relaxed: of the depth only the owner reads and writes.
+        // Relaxed: only the owner reads and writes the depth.
         self.ownership.depth().store(depth, Ordering::Relaxed);
     }
 
-    /// Runs a function of the program without the lock, which it thus cannot leave taken by jumping out of the call. A thread
-    /// that has the lock more than once is inside another function of the program, an operator, and keeps it.
+    /// Runs a function of the program without the lock, so that a jump out of the call does not leave it taken. A
+    /// thread that has the lock more than once is inside an operator of the program, and keeps it.
     pub fn outside<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Again(u64);
         impl Drop for Again {
@@ -301,12 +301,12 @@ impl Lock {
                 LOCK.enter(self.0);
             }
         }
-        // Relaxed: of the depth only the owner reads and writes.
+        // Relaxed: only the owner reads and writes the depth.
         let _again = (self.ownership.depth().load(Ordering::Relaxed) == 1).then(|| Again(self.leave()));
         f()
     }
 
-    /// Frees what other threads have, in a child made by fork, where there are none.
+    /// Frees a lock that another thread held, in a child made by fork, which has no other threads.
     pub fn in_child(&self) {
         let Ownership { owner, depth, inside, biased } = &self.ownership;
         if owner.load(Ordering::SeqCst) & !BIASED != this_thread() {
@@ -315,7 +315,7 @@ impl Lock {
         self.waiting.store(0, Ordering::SeqCst);
     }
 
-    /// Lets one of the threads in that wait for it.
+    /// Lets in one of the threads that wait for the lock.
     #[cold]
     pub fn let_in(&self) {
         let before = self.waited.load(Ordering::SeqCst);

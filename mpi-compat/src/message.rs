@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Messages as all chapters have them: their memory, with its checks, and the ranks and tags that they go by.
+//! Messages of all chapters: their checked memory, and their ranks and tags.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -27,14 +27,14 @@ pub struct Elements {
 }
 
 impl Buffer {
-    /// The type, which must be committed, and the count, which must not be negative.
+    /// Checks that the type is committed and the count not negative.
     #[inline]
     pub fn elements(self, call: &Call<'_>) -> Result<Elements> {
         let n = count(self.n, self.address.count())?;
         Ok(Elements { object: committed(call, self.datatype)?, n, address: self.address })
     }
 
-    /// The message at an address that is checked.
+    /// The elements and the type map of a message, with its address checked.
     pub fn message(self, call: &Call<'_>) -> Result<(Elements, TypeMap)> {
         let elements = self.elements(call)?;
         let map = elements.map()?;
@@ -44,7 +44,7 @@ impl Buffer {
 }
 
 impl Elements {
-    /// Their bytes, if these are one behind the other from the address on.
+    /// The bytes, if the elements are contiguous from the address on.
     #[inline]
     pub fn plain(&self) -> Result<Option<usize>> {
         let Some(size) = self.object.plain else { return Ok(None) };
@@ -67,7 +67,7 @@ impl Data {
         }
     }
 
-    /// The same, of other than some elements of a predefined type without gaps.
+    /// The slow path of `new`: any type, and any number of elements.
     #[inline(never)]
     fn of_type(call: &Call<'_>, buffer: Buffer) -> Result<Self> {
         let elements = buffer.elements(call)?;
@@ -84,7 +84,7 @@ impl Data {
         Ok(Self { base, len, layout: Some(Rc::new(Typed::new(map, base))) })
     }
 
-    /// `len` bytes, `first` bytes from an address.
+    /// `len` contiguous bytes that begin `first` bytes after an address.
     #[inline(always)]
     fn contiguous(address: Address, len: usize, first: i64) -> Result<Self> {
         address.check(len as u64, first)?;
@@ -92,7 +92,7 @@ impl Data {
         Ok(Self { base, len, layout: None })
     }
 
-    /// `len` bytes from number `from` on, packed.
+    /// The `len` bytes from packed position `from` on.
     pub fn part(&self, from: usize, len: usize) -> Self {
         let part = |typed: &Rc<Typed>| {
             Rc::new(Typed { map: typed.map.clone(), base: typed.base, from: typed.from + from, len })
@@ -108,7 +108,7 @@ impl Data {
         Self { base: bytes.as_ptr().cast_mut(), len: bytes.len(), layout: None }
     }
 
-    /// Whether the two share bytes, as far as that is seen without walking layouts.
+    /// Whether the two share bytes, as far as can be told without walking the layouts.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (a, b) = (self.base.addr(), other.base.addr());
         let contiguous = self.layout.is_none() && other.layout.is_none();
@@ -128,13 +128,13 @@ impl Data {
     }
 
     /// # Safety
-    /// The memory is valid for writes, and not touched otherwise, until the receive is over.
+    /// The memory is valid for writes, and not accessed otherwise, until the receive is over.
     #[inline(always)]
     pub unsafe fn sink(&self) -> Sink {
         match &self.layout {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the memory.
             None => unsafe { Sink::memory(self.base, self.len) },
-            // SAFETY: as above. That blocks do not overlap is the program's promise to MPI, and core copies them one by one.
+            // SAFETY: as above. The program guarantees to MPI that blocks do not overlap; core copies them one by one.
             Some(typed) => unsafe { Sink::layout(Rc::<Typed>::clone(typed)) },
         }
     }
@@ -145,7 +145,7 @@ impl Data {
         let mut bytes = Vec::<u8>::new();
         let none = |_| fail(MPI_ERR_NO_MEM, format!("cannot allocate {len} bytes for a copy of the message"));
         bytes.try_reserve_exact(len).map_err(none)?;
-        // SAFETY: the program promises that its message is readable; the vector has room for it.
+        // SAFETY: the program guarantees that its message is readable; the vector has room for it.
         unsafe {
             match &self.layout {
                 None => bytes.as_mut_ptr().copy_from_nonoverlapping(self.base, len),
@@ -167,8 +167,8 @@ pub fn start_send(
     mode: two_sided::Mode,
     data: &Data,
 ) -> Result<Sending> {
-    // SAFETY: the program leaves the buffer alone until the send is complete; blocking calls forget a send that fails, and
-    // requests are kept until they are over.
+    // SAFETY: the program does not change the buffer until the send is complete; blocking calls forget a send that
+    // fails, and requests are kept until they are over.
     Ok(unsafe { comm.team.job().start_message(target, comm.context, tag, data.source(), mode) }?)
 }
 
@@ -188,7 +188,7 @@ impl Peer {
         self.member(comm)
     }
 
-    /// Whom a message is received from.
+    /// The source of a receive, as a rank of the job.
     #[inline(always)]
     pub fn source(self, comm: &CommObject) -> Result<Partner> {
         if self.tag < 0 && self.tag != MPI_ANY_TAG {

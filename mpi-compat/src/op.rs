@@ -41,7 +41,7 @@ pub fn reduce_local(call: &Call<'_>, input: Buffer, inout: Buffer, op: Op) -> Re
     if from == to && map.size() > 0 {
         return Err(fail(MPI_ERR_BUFFER, "is the same as inoutbuf").named(input.address.name()));
     }
-    // SAFETY: the program promises both buffers.
+    // SAFETY: the program guarantees both buffers.
     unsafe { operator.apply(input.datatype, &object, from.cast(), to.cast(), n) };
     Ok(())
 }

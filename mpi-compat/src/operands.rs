@@ -1,4 +1,4 @@
-//! Operands of calls as their arguments describe them: buffers, peers, and places at targets.
+//! Operands of calls, as their arguments describe them: buffers, peers, and remote memory.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,8 @@ use crate::constants::*;
 use crate::fail::{Fail, fail};
 use crate::handle::{Comm, Type, Win};
 
-/// An address of the program's memory, with the names of its parameter and of the one that counts its elements.
+/// An address in the program's memory, with the names of its own parameter and of the parameter that counts its
+/// elements.
 #[derive(Clone, Copy)]
 pub struct Address {
     at: *mut c_void,
@@ -39,25 +40,25 @@ impl Address {
         self.at.addr() == MPI_IN_PLACE
     }
 
-    /// Whether it is null or stands for something else, and so not a place of data.
+    /// Whether it is null or a constant such as `MPI_IN_PLACE`, and so not the address of data.
     #[inline(always)]
     pub fn is_constant(self) -> bool {
         is_constant(self.at)
     }
 
-    /// Checks that `bytes` bytes, of which the first is `first` bytes from here, can be the program's data. Addresses of a type
-    /// that begins elsewhere may be absolute, and so is null then.
+    /// Checks that the program's data can be `bytes` bytes that begin `first` bytes after this address. Null is
+    /// accepted if `first` is not 0, since the displacements of such a type may be absolute addresses.
     #[inline(always)]
     pub fn check(self, bytes: u64, first: i64) -> Result<(), Fail> {
         if self.is_constant() && bytes > 0 { check_buffer(self.at, first != 0, self.name()) } else { Ok(()) }
     }
 
-    /// Refuses `MPI_IN_PLACE`, also where no data is.
+    /// Refuses `MPI_IN_PLACE`, also if there are no elements.
     pub fn check_not_in_place(self) -> Result<(), Fail> {
         if self.is_in_place() { Err(no_buffer(self.at, self.name())) } else { Ok(()) }
     }
 
-    /// The error of `n` elements that reach further than addresses do.
+    /// The error of `n` elements that exceed the address space.
     #[cold]
     pub fn too_far(self, n: u64) -> Fail {
         fail(MPI_ERR_COUNT, format!("is {n}: count times extent exceeds the address space")).named(self.count())
@@ -78,7 +79,7 @@ impl Buffer {
         Self { address: Address::new(at, names), n, datatype }
     }
 
-    /// A copy for a function that is not inlined, so that the original stays in registers where that is not called.
+    /// A copy for a function that is not inlined, so that the original stays in registers on paths without that call.
     #[inline(always)]
     pub fn copied(self) -> Self {
         Self::new(self.address.at, self.n, self.datatype, self.address.names)
@@ -94,7 +95,8 @@ pub struct Blocks {
     pub types: Types,
 }
 
-/// The types of blocks: one, whose extents displacements count; or one for each, and displacements in bytes.
+/// The types of blocks: one type, whose extent is the unit of displacements; or a type for each block, and
+/// displacements in bytes.
 #[derive(Clone, Copy)]
 pub enum Types {
     One(Type),
@@ -119,7 +121,7 @@ pub struct Peer {
     pub rank: c_int,
     pub tag: c_int,
     pub comm: Comm,
-    /// The names of the rank's and the tag's parameter.
+    /// The names of the parameters of the rank and the tag.
     pub names: &'static [&'static str; 2],
 }
 
@@ -146,7 +148,7 @@ impl Place {
         Self { rank, displacement, n, datatype, win }
     }
 
-    /// A copy for a function that is not inlined, as that of a [`Buffer`].
+    /// A copy for a function that is not inlined: see [`Buffer::copied`].
     #[inline(always)]
     pub fn copied(self) -> Self {
         Self::new(self.rank, self.displacement, self.n, self.datatype, self.win)

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). What is packed are the bytes of the elements one after the other, or external32.
+//! Pack and unpack (MPI-5.0 sections 5.2 and 5.3). The packed form has the bytes of the elements without gaps, or is
+//! external32.
 
 use std::ffi::c_void;
 
@@ -13,7 +14,7 @@ use crate::message::Elements;
 use crate::operands::{Address, Buffer};
 use crate::runtime::Call;
 
-/// A position in a packed buffer: it and the bytes from there on.
+/// A position in a packed buffer, and the bytes from there on.
 struct Packed {
     at: usize,
     room: usize,
@@ -55,7 +56,8 @@ pub fn pack(call: &Call<'_>, data: Buffer, outbuf: *mut c_void, outsize: i64, at
         return Err(too_short(map.size(), &packed));
     }
     check_packed(outbuf, map.size(), "outbuf")?;
-    // SAFETY: the program promises that the message is readable and the packed buffer, of `outsize` bytes, writable.
+    // SAFETY: the program guarantees that the message is readable and the `outsize` bytes of the packed buffer are
+    // writable.
     let done = unsafe {
         map.pack_raw::<Private>(data.address.at(), 0, outbuf.cast::<u8>().wrapping_add(packed.at), packed.room)
     };
@@ -71,7 +73,8 @@ pub fn unpack(call: &Call<'_>, inbuf: *const c_void, insize: i64, at: LongOut, d
     }
     check_packed(inbuf, map.size(), "inbuf")?;
     let from = inbuf.cast::<u8>().wrapping_add(packed.at);
-    // SAFETY: the program promises that the packed buffer, of `insize` bytes, is readable and the message writable.
+    // SAFETY: the program guarantees that the `insize` bytes of the packed buffer are readable and the message is
+    // writable.
     let done = unsafe { map.unpack_raw::<Private>(from, 0, data.address.at(), map.size() as usize) };
     at.set((packed.at + done) as i64)
 }
@@ -85,7 +88,7 @@ fn check_representation(datarep: Text) -> Result {
     Err(fail(MPI_ERR_UNSUPPORTED_DATAREP, why).named("datarep"))
 }
 
-/// The bytes of a message as a slice, and where in it the address of the buffer lies.
+/// The bytes of a message as a slice, and the position of the buffer's address in it.
 fn reach(map: &TypeMap, address: Address) -> (*const u8, usize, usize) {
     let low = map.true_lb().min(0);
     let first = address.at().cast_const().wrapping_offset(low as isize);
@@ -120,7 +123,8 @@ pub fn pack_external(
     }
     check_packed(outbuf, needed, "outbuf")?;
     let (first, len, origin) = reach(&map, data.address);
-    // SAFETY: the program promises that the message is readable, and the packed buffer, apart from it, writable.
+    // SAFETY: the program guarantees that the message is readable, and the packed buffer, which does not overlap it,
+    // writable.
     let (from, to) = unsafe {
         let to = outbuf.cast::<u8>().add(packed.at);
         (std::slice::from_raw_parts(first, len), std::slice::from_raw_parts_mut(to, needed as usize))
@@ -150,7 +154,8 @@ pub fn unpack_external(
     }
     check_packed(inbuf, needed, "inbuf")?;
     let (first, len, origin) = reach(&map, data.address);
-    // SAFETY: the program promises that the packed buffer is readable, and the message, apart from it, writable.
+    // SAFETY: the program guarantees that the packed buffer is readable, and the message, which does not overlap it,
+    // writable.
     let (from, to) = unsafe {
         let from = inbuf.cast::<u8>().add(packed.at);
         (std::slice::from_raw_parts(from, needed as usize), std::slice::from_raw_parts_mut(first.cast_mut(), len))

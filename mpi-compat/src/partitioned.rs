@@ -1,11 +1,13 @@
 #![allow(unsafe_code)]
-//! Partitioned communication (MPI-5.0 chapter 4): one message whose parts are sent as the program says that they are ready.
+//! Partitioned communication (MPI-5.0 chapter 4): one message whose partitions are sent when the program declares them
+//! ready.
 //!
-//! `MPI_Psend_init` sends an offer, in a context that belongs to that of the communicator and with the tag of the call: how the
-//! message is partitioned, and a context of its own for its parts. `MPI_Precv_init` posts the receive of the offer, so that the
-//! two are matched in the order of these calls. Each partition of the sender is then a message, whose tag is its number, and
-//! whose bytes go to their place in the receiver's buffer; rounds follow each other in the order of messages. A receive that is
-//! started before its offer has come is posted by the wait of any thread that sees it come (`Waiting::defer`).
+//! `MPI_Psend_init` sends an offer, in a context derived from that of the communicator and with the tag of the call:
+//! the partitioning of the message, and a context for its partitions. `MPI_Precv_init` posts the receive of the offer,
+//! so that the two are matched in the order of these calls. Each partition of the sender is then a message; its tag is
+//! the partition's number, and its bytes are received at their position in the receiver's buffer. The order of messages
+//! keeps rounds apart. If a receive is started before its offer has arrived, the first wait of any thread that finds
+//! the offer posts the receives (`Waiting::defer`).
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -28,20 +30,20 @@ use crate::request;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// The most partitions of a message: each is a message of its own.
+/// The most partitions of a message; each is sent as a message.
 const MOST: u64 = 1 << 24;
 
 /// The arguments of both sides.
 struct Partitions {
     comm: (Comm, Rc<CommObject>),
-    /// The other rank in the job; `None` for `MPI_PROC_NULL`.
+    /// The peer's rank in the job; `None` for `MPI_PROC_NULL`.
     peer: Option<u32>,
     rank: c_int,
     tag: c_int,
-    /// All of them.
+    /// The memory of all partitions.
     data: Data,
     number: u64,
-    /// Bytes of one.
+    /// The bytes of one partition.
     len: u64,
 }
 
@@ -85,22 +87,22 @@ impl Partitions {
     }
 }
 
-/// Length of an offer: context, number of partitions, bytes of one.
+/// Length of an offer: context, number of partitions, bytes of a partition.
 const OFFER: usize = 20;
 
 /// A partitioned send.
 struct PartitionedSend {
     all: Partitions,
     context: u32,
-    /// Kept with its bytes until the request is freed; `None` for `MPI_PROC_NULL`.
+    /// The send of the offer and its bytes, kept until the request is freed; `None` for `MPI_PROC_NULL`.
     offer: RefCell<Option<(Sending, Box<[u8; OFFER]>)>>,
-    /// The send of each partition that is ready; `None` while inactive.
+    /// The send of each partition, once that is ready; `None` while inactive.
     round: RefCell<Option<Vec<Option<Sending>>>>,
-    /// The sends before this one are done.
+    /// All sends before this index are known to be done.
     done: Cell<usize>,
 }
 
-/// Whether all of `n` operations are done, where those before `first` are known to be.
+/// Whether all of `n` operations are done; those before `first` are known to be.
 fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> bool {
     let open = (first.get()..n).find(|at| !is_done(*at)).unwrap_or(n);
     first.set(open);
@@ -108,7 +110,7 @@ fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> b
 }
 
 impl PartitionedSend {
-    /// A partition is ready.
+    /// Sends a partition, which the program has declared ready.
     fn ready(&self, call: &Call<'_>, partition: c_int) -> Result {
         let at = self.all.check(partition)?;
         let inactive = || fail(MPI_ERR_REQUEST, "is inactive").named("request");
@@ -120,7 +122,8 @@ impl PartitionedSend {
             Some(peer) => {
                 let len = self.all.len as usize;
                 let source = self.all.data.part(at * len, len).source();
-                // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over.
+                // SAFETY: the program does not change the buffer until the round is complete; the request is kept until
+                // it is over.
                 unsafe { call.job()?.start_message(peer, self.context, partition, source, Mode::Standard) }?
             }
         };
@@ -179,7 +182,7 @@ impl Operation for PartitionedSend {
     }
 }
 
-/// The partitions of the sender.
+/// An offer: the partitioning of the sender, and the context of its partitions.
 struct Offer {
     context: u32,
     number: u64,
@@ -189,7 +192,7 @@ struct Offer {
 /// The receive of an offer, and its memory.
 type Coming = (Rc<Receive>, Box<Cell<[u8; OFFER]>>);
 
-/// The receive of a partition of the sender, with the bytes that have come once it has ended.
+/// The receive of a partition of the sender, and, once it has ended, the number of bytes received.
 type Part = (Rc<Receive>, Cell<Option<u64>>);
 
 /// A partitioned receive.
@@ -198,7 +201,7 @@ struct PartitionedReceive {
     coming: RefCell<Option<Coming>>,
     offer: RefCell<Option<Offer>>,
     round: RefCell<Vec<Part>>,
-    /// The receives before this one are done.
+    /// All receives before this index are known to be done.
     done: Cell<usize>,
     active: Cell<bool>,
     /// Whether the receives of this round are posted.
@@ -207,8 +210,8 @@ struct PartitionedReceive {
 }
 
 impl PartitionedReceive {
-    /// Reads the offer if it has come, and posts the receives of the round if it is started. Whether the offer is no longer
-    /// waited for, so that starts alone post receives.
+    /// Reads the offer if it has arrived, and posts the receives of the round if it is started. Returns whether the
+    /// offer is no longer waited for, so that only starts post receives from then on.
     fn advance(&self, job: &Job) -> bool {
         let done = self.read_offer().and_then(|()| match &*self.offer.borrow() {
             Some(offer) if self.active.get() && !self.posted.get() => self.post(job, offer),
@@ -251,21 +254,21 @@ impl PartitionedReceive {
             let pattern = Pattern::new(offer.context, all.peer, Some(partition as i32));
             let receive = Receive::new();
             round.push((Rc::clone(&receive), Cell::new(None)));
-            // SAFETY: the program leaves the buffer alone until the round is complete; the request is kept until it is over, and
-            // all receives are forgotten if one fails.
+            // SAFETY: the program does not access the buffer until the round is complete; the request is kept until it
+            // is over, and all receives are forgotten if one fails.
             unsafe { job.start_receive(&receive, pattern, part.sink()) }?;
         }
         self.posted.set(true);
         Ok(())
     }
 
-    /// Whether the bytes from `from` to `to` of the message have come.
+    /// Whether the bytes from `from` to `to` of the message have arrived.
     fn has(&self, from: u64, to: u64) -> bool {
         let offer = self.offer.borrow();
         let Some(offer) = offer.as_ref().filter(|_| self.posted.get()) else { return false };
         let round = self.round.borrow();
         let mut parts = round.iter().enumerate().map(|(i, part)| (i as u64 * offer.len, part));
-        // A partition without bytes has come when all have.
+        // An empty partition arrives when all others have.
         let beside = |begin| from < to && (begin >= to || begin + offer.len <= from);
         parts.all(|(begin, (receive, _))| receive.is_done() || beside(begin))
     }
@@ -295,7 +298,7 @@ impl PartitionedReceive {
 }
 
 impl PartitionedReceive {
-    /// Whether a partition has come, at the latest after one turn of progress.
+    /// Whether a partition has arrived, checked again after one round of progress.
     fn arrived(&self, call: &Call<'_>, partition: c_int) -> Result<bool> {
         if !self.is_active() {
             return Ok(true);
@@ -339,7 +342,7 @@ impl Operation for PartitionedReceive {
         self.round.borrow_mut().clear();
         self.done.set(0);
         self.posted.set(false);
-        // The error of an offer stays.
+        // The error of an offer is final.
         if self.offer.borrow().is_some() || self.coming.borrow().is_some() {
             *self.failed.borrow_mut() = None;
         }
@@ -353,12 +356,12 @@ impl Operation for PartitionedReceive {
     }
 
     fn free(&self, call: &Call<'_>) -> Result<bool> {
-        // It takes its part in the matching all the same: the sends of the peer are matched in the order of their offers.
+        // A freed receive still takes part in matching: the sends of the peer are matched in the order of their offers.
         if !self.is_active()
             && let Some((receive, bytes)) = self.coming.take()
         {
             call.waiting.defer(Box::new(move || {
-                // Kept for the offer to be written to.
+                // Kept alive, since the offer is received into it.
                 let _ = &bytes;
                 receive.is_done()
             }));
@@ -412,7 +415,8 @@ pub fn precv_init(
         let bytes = Box::new(Cell::new([0; OFFER]));
         let pattern = Pattern::new(all.offers(), Some(peer), Some(all.tag));
         let receive = Receive::new();
-        // SAFETY: the bytes are kept until the receive is done, or forgotten; a cell may be written meanwhile.
+        // SAFETY: the bytes are kept until the receive is done, or forgotten; writes meanwhile are allowed, since they
+        // are in a cell.
         let started = unsafe { job.start_receive(&receive, pattern, Sink::memory(bytes.as_ptr().cast(), OFFER)) };
         started.inspect_err(|_| job.forget_receive(&receive))?;
         coming = Some((receive, bytes));
@@ -426,14 +430,15 @@ pub fn precv_init(
     Ok(())
 }
 
-/// Calls `f` with the operation of a request, which must be `what`; errors are raised on its communicator.
+/// Calls `f` with the operation of a request, which must be a `T` (`what` names it in errors); errors are raised on its
+/// communicator.
 fn with<T: Operation, R>(call: &Call<'_>, request: Request, what: &str, f: impl FnOnce(&T) -> Result<R>) -> Result<R> {
     let operation = request::get(call, request, "request")?;
     let other = || fail(MPI_ERR_REQUEST, format!("is no {what}")).named("request");
     operation.of_kind().ok_or_else(other).and_then(f).map_err(|failed| request::on(&*operation, failed))
 }
 
-/// Partitions of a send are ready.
+/// Sends partitions that the program has declared ready.
 fn ready(call: &Call<'_>, request: Request, partitions: impl IntoIterator<Item = c_int>) -> Result {
     with(call, request, "partitioned send", |send: &PartitionedSend| {
         partitions.into_iter().try_for_each(|partition| send.ready(call, partition))

@@ -1,11 +1,12 @@
 #![allow(unsafe_code)]
-//! The state of the library, which is the process's, calls into it and their waits, and the operations of requests.
+//! The state of the library, of which each process has one, the calls and their waits, and the operations of requests.
 //!
-//! There is one lock (`lock`). Every call takes it, and a thread that has it takes it again, since functions of the program that a
-//! call runs (error handlers, attribute callbacks, operators) may call MPI. So the state is reached by shared references,
-//! its cells are not borrowed while such a function runs, and what it keeps need not be `Send`: the job is behind an `Rc`.
-//! Error handlers, attribute callbacks and functions of generalized requests run without the lock, so that they may jump out of the
-//! call; an operator, which runs inside the progress of the job, has it.
+//! One recursive lock (`lock`) protects the state. Every call takes it, also a call of a thread that has it already:
+//! functions of the program that a call runs (error handlers, attribute callbacks, operators) may call MPI. So the
+//! state is reached by shared references, its cells are not borrowed while such a function runs, and its values need
+//! not be `Send`: the job is in an `Rc`. Error handlers, attribute callbacks and functions of generalized requests run
+//! without the lock, so they may jump out of the call; an operator, which runs inside the progress of the job, runs
+//! with it.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -26,17 +27,17 @@ use crate::lock::{LOCK, Taken};
 use crate::objects::{self, *};
 use crate::waiting::Waiting;
 
-/// Where the program is between `MPI_Init` and `MPI_Finalize`.
+/// The phase of the process relative to `MPI_Init` and `MPI_Finalize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Before,
     Running,
     After,
-    /// In a child made by fork of a process of the job, which has no part in the job.
+    /// A child made by fork from a process of the job; it has no part in the job.
     Child,
 }
 
-/// The error of a call that needs MPI to run.
+/// The error of a call that needs MPI to be running.
 #[cold]
 pub fn not_running(phase: Phase) -> Fail {
     let why = match phase {
@@ -54,15 +55,15 @@ pub struct Runtime {
     pub active: Cell<bool>,
     /// The number of open sessions.
     pub sessions_open: Cell<u32>,
-    /// Whether the process leaves the job when it exits, since there was a session.
+    /// Whether the process leaves the job when it exits, which it does once it has opened a session.
     pub leaves_at_exit: Cell<bool>,
-    /// Once started, kept until the process ends, since a session may come at any time.
+    /// The job. It is kept until the process ends, since a session may be opened at any time.
     pub job: RefCell<Option<Job>>,
     /// The thread level that was granted.
     pub level: Cell<c_int>,
     /// The thread that called `MPI_Init`.
     pub main_thread: Cell<u64>,
-    /// Threads in calls that wait.
+    /// The threads that wait in calls.
     pub waiting: Waiting,
     pub comms: Objects<Comm, CommObject>,
     pub groups: Objects<Group, GroupObject>,
@@ -74,33 +75,33 @@ pub struct Runtime {
     pub wins: Objects<Win, WinObject>,
     pub sessions: Objects<Session, SessionObject>,
     pub requests: Objects<Request, dyn Operation>,
-    /// The request of all sends that were complete when they were started.
+    /// The request that stands for all sends that were complete at their start.
     pub complete_send: Cell<Request>,
-    /// Point-to-point operations to be used again.
+    /// Point-to-point operations for reuse.
     pub spare: Spare,
     /// Requests that were freed before their operations were over.
     pub freed: RefCell<Vec<Rc<dyn Operation>>>,
     pub messages: Objects<Message, MessageObject>,
-    /// The buffer of buffered sends for which no other one is attached.
+    /// The process's buffer for buffered sends, used if no other buffer applies.
     pub buffer: Attached,
-    /// All that are attached.
+    /// All attached buffers.
     pub buffers: RefCell<Vec<Rc<AttachedBuffer>>>,
     pub errors: Errors,
     pub keyvals: Keyvals,
-    /// Types made by `MPI_Type_create_f90_*`: one for the same arguments.
+    /// Types made by `MPI_Type_create_f90_*`: one for each combination of arguments.
     pub f90: RefCell<Vec<([c_int; 3], Rc<TypeObject>)>>,
     pub fortran: Fortran,
     pub tool: Tool,
-    /// Values of predefined attributes, which programs get pointers to.
+    /// Values of predefined attributes, to which programs get pointers.
     pub predefined: OnceCell<Predefined>,
 }
 
-/// The state, which is reached only with the lock.
+/// The state, accessed only with the lock.
 struct Shared(Runtime);
 
-// SAFETY: `Runtime::of` alone gives it out, to those that hold the lock meanwhile.
+// SAFETY: only `Runtime::of` returns a reference to it, to callers that hold the lock.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; nothing in it belongs to the thread that made it.
+// SAFETY: as above; no part of it belongs to the thread that made it.
 unsafe impl Send for Shared {}
 
 static RUNTIME: OnceLock<Shared> = OnceLock::new();
@@ -155,19 +156,19 @@ impl Runtime {
         f(Self::of(&taken))
     }
 
-    /// The state, for the one that has the lock.
+    /// The state; `Taken` proves that the caller holds the lock.
     #[inline(always)]
     fn of(_: &Taken) -> &Self {
         &RUNTIME.get_or_init(|| Shared(Self::new())).0
     }
 
-    /// Notes that MPI was started or ended, or a session opened or closed.
+    /// Updates `active` after MPI was started or ended, or a session opened or closed.
     pub fn set_active(&self) {
         let phase = self.phase.get();
         self.active.set(phase == Phase::Running || phase != Phase::Child && self.sessions_open.get() > 0);
     }
 
-    /// Makes calls fail in a child of this process. The C library calls it there, in the only thread of the child.
+    /// Makes calls fail in a child of this process. The C library calls it in the only thread of the child.
     pub extern "C" fn in_child() {
         LOCK.in_child();
         if let Some(Shared(runtime)) = RUNTIME.get() {
@@ -189,14 +190,14 @@ impl Runtime {
 /// One call of an MPI function.
 pub struct Call<'a> {
     runtime: &'a Runtime,
-    /// Its name.
+    /// The name of the function.
     pub name: &'static str,
-    /// Whether it is the form with large counts.
+    /// Whether the form with large counts was called.
     pub large: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call of the thread that has the lock.
+    /// A call of a thread that has the lock.
     #[inline(always)]
     pub fn of(taken: &'a Taken, name: &'static str, large: bool) -> Self {
         Self { runtime: Runtime::of(taken), name, large }
@@ -211,19 +212,19 @@ impl Deref for Call<'_> {
     }
 }
 
-/// An operation that a request stands for.
+/// The operation of a request.
 pub trait Operation: Any {
-    /// The object whose error handler gets its errors.
+    /// The object whose error handler gets the operation's errors.
     fn object(&self) -> Option<&dyn HasErrhandler> {
         None
     }
 
-    /// Whether its request stays when it is complete, to be started again.
+    /// Whether the request stays valid when the operation completes, so that it can be started again.
     fn is_persistent(&self) -> bool {
         false
     }
 
-    /// Whether it was started, and not completed since consume.
+    /// Whether it has been started, and its completion has not been consumed since.
     fn is_active(&self) -> bool {
         true
     }
@@ -231,7 +232,7 @@ pub trait Operation: Any {
     /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
     fn is_over(&self) -> bool;
 
-    /// Whether its request goes when it is completed now.
+    /// Whether completing it now frees the request.
     fn is_finished(&self) -> bool {
         self.is_active() && self.is_over() && !self.is_persistent()
     }
@@ -239,28 +240,28 @@ pub trait Operation: Any {
     /// The status and the error of an operation that is over.
     fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome;
 
-    /// Starts a persistent one that is inactive.
+    /// Starts an inactive persistent operation.
     fn start(&self, _: &Call<'_>) -> Result {
         Ok(())
     }
 
-    /// Cancels it if that is still possible; it is over soon in any case.
+    /// Cancels it if that is still possible; in either case it is over soon.
     fn cancel(&self, call: &Call<'_>) -> Result;
 
-    /// Its request is freed by the program; whether the handle is to live on.
+    /// Handles a free of its request by the program; returns whether the handle stays valid.
     fn free(&self, _: &Call<'_>) -> Result<bool> {
         Ok(false)
     }
 
-    /// The peer and the call that it waits for now, for the bill.
+    /// The peer and the call that it waits for now, for the wait statistics.
     fn awaits(&self) -> Option<Awaited> {
         None
     }
 
-    /// Its memory is not touched any more.
+    /// Ends all access to its memory.
     fn give_up(&self, job: &Job);
 
-    /// Hands out how it has ended, after it is over, where nothing else holds it any more than its callers do.
+    /// Returns the outcome of an operation that is over; called with its last references.
     fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
         self.outcome(call, Consume::Yes).put(status)
     }
@@ -273,7 +274,7 @@ impl dyn Operation {
     }
 }
 
-/// A send that was complete when it was started: all such requests are this one.
+/// The operation of the request that all sends share that were complete at their start.
 struct CompleteSend;
 
 impl Operation for CompleteSend {
@@ -293,13 +294,13 @@ impl Operation for CompleteSend {
 }
 
 impl Call<'_> {
-    /// Waits until `ready`, which peers or other threads bring about. Makes progress.
+    /// Waits, making progress, until `ready`, which depends on peers or other threads.
     #[inline]
     pub fn wait(&self, ready: impl FnMut() -> bool) -> Result {
         self.wait_until(|| None, ready)
     }
 
-    /// The same; `awaited` says what for, at any time, if that is known.
+    /// Like [`wait`](Self::wait); `awaited` says at any time what is awaited, if that is known.
     #[inline]
     pub fn wait_until(&self, awaited: impl Fn() -> Option<Awaited>, mut ready: impl FnMut() -> bool) -> Result {
         if ready() {
@@ -309,7 +310,7 @@ impl Call<'_> {
         Ok(self.wait_for(&self.job()?, awaited, ready)?)
     }
 
-    /// The same, for what is not there yet.
+    /// Like [`wait_until`](Self::wait_until), without a first check of `ready` and with the wait always described.
     pub fn wait_for(
         &self,
         job: &Job,
@@ -339,7 +340,7 @@ impl Call<'_> {
         ended
     }
 
-    /// Whether `ready`, at the latest after one turn of progress.
+    /// Evaluates `ready`, again after one round of progress if it is false.
     #[inline]
     pub fn test(&self, mut ready: impl FnMut() -> bool) -> Result<bool> {
         if ready() {

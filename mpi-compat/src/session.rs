@@ -1,5 +1,6 @@
-//! Sessions (MPI-5.0 section 11.3): MPI without `MPI_Init`. A session is a handle on the job, which the first one starts and
-//! which stays until the process ends. Groups of its process sets make communicators; they, and what comes of them, know it.
+//! Sessions (MPI-5.0 section 11.3): MPI without `MPI_Init`. A session is a handle of the job, which the first session
+//! starts and which stays until the process ends. Communicators are made from groups of its process sets; both, and
+//! objects derived from them, refer to the session.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -61,20 +62,20 @@ pub fn session_finalize(call: &Call<'_>, session: Out<Session>) -> Result {
     Ok(())
 }
 
-/// Has this process leave the job when it exits, unless it is still in use then. `MPI_Finalize` may not come, and a session
-/// that ends may be followed by another one.
+/// Makes this process leave the job when it exits, unless MPI is still in use then. `MPI_Finalize` need not be called,
+/// and a session may be followed by another, so no earlier time is certain.
 fn leave_at_exit(call: &Call<'_>) {
     extern "C" fn leave() {
         Runtime::with(|runtime| {
             // A child made by fork has no job.
             if let Some(job) = runtime.job().ok().filter(|_| !runtime.active.get()) {
-                // No caller is left for an error, and the launcher sees this process end.
+                // An error has no caller to report to, and the launcher sees this process end.
                 let _ = job.leave();
             }
         });
     }
     if !call.leaves_at_exit.replace(true) {
-        // SAFETY: glibc runs it before the library is unloaded, if that happens first.
+        // SAFETY: glibc calls the function before it unloads the library, if that happens first.
         unsafe { libc::atexit(leave) };
     }
 }

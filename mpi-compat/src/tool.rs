@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! The tool interface (MPI-5.0 chapter 15): no control variables, performance variables, events, sources or categories. What
-//! asks how many there are gets 0, what names one gets the error of its kind. Errors go to no error handler.
+//! The tool interface (MPI-5.0 chapter 15): no control variables, performance variables, events, sources or categories.
+//! Queries of their numbers return 0; calls that name one return the error of its kind. Errors are not passed to error
+//! handlers.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -23,7 +24,7 @@ fn put<T>(place: *mut T, value: T) -> Result<(), c_int> {
     if place.is_null() {
         return Err(MPI_T_ERR_INVALID);
     }
-    // SAFETY: the program gives the address of a result, which need not be aligned.
+    // SAFETY: the program passes the address of a result, which need not be aligned.
     unsafe { place.write_unaligned(value) };
     Ok(())
 }
@@ -116,7 +117,7 @@ pub fn t_pvar_session_free(session: *mut Opaque) -> c_int {
         if session.is_null() {
             return Err(MPI_T_ERR_INVALID);
         }
-        // SAFETY: the program gives the address of a handle, which need not be aligned.
+        // SAFETY: the program passes the address of a handle, which need not be aligned.
         let old = unsafe { session.read_unaligned() };
         tool.has(old)?;
         tool.sessions.borrow_mut().retain(|other| *other != old.0);
@@ -137,7 +138,7 @@ macro_rules! on_all_handles {
         pub fn $name(session: Opaque, handle: Opaque) -> c_int {
             call(|tool| {
                 tool.has(session)?;
-                // There are none.
+                // There are no handles.
                 if handle.0 == MPI_T_PVAR_ALL_HANDLES.0 { Ok(()) } else { Err(MPI_T_ERR_INVALID_HANDLE) }
             })
         }

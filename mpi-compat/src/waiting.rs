@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! Waits of several threads. One thread at a time makes progress for all of them; the others sleep, and are woken when what they
-//! wait for is there, or to take its place. While it makes progress it has the lock, and lets in any other thread that wants it.
+//! Waits of several threads. One thread at a time makes progress for all of them; the others sleep. It wakes them when
+//! their waits are over, or, when it stops, one of them to continue. While it makes progress it has the lock, and lets
+//! in any other thread that wants it.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use std::thread::Thread;
 
 use crate::lock::LOCK;
 
-/// The threads that wait.
+/// The waiting threads.
 #[derive(Default)]
 pub struct Waiting {
-    /// Whether a thread makes progress.
+    /// Whether a thread makes progress now.
     pub driven: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
-    /// Work that waits for a message of this library.
+    /// Work that waits for an internal message.
     deferred: RefCell<Vec<Deferred>>,
 }
 
-/// Does what can be done; whether that was the last of it.
+/// Does what is possible; returns whether all is done.
 type Deferred = Box<dyn FnMut() -> bool>;
 
-/// A thread that sleeps until it is woken.
+/// A sleeping thread.
 struct Sleeper {
-    /// Whether its wait is over. Valid until it is woken.
+    /// Whether its wait is over. The pointer is valid until the thread is woken.
     ready: *mut dyn FnMut() -> bool,
     thread: Thread,
     woken: Arc<AtomicBool>,
@@ -39,18 +40,18 @@ impl Sleeper {
 }
 
 impl Waiting {
-    /// Has every wait and test call `work` until it returns `true`.
+    /// Makes every wait and test call `work` until it returns `true`.
     pub fn defer(&self, mut work: Deferred) {
         if !work() {
             self.deferred.borrow_mut().push(work);
         }
     }
 
-    /// Does what was deferred, as far as that is possible now. Called between two turns of every wait of the job, and by tests.
+    /// Runs the deferred work. Called between two rounds of progress of every wait of the job, and by tests.
     #[inline]
     pub fn do_deferred(&self) {
         if !self.deferred.borrow().is_empty() {
-            // Not borrowed meanwhile: what is started may make progress.
+            // Not borrowed during the calls: an operation that the work starts may make progress.
             let mut deferred = self.deferred.take();
             deferred.retain_mut(|work| !work());
             self.deferred.borrow_mut().append(&mut deferred);
@@ -68,7 +69,7 @@ impl Waiting {
         ready.for_each(Sleeper::wake);
     }
 
-    /// Wakes a thread that is to make progress now.
+    /// Wakes a thread to make progress.
     pub fn wake_next(&self) {
         let next = self.sleepers.borrow_mut().pop();
         next.into_iter().for_each(Sleeper::wake);
@@ -78,7 +79,8 @@ impl Waiting {
     pub fn sleep(&self, ready: &mut dyn FnMut() -> bool) {
         let woken = Arc::new(AtomicBool::new(false));
         let ready: *mut (dyn FnMut() -> bool + '_) = ready;
-        // SAFETY: only the lifetime changes; it is not used after this function, which returns once the entry is gone.
+        // SAFETY: only the lifetime changes; the pointer is not used after this function, which returns once the entry
+        // is removed.
         let ready: *mut (dyn FnMut() -> bool + 'static) = unsafe { std::mem::transmute(ready) };
         let thread = std::thread::current();
         self.sleepers.borrow_mut().push(Sleeper { ready, thread, woken: Arc::clone(&woken) });

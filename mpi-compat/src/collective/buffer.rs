@@ -1,4 +1,4 @@
-//! The buffers of a collective call: where their blocks lie, and how many bytes each has.
+//! The buffers of a collective call: the addresses and sizes of their blocks.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::objects::{TypeObject, Typed};
 use crate::operands::{Address, Blocks, Buffer, Types};
 use crate::runtime::Call;
 
-/// Something that is done on this rank alone.
+/// Local work of one rank.
 pub type Step = Box<dyn Fn()>;
 
 /// The blocks that exist, of those that the arguments describe: a neighbour may be `MPI_PROC_NULL`.
@@ -42,7 +42,7 @@ impl Existing<'_> {
     }
 }
 
-/// Bytes of the blocks of a buffer.
+/// The sizes in bytes of the blocks of a buffer.
 #[derive(Clone, Debug)]
 pub enum Sizes {
     /// The same size for this many blocks.
@@ -58,7 +58,7 @@ impl Sizes {
         }
     }
 
-    /// One after the other.
+    /// The size of each block.
     pub fn each(&self) -> Vec<u64> {
         match self {
             Self::Equal(bytes, n) => vec![*bytes; *n],
@@ -77,7 +77,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// The segments of a message. Blocks without gaps that are not in order lie `displaced` bytes from the address.
+    /// The segments of a message. Blocks without gaps that are not in order are `displaced` bytes from the address.
     pub fn new(
         address: Address,
         sizes: Sizes,
@@ -96,7 +96,7 @@ impl Segments {
         Ok(Self { sizes, map, address, memory })
     }
 
-    /// No data, in this many blocks.
+    /// An empty buffer of `blocks` blocks.
     pub fn none(blocks: usize) -> Self {
         Self {
             sizes: Sizes::Equal(0, blocks),
@@ -106,7 +106,7 @@ impl Segments {
         }
     }
 
-    /// Bytes one after the other.
+    /// Contiguous bytes.
     pub fn bytes(address: *mut u8, sizes: Sizes) -> Self {
         Self { sizes, memory: Memory::Contiguous(address), ..Self::none(0) }
     }
@@ -134,7 +134,7 @@ impl Segments {
         Self::new(address, Sizes::Equal(bytes, at.len()), map, || displaced(&one, object.layout.extent(), &at))
     }
 
-    /// Blocks of counts and displacements of their own.
+    /// Blocks with their own counts and displacements.
     pub fn each(call: &Call<'_>, blocks: Blocks, existing: Existing<'_>) -> Result<Self> {
         let total = existing.total() as i64;
         let (counts, displs) = (existing.of(blocks.counts.counts(total)?), existing.of(blocks.displs.read(total)?));
@@ -175,14 +175,14 @@ impl Segments {
         self.memory.clone()
     }
 
-    /// The addresses of its bytes, if they are without gaps.
+    /// The range of addresses of the bytes, if they have no gaps.
     fn range(&self) -> Option<Range<i64>> {
         let base = self.address.at().addr() as i64;
         let range = base.wrapping_add(self.map.true_lb())..base.wrapping_add(self.map.true_ub());
         (self.map.is_contiguous() && self.map.size() > 0).then_some(range)
     }
 
-    /// Checks that a buffer that is sent from does not share memory with one that is received into.
+    /// Checks that the send buffer does not overlap the receive buffer.
     pub fn check_apart(&self, receives: &Self) -> Result {
         let overlaps = match (self.range(), receives.range()) {
             (Some(a), Some(b)) => a.start < b.end && b.start < a.end,
@@ -200,7 +200,7 @@ impl Segments {
     }
 }
 
-/// The type of `n` elements. Without elements it may be `MPI_DATATYPE_NULL`.
+/// The type of `n` elements. If `n` is 0 it may be `MPI_DATATYPE_NULL`.
 fn used(call: &Call<'_>, datatype: Type, n: u64) -> Result<Rc<TypeObject>> {
     committed(call, if n == 0 && datatype == MPI_DATATYPE_NULL { MPI_BYTE } else { datatype })
 }

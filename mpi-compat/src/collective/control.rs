@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Exchanges of this library's own between the ranks of a team, to agree on contexts, members and edges.
+//! Internal exchanges between the ranks of a team, to agree on contexts, members and edges.
 
 use farside_core::Team;
 use farside_core::coll::execute::Memory;
@@ -17,20 +17,21 @@ pub struct ControlExchange {
 }
 
 impl ControlExchange {
-    /// Plans an allgather of the same number of words from each rank. The words must be kept until it has ended, and are valid then.
+    /// Plans an allgather of the same number of words from each rank. The result must be kept, and is valid, once the
+    /// call has ended.
     pub fn plan(team: &Team, mine: &[u32]) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
-        // In place: the words of this rank are where the allgather puts them at every rank.
+        // In place: this rank's words are already at their position of the allgather's result.
         let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
-        // SAFETY: the memory has as many words of each rank.
+        // SAFETY: the memory has room for the words of every rank.
         unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
         let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
         (plan.output, plan.in_place) = (Memory::Contiguous(output), true);
         Ok((plan, Self { all, each: mine.len() }))
     }
 
-    /// Sends words to all ranks, and waits for theirs. Collective.
+    /// Sends words to all ranks, and waits for the words of all. Collective.
     pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
         let (plan, words) = Self::plan(team, mine)?;
         plan.make(call)?;
@@ -66,7 +67,7 @@ impl ControlExchange {
 
     /// The words of a rank.
     pub fn of(&self, rank: usize) -> &[u32] {
-        // SAFETY: the memory has `each` words of each rank, and the call that wrote it has ended.
+        // SAFETY: the memory has `each` words of every rank, and the call that wrote it has ended.
         let all = unsafe { std::slice::from_raw_parts(self.all.as_ptr().cast::<u32>(), self.all.len() * 16) };
         &all[rank * self.each..][..self.each]
     }

@@ -1,4 +1,4 @@
-//! The forms of a collective (MPI-5.0 sections 6.12 and 6.13), and the requests of those that do not wait.
+//! The forms of a collective (MPI-5.0 sections 6.12 and 6.13), and the requests of non-blocking and persistent ones.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -24,11 +24,11 @@ pub enum Form {
     Persistent(Info, Out<Request>),
 }
 
-/// Work that follows a call which has ended without an error, beside that of its plan. Called once.
+/// Work after a call that has ended without an error, in addition to that of its plan. Called once.
 pub type Finish = Box<dyn FnOnce(&Call<'_>) -> Result>;
 
 impl Form {
-    /// Makes the call, or starts it, or prepares it.
+    /// Makes the call, starts it, or prepares it, depending on the form.
     pub fn make(self, caller: &Caller<'_>, plan: Plan, finish: Option<Finish>) -> Result {
         let call = caller.call;
         let request = match self {
@@ -64,7 +64,7 @@ struct Pending {
     comm: (Comm, Rc<CommObject>),
     is_persistent: bool,
     is_active: Cell<bool>,
-    /// The result, once it was asked for.
+    /// The result, once it has been asked for.
     ended: RefCell<Option<std::result::Result<(), Fail>>>,
     finish: RefCell<Option<Finish>>,
 }
@@ -133,7 +133,7 @@ impl Operation for Pending {
             let text = "is of a collective in progress, which must be completed";
             return Err(fail(MPI_ERR_REQUEST, text).named("request").on(&self.comm));
         }
-        // The standard does not allow it, and programs do it.
+        // The standard forbids to free such a request while it is active, but programs do so.
         self.outcome(call, Consume::Yes).failed.map_or(Ok(false), Err)
     }
 

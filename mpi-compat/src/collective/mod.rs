@@ -49,12 +49,13 @@ pub fn bcast(call: &Call<'_>, buffer: Buffer, root: c_int, comm: Comm, form: For
     })
 }
 
-/// One block of a rank's own.
+/// One block that this rank sends or receives.
 fn own(call: &Call<'_>, buffer: Buffer) -> Result<Segments> {
     Segments::equal(call, buffer, Existing::All(1))
 }
 
-/// The data that a rank sends or receives in a call with a root; `None` where it has no part, or uses one buffer for both.
+/// The data that a rank sends or receives in a call with a root; `None` if it takes no part, or uses one buffer for
+/// both.
 fn part(
     has: bool,
     address: Address,
@@ -155,7 +156,7 @@ pub fn reduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, root: c_int, 
     })
 }
 
-/// A reduction of vectors of `blocks` blocks, each of as many elements as the buffers say.
+/// A reduction of vectors of `blocks` blocks; the buffers give the number of elements of each.
 fn reduction(
     c: &Caller<'_>,
     operation: Operation,

@@ -1,4 +1,4 @@
-//! Neighbourhood collectives (MPI-5.0 section 8.6): blocks go along the edges of a topology.
+//! Neighbourhood collectives (MPI-5.0 section 8.6): blocks are sent along the edges of a topology.
 
 use std::ffi::c_int;
 
@@ -14,7 +14,7 @@ use crate::runtime::Call;
 /// The neighbours that are ranks, and the numbers of their blocks.
 struct Neighbors {
     graph: Graph,
-    /// The number of blocks that the arguments describe, to and from.
+    /// The number of blocks to send that the arguments describe.
     outdegree: usize,
     indegree: usize,
     to: Vec<usize>,
@@ -31,7 +31,7 @@ impl Neighbors {
     }
 }
 
-/// Makes the call that `buffers` describes: what is sent, and what is received.
+/// Makes the call whose send and receive buffers `buffers` describes.
 fn exchange(
     call: &Call<'_>,
     comm: Comm,
@@ -41,7 +41,7 @@ fn exchange(
     buffers: impl FnOnce(&Neighbors) -> Result<(Segments, Segments)>,
 ) -> Result {
     make(call, comm, form, |c| {
-        // There is no call in place, whatever the count and the type beside it, which programs leave out then.
+        // Checked before the count and the type, which programs may omit beside `MPI_IN_PLACE`.
         addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
         let (send, recv) = buffers(&neighbors)?;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A collective call as the executor gets it, with what is done before it starts and after it has ended.
+//! A collective call as it is given to the executor, with the local work before its start and after its end.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -19,24 +19,24 @@ use crate::objects::CommObject;
 use crate::operands::Address;
 use crate::runtime::Call;
 
-/// The ranks of the team that this one receives from and sends to.
+/// The ranks of the team that this rank receives from and sends to.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub sources: Vec<u32>,
     pub destinations: Vec<u32>,
 }
 
-/// The part of this rank in an operation with a root.
+/// The role of this rank in an operation with a root.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
     /// The root's rank in the team.
     root: usize,
     pub is_root: bool,
-    /// Whether it is one of those that the root serves: of an intracommunicator all are, the root too.
+    /// Whether the root serves this rank. The root of an intracommunicator serves all ranks, itself too.
     pub is_served: bool,
 }
 
-/// A rank that calls a collective.
+/// The rank that calls a collective, on its communicator.
 pub struct Caller<'a> {
     pub call: &'a Call<'a>,
     pub handle: Comm,
@@ -57,7 +57,7 @@ impl<'a> Caller<'a> {
         self.comm.remote.is_some()
     }
 
-    /// Ranks that blocks come from and go to: of an intercommunicator those of the remote group.
+    /// The number of ranks that blocks come from and go to: on an intercommunicator, of the remote group.
     pub fn peers(&self) -> usize {
         self.comm.peers.members.len()
     }
@@ -83,7 +83,7 @@ impl<'a> Caller<'a> {
         })
     }
 
-    /// The edges of an operation on an intercommunicator. `to_root`: blocks go to the root, not from it.
+    /// The edges of an operation on an intercommunicator. If `to_root`, blocks go to the root, else from it.
     fn remote_graph(&self, role: Option<Role>, to_root: bool) -> Graph {
         let all = || (0..self.peers()).map(|rank| self.comm.team_rank(rank) as u32).collect();
         let ranks = |role: Role| match (role.is_root, role.is_served) {
@@ -106,7 +106,7 @@ impl<'a> Caller<'a> {
         self.plan(Operation::Barrier, Counts::Equal(0))
     }
 
-    /// An exchange with neighbours: a block to all destinations, or one for each.
+    /// An exchange with neighbours: one block for all destinations, or one for each.
     pub fn exchange(&self, graph: Graph, for_each: bool, send: Segments, recv: Segments) -> Result<Plan> {
         let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
         send.check_apart(&recv)?;
@@ -114,8 +114,8 @@ impl<'a> Caller<'a> {
         Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, Counts::Each(sizes)) })
     }
 
-    /// A broadcast, scatter, gather, allgather or alltoall. `None` where the rank has no part, or where both are one buffer.
-    /// `sizes_known` of a scatter or gather: every rank knows those of all blocks.
+    /// A broadcast, scatter, gather, allgather or alltoall. A buffer is `None` if the rank does not use it, or if both
+    /// are one buffer. `sizes_known` of a scatter or gather: every rank knows the sizes of all blocks.
     pub fn transfer(
         &self,
         operation: Operation,
@@ -175,7 +175,7 @@ impl<'a> Caller<'a> {
         Ok(Plan { root, sizes_known, input, output, in_place, before, ..self.plan(operation, counts) })
     }
 
-    /// A reduction of vectors; of a reduce-scatter into blocks of `sizes` elements.
+    /// A reduction of vectors; a reduce-scatter gives blocks of `sizes` elements.
     pub fn reduce(
         &self,
         operation: Operation,
@@ -196,7 +196,7 @@ impl<'a> Caller<'a> {
         let in_place = !self.is_inter() && receives && send.is_in_place();
         let (source, whole) = if in_place { (recv, operation != O::ReduceScatter) } else { (send, false) };
         let output = if receives { Some(operand.elements(recv, kept)?) } else { None };
-        // Elements that are reduced in place are copied to the place of the result.
+        // Elements that are reduced in place are copied to the address of the result.
         let input = if sends && !whole { Some(operand.elements(source, total)?) } else { None };
         if let (Some(_), Some(_), false) = (&input, &output, in_place) {
             operand.check_apart(send, total, recv, kept)?;
@@ -219,7 +219,8 @@ impl<'a> Caller<'a> {
                 let at = if operation == O::ReduceScatter { at } else { 0 };
                 finish.push(Box::new(move || {
                     let _memory = &memory;
-                    // SAFETY: the memory has the vectors of all sources; the output, apart from it, the elements that are kept.
+                    // SAFETY: the memory has the vectors of all sources; the output, which does not overlap it, has the
+                    // elements that are kept.
                     unsafe {
                         operand.fold(address, vectors, total);
                         let result = address.wrapping_add(((vectors - 1) * total + at) * stride);
@@ -239,14 +240,14 @@ impl<'a> Caller<'a> {
                 && let (Some(input), Some(output)) = (&input, &output)
                 && input.address == output.address
             {
-                // The input is still read when the first result is there.
+                // The input is still read after the first result has been written.
                 let bytes = operand.bytes(kept)?;
                 let (memory, address) = scratch(bytes)?;
                 plan.output = contiguous(Some(address));
                 let to = output.address.addr();
                 finish.push(Box::new(move || {
                     let _memory = &memory;
-                    // SAFETY: both have the bytes of the result; the program promises its buffer.
+                    // SAFETY: both have the bytes of the result; the program guarantees its buffer.
                     unsafe { std::ptr::copy_nonoverlapping(address, to as *mut u8, bytes as usize) };
                 }));
             }
@@ -265,7 +266,7 @@ impl<'a> Caller<'a> {
         Ok(plan)
     }
 
-    /// A call that this rank cannot make fails at the others too.
+    /// Makes a call that this rank cannot make fail at the other ranks too.
     #[cold]
     fn refuse(&self, failed: Fail) -> Fail {
         let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
@@ -275,8 +276,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// An argument of a collective call on `comm` that the exported function has checked: if it is wrong, the call fails at the other
-/// ranks too.
+/// An argument of a collective call on `comm` that the exported function has checked. If it is wrong, the call fails at
+/// the other ranks too.
 pub fn announced<T>(call: &Call<'_>, comm: Comm, argument: Result<T>) -> Result<T> {
     argument.map_err(|failed| match Caller::new(call, comm) {
         Ok(caller) => caller.refuse(failed),
@@ -284,13 +285,13 @@ pub fn announced<T>(call: &Call<'_>, comm: Comm, argument: Result<T>) -> Result<
     })
 }
 
-/// The bytes of segments, packed, and the step that copies them.
+/// A packed copy of segments, and the step that fills it.
 fn copy_of(segments: &Segments) -> Result<(Segments, Step)> {
     let (memory, address) = scratch(segments.map.size())?;
     let (map, from) = (segments.map.clone(), segments.address.at().addr());
     let step = Box::new(move || {
         let _memory = &memory;
-        // SAFETY: the program promises its buffer; the memory has as many bytes.
+        // SAFETY: the program guarantees its buffer; the memory has room for the packed bytes.
         unsafe { map.pack_raw::<Private>(from as *const u8, 0, address, map.size() as usize) };
     });
     Ok((Segments::bytes(address, segments.sizes.clone()), step))
@@ -332,7 +333,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// An operation without data, whose other fields the caller sets.
+    /// An operation without data; the caller sets the other fields.
     pub fn new(team: &Team, operation: Operation, counts: Counts) -> Self {
         Self {
             team: team.clone(),
@@ -371,36 +372,37 @@ impl Plan {
         })
     }
 
-    /// Starts it. Until it has ended the plan must be kept.
+    /// Starts the call. The plan must be kept until the call has ended.
     pub fn start(&self) -> Result<Collective> {
         self.before.iter().for_each(|step| step());
-        // SAFETY: the program promises its buffers until the call has ended; the plan keeps the rest.
+        // SAFETY: the program guarantees its buffers until the call has ended; the plan keeps the other memory.
         Ok(self.with(|arguments| unsafe { Collective::start(&self.team, arguments) })?)
     }
 
-    /// Prepares it, to be started again and again. While it is in progress the plan must be kept.
+    /// Prepares the call, which may then be started any number of times. The plan must be kept while it is in progress.
     pub fn persistent(&self) -> Result<Collective> {
         Ok(self.with(|arguments| Collective::persistent(&self.team, arguments))?)
     }
 
-    /// Starts it again.
+    /// Starts a persistent call again.
     pub fn start_again(&self, collective: &Collective) -> Result {
         self.before.iter().for_each(|step| step());
         // SAFETY: as for `start`.
         Ok(unsafe { collective.start_again() }?)
     }
 
-    /// Does what is left to do when it has ended well.
+    /// Does the local work that follows a call that has succeeded.
     pub fn finish(&self) {
         self.after.iter().for_each(|step| step());
     }
 
-    /// Starts it and waits until it has ended.
+    /// Starts the call and waits until it has ended.
     pub fn make(&self, call: &Call<'_>) -> Result {
         self.before.iter().for_each(|step| step());
         let job = self.team.job();
         let wait = |awaited: &dyn Fn() -> Awaited, ready: &dyn Fn() -> bool| call.wait_for(job, awaited, ready);
-        // SAFETY: the program promises its buffers until the call has ended, and this returns then; the plan keeps the rest.
+        // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; the
+        // plan keeps the other memory.
         self.with(|arguments| unsafe { execute::run_by(&self.team, arguments, wait) })?;
         self.finish();
         Ok(())

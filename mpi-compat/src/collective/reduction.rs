@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Reductions (MPI-5.0 sections 6.9 to 6.11): operators over memory, for the executor of collectives.
 //!
-//! The executor reduces elements that stand one after the other. Elements of a predefined type, and of any other without gaps, do
-//! so in the buffers of the program. Others are copied into memory of the call, an element every [`Operand::stride`] bytes, and
-//! the result is copied back; bytes between the elements of the program's buffer are not touched.
+//! The executor reduces contiguous elements. Elements without gaps (all predefined types, and some others) are used
+//! directly in the program's buffers. Others are copied into memory of the call, one element every [`Operand::stride`]
+//! bytes, and the result is copied back; gaps between the elements of the program's buffer are not touched.
 
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -29,13 +29,13 @@ pub struct Operand {
     datatype: Type,
     /// Bytes from one element to the next.
     pub stride: usize,
-    /// Whether elements of the program's buffers stand as those of the call.
+    /// Whether the executor uses the program's buffers, without a copy.
     in_buffers: bool,
-    /// The offset of the first byte of an element of the call from the address that the type counts from.
+    /// The offset of the first byte of an element in the call's memory from the address that the type counts from.
     start: i64,
 }
 
-/// Memory of a call, aligned for every type.
+/// Memory of a call, aligned for all types.
 pub type Scratch = Rc<Vec<Line>>;
 
 /// 64 bytes.
@@ -55,13 +55,13 @@ pub fn scratch(bytes: u64) -> Result<(Scratch, *mut u8)> {
     Ok((Rc::new(memory), address))
 }
 
-/// Elements of one side of a reduction.
+/// The elements of one side of a reduction.
 pub struct Elements {
     /// The address at which the executor finds them.
     pub address: *mut u8,
-    /// Brings them from the program's buffer there.
+    /// The step that copies them there from the program's buffer.
     pub before: Option<Step>,
-    /// Brings them back.
+    /// The step that copies them back.
     pub after: Option<Step>,
 }
 
@@ -75,12 +75,12 @@ impl Operand {
         let in_buffers = plain(layout).is_some() || dense;
         let start = layout.true_lb().div_euclid(align as i64) * align as i64;
         let reach = layout.true_lb().abs_diff(start) + layout.true_extent();
-        // Elements that interleave are taken apart.
+        // Interleaved elements are copied to a stride of their own.
         let stride = match usize::try_from(extent) {
             Ok(extent) if extent > 0 && extent as u64 >= reach => extent,
             _ => reach.next_multiple_of(align).max(1) as usize,
         };
-        // A function of the program gets the handle, which the program may free meanwhile.
+        // A function of the program gets the handle, and the program may free its own handle meanwhile.
         let datatype = if operator.is_function() { call.types.share(&object) } else { datatype };
         Ok(Rc::new(Self { operator, object, datatype, stride, in_buffers, start }))
     }
@@ -89,15 +89,16 @@ impl Operand {
         self.operator.commutes()
     }
 
-    /// The operator as the executor calls it; valid as long as this.
+    /// The operator in the form that the executor calls; valid as long as `self`.
     pub fn reduction(&self) -> Reduction {
         let context = std::ptr::from_ref(self).cast();
         let align = self.object.layout.align() as usize;
-        // Ranks whose operators differ are not told apart: programs that do so end on other libraries. The verifier tells.
+        // Ranks with different operators are not detected: programs that do so run on other libraries.
+        // `mpi-compat/verify` reports it.
         Reduction { function: reduce, context, code: 0, commutative: self.is_commutative(), align }
     }
 
-    /// Bytes of `n` elements as the executor has them.
+    /// The bytes of `n` elements in the executor's form.
     pub fn bytes(&self, n: u64) -> Result<u64> {
         let bytes = n.checked_mul(self.stride as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
         bytes.ok_or_else(|| {
@@ -105,7 +106,7 @@ impl Operand {
         })
     }
 
-    /// Checks that what is reduced does not share memory with the result.
+    /// Checks that the input does not overlap the result.
     pub fn check_apart(&self, send: Address, n: u64, recv: Address, kept: u64) -> Result {
         let segments = |address, n| Segments::new(address, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
         segments(send, n)?.check_apart(&segments(recv, kept)?)
@@ -125,7 +126,8 @@ impl Operand {
         let (kept, copy) = (Rc::clone(&memory), own.clone());
         let before: Step = Box::new(move || {
             let _kept = &kept;
-            // SAFETY: the program promises its buffer; the other one, of as many elements, is the call's.
+            // SAFETY: the program guarantees its buffer; the other one has the same number of elements and belongs to
+            // the call.
             let copied = unsafe {
                 let (from, to) = (program as *const u8, at as *mut u8);
                 theirs.copy_raw::<Private>(from, &copy, to, 0, u64::MAX)
@@ -141,7 +143,7 @@ impl Operand {
         Ok(Elements { address, before: Some(before), after: Some(after) })
     }
 
-    /// The address that the type counts from, of an element whose bytes begin at `address`.
+    /// The address that the type counts from, for an element whose bytes begin at `address`.
     fn origin(&self, address: *mut u8) -> *mut u8 {
         address.wrapping_offset(-self.start as isize)
     }
@@ -156,19 +158,19 @@ impl Operand {
         for i in 0..calls {
             let from = self.origin(operand.wrapping_add(i * self.stride).cast_mut()).cast::<c_void>();
             let to = self.origin(into.wrapping_add(i * self.stride)).cast();
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller guarantees the elements.
             unsafe { self.operator.apply(self.datatype, &self.object, from, to, each as u64) };
         }
     }
 
-    /// Reduces vectors of `n` elements, which stand one after the other, into the last one.
+    /// Reduces the contiguous vectors of `n` elements into the last one.
     ///
     /// # Safety
-    /// The memory has as many elements, and is the caller's.
+    /// The memory has `ranks` vectors of `n` elements, and no other code uses it.
     pub unsafe fn fold(&self, vectors: *mut u8, ranks: usize, n: usize) {
         let vector = |rank: usize| vectors.wrapping_add(rank * n * self.stride);
         for rank in (0..ranks.saturating_sub(1)).rev() {
-            // SAFETY: the caller's promise; two of the vectors.
+            // SAFETY: the caller guarantees the memory; these are two different vectors.
             unsafe { self.apply(vector(rank), vector(ranks - 1), n) };
         }
     }
@@ -177,14 +179,14 @@ impl Operand {
 impl Drop for Operand {
     fn drop(&mut self) {
         if self.operator.is_function() {
-            // Predefined types are not counted.
+            // Predefined types have no reference count, so an error of `release` does not matter.
             let _ = Runtime::with(|runtime| runtime.types.release(self.datatype));
         }
     }
 }
 
 /// # Safety
-/// As [`farside_core::coll::execute::ReduceFn`] says, for an [`Operand`].
+/// The contract of [`farside_core::coll::execute::ReduceFn`]; `context` is an [`Operand`].
 unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, n: usize, side: Side) -> bool {
     // SAFETY: the call keeps its operand until it has ended.
     let this = unsafe { &*context.cast::<Operand>() };
@@ -192,14 +194,14 @@ unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, n: usize
         return true;
     }
     if side == Side::Left || this.is_commutative() {
-        // SAFETY: the executor's promise.
+        // SAFETY: the executor keeps the contract of `ReduceFn`.
         unsafe { this.apply(operand, into, n) };
         return true;
     }
-    // The operator writes its right operand, which is to be kept here: a copy is written instead.
+    // The operator writes its right operand, which must be kept here, so it writes a copy.
     let bytes = n * this.stride;
     let Ok((memory, copy)) = scratch(bytes as u64) else { return false };
-    // SAFETY: as above; the copy has as many elements.
+    // SAFETY: as above; the copy has the same number of elements.
     unsafe {
         std::ptr::copy_nonoverlapping(operand, copy, bytes);
         this.apply(into, copy, n);

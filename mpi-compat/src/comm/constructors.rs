@@ -1,7 +1,8 @@
-//! New communicators of old ones (MPI-5.0 sections 7.4.2 and 7.6.2).
+//! New communicators made from existing ones (MPI-5.0 sections 7.4.2 and 7.6.2).
 //!
-//! A communicator is agreed on by one allgather over the old one: rank 0 gives the contexts, and every rank says which new
-//! communicator it belongs to. For a group that alone makes one, its first member sends the contexts to the others.
+//! The ranks agree on a communicator by one allgather over the old one: rank 0 gives the contexts, and every rank gives
+//! the color and key of its new communicator. If only a group makes it, its first member sends the contexts to the
+//! others.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -23,7 +24,7 @@ use crate::handle::{Comm, Group, Info, Request};
 use crate::objects::{Attributes, CommObject, GroupObject, InfoObject, Members, PARTITIONED};
 use crate::runtime::Call;
 
-/// Contexts for a new communicator: for messages of the program and collectives, and for those of this library.
+/// Two contexts for a new communicator: for the program's messages and collectives, and for this library's messages.
 pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
     Ok([new_context(job)?, new_context(job)?])
 }
@@ -38,14 +39,15 @@ pub fn new_context(job: &Job) -> Result<u32> {
     Ok(context)
 }
 
-/// The contexts that rank 0 of a team gives, in what it says to the others.
+/// The contexts of rank 0 of a team, as sent in the exchange with the others.
 pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
     let team = &caller.comm.team;
     if team.rank() == 0 { new_contexts(team.job()) } else { Ok([0; 2]) }
 }
 
-/// Splits a communicator: ranks that give the same color are together, ordered by key and then by their old ranks. `None` for
-/// a rank without a color; on an intercommunicator also for one whose color no rank of the other group has. Collective.
+/// Splits a communicator: ranks that give the same color are together, ordered by key and then by their old ranks.
+/// `None` for a rank without a color; on an intercommunicator also for a rank whose color no rank of the other group
+/// has. Collective.
 pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<CommObject>> {
     let old = &caller.comm;
     let [context, inner] = caller.checked(|| offered(caller))?;
@@ -76,7 +78,7 @@ pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option
     CommObject::of(old, members, contexts).map(Some)
 }
 
-/// Gives the program the handle of what was made.
+/// Gives the program the handle of the new communicator.
 pub fn put(call: &Call<'_>, new: Option<CommObject>, newcomm: Out<Comm>) {
     newcomm.set(new.map_or(MPI_COMM_NULL, |new| call.comms.insert(Rc::new(new))));
 }
@@ -92,8 +94,8 @@ pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm
     Ok(())
 }
 
-/// The ranks of the job that share the resource of a guided split with this one; `None` if there is no such resource. A process
-/// set is one where the split may be guided by others than those of the hardware.
+/// The ranks of the job that share the resource of a guided split with this rank; `None` if there is no such resource.
+/// `sets`: process sets may guide the split, beside the hardware.
 fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result<Option<Cow<'a, [u32]>>> {
     if info == MPI_INFO_NULL {
         return Ok(None);
@@ -106,7 +108,7 @@ fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result
     Ok(shared.then(|| on_node(team)))
 }
 
-/// The members of a team that share memory with this rank, and it.
+/// The members of a team that share memory with this rank, including this rank.
 fn on_node(team: &Team) -> Cow<'_, [u32]> {
     let device = team.job().device();
     let here = |member: &u32| *member == team.job().rank() || device.shares_memory(*member);
@@ -129,7 +131,7 @@ pub fn comm_split_type(
     let color = caller.checked(|| {
         let together = match split_type {
             MPI_COMM_TYPE_SHARED => Some(on_node(team)),
-            // A part of the communicator, not all of it.
+            // The result must be a proper subset of the communicator.
             MPI_COMM_TYPE_HW_UNGUIDED => Some(on_node(team)).filter(|members| members.len() < team.size()),
             MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
             MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
@@ -142,11 +144,12 @@ pub fn comm_split_type(
     Ok(())
 }
 
-/// The text for members of a group that have given groups of other members, or in another order.
+/// The error text for members of a group whose groups have other members, or another order.
 const DIFFERS: &str = "is not the group that other members give: the same members in the same order";
 
-/// Contexts for a communicator of a group that alone makes it. Its members tell the one that has the lowest rank in the job what
-/// they have `said`, and it gives the contexts to all, or nothing if one says something else. Two messages for each other member.
+/// Contexts for a communicator that only a group makes. Its members send their words `said` to the member with the
+/// lowest rank in the job, which sends the contexts to all, or nothing if the words differ. Two messages for each other
+/// member.
 pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i32, said: &[u32]) -> Result<[u32; 2]> {
     let differs = || fail(MPI_ERR_GROUP, DIFFERS).named("group");
     let job = call.job()?;
@@ -167,7 +170,7 @@ pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i
     contexts
 }
 
-/// The rank in a group of this rank, after checking that its members are of the communicator.
+/// The rank of this process in a group, after checking that the group's members are of the communicator.
 fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Option<usize>)> {
     let object = caller.call.groups.get(group)?;
     if let Some(other) = object.members.iter().find(|member| caller.comm.group.rank_of(**member).is_none()) {
@@ -181,7 +184,7 @@ fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Optio
 pub fn comm_create(call: &Call<'_>, comm: Comm, group: Group, newcomm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm)?;
     let (group, place) = caller.checked(|| place_in(&caller, group))?;
-    // Groups that are not the same have no member in common; those of the two sides of an intercommunicator belong together.
+    // Different groups have no member in common; those of the two sides of an intercommunicator belong together.
     let color = if caller.is_inter() { Some(0) } else { group.members.first().copied() };
     let made = split(&caller, place.and(color), place.unwrap_or(0) as i32)?;
     if made.as_ref().is_some_and(|made| made.group.members != group.members) {
@@ -211,7 +214,8 @@ pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, 
     Ok(())
 }
 
-/// Duplicates a communicator. Collective. The new handle stands for the old communicator until the contexts are agreed on.
+/// Duplicates a communicator. Collective. The new handle refers to the old communicator until the contexts are agreed
+/// on.
 fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>, form: Form) -> Result {
     let caller = Caller::new(call, comm)?;
     let old = Rc::clone(&caller.comm);

@@ -1,8 +1,9 @@
-//! Communicators of groups alone (MPI-5.0 sections 7.4.2 and 7.6.2): what sessions begin with.
+//! Communicators made from groups alone (MPI-5.0 sections 7.4.2 and 7.6.2), as sessions do first.
 //!
-//! There is no communicator yet that its members could agree on, so they send each other messages in a context of their own,
-//! told apart by the string tag and the groups: the first member of a group, or the leader of each of two, sends the contexts
-//! (and the other group) to the others of its group, and leaders exchange theirs. The hash goes with the message, and is compared.
+//! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag
+//! and the groups: the first member of a group, or the leader of each of two groups, sends the contexts (and the other
+//! group) to the others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups,
+//! which the receiver compares.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,10 +22,10 @@ use crate::handle::{Comm, Errhandler, Group, Info};
 use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
-/// The context of these messages: those below are of `MPI_COMM_WORLD` and `MPI_COMM_SELF`.
+/// The context of these messages; those of `MPI_COMM_WORLD` and `MPI_COMM_SELF` are lower.
 const AGREEMENT: u32 = 4;
 
-/// Who agree: ranks that give the same string tag for the same groups.
+/// An agreement of the ranks that give the same string tag for the same groups.
 struct Agreement<'c> {
     call: &'c Call<'c>,
     job: Job,
@@ -54,7 +55,7 @@ impl<'c> Agreement<'c> {
         send_beside(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat(), other)
     }
 
-    /// Receives the words of `from`, which are at least `least`.
+    /// Receives at least `least` words from `from`.
     fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
         let mut words = receive(self.call, AGREEMENT, from, self.tag())?;
         if words.len() < 2 || words[..2] != self.words() {
@@ -68,7 +69,7 @@ impl<'c> Agreement<'c> {
         Ok(words)
     }
 
-    /// Sends the members of a group, all but the leader, what `agreed` gives to that; nothing if it fails.
+    /// Sends the words that `agreed` gives the leader to the other members of a group; no words if it fails.
     fn spread(
         &self,
         group: &GroupObject,
@@ -88,7 +89,7 @@ impl<'c> Agreement<'c> {
     }
 }
 
-/// The group that a communicator is made of, which has this rank.
+/// The group that a communicator is made from, which must have this rank.
 fn own_group(call: &Call<'_>, group: Group, name: &'static str) -> Result<Rc<GroupObject>> {
     let object = call.groups.get(group)?;
     match object.rank_of(call.job()?.rank()) {
@@ -108,7 +109,7 @@ fn from_group(
     if info != MPI_INFO_NULL {
         call.infos.get(info)?;
     }
-    // The tag is that of the members in any order, so that members which give them in another order hear of it.
+    // The tag is that of the sorted members, so that members that give another order get an error.
     let mut sorted = group.members.to_vec();
     sorted.sort_unstable();
     let agreement = Agreement::new(call, stringtag, &sorted)?;
@@ -135,14 +136,14 @@ pub fn comm_create_from_group(
     Ok(())
 }
 
-/// The member of a group that leads it.
+/// The leader of a group, as a rank of the job.
 fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u32> {
     let found = usize::try_from(leader).ok().and_then(|leader| group.members.get(leader).copied());
     let none = || fail(MPI_ERR_RANK, format!("is {leader}, and the group has {} members", group.members.len()));
     found.ok_or_else(|| none().named(name))
 }
 
-/// Exchanges between the leaders of two groups: which group comes first, contexts, and the members of the other group.
+/// Exchange of the leaders of two groups: which group comes first, contexts, and the members of the other group.
 fn exchange(
     call: &Call<'_>,
     local: &GroupObject,
@@ -158,9 +159,9 @@ fn exchange(
     }
     let pair = Agreement::new(call, stringtag, &[me.min(other), me.max(other)])?;
     let contexts = new_contexts(&pair.job)?;
-    // Both leaders send first, and neither message need go before it is received.
+    // Both leaders send first, and neither waits for its send before it receives.
     let theirs = pair.send_beside(other, &contexts, || pair.receive(other, 2))?;
-    // The contexts are those of the leader with the lower rank in the job.
+    // The leader with the lower rank in the job gives the contexts.
     let chosen = if me < other { &contexts[..] } else { &theirs[..2] };
     Ok([&[u32::from(me < other)], chosen, &remote.members].concat())
 }

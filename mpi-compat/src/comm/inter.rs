@@ -1,7 +1,7 @@
-//! Intercommunicators (MPI-5.0 section 7.6): the ranks of two groups, each of which talks to those of the other.
+//! Intercommunicators (MPI-5.0 section 7.6): two groups, whose ranks communicate with those of the other.
 //!
-//! The team of one has both groups, in an order that is the same at all ranks. The two leaders send each other their groups by a
-//! message each, and hand what they get to their own group by two broadcasts.
+//! The team of an intercommunicator has both groups, in an order that is the same at all ranks. The two leaders send
+//! each other their groups by one message each, and distribute what they receive in their own group by two broadcasts.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::handle::Comm;
 use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
-/// The message of the leader of one group to the other leader: contexts, and its members.
+/// The message from one leader to the other: contexts, and the members of its group.
 fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_int, tag: c_int) -> Result<Vec<u32>> {
     let named = |failed: crate::fail::Fail| failed.named("peer_comm");
     let peers = call.comms.get(peer).map_err(named)?;
@@ -31,13 +31,13 @@ fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_in
         let text = format!("is {remote_leader}, which is a rank of local_comm");
         return Err(fail(MPI_ERR_RANK, text).named("remote_leader"));
     }
-    // Tags of groups that make communicators are not negative.
+    // Tags of communicators that groups make are not negative, so the complement of this one matches none of them.
     let (inner, tag) = (peers.inner, !tag);
     let contexts = new_contexts(job)?;
-    // Both leaders send first, and neither message need go before it is received.
+    // Both leaders send first, and neither waits for its send before it receives.
     let offer = [&contexts[..], mine].concat();
     let theirs = send_beside(call, inner, other, tag, &offer, || receive(call, inner, other, tag))?;
-    // The contexts are those of the leader with the lower rank in the job.
+    // The leader with the lower rank in the job gives the contexts.
     let first = job.rank() < other;
     let chosen = if first { &contexts[..] } else { &theirs[..theirs.len().min(2)] };
     Ok([&[u32::from(first)], chosen, &theirs[theirs.len().min(2)..]].concat())
@@ -94,7 +94,7 @@ pub fn intercomm_merge(call: &Call<'_>, intercomm: Comm, high: c_int, newintraco
     })?;
     let words = ControlExchange::gather(call, &old.team, &[contexts[0], contexts[1], u32::from(high != 0)])?;
     let contexts = [words.of(0)[0], words.of(0)[1]];
-    // The first rank of each group speaks for it; if both say the same, the first group of the team is low.
+    // The first rank of each group decides for it; if both pass the same value, the first group of the team is low.
     let local_first = old.is_local_first();
     let (other, local_at) = (old.team_rank(0), if local_first { 0 } else { remote.members.len() });
     let (mine, theirs) = (words.of(local_at)[2], words.of(other)[2]);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Messages of this library between members of a communicator, while they make a new one.
+//! Internal messages between the members of a communicator that make a new one.
 
 use farside_core::am::{Sink, Source};
 use farside_core::matching::Pattern;
@@ -8,12 +8,12 @@ use farside_core::two_sided::{Mode, Receive};
 use crate::fail::Result;
 use crate::runtime::Call;
 
-/// Sends words, and waits until they have gone.
+/// Sends words, and waits until the send is complete.
 pub fn send(call: &Call<'_>, context: u32, to: u32, tag: i32, words: &[u32]) -> Result {
     send_beside(call, context, to, tag, words, || Ok(()))
 }
 
-/// Sends words, and waits until they have gone and `other` has returned, which may wait for the peer's message.
+/// Sends words, and waits until the send is complete and `other`, which may wait for the peer's message, has returned.
 pub fn send_beside<R>(
     call: &Call<'_>,
     context: u32,
@@ -24,7 +24,7 @@ pub fn send_beside<R>(
 ) -> Result<R> {
     let job = call.job()?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    // SAFETY: the bytes stay until the send is done, or forgotten.
+    // SAFETY: the bytes are kept until the send is complete, or forgotten.
     let sending = unsafe { job.start_message(to, context, tag, Source::of(&bytes), Mode::Standard) }?;
     let done = other();
     let sent = call.wait(|| sending.is_done());
@@ -32,14 +32,14 @@ pub fn send_beside<R>(
     sent.and(done)
 }
 
-/// Waits for words.
+/// Receives words.
 pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec<u32>> {
     let job = call.job()?;
     let pattern = Pattern::new(context, Some(from), Some(tag));
     let mut found = None;
     let mut failed = None;
     call.wait(|| {
-        // Asked again after it was true, where another thread has looked for this one.
+        // Called again after it has returned true if another thread called it first (`wake_ready`).
         if found.is_none() && failed.is_none() {
             match job.take_message(&pattern) {
                 Ok(taken) => found = taken,
@@ -54,7 +54,7 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     let Some(message) = found else { return Ok(Vec::new()) };
     let mut bytes = vec![0u8; message.status().len];
     let receiving = Receive::new();
-    // SAFETY: the bytes stay until the receive is done, or forgotten.
+    // SAFETY: the bytes are kept until the receive is complete, or forgotten.
     let begun = unsafe { job.receive_message(&receiving, message, Sink::memory(bytes.as_mut_ptr(), bytes.len())) };
     let received = begun.map_err(Into::into).and_then(|()| call.wait(|| receiving.is_done()));
     job.forget_receive(&receiving);

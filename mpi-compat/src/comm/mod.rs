@@ -123,7 +123,7 @@ pub fn comm_get_name(call: &Call<'_>, comm: Comm, comm_name: TextOut, resultlen:
 }
 
 pub fn comm_get_parent(_: &Call<'_>, parent: Out<Comm>) -> Result {
-    // No process is spawned, so that none has a parent.
+    // No process is spawned, so none has a parent.
     parent.set(MPI_COMM_NULL);
     Ok(())
 }
@@ -131,7 +131,7 @@ pub fn comm_get_parent(_: &Call<'_>, parent: Out<Comm>) -> Result {
 pub fn comm_set_info(call: &Call<'_>, comm: Comm, info: Info) -> Result {
     let object = call.comms.get(comm)?;
     call.infos.get(info)?;
-    // There are no hints that change how a communicator works, and those that are unknown are ignored.
+    // No hint changes how a communicator works, and unknown hints are ignored.
     drop(object);
     Ok(())
 }
@@ -154,7 +154,8 @@ pub fn comm_free(call: &Call<'_>, comm: Out<Comm>) -> Result {
     Ok(())
 }
 
-/// Waits until all members have come, so that what they have completed on it is over.
+/// Waits until all members have called it, so that all communication on the communicator that they have completed is
+/// over.
 pub fn comm_disconnect(call: &Call<'_>, comm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm.get()).map_err(|failed| failed.named("comm"))?;
     caller.barrier().make(call)?;

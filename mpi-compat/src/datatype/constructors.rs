@@ -17,18 +17,18 @@ impl Made {
         Self { combiner, large: call.large, types: types.to_vec(), ..Self::default() }
     }
 
-    /// Counts and displacements in elements: integers, or large counts in the form that has them.
+    /// Adds counts or displacements in elements: integers, or large counts in the `_c` form.
     fn counts(mut self, values: impl IntoIterator<Item = i64>) -> Self {
         if self.large {
             self.counts.extend(values);
         } else {
-            // The arguments were integers.
+            // The arguments were `int`, so the values fit.
             self.integers.extend(values.into_iter().map(|value| value as c_int));
         }
         self
     }
 
-    /// Displacements in bytes: addresses, or large counts in the form that has them.
+    /// Adds displacements in bytes: addresses, or large counts in the `_c` form.
     fn bytes(mut self, values: impl IntoIterator<Item = i64>) -> Self {
         if self.large {
             self.counts.extend(values)
@@ -38,7 +38,7 @@ impl Made {
         self
     }
 
-    /// Arguments that are integers in both forms.
+    /// Adds arguments that are integers in both forms.
     fn integers(mut self, values: impl IntoIterator<Item = c_int>) -> Self {
         self.integers.extend(values);
         self

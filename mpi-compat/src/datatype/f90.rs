@@ -12,17 +12,17 @@ use crate::handle::Type;
 use crate::objects::{Made, TypeObject};
 use crate::runtime::Call;
 
-/// Decimal digits, greatest exponent, and the real and the complex type that have them.
+/// The decimal digits and the greatest exponent of each real type and its complex type.
 const REALS: [(c_int, c_int, Named, Named); 3] = [
     (6, 37, Named::Real4, Named::Complex8),
     (15, 307, Named::Real8, Named::Complex16),
     (33, 4931, Named::Real16, Named::Complex32),
 ];
-/// Decimal digits, and the integer type that has them.
+/// The decimal digits of each integer type.
 const INTEGERS: [(c_int, Named); 5] =
     [(2, Named::Integer1), (4, Named::Integer2), (9, Named::Integer4), (18, Named::Integer8), (38, Named::Integer16)];
 
-/// The type of a selection: the same handle for the same arguments.
+/// The type that a selection returns: the same handle for the same arguments.
 fn select(call: &Call<'_>, key: [c_int; 3], arguments: &[c_int], named: Named, newtype: Out<Type>) -> Result {
     let known = call.f90.borrow().iter().find(|(other, _)| *other == key).map(|(_, object)| Rc::clone(object));
     let object = known.unwrap_or_else(|| {

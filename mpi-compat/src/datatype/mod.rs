@@ -20,7 +20,7 @@ pub use contents::*;
 pub use f90::*;
 pub use query::*;
 
-/// A type that data is sent, received or packed with: committed.
+/// A committed type, as communication and packing need it.
 #[inline(always)]
 pub fn committed(call: &Call<'_>, datatype: Type) -> Result<Rc<TypeObject>> {
     let object = call.types.get(datatype)?;
@@ -54,7 +54,7 @@ pub fn type_free(call: &Call<'_>, datatype: Out<Type>) -> Result {
 pub fn type_dup(call: &Call<'_>, oldtype: Type, newtype: Out<Type>) -> Result {
     let old = call.types.get(oldtype)?;
     let made = Made { combiner: MPI_COMBINER_DUP, types: vec![Rc::clone(&old)], ..Made::default() };
-    // A duplicate of a predefined type has all its operators.
+    // A duplicate of a predefined type supports all operators of that type.
     let new = TypeObject::new(old.layout.clone(), made);
     new.committed.set(old.committed.get());
     old.attributes.copy_to(oldtype.0, &new.attributes)?;

@@ -1,5 +1,5 @@
-//! Ownership under every interleaving of the threads, with `loom`. The `membarrier`, which puts a fence into every thread, is a
-//! fence on both sides here.
+//! `loom` models of the ownership under every interleaving of the threads. A fence on both sides stands for the
+//! `membarrier`, which puts a fence into every thread.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ impl Word<u64> for ModelWord {
 
 struct Model {
     ownership: Ownership<ModelWord>,
-    /// Touched only with the lock: `loom` reports two threads in it.
+    /// Accessed only with the lock: `loom` reports concurrent access.
     inside: loom::cell::UnsafeCell<Cell<u64>>,
     waiting: ModelWord,
     queue: Mutex<()>,
@@ -40,7 +40,7 @@ struct Model {
     with_fences: bool,
 }
 
-// SAFETY: `inside` is what the lock protects; that it does is checked by `loom`.
+// SAFETY: the lock protects `inside`; `loom` checks that it does.
 #[allow(unsafe_code)]
 unsafe impl Sync for Model {}
 
@@ -59,21 +59,22 @@ impl Model {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.order();
         while !self.ownership.take_from(me, || self.order()) {
-            // A wake that is missed is a deadlock, which `loom` reports.
+            // A missed wake is a deadlock, which `loom` reports.
             queue = self.free.wait(queue).unwrap();
         }
         self.waiting.fetch_add(u64::MAX, Ordering::SeqCst);
     }
 
     fn give(&self) {
-        // Relaxed: `order` stands between the store that gives the lock up and this load, as between `fetch_add` and `take_from`.
+        // Relaxed: `order` stands between the store that releases the lock and this load, as between `fetch_add` and
+        // `take_from`.
         if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
             drop(self.queue.lock().unwrap());
             self.free.notify_one();
         }
     }
 
-    /// One call of thread `me`, which calls again inside.
+    /// One call of thread `me`, with a nested call.
     #[allow(unsafe_code)]
     fn call(&self, me: u64) {
         self.take(me);
@@ -88,7 +89,7 @@ impl Model {
     }
 }
 
-/// Threads that call: the first, to which the lock may be biased, `rounds` times, the others once.
+/// Threads that make calls: the first, to which the lock may be biased, makes `rounds` calls, each other one makes one.
 fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
     let word = |value| ModelWord(AtomicU64::new(value));
     let (owner, biased) = if biased { (2 | BIASED, 1) } else { (0, 0) };

@@ -1,4 +1,4 @@
-//! Predefined operators, and the atomic operations of windows that some of them are.
+//! Predefined operators, and the atomic operations of windows that correspond to some of them.
 
 use farside_datatype::Named;
 use farside_rma::Op as Operation;
@@ -24,7 +24,8 @@ pub const PREDEFINED: [(Op, Predefined); 12] = [
     (MPI_MAXLOC, Predefined::Maxloc),
 ];
 
-/// A predefined operator as an operation of windows; `None` for those of pairs, and those of the program.
+/// The atomic operation of windows for a predefined operator; `None` for operators of pairs, and operators of the
+/// program.
 #[inline]
 pub fn operation(op: Op) -> Option<Operation> {
     Some(match op {
@@ -44,11 +45,11 @@ pub fn operation(op: Op) -> Option<Operation> {
     })
 }
 
-/// The atomic operations that windows have on elements of a predefined type.
+/// The atomic operations that windows support on elements of a predefined type.
 #[derive(Clone, Copy)]
 pub struct Atomics {
     pub ty: ElementType,
-    /// By the numbers of [`Operation`].
+    /// A bit for each [`Operation`], by its number.
     allowed: u16,
     /// Whether the standard allows a compare-and-swap.
     pub is_swapped: bool,

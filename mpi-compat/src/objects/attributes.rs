@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Attributes of communicators, datatypes and windows.
 //!
-//! A key is a number that is never used again. An attribute holds its key: as long as one does, a key that was freed can be used
-//! like before (but not freed again), and its callbacks are called.
+//! A key is a number that is never reused. An attribute holds its key: while an attribute has a freed key, the key can
+//! be used as before (but not freed again), and its callbacks are called.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::lock::LOCK;
 
-/// The kind of object that a key is for.
+/// The kind of object that a key is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyFor {
     Comm,
@@ -21,7 +21,7 @@ pub enum KeyFor {
     Win,
 }
 
-/// `MPI_COMM_DUP_FN` and its kin, which are no functions; the null functions are 0.
+/// `MPI_COMM_DUP_FN` and its counterparts, which are constants, not functions; the null functions are 0.
 const DUP_FN: usize = 1;
 /// A key, with its callbacks.
 pub struct Keyval {
@@ -32,11 +32,11 @@ pub struct Keyval {
     pub extra: *mut c_void,
 }
 
-/// A key as the list of keys holds it.
+/// An entry in the list of keys.
 pub enum Held {
-    /// Until the program frees it.
+    /// A key that the program has not freed.
     Strong(Rc<Keyval>),
-    /// The program has freed it; attributes may still hold it.
+    /// A key that the program has freed; attributes may still hold it.
     Freed(Weak<Keyval>),
 }
 
@@ -93,7 +93,7 @@ impl Predefined {
         }
     }
 
-    /// The address of a predefined attribute; `None` for other keys. `last_used` is the greatest error code.
+    /// The address of a predefined attribute's value; `None` for other keys. `last_used` is the greatest error code.
     pub fn value(&self, last_used: c_int, key: c_int) -> Option<*const c_int> {
         self.last_used.set(last_used);
         let place = match key {
@@ -122,7 +122,7 @@ impl Attributes {
     /// Calls the delete callback and removes the attribute; if the callback fails it stays.
     pub fn delete(&self, object: usize, keyval: &Keyval, value: usize) -> Result {
         if keyval.delete.0 > DUP_FN {
-            // SAFETY: the program has given a function of this type.
+            // SAFETY: the program gave a function of this type.
             let delete: Delete = unsafe { std::mem::transmute(keyval.delete.0 as *const ()) };
             // SAFETY: as above.
             let code = LOCK.outside(|| unsafe { delete(object, keyval.key, value, keyval.extra) });
@@ -132,7 +132,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Deletes all attributes, the last one first, as when the object is freed.
+    /// Deletes all attributes, the last one first; called when the object is freed.
     pub fn clear(&self, object: usize) -> Result {
         loop {
             let Some((keyval, value)) = self.values.borrow().last().cloned() else { return Ok(()) };
@@ -140,7 +140,7 @@ impl Attributes {
         }
     }
 
-    /// Copies what the callbacks let through to a new object, as when `object` is duplicated.
+    /// Copies attributes to a new object, as their callbacks decide; called when `object` is duplicated.
     pub fn copy_to(&self, object: usize, new: &Attributes) -> Result {
         let values = self.values.borrow().clone();
         for (keyval, value) in values {
@@ -149,7 +149,7 @@ impl Attributes {
                 0 => {}
                 DUP_FN => flag = 1,
                 function => {
-                    // SAFETY: the program has given a function of this type.
+                    // SAFETY: the program gave a function of this type.
                     let copy: Copy = unsafe { std::mem::transmute(function as *const ()) };
                     let (copied, flag) = (&raw mut copied, &raw mut flag);
                     // SAFETY: as above.
@@ -169,6 +169,6 @@ fn callback_result(code: c_int, which: &str) -> Result {
     if code == MPI_SUCCESS {
         return Ok(());
     }
-    // Its own code goes to the caller.
+    // The callback's own code is returned to the caller.
     Err(fail(code, format!("the {which} callback of an attribute returned {code}")))
 }

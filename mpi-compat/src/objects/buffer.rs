@@ -1,4 +1,4 @@
-//! The buffers that buffered sends copy to.
+//! The buffers of buffered sends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,19 +9,19 @@ use farside_core::two_sided::Sending;
 
 use crate::constants::*;
 
-/// The buffer that is attached, if any.
+/// The attached buffer, if any.
 pub type Attached = RefCell<Option<Rc<AttachedBuffer>>>;
 
-/// A buffer of buffered sends: a budget, since the copies lie in memory of this library. Together they take no more than what
-/// was attached.
+/// An attached buffer, which only sets a limit: the copies are in memory of this library, and together take at most the
+/// attached size.
 pub struct AttachedBuffer {
     /// The memory that the program attached, which is not used.
     pub address: *mut c_void,
     pub size: u64,
-    /// Messages in their order, from the time when they are started until the next call that finds them sent.
+    /// Messages in order, from their start until the next call that finds them sent.
     pub open: RefCell<VecDeque<Buffered>>,
     pub used: Cell<u64>,
-    /// Messages so far.
+    /// The number of messages so far.
     pub sent: Cell<u64>,
 }
 
@@ -37,7 +37,7 @@ impl AttachedBuffer {
         self.address.addr() == MPI_BUFFER_AUTOMATIC
     }
 
-    /// Lets go of copies that were sent.
+    /// Frees the copies of messages that have been sent.
     pub fn clear(&self) {
         let mut open = self.open.borrow_mut();
         open.retain(|message| {
@@ -55,7 +55,7 @@ impl AttachedBuffer {
     }
 }
 
-/// The bytes that a message takes of a buffer.
+/// The number of bytes that a message takes of a buffer.
 pub fn room_for(len: usize) -> u64 {
     len as u64 + MPI_BSEND_OVERHEAD as u64
 }

@@ -12,40 +12,40 @@ use crate::errhandler::{ErrhandlerOf, Handler, HasErrhandler};
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
 
-/// The bit of contexts in which partitioned messages are offered: contexts of communicators are below.
+/// The context bit of offers of partitioned messages: the contexts of communicators do not have it.
 pub const PARTITIONED: u32 = 1 << 31;
 
 /// A communicator.
 pub struct CommObject {
     pub group: Rc<GroupObject>,
-    /// The other group of an intercommunicator.
+    /// The remote group of an intercommunicator.
     pub remote: Option<Rc<GroupObject>>,
-    /// The group whose ranks calls name: of an intercommunicator the remote one.
+    /// The group that rank arguments refer to: the remote one of an intercommunicator, else the local one.
     pub peers: Rc<GroupObject>,
     /// This rank in `group`.
     pub rank: usize,
-    /// The number that keeps its messages apart from those of others: of its team, for collectives, and of point-to-point
-    /// messages, which cannot be mixed up with those.
+    /// The context of its team, for collectives, and of its point-to-point messages, which never match those of
+    /// collectives.
     pub context: u32,
-    /// The context of messages that this library sends among its members.
+    /// The context of this library's internal messages between its members.
     pub inner: u32,
-    /// Its ranks below MPI, for collectives and windows; of an intercommunicator those of both groups.
+    /// The core team, for collectives and windows; for an intercommunicator it has the ranks of both groups.
     pub team: Team,
     pub name: RefCell<Vec<u8>>,
     pub attributes: Attributes,
     pub errhandler: Handler,
     pub info: RefCell<Rc<InfoObject>>,
     pub topology: Option<Rc<Topology>>,
-    /// The buffer of its buffered sends.
+    /// The buffer attached to it for buffered sends.
     pub buffer: Attached,
 }
 
 /// The members of a communicator.
 pub struct Members {
     pub local: Rc<GroupObject>,
-    /// The other group of an intercommunicator.
+    /// The remote group of an intercommunicator.
     pub remote: Option<Rc<GroupObject>>,
-    /// Whether the local group comes first in the team. All members have the same order.
+    /// Whether the local group comes first in the team, whose order is the same at all members.
     pub local_first: bool,
 }
 

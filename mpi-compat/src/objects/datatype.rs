@@ -1,4 +1,4 @@
-//! Datatypes, which are layouts of `farside_datatype` with a name, attributes and how they were made.
+//! Datatypes: layouts of `farside_datatype` with a name, attributes and their constructor call.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use crate::handle::{Known, Objects};
 /// A datatype.
 pub struct TypeObject {
     pub layout: Datatype,
-    /// The size, if elements are contiguous from the buffer's address on.
+    /// The size, if elements are contiguous and begin at the buffer's address.
     pub plain: Option<u64>,
     pub committed: Cell<bool>,
     /// The constructor and its arguments.
@@ -51,7 +51,7 @@ impl TypeObject {
         Rc::new(Self { layout, plain, committed, made, name, attributes, handle })
     }
 
-    /// A predefined type, or one that is treated so: committed, and never freed.
+    /// A predefined type, or another that is committed and never freed.
     pub fn predefined(layout: Datatype, made: Made, name: &str) -> Rc<Self> {
         let object = Self::new(layout, made);
         object.committed.set(true);
@@ -104,11 +104,12 @@ impl PlainTypes {
         self.0.get(datatype.0.wrapping_sub(FIRST))?.get().1
     }
 
-    /// The bytes of `n` elements, at least one, of a predefined type that has no gaps.
+    /// The bytes of `n` elements of a predefined type without gaps; `None` for other types and if `n` is less than 1 or
+    /// very large.
     #[inline(always)]
     pub fn size(&self, n: i64, datatype: Type) -> Option<usize> {
         let size = self.0.get(datatype.0.wrapping_sub(FIRST))?.get().0 as usize;
-        // So few elements that the product cannot overflow.
+        // The limit keeps the product from overflowing.
         let some = n > 0 && n < 1 << 40 && size > 0;
         some.then(|| n as usize * size)
     }

@@ -1,8 +1,8 @@
-//! Basic elements of a part of a message (MPI-5.0 section 5.1.11). A pair type has two.
+//! Basic elements in part of a message (MPI-5.0 section 5.1.11). A pair type has two.
 
 use farside_datatype::{Contents, Datatype, Named};
 
-/// The parts of a type, one level down, in packed order: the count and the type of each.
+/// The component types of a type, one level down, in packed order, each with its count.
 fn parts(of: &Datatype) -> Vec<(u64, Datatype)> {
     match of.contents() {
         Contents::Named(named) => match named.pair() {
@@ -40,8 +40,8 @@ pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
     (rest == 0).then_some(total)
 }
 
-/// The bytes of the first `elements` basic elements of any number of `of`; `None` if they do not fit 64 bits, or there are
-/// none in the type.
+/// The bytes of the first `elements` basic elements of any number of `of`; `None` if they do not fit 64 bits, or the
+/// type has no elements.
 pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
     if elements == 0 {
         return Some(0);
@@ -59,7 +59,7 @@ pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
     Some(total)
 }
 
-/// The predefined type of all basic elements; `None` if they have several types, or the type is empty.
+/// The predefined type of all basic elements; `None` if their types differ, or the type is empty.
 pub fn element(of: &Datatype) -> Option<Named> {
     match of.contents() {
         Contents::Named(named) => Some(named),
@@ -71,7 +71,7 @@ pub fn element(of: &Datatype) -> Option<Named> {
     }
 }
 
-/// The predefined type of which a type is a duplicate, or which it is.
+/// The predefined type that a type is, or is a duplicate of.
 pub fn plain(of: &Datatype) -> Option<Named> {
     match of.contents() {
         Contents::Named(named) => Some(named),

@@ -1,7 +1,7 @@
 //! Error classes, codes and messages, and the predefined error handlers.
 //!
-//! A code of this library is a class and, in its upper half, the number of the message that says what happened; the last
-//! [`KEPT`] messages are kept for `MPI_Error_string`. Classes and codes that the program adds follow `MPI_ERR_LASTCODE`.
+//! A code of this library has a class and, in its upper half, the number of an error message; the last [`KEPT`]
+//! messages are kept for `MPI_Error_string`. Classes and codes that the program adds follow `MPI_ERR_LASTCODE`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -12,9 +12,9 @@ use crate::constants::*;
 use crate::errhandler::{Action, ErrhandlerObject};
 use crate::handle::{Errhandler, Handle, Known, Objects};
 
-/// Messages that are kept.
+/// The number of messages that are kept.
 const KEPT: usize = 64;
-/// A code's lower half: the class.
+/// The mask of a code's lower half, the class.
 const CLASS: c_int = 0xffff;
 
 impl Known for ErrhandlerObject {
@@ -29,14 +29,14 @@ pub struct Added {
     pub text: Vec<u8>,
 }
 
-/// The state of this chapter.
+/// The state of error handling.
 pub struct Errors {
     /// Numbers and messages.
     recent: RefCell<VecDeque<(c_int, String)>>,
     last: Cell<c_int>,
     pub added: RefCell<BTreeMap<c_int, Added>>,
     pub last_used: Cell<c_int>,
-    /// The handler of files that are opened from now on.
+    /// The initial error handler of files that are opened.
     pub files: RefCell<Option<Rc<ErrhandlerObject>>>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Errors {
 }
 
 impl Errors {
-    /// A code for a class and a message. What functions of the program return is passed on as it is.
+    /// A code for a class and a message. A code that a function of the program returned is kept unchanged.
     pub fn code_of(&self, class: c_int, text: &str) -> c_int {
         if !(0..=MPI_ERR_LASTCODE).contains(&class) {
             return class;

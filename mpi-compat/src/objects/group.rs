@@ -1,4 +1,4 @@
-//! Groups, which are ordered sets of ranks of the job, and the sessions that they come from.
+//! Groups, which are ordered sets of ranks of the job, and the sessions that they are made from.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use crate::handle::Objects;
 /// A group: ranks of the job in its order.
 pub struct GroupObject {
     pub members: Rc<[u32]>,
-    /// The session that it comes from.
+    /// The session that it is made from.
     pub session: Option<Rc<SessionObject>>,
 }
 
@@ -21,7 +21,7 @@ impl GroupObject {
         Self::of(members, None)
     }
 
-    /// One of a session.
+    /// A group of a session.
     pub fn of(members: impl Into<Rc<[u32]>>, session: Option<&Rc<SessionObject>>) -> Rc<Self> {
         Rc::new(Self { members: members.into(), session: session.cloned() })
     }
@@ -29,7 +29,7 @@ impl GroupObject {
     /// The rank in the group of a rank of the job.
     #[inline]
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {
-        // Most messages come from groups in which every rank has its number in the job.
+        // Fast path: most messages are in groups whose ranks equal those in the job.
         let own = job_rank as usize;
         if self.members.get(own) == Some(&job_rank) {
             return Some(own);
@@ -63,7 +63,7 @@ pub fn predefined(groups: &Objects<Group, GroupObject>) {
 /// A session.
 pub struct SessionObject {
     pub errhandler: Handler,
-    /// The buffer of buffered sends on communicators that come from it.
+    /// The buffer attached to it, for buffered sends on communicators that are made from it.
     pub buffer: Attached,
     pub info: Rc<InfoObject>,
 }

@@ -34,7 +34,7 @@ impl InfoObject {
         self.pairs.borrow().iter().find(|(known, _)| known == key).map(|(_, value)| value.clone())
     }
 
-    /// The alignment that is asked of memory, if it is one.
+    /// The alignment of memory that the hint requires, if its value is valid.
     pub fn alignment(&self) -> Option<usize> {
         let text = self.get(b"mpi_minimum_memory_alignment")?;
         std::str::from_utf8(&text).ok()?.parse().ok().filter(|align: &usize| align.is_power_of_two())
@@ -45,7 +45,7 @@ impl InfoObject {
     }
 }
 
-/// Makes `MPI_INFO_ENV`, with what is known of how the program was started.
+/// Makes `MPI_INFO_ENV`, with what is known about the start of the program.
 pub fn predefined(infos: &Objects<Info, InfoObject>) {
     let info = InfoObject::default();
     let set = |key: &str, value: Vec<u8>| info.set(key.as_bytes().to_vec(), value);
@@ -70,6 +70,6 @@ pub fn predefined(infos: &Objects<Info, InfoObject>) {
 #[derive(Default)]
 pub struct Fortran {
     pub info: RefCell<Option<Rc<InfoObject>>>,
-    /// True and false, as bytes.
+    /// The bytes of true and false.
     pub booleans: RefCell<Option<(Vec<u8>, Vec<u8>)>>,
 }

@@ -33,7 +33,7 @@ enum Kind {
     Logical,
     Byte,
     Pair,
-    /// Characters that are no numbers, and packed data.
+    /// Characters that are not numbers, and packed data.
     None,
 }
 
@@ -54,14 +54,14 @@ fn kind_of(named: Named) -> Kind {
     }
 }
 
-/// Whether compare-and-swap is defined on a type (section 12.3.4), or other libraries take it there (`MPI_CHAR`).
+/// Whether compare-and-swap is defined on a type (section 12.3.4), or accepted by other libraries (`MPI_CHAR`).
 pub fn is_swapped(named: Named) -> bool {
     matches!(kind_of(named), Kind::Integer | Kind::Logical | Kind::Byte)
 }
 
 impl Predefined {
-    /// Whether it is defined on a type, by the table of section 6.9.2. `MPI_CHAR`, which the table leaves out, is taken as
-    /// `MPI_SIGNED_CHAR`: programs use it so, and other libraries accept it.
+    /// Whether the operator is defined on a type, by the table of section 6.9.2. `MPI_CHAR`, which is not in the table,
+    /// is treated as `MPI_SIGNED_CHAR`, since programs use it so and other libraries accept it.
     pub fn allowed(self, named: Named) -> bool {
         if named.class() == Class::LongDouble && !X87::EXISTS {
             return false;
@@ -76,13 +76,14 @@ impl Predefined {
         }
     }
 
-    /// Sets `inout[i]` to `input[i] op inout[i]`; does nothing on types on which it is not defined.
+    /// Sets `inout[i]` to `input[i] op inout[i]`; does nothing on types for which the operator is not defined.
     ///
     /// # Safety
     /// `input` is readable and `inout` readable and writable for `n` elements, and the two do not overlap.
     pub unsafe fn apply(self, named: Named, input: *const u8, inout: *mut u8, n: usize) {
         use Named as N;
-        // SAFETY: the caller's promise; each arm has the Rust type of the size and form of the MPI type.
+        // SAFETY: the caller guarantees the elements; each arm has the Rust type of the size and format of the MPI
+        // type.
         unsafe {
             match (kind_of(named), named.class(), named.size()) {
                 (Kind::Integer | Kind::Byte | Kind::Logical, Class::Signed, 1) => self.integers::<i8>(input, inout, n),
@@ -125,7 +126,7 @@ impl Predefined {
     unsafe fn integers<T: Integer>(self, input: *const u8, inout: *mut u8, n: usize) {
         let truth = |value: bool| if value { T::ONE } else { T::ZERO };
         let is = |value: T| value != T::ZERO;
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the elements.
         unsafe {
             match self {
                 P::Sum => each(input, inout, n, T::sum),
@@ -146,7 +147,7 @@ impl Predefined {
     /// # Safety
     /// As for [`Predefined::apply`].
     unsafe fn floats<T: Real>(self, input: *const u8, inout: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the elements.
         unsafe {
             match self {
                 P::Sum => each(input, inout, n, T::add),
@@ -161,7 +162,7 @@ impl Predefined {
     /// # Safety
     /// As for [`Predefined::apply`].
     unsafe fn complex<T: Real>(self, input: *const u8, inout: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the elements.
         unsafe {
             match self {
                 P::Sum => each(input, inout, n, |a: [T; 2], b: [T; 2]| [a[0].add(b[0]), a[1].add(b[1])]),
@@ -173,7 +174,7 @@ impl Predefined {
         }
     }
 
-    /// The lesser or greater value with its index, and of equal values the lesser index.
+    /// The lesser or greater value with its index; if the values are equal, the lesser index.
     ///
     /// # Safety
     /// As for [`Predefined::apply`].
@@ -183,7 +184,7 @@ impl Predefined {
             let better = if self == P::Minloc { less } else { more };
             better || (!less && !more && a.index < b.index)
         };
-        // SAFETY: the caller's promise; `Pair` is laid out as the C struct.
+        // SAFETY: the caller guarantees the elements; `Pair` has the layout of the C struct.
         unsafe { each(input, inout, n, |a: Pair<T, I>, b| if first(&a, &b) { a } else { b }) }
     }
 }
@@ -201,7 +202,7 @@ struct Pair<T, I> {
 unsafe fn each<T: Copy>(input: *const u8, inout: *mut u8, n: usize, f: impl Fn(T, T) -> T) {
     let (input, inout) = (input.cast::<T>(), inout.cast::<T>());
     for i in 0..n {
-        // SAFETY: `i < n`, and the caller's promise.
+        // SAFETY: `i < n`, and the caller guarantees `n` elements.
         unsafe {
             let to = inout.add(i);
             to.write_unaligned(f(input.add(i).read_unaligned(), to.read_unaligned()));

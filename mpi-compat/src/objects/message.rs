@@ -1,4 +1,4 @@
-//! Point-to-point messages: their memory, operations that were started, and messages that a probe has matched.
+//! Point-to-point messages: their memory, their operations, and the messages that a probe has matched.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -29,7 +29,7 @@ impl From<Status> for Outcome {
 }
 
 impl Outcome {
-    /// Hands the status to the program, and the error to the caller.
+    /// Writes the status, and returns the error.
     #[inline]
     pub fn put(self, status: StatusOut) -> Result {
         status.set(self.status);
@@ -81,7 +81,7 @@ pub struct Data {
 pub struct Typed {
     pub map: TypeMap,
     pub base: *mut u8,
-    /// The first byte, packed, and how many there are.
+    /// The first byte of the packed message, and the number of bytes.
     pub from: usize,
     pub len: usize,
 }
@@ -110,35 +110,35 @@ impl Layout for Typed {
 /// The state of an operation.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stage {
-    /// It was not started, or has been completed.
+    /// The operation is not started, or has been completed.
     #[default]
     Inactive,
     /// Its outcome is known.
     Known,
-    /// It is with `MPI_PROC_NULL`.
+    /// The operation's peer is `MPI_PROC_NULL`.
     ProcNull,
     Sending,
     Receiving,
 }
 
-/// A send or a receive that is started, once or more often.
+/// A send or receive operation, which a persistent request starts several times.
 pub struct PointToPoint {
-    /// `None` while it is spare, and for `MPI_MESSAGE_NO_PROC`.
+    /// `None` while the operation is unused, and for `MPI_MESSAGE_NO_PROC`.
     pub comm: Option<(Comm, Rc<CommObject>)>,
     /// The message that a persistent operation starts.
     pub again: Option<(Partner, c_int, Data)>,
     pub stage: Cell<Stage>,
-    /// A send in core, and its target.
+    /// The send in core, and its target.
     pub sending: RefCell<Sending>,
     pub target: Cell<u32>,
-    /// A receive in core.
+    /// The receive in core.
     pub receive: Rc<Receive>,
     pub cancelled: Cell<bool>,
-    /// An outcome that was looked at.
+    /// An outcome that has been read and not consumed.
     pub known: Cell<Option<Box<Outcome>>>,
 }
 
-/// Operations that are over and held by nothing else, of which new ones are made.
+/// Operations that are over and have no other owner; new operations reuse them.
 #[derive(Default)]
 pub struct Spare(pub RefCell<Vec<Rc<PointToPoint>>>);
 

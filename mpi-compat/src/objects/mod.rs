@@ -1,5 +1,6 @@
-//! The objects behind handles, as data: communicators, groups, windows, datatypes and the others, and the predefined ones.
-//! Nothing here knows the state of the library; the calls on them are in the chapters above.
+//! The objects that handles refer to, as data: communicators, groups, windows, datatypes and the others, and the
+//! predefined ones. This module does not access the state of the library; the modules of the chapters implement the
+//! calls on objects.
 
 mod atomics;
 mod attributes;

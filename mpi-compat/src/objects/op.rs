@@ -67,13 +67,13 @@ impl OpObject {
     /// Sets every element of `inout` to `input op inout`. [`check`](Self::check) must have passed.
     ///
     /// # Safety
-    /// `input` is readable and `inout` writable for `n` of the type, and the two do not overlap.
+    /// `input` is readable and `inout` writable for `n` elements of the type, and the two do not overlap.
     pub unsafe fn apply(&self, datatype: Type, object: &TypeObject, input: *const c_void, inout: *mut c_void, n: u64) {
         match self {
             Self::Accumulate => {}
             Self::Predefined(op) => {
                 if let Some(named) = plain(&object.layout) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the caller guarantees the elements.
                     unsafe { op.apply(named, input.cast(), inout.cast(), n as usize) };
                 }
             }
@@ -81,11 +81,12 @@ impl OpObject {
                 let (mut left, extent) = (n as i64, object.layout.extent() as isize);
                 let (mut from, mut to) = (input.cast_mut(), inout);
                 while left > 0 {
-                    // A function without large counts is called repeatedly for more elements than an int can count.
+                    // A function without large counts is called repeatedly if there are more elements than an `int` can
+                    // count.
                     let mut part = if *large { left } else { left.min(c_int::MAX.into()) };
                     let (mut short, mut handle) = (part as c_int, datatype);
                     let length = if *large { (&raw mut part).cast::<c_void>() } else { (&raw mut short).cast() };
-                    // SAFETY: the program has given a function of this type.
+                    // SAFETY: the program gave a function of this type.
                     unsafe {
                         let function: unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *mut c_void, *mut Type) =
                             std::mem::transmute(function.0 as *const ());

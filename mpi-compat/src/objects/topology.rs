@@ -1,4 +1,5 @@
-//! Topologies: grids, graphs that every rank knows whole, and graphs of which each rank knows its edges.
+//! Topologies: grids, graphs that are known completely at every rank, and distributed graphs, of which each rank knows
+//! its own edges.
 
 use std::ffi::c_int;
 
@@ -13,8 +14,8 @@ pub enum Topology {
     Edges(Edges),
 }
 
-/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and the order in which sources are matched
-/// with the blocks that they send, since several edges may come from one rank.
+/// The neighbours of a rank in the order of its buffers, each a rank or `MPI_PROC_NULL`; and the order in which sources
+/// are matched with the blocks that they send, since one rank may have several edges to this one.
 pub struct Neighborhood {
     pub sources: Vec<c_int>,
     pub destinations: Vec<c_int>,
@@ -27,7 +28,7 @@ impl Topology {
             Self::Grid(grid) => {
                 let shifted = |d: usize| [-1, 1].map(|by| grid.shifted(rank as c_int, d, by));
                 let all: Vec<c_int> = (0..grid.dims.len()).flat_map(shifted).collect();
-                // A block that is sent down in a dimension is received from above.
+                // A block that is sent in the negative direction of a dimension is received from the positive one.
                 let order = (0..all.len()).map(|at| at ^ 1).collect();
                 return Neighborhood { sources: all.clone(), destinations: all, order };
             }

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Arithmetic on formats for which Rust has no type: half precision, x87's `long double`, quadruple precision.
 
-/// Floating-point numbers, and the integers that are values of pairs.
+/// Floating-point numbers, and integers, which pairs may have as values.
 pub(super) trait Real: Copy {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
@@ -9,7 +9,7 @@ pub(super) trait Real: Copy {
     fn less(self, other: Self) -> bool;
 }
 
-/// IEEE 754 binary16. Sums and products of two are computed in single precision, and so correctly rounded.
+/// IEEE 754 binary16. The sum or product of two values is computed in single precision, so its rounding is correct.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct F16(u16);
@@ -58,13 +58,13 @@ impl Real for F16 {
     }
 }
 
-/// The `long double` of x86: 10 bytes of 16.
+/// The `long double` of x86: the first 10 bytes of 16.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub struct X87([u8; 16]);
 
 impl X87 {
-    /// Whether the C compiler of this architecture has the type.
+    /// Whether the C compiler of this architecture supports the type.
     pub const EXISTS: bool = cfg!(target_arch = "x86_64");
 }
 
@@ -72,8 +72,8 @@ impl X87 {
 macro_rules! x87 {
     ($a:expr, $b:expr, $operation:literal) => {{
         let mut result = X87([0; 16]);
-        // SAFETY: two values are loaded, combined into one and stored, so that the register stack is as before; all three
-        // addresses are those of values of 16 bytes.
+        // SAFETY: two values are loaded, combined into one and stored, so the register stack is unchanged; all three
+        // addresses are of 16-byte values.
         unsafe {
             std::arch::asm!(
                 "fld tbyte ptr [{a}]",
@@ -110,7 +110,7 @@ impl Real for X87 {
         x87!(self, other, "fmulp st(1), st")
     }
     fn less(self, other: Self) -> bool {
-        // The sign of the difference, which is NaN, and so false, for a NaN and for equal infinities.
+        // The sign of the difference; false if that is NaN, as it is if an operand is NaN and for equal infinities.
         let difference = self.sub(other);
         let number = |value: Self| {
             value.0[9] & 0x7f != 0x7f || value.0[8] != 0xff || value.0[..8] == [0, 0, 0, 0, 0, 0, 0, 0x80]
@@ -120,7 +120,7 @@ impl Real for X87 {
     }
 }
 
-/// IEEE 754 binary128, by the functions of the compiler's run-time library.
+/// IEEE 754 binary128, computed by functions of the compiler's run-time library.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct F128(u128);
@@ -138,7 +138,7 @@ mod quad {
     }
 
     fn register(bits: u128) -> __m128i {
-        // SAFETY: both have 16 bytes, and any of them are valid.
+        // SAFETY: both have 16 bytes, and all bit patterns are valid.
         unsafe { std::mem::transmute(bits) }
     }
 
@@ -147,11 +147,11 @@ mod quad {
         unsafe { std::mem::transmute(register) }
     }
 
-    /// Calls a function of two numbers in vector registers, for which Rust has no prototype.
+    /// Calls a function of two numbers in vector registers, which Rust cannot declare.
     macro_rules! call {
         ($function:ident, $a:expr, $b:expr) => {{
             let (mut first, mut result) = (register($a), 0_u64);
-            // SAFETY: a pure function of the System V ABI, called with all registers given up that it may change.
+            // SAFETY: a pure function of the System V ABI; all registers that it may change are declared as clobbered.
             unsafe {
                 std::arch::asm!(
                     "call {f}",

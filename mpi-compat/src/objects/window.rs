@@ -21,11 +21,11 @@ pub struct WinObject {
     pub info: Rc<InfoObject>,
     pub group: Rc<GroupObject>,
     pub memory: Memory,
-    /// The context of its team, which is its own: so its calls may be interleaved with those on the communicator.
+    /// The context of the window's own team, so its calls may be interleaved with those on the communicator.
     pub context: u32,
     /// The displacement unit of each rank.
     pub units: Vec<i64>,
-    /// Addresses of memory without bytes that this rank has attached.
+    /// Addresses of empty memory that this rank has attached.
     pub empty: RefCell<Vec<usize>>,
     pub facts: Facts,
 }
@@ -34,7 +34,7 @@ pub struct WinObject {
 #[allow(clippy::large_enum_variant)] // one for each window, behind its `Rc`
 pub enum Memory {
     Own(RawWindow),
-    /// Attached by each rank, and named by addresses.
+    /// Memory that each rank attaches, accessed by address.
     Attached(RawDynamicWindow),
 }
 
@@ -48,7 +48,7 @@ pub struct Facts {
 }
 
 impl WinObject {
-    /// The value of a predefined attribute: an address, or the place of a number.
+    /// The value of a predefined attribute: an address, or the address of a number.
     pub fn fact(&self, key: c_int) -> Option<usize> {
         let facts = &self.facts;
         Some(match key {
@@ -61,7 +61,7 @@ impl WinObject {
         })
     }
 
-    /// The window below.
+    /// The window of `farside_rma`.
     #[inline]
     pub fn raw(&self) -> &RawWindow {
         match &self.memory {
@@ -70,13 +70,13 @@ impl WinObject {
         }
     }
 
-    /// The window below, if its memory is attached.
+    /// The window of `farside_rma`, if it is dynamic.
     #[inline]
     pub fn dynamic(&self) -> Option<&RawDynamicWindow> {
         if let Memory::Attached(dynamic) = &self.memory { Some(dynamic) } else { None }
     }
 
-    /// A rank argument; `None` for `MPI_PROC_NULL`.
+    /// Checks a rank argument; `None` for `MPI_PROC_NULL`.
     #[inline]
     pub fn target(&self, rank: c_int, name: &'static str) -> Result<Option<usize>> {
         match usize::try_from(rank) {
@@ -86,7 +86,8 @@ impl WinObject {
         }
     }
 
-    /// The window below, a rank of it, and the byte there that a displacement means, or the address.
+    /// The window of `farside_rma`, a rank in it, and the byte offset of a displacement there (of a dynamic window the
+    /// address).
     #[inline(always)]
     pub fn place(&self, rank: c_int, displacement: i64) -> Option<(&RawWindow, usize, usize)> {
         let target = rank as usize;
@@ -94,10 +95,10 @@ impl WinObject {
         Some((self.raw(), target, usize::try_from(byte).ok()?))
     }
 
-    /// The byte of a target's memory that a displacement means.
+    /// The byte offset of a displacement in a target's memory.
     #[inline]
     pub fn offset(&self, target: usize, displacement: i64) -> Result<usize> {
-        // An address, whose upper half is no negative number.
+        // Here the displacement is an address, which may be negative as an `i64`.
         if self.dynamic().is_some() {
             return Ok(displacement as usize);
         }

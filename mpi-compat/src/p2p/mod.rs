@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Point-to-point communication (MPI-5.0 chapter 3), over the two-sided messages of `farside_core`: sends, receives and probes
-//! are calls of theirs, with ranks of the communicator made ranks of the job.
+//! Point-to-point communication (MPI-5.0 chapter 3) over the two-sided messages of `farside_core`: sends, receives and
+//! probes call it, and translate ranks of the communicator to ranks of the job.
 
 mod operation;
 mod probe;
@@ -24,7 +24,7 @@ pub use send::*;
 
 use operation::start_send;
 
-/// A send or a receive, its arguments checked.
+/// A send or receive with its arguments checked.
 #[derive(Clone)]
 pub struct Message {
     pub comm: (Comm, Rc<CommObject>),
@@ -48,17 +48,17 @@ impl Message {
         Ok(Self { data: Data::new(call, data)?, comm: (from.comm, object), partner, tag: from.tag })
     }
 
-    /// Whether it is with another than `MPI_PROC_NULL`.
+    /// Whether the peer is not `MPI_PROC_NULL`.
     fn is_real(&self) -> bool {
         !matches!(self.partner, Partner::ProcNull)
     }
 
-    /// A persistent request for it.
+    /// Makes a persistent request for the message.
     fn persistent(self, call: &Call<'_>) -> Request {
         call.requests.insert(PointToPoint::new(call, self.comm, Some((self.partner, self.tag, self.data))))
     }
 
-    /// Starts it; a send takes its data from `copy` if there is one.
+    /// Starts the message; a send takes its data from `copy` if there is one.
     fn begin(self, call: &Call<'_>, copy: Option<&[u8]>) -> Result<Rc<PointToPoint>> {
         let operation = PointToPoint::new(call, self.comm, None);
         operation.begin(call, self.partner, self.tag, &copy.map_or(self.data, Data::of))?;
@@ -66,7 +66,7 @@ impl Message {
     }
 }
 
-/// Starts a send; `None` for one that is complete.
+/// Starts a send; `None` if it completes at once.
 #[inline(always)]
 fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Option<Rc<PointToPoint>>> {
     let object = call.comms.get(to.comm)?;
@@ -83,7 +83,7 @@ fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Opt
     Ok(Some(open_send(call, (to.comm, object), sending)))
 }
 
-/// A send that is not complete, or is to `MPI_PROC_NULL`.
+/// The operation of a send that has not completed, or is to `MPI_PROC_NULL`.
 #[inline(never)]
 fn open_send(call: &Call<'_>, comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
     let operation = PointToPoint::new(call, comm, None);

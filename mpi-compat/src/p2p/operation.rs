@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A send or a receive that has been started, and what programs do with it by its request. Up to 256
-//! that are over are used again, so that a message of contiguous data needs no memory for its operation.
+//! The operation of a send or receive, as programs use it by its request. Up to 256 operations that are over are
+//! reused, so that a message of contiguous data allocates no operation.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -37,7 +37,7 @@ pub(super) fn start_send(
     message::start_send(comm, to, mode, data)
 }
 
-/// The status of what a receive has got.
+/// The status of a receive that is over.
 #[inline(always)]
 fn received_status(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Outcome {
     let status = Status::received(rank_of(&comm.1, received.source), received.tag, received.kept);
@@ -55,7 +55,7 @@ fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source
 }
 
 impl PointToPoint {
-    /// Not started; a persistent one with what is started `again`.
+    /// An operation that is not started. A persistent one starts the message `again`.
     #[inline(always)]
     pub(super) fn new(
         call: &Call<'_>,
@@ -64,7 +64,7 @@ impl PointToPoint {
     ) -> Rc<Self> {
         let spare = call.spare.0.borrow_mut().pop();
         let mut operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
-        // Held by nothing else.
+        // No other owner holds it.
         if let Some(own) = Rc::get_mut(&mut operation) {
             own.comm = Some(comm);
             if again.is_some() {
@@ -82,7 +82,7 @@ impl PointToPoint {
         Rc::new(Self { comm, again, stage, sending, target, receive, cancelled, known })
     }
 
-    /// The receive of `MPI_MESSAGE_NO_PROC`, which is over.
+    /// The receive of `MPI_MESSAGE_NO_PROC`, which is complete.
     pub(super) fn of_proc_null() -> Rc<Self> {
         Self::empty(Stage::Known, Some(Status::FROM_PROC_NULL.into()))
     }
@@ -101,7 +101,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// A send to rank `target` of the job was started for it.
+    /// Records that a send to rank `target` of the job has been started for this operation.
     pub(super) fn sends(&self, target: u32, sending: Sending) {
         let _ = self.sending.replace(sending);
         self.target.set(target);
@@ -113,8 +113,8 @@ impl PointToPoint {
     pub(super) fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
         let (job, pattern) = (comm.1.team.job(), pattern(&comm.1, source, tag));
-        // SAFETY: the program leaves the buffer alone until the receive is over; blocking calls forget one that fails, and
-        // requests are kept until they are over.
+        // SAFETY: the program does not access the buffer until the receive is over; blocking calls forget a receive
+        // that fails, and requests are kept until they are over.
         if let Err(e) = unsafe { job.start_receive(&self.receive, pattern, data.sink()) } {
             job.forget_receive(&self.receive);
             return Err(Fail::from(e).on(comm));
@@ -159,7 +159,7 @@ impl Operation for PointToPoint {
     #[inline]
     fn is_over(&self) -> bool {
         let stage = self.stage.get();
-        // A chain: a table of jumps costs more.
+        // Comparisons one after the other are faster here than a jump table.
         if stage == Stage::Receiving {
             self.receive.is_done()
         } else {
@@ -175,7 +175,7 @@ impl Operation for PointToPoint {
             None => self.ended(stage),
         };
         if consume == Consume::No {
-            // Over, whatever it was.
+            // The operation is over, whatever its stage was.
             self.stage.set(Stage::Known);
             self.known.set(Some(Box::new(outcome.clone())));
         }
@@ -227,7 +227,7 @@ impl Operation for PointToPoint {
             Some(known) => known.put(status),
             None => self.ended(stage).put(status),
         };
-        // One that others hold too is not used again.
+        // An operation with another owner is not reused.
         if let Some(own) = Rc::get_mut(&mut self)
             && Rc::strong_count(&own.receive) == 1
         {

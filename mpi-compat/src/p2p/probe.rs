@@ -20,10 +20,10 @@ use crate::request::finish;
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// The messages that a probe looks for.
+/// The messages that a probe can match.
 struct Probe {
     comm: (Comm, Rc<CommObject>),
-    /// `None` for `MPI_PROC_NULL`, of which there is always a message.
+    /// `None` for `MPI_PROC_NULL`, whose message is always available.
     pattern: Option<Pattern>,
 }
 
@@ -37,7 +37,7 @@ impl Probe {
         Ok(Self { comm: (from.comm, object), pattern })
     }
 
-    /// The status of the message that is there.
+    /// The status of a message that matches, if one has arrived.
     fn look(&self, call: &Call<'_>) -> Result<Option<Status>> {
         let Some(pattern) = &self.pattern else { return Ok(Some(Status::FROM_PROC_NULL)) };
         let found = call.job()?.probe(pattern)?;
@@ -48,7 +48,7 @@ impl Probe {
         Status::received(rank_of(&self.comm.1, found.source), found.tag, found.len)
     }
 
-    /// Whether there is a message, after a turn of progress.
+    /// Whether a message matches, after one round of progress.
     fn test(&self, call: &Call<'_>) -> Result<bool> {
         call.test(|| self.is_there(call))
     }
@@ -64,12 +64,12 @@ impl Probe {
         call.wait_until(|| self.pattern.as_ref().map(awaited), || self.is_there(call))
     }
 
-    /// An error is found by what comes next.
+    /// Whether a message matches, or an error ends the wait; the next call reports the error.
     fn is_there(&self, call: &Call<'_>) -> bool {
         !matches!(self.look(call), Ok(None))
     }
 
-    /// Takes the message that is there, as an object.
+    /// Takes the matching message, as an object.
     fn take(self, call: &Call<'_>) -> Result<Option<(handle::Message, Status)>> {
         let Some(pattern) = &self.pattern else { return Ok(Some((MPI_MESSAGE_NO_PROC, Status::FROM_PROC_NULL))) };
         let Some(matched) = call.job()?.take_message(pattern)? else { return Ok(None) };
@@ -83,7 +83,7 @@ pub fn probe(call: &Call<'_>, from: Peer, status: StatusOut) -> Result {
     let probe = Probe::new(call, from)?;
     loop {
         probe.wait(call)?;
-        // Another thread may have received it.
+        // Another thread may have received it meanwhile.
         if let Some(found) = probe.look(call)? {
             status.set(found);
             return Ok(());
@@ -152,10 +152,10 @@ fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result
 }
 
 impl PointToPoint {
-    /// Starts to receive a matched message.
+    /// Starts the receive of a matched message.
     fn begin_taken(&self, call: &Call<'_>, taken: Matched, data: &Data) -> Result {
         let job = call.job()?;
-        // SAFETY: the program leaves the buffer alone until the receive is over; one that fails is given up.
+        // SAFETY: the program does not access the buffer until the receive is over; a receive that fails is given up.
         let begun = unsafe { job.receive_message(&self.receive, taken, data.sink()) };
         begun.inspect_err(|_| job.forget_receive(&self.receive))?;
         self.stage.set(Stage::Receiving);

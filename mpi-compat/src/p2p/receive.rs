@@ -1,4 +1,4 @@
-//! Receives, and sends with receives (MPI-5.0 sections 3.2, 3.7, 3.9 to 3.11).
+//! Receives, and combined sends and receives (MPI-5.0 sections 3.2, 3.7, 3.9 to 3.11).
 
 use std::rc::Rc;
 
@@ -31,11 +31,11 @@ pub fn recv_init(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request
     Ok(())
 }
 
-/// A send and a receive that were started together.
+/// A send and a receive that have been started together.
 struct Exchange {
     send: Rc<PointToPoint>,
     receive: Rc<PointToPoint>,
-    /// The bytes that are sent, if they are a copy.
+    /// The bytes to send, if they are a copy.
     _copy: Option<Box<[u8]>>,
 }
 

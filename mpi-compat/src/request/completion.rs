@@ -1,5 +1,5 @@
-//! Completion of one, any, some and all of several requests (MPI-5.0 sections 3.7.3 to 3.7.6), by waiting, by testing, and
-//! without freeing them.
+//! Completion of one, any, some and all of several requests (MPI-5.0 sections 3.7.3 to 3.7.6): wait, test, and the
+//! calls that do not free the requests.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::objects::Consume;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// The operation of a request, if it is active: neither null nor a persistent one that was not started.
+/// The operation of a request if it is active; `None` if it is null, or persistent and not started.
 #[inline(always)]
 fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Option<Rc<dyn Operation>>> {
     if is_null(request) {
@@ -25,7 +25,7 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
     Ok(operation.is_active().then_some(operation))
 }
 
-/// Hands out how an operation has ended that is over; the handle is set to null where the request goes.
+/// Returns the status and error of an operation that is over; a request that is freed becomes null.
 #[inline]
 fn take(
     call: &Call<'_>,
@@ -37,13 +37,13 @@ fn take(
     if consume == Consume::No || operation.is_persistent() {
         return operation.outcome(call, consume).put(status);
     }
-    // One that is named twice is gone already.
+    // A request that is named twice has been released already.
     let _ = call.requests.release(*request);
     *request = MPI_REQUEST_NULL;
     operation.complete(call, status)
 }
 
-/// Completes a request that goes, if its operation is over; `None` if it is not, or there is none.
+/// Completes and frees a request whose operation is over; `None` if it is not over, or the request is null.
 #[inline(always)]
 fn finished(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Option<Result> {
     let handle = request.get();
@@ -110,20 +110,20 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
     test_one(call, &mut handle, flag, status, Consume::No)
 }
 
-/// A call with at most this many requests allocates nothing.
+/// Calls with at most this number of requests allocate no memory.
 const FEW: usize = 8;
 
 /// The requests of a call.
 struct Requests<'c> {
     call: &'c Call<'c>,
     handles: SmallVec<[Request; FEW]>,
-    /// The operation of each request that is neither null nor inactive.
+    /// The operation of each request; `None` if that is null or inactive.
     operations: SmallVec<[Option<Rc<dyn Operation>>; FEW]>,
     consume: Consume,
 }
 
 impl<'c> Requests<'c> {
-    /// Reads those of an array of `n`.
+    /// Reads the `n` requests of an array.
     fn read(&mut self, (n, name): (c_int, &'static str), array: List<Request>) -> Result {
         let len = count(n.into(), name)? as usize;
         for at in 0..len {
@@ -134,12 +134,13 @@ impl<'c> Requests<'c> {
         Ok(())
     }
 
-    /// The first whose operation is over.
+    /// The index of the first request whose operation is over.
     fn first_over(&self) -> Option<usize> {
         self.operations.iter().position(|operation| operation.as_ref().is_some_and(|operation| operation.is_over()))
     }
 
-    /// Waits, or makes one turn of progress, until `ready`; an error is that of the first request that is not over.
+    /// Waits until `ready`, or tests it with one round of progress. An error is raised on the first request that is not
+    /// over.
     fn until(&self, wait: bool, ready: impl FnMut() -> bool) -> Result<bool> {
         let awaited = || self.operations.iter().flatten().find(|o| !o.is_over()).and_then(|o| o.awaits());
         let met = if wait { self.call.wait_until(awaited, ready).map(|()| true) } else { self.call.test(ready) };
@@ -149,7 +150,7 @@ impl<'c> Requests<'c> {
         })
     }
 
-    /// Completes all, if all are over; whether that is so.
+    /// Completes all requests if all are over; returns whether they are.
     fn all(&mut self, wait: bool, statuses: StatusOut) -> Result<bool> {
         let mut at = 0;
         let over = self.until(wait, || {
@@ -162,14 +163,14 @@ impl<'c> Requests<'c> {
     }
 
     fn all_now(&mut self, flag: Out<c_int>, statuses: StatusOut) -> Result {
-        // Set before an outcome is an error.
+        // The flag is set first, since an outcome may be an error.
         flag.set(1);
         let over = self.all(false, statuses)?;
         flag.set(over.into());
         Ok(())
     }
 
-    /// Completes the first that is over.
+    /// Completes the first request that is over.
     fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
         let active = self.operations.iter().any(Option::is_some);
         let over = !active || self.until(wait, || self.first_over().is_some())?;
@@ -187,7 +188,7 @@ impl<'c> Requests<'c> {
         }
     }
 
-    /// Completes all that are over.
+    /// Completes all requests that are over.
     fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
         if self.operations.iter().all(Option::is_none) {
             outcount.set(MPI_UNDEFINED);
@@ -201,7 +202,7 @@ impl<'c> Requests<'c> {
         self.take_all(which.into_iter(), statuses)
     }
 
-    /// Hands out how number `at` has ended, which is over.
+    /// Returns the status and error of request `at`, which is over.
     fn take(&mut self, at: usize, status: StatusOut) -> Result {
         match self.operations[at].take() {
             Some(operation) => take(self.call, operation, &mut self.handles[at], self.consume, status),
@@ -212,8 +213,8 @@ impl<'c> Requests<'c> {
         }
     }
 
-    /// Completes the requests `which`, which are over, with their statuses one behind the other. If one has failed all
-    /// statuses have errors.
+    /// Completes the requests `which`, which are over, and writes their statuses one after the other. If one has
+    /// failed, all statuses have errors.
     fn take_all(&mut self, which: impl ExactSizeIterator<Item = usize>, statuses: StatusOut) -> Result {
         let (len, mut failures) = (which.len(), Vec::new());
         for (i, at) in which.enumerate() {
@@ -234,7 +235,7 @@ impl<'c> Requests<'c> {
     }
 }
 
-/// Does `f` with the requests of an array, of which those that it completes go as `consume` says.
+/// Calls `f` with the requests of an array; `consume` decides whether completed requests are freed.
 fn of(
     call: &Call<'_>,
     consume: Consume,
@@ -247,7 +248,7 @@ fn of(
     f(&mut requests)
 }
 
-/// Does `f` with the requests of an array, and writes back what becomes of them.
+/// Calls `f` with the requests of an array, and writes the changed handles back.
 fn with(
     call: &Call<'_>,
     array_of: (c_int, &'static str),

@@ -17,15 +17,15 @@ use crate::objects::{Consume, Outcome};
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
-/// A generalized request: the functions of the program, and what they get.
+/// A generalized request: the functions of the program, and their arguments.
 struct Generalized {
     query: Callback,
     free: Callback,
     cancel: Callback,
     extra: *mut c_void,
-    /// The program has called `MPI_Grequest_complete`.
+    /// Whether the program has called `MPI_Grequest_complete`.
     complete: Cell<bool>,
-    /// It has been freed before it was complete.
+    /// Whether the program freed the request before it was complete.
     freed: Cell<bool>,
 }
 
@@ -33,7 +33,7 @@ type Query = unsafe extern "C-unwind" fn(*mut c_void, *mut Status) -> c_int;
 type Free = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
 type Cancel = unsafe extern "C-unwind" fn(*mut c_void, c_int) -> c_int;
 
-/// The result of a function of the program.
+/// The result of a call of a program's function.
 fn checked(code: c_int, what: &str) -> Result {
     if code == MPI_SUCCESS { Ok(()) } else { Err(fail(code, format!("the {what} function returned {code}"))) }
 }
@@ -42,7 +42,7 @@ impl Generalized {
     fn query(&self) -> (Status, Result) {
         let mut status = Status::EMPTY;
         let place = &raw mut status;
-        // SAFETY: the program has given a function of this type.
+        // SAFETY: the program gave a function of this type.
         let code = LOCK.outside(|| unsafe {
             let query = std::mem::transmute::<*const (), Query>(self.query.0 as *const ());
             query(self.extra, place)
@@ -61,7 +61,7 @@ impl Generalized {
 }
 
 impl Generalized {
-    /// The program has carried it out; whether its handle is to be released.
+    /// Marks the operation complete; returns whether its handle is to be released.
     fn complete(&self) -> Result<bool> {
         if self.complete.replace(true) {
             return Err(fail(MPI_ERR_REQUEST, "is complete already"));
@@ -98,7 +98,7 @@ impl Operation for Generalized {
             self.run_free()?;
             return Ok(false);
         }
-        // The program still has to complete it, by its handle.
+        // The program still has to complete the operation, by the same handle.
         self.freed.set(true);
         Ok(true)
     }

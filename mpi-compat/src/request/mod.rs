@@ -1,5 +1,5 @@
-//! Requests (MPI-5.0 sections 3.7 and 3.9): operations that were started, and what programs do with them. Every chapter that
-//! starts operations makes objects that are an [`Operation`] and puts them into `Runtime::requests`.
+//! Requests (MPI-5.0 sections 3.7 and 3.9), which programs use to complete operations. Every chapter that starts
+//! operations makes objects of trait [`Operation`] and puts them into `Runtime::requests`.
 
 mod completion;
 mod generalized;
@@ -35,7 +35,7 @@ pub fn finish(call: &Call<'_>, operation: Rc<impl Operation>, status: StatusOut)
     operation.complete(call, status)
 }
 
-/// Raises an error on the operation's object.
+/// Makes the error handler of the operation's object get the error.
 pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
     match operation.object() {
         Some(object) => failed.on(object),
@@ -43,7 +43,7 @@ pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
     }
 }
 
-/// The operation of a request, which is not null.
+/// The operation of a request that must not be null.
 #[inline]
 pub fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
     call.requests.get(request).map_err(|failed| failed.named(name))
@@ -64,8 +64,8 @@ pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
     Ok(())
 }
 
-/// Waits, before MPI ends, until the operations whose requests were freed are over, and gives up those that are not when the time
-/// limit of the job has passed, which is an error.
+/// Waits, before MPI ends, until the operations whose requests were freed are over. When the time limit of the job has
+/// passed, gives up those that are not over, and fails.
 pub fn drain(call: &Call<'_>, job: &Job) -> Result {
     let freed = call.freed.take();
     let limit = Duration::from_secs(u64::from(job.settings().timeout_s));

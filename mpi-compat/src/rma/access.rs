@@ -1,4 +1,4 @@
-//! The two sides of an operation on a window: elements in memory of this rank, and elements at a target.
+//! The two sides of an operation on a window: local elements, and elements at a target.
 
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::objects::WinObject;
 use crate::operands::{Address, Buffer, Place};
 use crate::runtime::Call;
 
-/// Elements in memory of this rank.
+/// Elements in this rank's memory.
 pub struct Local {
     pub elements: Elements,
     pub base: *mut u8,
@@ -29,7 +29,7 @@ impl Local {
     }
 }
 
-/// Elements of a target's memory.
+/// Elements in a target's memory.
 pub struct Remote {
     pub win: Rc<WinObject>,
     pub target: usize,
@@ -38,7 +38,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// `None` for `MPI_PROC_NULL`.
+    /// The elements that arguments describe; `None` for `MPI_PROC_NULL`.
     #[inline]
     pub fn new(call: &Call<'_>, place: Place) -> Result<Option<Self>> {
         let win = call.wins.get(place.win)?;
@@ -49,7 +49,7 @@ impl Remote {
         Ok(Some(Self { target, offset, elements: there.elements(call)?, win }))
     }
 
-    /// Checks that a local side has as many bytes.
+    /// Checks that both sides have the same number of bytes.
     #[inline]
     pub fn fits(&self, local: usize, remote: usize) -> Result {
         if local == remote {

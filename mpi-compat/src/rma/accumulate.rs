@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! Accumulates (MPI-5.0 sections 12.3.3 and 12.3.4). Elements of up to 8 bytes that are one number are operations of the
-//! window; pairs, complex numbers and longer elements are combined here, with all other origins kept out.
+//! Accumulates (MPI-5.0 sections 12.3.3 and 12.3.4). Elements that are one number of at most 8 bytes are atomic
+//! operations of the window; pairs, complex numbers and longer elements are combined at the origin, while other origins
+//! are locked out.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -40,7 +41,7 @@ impl Effect {
     }
 }
 
-/// Calls `$body` with `$T` for the Rust type of an element type.
+/// Expands `$body` with `$T` as the Rust type of an element type.
 macro_rules! with_element {
     ($ty:expr, $T:ident => $body:expr; $($variant:ident $t:ty),*) => {
         match $ty {
@@ -50,7 +51,7 @@ macro_rules! with_element {
 }
 
 impl Remote {
-    /// The predefined type of the elements at the target, which those of a local side must be too.
+    /// The predefined type of the target's elements, which a local side's elements must have too.
     fn element(&self, local: Option<&Local>) -> Result<Option<Named>> {
         let of = |object: &TypeObject| element(&object.layout);
         let named = of(&self.elements.object);
@@ -83,23 +84,23 @@ impl Remote {
             Effect::Replace => Some(Rc::new(|elements: &mut [u8], operands: &[u8]| elements.copy_from_slice(operands))),
             Effect::Combine(kind) => Some(Rc::new(move |elements: &mut [u8], operands: &[u8]| {
                 let n = elements.len() / named.extent();
-                // SAFETY: both are arrays of as many elements.
+                // SAFETY: both arrays have `n` elements.
                 unsafe { kind.apply(named, operands.as_ptr(), elements.as_mut_ptr(), n) };
             })),
         };
         self.update(named, combine, origin, result)
     }
 
-    /// No elements: the call is still one of an epoch.
+    /// Issues an operation without elements, which still needs an epoch.
     fn nothing(&self, origin: Option<&Local>) -> Result {
         if let Some(origin) = origin {
             self.fits(origin.elements.map()?.size() as usize, 0)?;
         }
-        // SAFETY: no bytes, which are in every range.
+        // SAFETY: the operation has no bytes, so every address is valid.
         Ok(unsafe { self.win.raw().put(std::ptr::NonNull::dangling().as_ptr(), 0, self.target, 0) }?)
     }
 
-    /// Addresses and layouts of local sides, which have as many bytes as the target's.
+    /// The addresses and layouts of local sides, which must have the same number of bytes as the target's.
     fn maps(&self, at: &TypeMap, sides: [Option<&Local>; 2]) -> Result<[Option<(*mut u8, TypeMap)>; 2]> {
         let mut maps = [None, None];
         for (side, map) in sides.into_iter().zip(&mut maps).filter_map(|(side, map)| Some((side?, map))) {
@@ -121,7 +122,7 @@ impl Remote {
             }
             let old = result.map_or(std::ptr::null_mut(), |result| result.base);
             let operand = origin.map_or(old.cast_const(), |origin| origin.base);
-            // SAFETY: the program leaves the buffers alone until the operation is complete.
+            // SAFETY: the program does not access the buffers until the operation is complete.
             return Ok(unsafe { self.win.raw().accumulate_bytes(op, ty, operand, old, there, target, offset) }?);
         }
         let at = self.elements.map()?;
@@ -141,13 +142,13 @@ impl Remote {
         let update = Update { array, len: n as usize * named.extent(), combine };
         let old = result.as_ref().map(|(base, map)| (*base, map));
         let operands = origin.as_ref().map(|(base, map)| (base.cast_const(), map));
-        // SAFETY: the program leaves the buffers alone until the operation is complete.
+        // SAFETY: the program does not access the buffers until the operation is complete.
         Ok(unsafe { self.win.raw().update(&update, operands, old, self.target, self.offset, &at) }?)
     }
 }
 
-/// Accumulates one element of a predefined type in memory that is mapped and ready, which the processor does; whether that is
-/// so. Where `old` is null it is not fetched.
+/// Accumulates one element of a predefined type by a processor instruction, if the target memory is mapped and ready;
+/// returns whether it did. The old value is not fetched if `old` is null.
 #[inline(never)]
 fn accumulate_now(
     call: &Call<'_>,
@@ -166,7 +167,7 @@ fn accumulate_now(
     }
     let done = call.wins.peek(win, |win| {
         let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
-        // SAFETY: the program leaves the buffers alone until the operation is complete.
+        // SAFETY: the program does not access the buffers until the operation is complete.
         with_element!(atomics.ty, T => unsafe {
             raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
         }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
@@ -174,7 +175,7 @@ fn accumulate_now(
     done == Some(true)
 }
 
-/// An accumulate of a call.
+/// The arguments of an accumulate.
 pub struct Accumulate {
     pub origin: Buffer,
     pub result: Option<Buffer>,
@@ -183,7 +184,7 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// Has `issue` issue it, unless its target is `MPI_PROC_NULL`.
+    /// Lets `issue` start it, unless its target is `MPI_PROC_NULL`.
     #[inline(never)]
     pub fn start(self, call: &Call<'_>, issue: impl FnOnce(&Remote, &dyn Fn() -> Result) -> Result) -> Result {
         let Self { origin, result, at, op } = self;
@@ -193,7 +194,7 @@ impl Accumulate {
         let result = result.map(|result| Local::new(call, result)).transpose()?;
         let Some(remote) = remote else { return Ok(()) };
         issue(&remote, &|| match (effect, &result) {
-            // Nothing is changed, and nothing read.
+            // Nothing is read or changed.
             (Effect::Read, None) => remote.nothing(None),
             _ => remote.accumulate(op, effect, origin.as_ref(), result.as_ref()),
         })
@@ -246,13 +247,14 @@ pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, 
 /// The value of a type at an address of the program.
 ///
 /// # Safety
-/// The program promises that it is there.
+/// The program guarantees a readable value there.
 unsafe fn value<T: Element>(at: *const u8) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the value.
     unsafe { at.cast::<T>().read_unaligned() }
 }
 
-/// Compares and swaps an integer of a predefined type in memory that is mapped and ready; whether that is so.
+/// Compares and swaps an integer of a predefined type, if the target memory is mapped and ready; returns whether it
+/// did.
 #[inline]
 fn swap_now(call: &Call<'_>, [new, old, result]: [Address; 3], at: Place) -> bool {
     let atomics = call.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
@@ -265,7 +267,8 @@ fn swap_now(call: &Call<'_>, [new, old, result]: [Address; 3], at: Place) -> boo
         let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
         macro_rules! swap {
             ($t:ty) => {
-                // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
+                // SAFETY: the program gives values of the type, and does not access the result until the operation is
+                // complete.
                 unsafe {
                     let (old, new) = (value::<$t>(old), value::<$t>(new));
                     raw.compare_and_swap_now(old, new, result.cast::<$t>(), target, offset)
@@ -306,7 +309,8 @@ fn compare_and_swap_checked(call: &Call<'_>, buffers: [Buffer; 3], at: Place) ->
     let (win, target, offset) = (&remote.win, remote.target, remote.offset);
     macro_rules! swap {
         ($t:ty) => {
-            // SAFETY: the program gives values of the type, and leaves the result alone until the operation is complete.
+            // SAFETY: the program gives values of the type, and does not access the result until the operation is
+            // complete.
             unsafe {
                 let (old, new) = (value::<$t>(old), value::<$t>(new));
                 win.raw().compare_and_swap(old, new, result.cast::<$t>(), target, offset)
@@ -319,7 +323,7 @@ fn compare_and_swap_checked(call: &Call<'_>, buffers: [Buffer; 3], at: Place) ->
         4 => swap!(u32),
         8 => swap!(u64),
         len => {
-            // SAFETY: as above; the values are taken now.
+            // SAFETY: as above; the values are copied now.
             let [new, old] = [new, old].map(|at| unsafe { std::slice::from_raw_parts(at, len) }.to_vec());
             let combine = move |elements: &mut [u8], _: &[u8]| {
                 if *elements == *old {

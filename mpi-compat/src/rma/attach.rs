@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Dynamic windows (MPI-5.0 section 12.2.4): memory is attached and detached by its owner alone.
+//! Dynamic windows (MPI-5.0 section 12.2.4): attaching and detaching memory is local.
 
 use std::ffi::c_void;
 
@@ -40,7 +40,7 @@ pub fn win_attach(call: &Call<'_>, win: Win, base: *mut c_void, size: i64) -> Re
     if dynamic.has_attached(base, len) {
         return Err(fail(MPI_ERR_RMA_ATTACH, "has bytes that are attached already").named("base"));
     }
-    // SAFETY: the program leaves the memory to the window until it is detached or the window is freed.
+    // SAFETY: the program keeps the memory valid until it is detached or the window is freed.
     unsafe { dynamic.attach(base, len) }.map_err(|e| Fail::from(e).class(MPI_ERR_RMA_ATTACH))?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! One-sided communication (MPI-5.0 chapter 12), over `farside_rma::raw`: handles, arguments and error classes. Every call
-//! comes down to one on the `RawWindow` of its window.
+//! One-sided communication (MPI-5.0 chapter 12) over `farside_rma::raw`: handles, arguments and error classes. Every
+//! call ends in a call of its window's `RawWindow`.
 
 mod access;
 mod accumulate;

@@ -1,4 +1,4 @@
-//! Request-based operations (MPI-5.0 section 12.3.5), whose requests are completed as all others are.
+//! Request-based operations (MPI-5.0 section 12.3.5), whose requests are completed like all others.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::status::Status;
 /// The operation of a request on a window.
 struct OnWindow {
     request: raw::Request,
-    /// Kept, with its job, as long as the request.
+    /// Keeps the window and its job alive as long as the request.
     win: (Win, Rc<WinObject>),
 }
 
@@ -40,7 +40,7 @@ impl Operation for OnWindow {
     }
 
     fn cancel(&self, _: &Call<'_>) -> Result {
-        // Not possible: it completes.
+        // Cancelling is not possible: the operation completes.
         Ok(())
     }
 
@@ -49,8 +49,8 @@ impl Operation for OnWindow {
     }
 }
 
-/// Issues an operation and makes the request of it. The lock is waited for, so that operations of requests begin when they
-/// are issued, and are completed by progress alone.
+/// Issues an operation and makes its request. Waits for the window's lock first, so that the operation begins when it
+/// is issued, and progress alone completes it.
 fn start(call: &Call<'_>, handle: Win, remote: &Remote, request: Out<Request>, issue: &dyn Fn() -> Result) -> Result {
     let win = &remote.win;
     win.raw().hold(remote.target)?;

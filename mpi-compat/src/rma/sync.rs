@@ -20,7 +20,7 @@ const ASSERTS: [(c_int, Assert); 5] = [
     (MPI_MODE_NOSUCCEED, Assert::NOSUCCEED),
 ];
 
-/// The asserts of a call that takes those of `allowed`.
+/// The asserts of a call that allows those in `allowed`.
 #[inline]
 fn asserts(given: c_int, allowed: c_int) -> Result<Assert> {
     if given & !allowed != 0 {
@@ -39,7 +39,7 @@ pub fn win_fence(call: &Call<'_>, assert: c_int, win: Win) -> Result {
     Ok(object.raw().fence(asserts(assert, all)?)?)
 }
 
-/// The ranks in the window of the members of a group.
+/// The ranks, in the window, of a group's members.
 fn ranks(call: &Call<'_>, object: &WinObject, group: Group) -> Result<Vec<usize>> {
     let members = Rc::clone(&call.groups.get(group)?.members);
     let rank = |member: &u32| {
@@ -79,7 +79,7 @@ pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
     Ok(())
 }
 
-/// Checks that a window may be locked; `own` if that is this rank's memory too.
+/// Checks that a window may be locked; `own`: the lock includes this rank's memory.
 fn lockable(object: &WinObject, own: bool) -> Result {
     if own && object.raw().is_posted() {
         return Err(
@@ -89,8 +89,8 @@ fn lockable(object: &WinObject, own: bool) -> Result {
     Ok(())
 }
 
-/// Opens an access to a rank; to `MPI_PROC_NULL`, which the standard allows in operations alone, there is nothing to open, as in
-/// the calls below that name a rank.
+/// Opens an access epoch to a rank. `MPI_PROC_NULL`, which the standard allows only in operations, is accepted and
+/// ignored, as in the calls below that name a rank.
 pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     let kind = match lock_type {
@@ -105,7 +105,8 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
     hold_if_loaded(&object, target)
 }
 
-/// Waits for a lock that was asked for if the program may load and store the target's memory, as soon as the call returns.
+/// Waits until a requested lock is held if the program can load and store the target's memory, since it may do so once
+/// the call has returned.
 #[inline]
 fn hold_if_loaded(object: &WinObject, target: usize) -> Result {
     let raw = object.raw();

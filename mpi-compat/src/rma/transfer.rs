@@ -20,9 +20,9 @@ impl Remote {
         let (target, offset) = (*target, *offset);
         if let (Some(here), Some(there)) = (local.elements.plain()?, elements.plain()?) {
             self.fits(here, there)?;
-            // No bytes are in every range.
+            // An empty transfer is valid at any offset.
             let offset = if there == 0 { 0 } else { offset };
-            // SAFETY: the program leaves the buffer alone until the operation is complete.
+            // SAFETY: the program does not access the buffer until the operation is complete.
             return Ok(unsafe {
                 match direction {
                     Direction::Put => win.raw().put(local.base, here, target, offset),
@@ -42,8 +42,9 @@ impl Remote {
     }
 }
 
-/// Transfers bytes of predefined types to or from memory that is mapped and ready, which is a copy; whether that is so. The lock
-/// is held, and no reference is kept. Compiled for each direction, so that all of it becomes part of its caller.
+/// Copies bytes of predefined types to or from the target, if its memory is mapped and ready; returns whether it did.
+/// The lock is held, and no reference is kept. Compiled for each direction, so that all of it is inlined into its
+/// caller.
 #[inline(always)]
 fn transfer_now<const PUT: bool>(call: &Call<'_>, origin: Buffer, at: Place) -> bool {
     let Some(len) = call.plain.size(origin.n, origin.datatype) else { return false };
@@ -54,7 +55,7 @@ fn transfer_now<const PUT: bool>(call: &Call<'_>, origin: Buffer, at: Place) -> 
     let done = call.wins.peek(at.win, |win| {
         let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
         let base = origin.address.at();
-        // SAFETY: the program leaves the buffer alone until the operation is complete.
+        // SAFETY: the program does not access the buffer until the operation is complete.
         unsafe { if PUT { raw.put_now(base, len, target, offset) } else { raw.get_now(base, len, target, offset) } }
     });
     done == Some(true)

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Windows: how they are made, freed and asked (MPI-5.0 sections 12.2.1 to 12.2.7).
+//! Creation, freeing and queries of windows (MPI-5.0 sections 12.2.1 to 12.2.7).
 
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
@@ -20,8 +20,9 @@ use crate::handle::{Comm, Group, Info, Win};
 use crate::objects::{Facts, InfoObject, Memory, WinObject};
 use crate::runtime::Call;
 
-/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank pages of its own. The others change
-/// nothing: programs break what they promise by them, and there is always as much order as any value asks for.
+/// The hints of the chapter with their defaults. `alloc_shared_noncontig` gives each rank separate pages. The other
+/// hints have no effect: programs break the assertions that they make, and every `accumulate_ordering` is satisfied by
+/// the order that always holds.
 const HINTS: [(&str, &str); 8] = [
     ("no_locks", "false"),
     ("accumulate_ordering", "rar,raw,war,waw"),
@@ -33,12 +34,13 @@ const HINTS: [(&str, &str); 8] = [
     ("mpi_memory_alloc_kinds", KINDS),
 ];
 
-/// Kinds of memory that buffers and windows may be of.
+/// The memory kinds of buffers and windows.
 pub const KINDS: &str = "mpi,system";
-/// Alignment of memory that windows allocate, a page, unless that of each rank follows that of another one.
+/// Alignment of memory that windows allocate: a page. The contiguous memory of shared windows is aligned only at its
+/// start.
 const ALIGNMENT: usize = 4096;
 
-/// Whether a value is one that a hint may have.
+/// Whether a value is valid for a hint.
 fn is_value(key: &str, value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
     match key {
@@ -77,14 +79,14 @@ pub(super) struct WindowSpec {
     pub size: i64,
     pub unit: i64,
     pub info: Info,
-    /// Memory of the program.
+    /// The program's memory.
     pub base: Option<*mut c_void>,
-    /// The place for the address of the memory, if the call has one.
+    /// The address that the address of the memory is written to, if the call has one.
     pub baseptr: Option<*mut c_void>,
 }
 
-/// Makes a window. `memory` gets the length and the alignment of what this rank allocates. Collective; an error at one rank is one
-/// at all.
+/// Makes a window. `memory` gets the length and the alignment of the memory that this rank allocates. Collective; an
+/// error at one rank is an error at all.
 pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
@@ -163,7 +165,7 @@ pub fn win_create(
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
         }
-        // SAFETY: the program leaves the memory to the window until that is freed.
+        // SAFETY: the program keeps the memory valid until the window is freed.
         Ok(Memory::Own(unsafe { RawWindow::create(team, base.cast(), len, Options::default()) }?))
     })?;
     object.facts.base = base.addr();
@@ -188,13 +190,13 @@ pub fn win_allocate(
     let object = make(call, comm, &given, |team, len, align, _| {
         Ok(Memory::Own(RawWindow::allocate_aligned(team, len, align, Options::default())?))
     })?;
-    // SAFETY: the program gives the address of a pointer.
+    // SAFETY: the program passes the address of a pointer.
     unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
     Ok(())
 }
 
-/// Whether the memory of a shared window is one piece, that of each rank behind that of the one before it.
+/// Whether the memory of a shared window is contiguous: each rank's memory follows that of the rank before.
 fn is_contiguous(info: &InfoObject) -> bool {
     info.get(b"alloc_shared_noncontig").as_deref() != Some(b"true")
 }
@@ -227,7 +229,7 @@ pub fn win_allocate_shared(
         }
         Ok(Memory::Own(raw))
     })?;
-    // SAFETY: the program gives the address of a pointer.
+    // SAFETY: the program passes the address of a pointer.
     unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
     put_handle(call, object, win);
     Ok(())
@@ -246,7 +248,7 @@ pub fn win_shared_query(
         return Err(fail(MPI_ERR_RMA_FLAVOR, "is a dynamic window").value(win.0));
     }
     let raw = object.raw();
-    // Length, address and unit of what this rank can load and store.
+    // The length, address and unit of a rank's memory, if this rank can load and store it.
     let shared = |rank: usize| -> Result<Option<(usize, usize, i64)>> {
         let len = raw.len_at(rank)?;
         Ok(raw.mapped_base(rank)?.map(|base| (len, base.addr(), object.units[rank])))
@@ -254,16 +256,17 @@ pub fn win_shared_query(
     let (me, ranks) = (raw.team().rank(), object.units.len());
     let found = match object.target(rank, "rank")? {
         Some(target) => shared(target)?,
-        // For `MPI_PROC_NULL` the first rank whose memory is shared with this one and not empty, if this rank shares any.
+        // `MPI_PROC_NULL`: the first rank whose memory is shared with this one and not empty, if this rank shares
+        // memory with others.
         None if ranks > 1 && (0..ranks).all(|rank| rank == me || matches!(shared(rank), Ok(None))) => None,
         None => (0..ranks).find_map(|rank| shared(rank).ok()?.filter(|(bytes, ..)| *bytes > 0)),
     };
     let (bytes, base, step) = found.unwrap_or((0, 0, 1));
     size.set(bytes as i64);
     unit.set(step)?;
-    // In one piece, memory without bytes has a place too, from which programs count on.
+    // In contiguous memory, an empty part has an address too, from which programs compute others.
     let follows = object.facts.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&object.info);
-    // SAFETY: the program gives the address of a pointer.
+    // SAFETY: the program passes the address of a pointer.
     unsafe { place.write_unaligned(if bytes > 0 || follows { base } else { 0 }) };
     Ok(())
 }
@@ -273,7 +276,7 @@ pub fn win_free(call: &Call<'_>, win: Out<Win>) -> Result {
     let object = call.wins.get(handle)?;
     object.raw().check_closed(call.name)?;
     object.attributes.clear(handle.0)?;
-    // A window that cannot be freed stays: its error handler is called with it.
+    // If freeing fails, the handle stays valid for the error handler.
     match &object.memory {
         Memory::Own(raw) => raw.free(),
         Memory::Attached(dynamic) => dynamic.free(),
@@ -311,7 +314,7 @@ pub fn win_get_name(call: &Call<'_>, win: Win, win_name: TextOut, resultlen: Out
 }
 
 pub fn win_set_info(call: &Call<'_>, win: Win, info: Info) -> Result {
-    // The memory is there.
+    // The hint cannot change memory that is already allocated.
     take_hints(call, info, &call.wins.get(win)?.info, |key| key != "alloc_shared_noncontig")
 }
 

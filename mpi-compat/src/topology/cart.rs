@@ -12,7 +12,7 @@ use crate::handle::Comm;
 use crate::objects::{Grid, Topology};
 use crate::runtime::Call;
 
-/// The grid that the arguments describe, and its number of ranks: 0 if a dimension is 0.
+/// The grid that the arguments describe, and its number of ranks, which is 0 if a dimension is 0.
 fn grid(comm_size: usize, ndims: c_int, dims: List<c_int>, periods: List<c_int>) -> Result<(Grid, usize)> {
     if ndims < 0 {
         return Err(fail(MPI_ERR_DIMS, format!("is {ndims}")).named("ndims"));

@@ -1,6 +1,6 @@
-//! Dimensions of a grid (MPI-5.0 section 8.5.2): factors of the number of ranks that are as close to each other as possible, which
-//! is taken to say that the difference between the greatest and the smallest is the least that there is, and likewise among those
-//! in between.
+//! Dimensions of a grid (MPI-5.0 section 8.5.2): factors of the number of ranks that are as close to each other as
+//! possible. This is taken to mean that the difference between the greatest and the smallest factor is minimal, and
+//! then the same for the factors between them.
 
 use std::ffi::c_int;
 
@@ -32,12 +32,12 @@ fn power(base: u32, exponent: usize) -> u64 {
     u64::from(base).saturating_pow(exponent as u32)
 }
 
-/// `n` as a product of that many of the divisors, the greatest first, with the least difference between the first and the last,
-/// and then the same of those between them. `None` if there is no such product.
+/// `n` as a product of `factors` of the divisors, the greatest first, with the least difference between the first and
+/// the last, and then the same for the factors between them. `None` if there is no such product.
 ///
-/// The smallest factor is no greater than the root of `n`, and the greatest no less. Of pairs with the same smallest one only
-/// the closest matters, and pairs no closer than the best so far are not looked at, so that few are left: some 25,000 calls at
-/// most for 2,095,133,040 and 15 factors.
+/// The smallest factor is at most the root of `n`, and the greatest at least the root. Of pairs with the same smallest
+/// factor only the closest matters, and pairs no closer than the best so far are skipped, so that few remain: at most
+/// about 25,000 calls for 2,095,133,040 and 15 factors.
 fn closest(n: u32, factors: usize, divisors: &[u32]) -> Option<Vec<u32>> {
     match factors {
         0 => return (n == 1).then(Vec::new),
@@ -61,7 +61,8 @@ fn closest(n: u32, factors: usize, divisors: &[u32]) -> Option<Vec<u32>> {
     best.map(|(_, factors)| factors)
 }
 
-/// The closest factors of `n`, the greatest first. Beyond its prime factors there are only ones.
+/// The closest factors of `n`, the greatest first. If there are more factors than `n` has prime factors, the rest are
+/// 1.
 fn closest_factors(n: u32, factors: usize) -> Vec<u32> {
     let mut found = closest(n, factors.min(prime_factors(n)), &divisors(n)).unwrap_or_default();
     found.resize(factors, 1);

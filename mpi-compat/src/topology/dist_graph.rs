@@ -112,7 +112,7 @@ pub fn dist_graph_create(
         let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "add up to more than an int holds").named("degrees"))?;
         let destinations = ranks(size, edges, "degrees", destinations)?;
         let weights = weights(destinations.len(), edge_weights)?;
-        // Each edge goes to both its ends, to its source first.
+        // Each edge is sent to both its ends, first to its source.
         let mut said = vec![Vec::new(); size];
         let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
         for (at, (from, to)) in from.zip(&destinations).enumerate() {

@@ -1,4 +1,4 @@
-//! Graphs that every rank knows whole (MPI-5.0 sections 8.5.3, 8.5.5 and 8.5.8).
+//! Graphs that are known completely at every rank (MPI-5.0 sections 8.5.3, 8.5.5 and 8.5.8).
 
 use std::ffi::c_int;
 
@@ -11,8 +11,8 @@ use crate::handle::Comm;
 use crate::objects::{Graph, Topology};
 use crate::runtime::Call;
 
-/// A graph: the neighbours of rank r end at `index[r]` in `edges`.
-/// Reads the graph that the arguments describe.
+/// Reads the graph that the arguments describe: the neighbours of rank r end at `index[r]` in `edges`. Returns it and
+/// its number of nodes.
 fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>) -> Result<(Graph, usize)> {
     let nodes = usize::try_from(nnodes).ok().filter(|nodes| *nodes <= comm_size);
     let nodes = nodes.ok_or_else(|| {

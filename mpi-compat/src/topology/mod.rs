@@ -1,4 +1,5 @@
-//! Topologies (MPI-5.0 chapter 8): grids, graphs that every rank knows whole, and graphs of which each rank knows only its edges.
+//! Topologies (MPI-5.0 chapter 8): grids, graphs that are known completely at every rank, and distributed graphs, of
+//! which each rank knows only its own edges.
 //!
 //! Ranks are not reordered: a new communicator has its members in the order of the old one.
 
@@ -47,14 +48,14 @@ of_kind! {
     on_edges: Edges, Edges, "distributed graph topology";
 }
 
-/// Checks a rank of a communicator.
+/// Checks that a rank is one of a communicator.
 fn rank_of(comm: &CommObject, rank: c_int) -> Result<usize> {
     let size = comm.group.members.len();
     let found = usize::try_from(rank).ok().filter(|rank| *rank < size);
     found.ok_or_else(|| fail(MPI_ERR_RANK, format!("is {rank}, and the communicator has {size} ranks")).named("rank"))
 }
 
-/// Checks that a list of the program has room.
+/// Checks that a list of the program is long enough.
 fn room(most: c_int, name: &'static str, needed: usize) -> Result {
     if i64::from(most) < needed as i64 {
         return Err(fail(MPI_ERR_ARG, format!("is {most}, and {needed} are needed")).named(name));
@@ -67,7 +68,7 @@ fn check_intra(caller: &Caller<'_>, comm: Comm) -> Result {
     if caller.is_inter() { Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0)) } else { Ok(()) }
 }
 
-/// Makes a communicator of the first `nodes` ranks, with a topology.
+/// Makes a communicator of the first `nodes` ranks with a topology.
 fn first_ranks(caller: &Caller<'_>, nodes: usize, topology: Topology, new: Out<Comm>) -> Result {
     let rank = caller.comm.rank;
     let made = split(caller, (rank < nodes).then_some(0), rank as c_int)?;
