@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Typed dynamic windows: [`RawDynamicWindow`] over vectors. The vector that `detach` returns is its owner's alone.
+//! Typed dynamic windows: [`RawDynamicWindow`] over vectors. After `detach` no peer can access the vector.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::raw::layouts::Layouts;
 use crate::raw::{Item, Options};
 use crate::selection::Selection;
 
-/// A window whose memory is attached and detached by its owner alone.
+/// A window to which each rank attaches memory, and from which it detaches memory, without the other ranks.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -41,8 +41,8 @@ pub struct DynamicWindow<T: Element> {
 }
 
 impl<T: Element> DynamicWindow<T> {
-    /// A window with nothing attached. Collective. Memory: 2 MiB a rank for the table, of which what was
-    /// used is touched.
+    /// Makes a window with no memory attached. Collective. Memory: the table has 2 MiB of address space per rank, of
+    /// which only used pages are touched.
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
@@ -50,7 +50,7 @@ impl<T: Element> DynamicWindow<T> {
         Ok(Self { raw: RawDynamicWindow::new(team, Some(T::TYPE), Options::default())?, vectors: RefCell::default() })
     }
 
-    /// Attaches a vector. Local: no message. Others use it by the attachment.
+    /// Attaches a vector. Local: no message. Peers address the vector by the returned attachment.
     ///
     /// # Errors
     /// `Limit` with [`MAX_ATTACHED`](crate::MAX_ATTACHED) already attached, or from the device.
@@ -69,18 +69,18 @@ impl<T: Element> DynamicWindow<T> {
         }
     }
 
-    /// Detaches and returns the vector, with what others have written. Local: no message. Operations on it
-    /// that others still have under way fail or have no effect.
+    /// Detaches and returns the vector, with what peers have written. Local: no message. Operations of peers on it that
+    /// are still in progress fail or have no effect.
     ///
     /// # Errors
-    /// `NotAttached`; `System` if the memory cannot be taken back, which is then leaked.
+    /// `NotAttached`; `System` if the memory cannot be deregistered; the vector is then leaked.
     pub fn detach(&self, attachment: Attachment) -> Result<Vec<T>> {
         self.raw.detach(attachment)?;
         let vec = self.vectors.borrow_mut().remove(&attachment);
         vec.map(ManuallyDrop::into_inner).ok_or_else(|| Error::new(ErrorKind::NotAttached, "detach memory"))
     }
 
-    /// Puts `from` to an attachment of `target`, complete there when it returns. One message.
+    /// Puts `from` to an attachment of `target`; complete at the target on return. One message.
     ///
     /// # Errors
     /// `NotAttached`, `OutOfRange`, `NoSuchRank`, `PeerLost`.
@@ -88,7 +88,7 @@ impl<T: Element> DynamicWindow<T> {
         self.run(target, attachment, Item::put(from, displacement)?)
     }
 
-    /// Gets from an attachment of `target`, complete when it returns. One message and its answer.
+    /// Gets from an attachment of `target`; complete on return. One message and its answer.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -99,7 +99,7 @@ impl<T: Element> DynamicWindow<T> {
     /// Accumulates into an attachment of `target`, each element atomically; former values go to `old` if given.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); `Unsupported` for an operation that the type does not have.
+    /// Those of [`put`](Self::put); `Unsupported` for an operation that is not defined on the type.
     pub fn accumulate(
         &self,
         op: Op,
@@ -132,9 +132,9 @@ impl<T: Element> DynamicWindow<T> {
         Ok(old)
     }
 
-    /// Puts the elements that `of` selects of `from` to those that `at` selects of an attachment of `target`, counted
-    /// from `displacement`; complete there when it returns. Messages: those of [`crate::raw::RawWindow::put_typed`] to
-    /// memory that is not mapped.
+    /// Puts the elements that `of` selects in `from` to those that `at` selects in an attachment of `target`, counted
+    /// from `displacement`; complete at the target on return. Messages: those of [`crate::raw::RawWindow::put_typed`]
+    /// to memory that is not mapped.
     ///
     /// # Errors
     /// Those of [`put`](Self::put) and [`crate::Epoch::put_selected`].
@@ -150,8 +150,8 @@ impl<T: Element> DynamicWindow<T> {
         self.run_layouts(target, attachment, Layouts::put(from, of, displacement, at)?)
     }
 
-    /// Gets the elements that `at` selects of an attachment of `target`, counted from `displacement`, to those that `of`
-    /// selects of `into`; complete when it returns.
+    /// Gets the elements that `at` selects in an attachment of `target`, counted from `displacement`, to those that
+    /// `of` selects in `into`; complete on return.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
@@ -167,12 +167,12 @@ impl<T: Element> DynamicWindow<T> {
         self.run_layouts(target, attachment, Layouts::get(into, of, displacement, at)?)
     }
 
-    /// Accumulates the elements that `of` selects of `operand` into those that `at` selects of an attachment of
+    /// Accumulates the elements that `of` selects in `operand` into those that `at` selects in an attachment of
     /// `target`, each atomically.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
-    #[allow(clippy::too_many_arguments)] // those of MPI's call
+    #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
     pub fn accumulate_selected(
         &self,
         op: Op,
@@ -197,10 +197,10 @@ impl<T: Element> DynamicWindow<T> {
         })
     }
 
-    /// Frees the window. Collective, with a barrier; what is still attached is detached and dropped.
+    /// Frees the window. Collective, with a barrier; vectors that are still attached are detached and dropped.
     ///
     /// # Errors
-    /// `PeerLost`; `System` if memory could not be given back.
+    /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
     pub fn free(self) -> Result<()> {
         self.raw.free()
     }

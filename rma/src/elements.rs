@@ -1,11 +1,11 @@
-//! Elements: displacements and lengths in them, and the predefined types that stand for them.
+//! Conversion of displacements and lengths from elements to bytes, and the predefined datatypes of element types.
 
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::Named;
 
 use crate::op::ElementType;
 
-/// A displacement in bytes.
+/// Converts a displacement in elements to bytes.
 #[inline(always)]
 pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
     match displacement.checked_mul(size_of::<T>()) {
@@ -27,7 +27,7 @@ pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
     }
 }
 
-/// The predefined type of an element.
+/// The predefined datatype of an element type.
 pub(crate) fn named(ty: ElementType) -> Named {
     match ty {
         ElementType::I8 => Named::Int8,

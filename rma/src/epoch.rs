@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Access epochs as closures see them: the operations, with buffers that are borrowed until the epoch is closed.
+//! Access epochs: the operations that a closure may issue, with buffers that are borrowed until the epoch is closed.
 //!
 //! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only
 //! after the closing call: no leak and no panic inside the closure can make a transfer outlive its buffer.
@@ -16,7 +16,7 @@ use crate::raw::layouts::Layouts;
 use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
-/// window's team. Operations are complete, here and at the target, when the epoch has been closed.
+/// window's team. Operations are complete at origin and target when the epoch has been closed.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -44,7 +44,7 @@ use crate::selection::Selection;
 #[derive(Debug)]
 pub struct Epoch<'scope, 'env: 'scope, T> {
     pub(crate) raw: &'scope RawWindow,
-    // Invariant in both lifetimes, as `std::thread::Scope`.
+    // Invariant in both lifetimes, like `std::thread::Scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
     element: PhantomData<T>,
@@ -84,10 +84,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
     }
 
-    /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those of
-    /// this rank to one element are applied in order. One message. In fence and PSCW epochs over verbs several share a packet,
-    /// or one takes as many as its bytes need, and the target carries them out when it is in the runtime, at the latest when it
-    /// closes the epoch.
+    /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those
+    /// of this rank to one element are applied in order. One message. In fence and PSCW epochs over verbs, several
+    /// accumulates share a packet and a long one takes several; the target applies them when it is inside the runtime,
+    /// at the latest when it closes the epoch.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
@@ -98,8 +98,8 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
     }
 
-    /// Accumulates `operand` into `target`, and gets the former values into `old`, of the same length. One
-    /// message and its answer; packets as of [`accumulate`](Self::accumulate), and an answer to each.
+    /// Accumulates `operand` into `target` and writes the former values to `old`, which has the same length. One
+    /// message and its answer; where [`accumulate`](Self::accumulate) sends packets, each has an answer.
     ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
@@ -155,13 +155,13 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
     }
 
-    /// Puts the elements that `of` selects of `from` to those that `at` selects at `target`, counted from
+    /// Puts the elements that `of` selects in `from` to those that `at` selects at `target`, counted from
     /// `displacement`. A copy where the window is mapped; else as few messages as the device allows
     /// ([`RawWindow::put_typed`]).
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer that does not hold what is
-    /// selected, and for one that receives and has an element twice.
+    /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer too short for its
+    /// selection, and for a selection of received elements that contains an element twice.
     #[inline]
     pub fn put_selected(
         &'scope self,
@@ -174,7 +174,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         self.raw.transfer_layouts(target, Layouts::put(from, of, displacement, at)?)
     }
 
-    /// Gets the elements that `at` selects at `target`, counted from `displacement`, to those that `of` selects of
+    /// Gets the elements that `at` selects at `target`, counted from `displacement`, to those that `of` selects in
     /// `into`.
     ///
     /// # Errors
@@ -191,8 +191,8 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         self.raw.transfer_layouts(target, Layouts::get(into, of, displacement, at)?)
     }
 
-    /// Gets several selections into one buffer: what of it is filled, target, displacement, what
-    /// is taken there. Where two fill the same element, either is left.
+    /// Gets several selections into one buffer. Each part names the elements of the buffer, the target, the
+    /// displacement and the elements at the target. If two parts fill the same element, it has the value of either.
     pub(crate) fn get_all_selected<'s>(
         &'scope self,
         into: &'scope mut [T],
@@ -211,8 +211,8 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         Ok(())
     }
 
-    /// Accumulates the elements that `of` selects of `operand` into those that `at` selects at `target`, each
-    /// atomically. One that is selected twice there is changed twice.
+    /// Accumulates the elements that `of` selects in `operand` into those that `at` selects at `target`, each
+    /// atomically. An element that `at` selects twice is updated twice.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
@@ -228,12 +228,12 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None)
     }
 
-    /// Accumulates what is selected, and gets the former values to the elements that `of`
-    /// selects of `old`: those that have the operands in `operand`.
+    /// Accumulates the selected elements of `operand` like [`accumulate_selected`](Self::accumulate_selected), and
+    /// writes the former values to the elements that `of` selects in `old`.
     ///
     /// # Errors
     /// Those of [`accumulate_selected`](Self::accumulate_selected).
-    #[allow(clippy::too_many_arguments)] // those of MPI's call
+    #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
     pub fn get_accumulate_selected(
         &'scope self,
         op: Op,
@@ -256,16 +256,16 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     }
 }
 
-/// Runs the body of an epoch and then its closing call, whatever the body does: an error of the body comes
-/// first, a panic goes on after the epoch is closed. A closing call that panics, or does not come to its end, leaves the window
-/// broken.
+/// Runs the body of an epoch and then its closing call, also after an error or a panic of the body. An error of the
+/// body takes precedence over one of closing; a panic resumes after the epoch is closed. A closing call that panics or
+/// does not finish leaves the window broken.
 pub(crate) fn closing<R>(
     raw: &RawWindow,
     body: impl FnOnce() -> Result<R>,
     close: impl FnOnce() -> Result<()>,
 ) -> Result<R> {
     let body = catch_unwind(AssertUnwindSafe(body));
-    // Buffers go out of scope now, so nothing may be left that points at them.
+    // Buffers go out of scope after this, so no operation may refer to them any more.
     let closed = raw.close_by(close);
     match body {
         Ok(Ok(r)) => closed.map(|()| r),

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Typed windows with passive-target epochs: lock, lock_all, flush.
 //!
-//! Others may change the memory at any time, so it is only reached through operations, or locally under an
+//! Peers may change the memory at any time, so it is accessed only through operations, or locally under an
 //! exclusive lock of this rank's own memory ([`LockWindow::with_local`]).
 
 use std::ops::Deref;
@@ -54,7 +54,7 @@ pub struct LockWindow<T: Element> {
 }
 
 impl<T: Element> LockWindow<T> {
-    /// A window of `len` zeroed elements at this rank. Collective; lengths may differ.
+    /// Allocates a window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
@@ -62,8 +62,8 @@ impl<T: Element> LockWindow<T> {
         Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? })
     }
 
-    /// A window over the elements of a vector, at the address where they are. Collective. Parts that are not
-    /// mapped are served by an agent thread of this rank while it computes.
+    /// Makes a window over the elements of a vector, which stay at their address. Collective. If peers cannot map all
+    /// of it, an agent thread of this rank serves it while the rank computes.
     ///
     /// # Errors
     /// Those of [`crate::Window::from_vec`].
@@ -82,7 +82,7 @@ impl<T: Element> LockWindow<T> {
     /// Frees the window. Collective, with a barrier.
     ///
     /// # Errors
-    /// `PeerLost`; `System` if memory could not be given back.
+    /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
     pub fn free(self) -> Result<()> {
         self.memory.raw.free()
     }
@@ -93,7 +93,7 @@ impl<T: Element> LockWindow<T> {
         self.memory.raw.team()
     }
 
-    /// Fixes how transfers between layouts travel from now on ([`RawWindow::set_transfer`]).
+    /// Sets the scheme of later transfers between datatypes ([`RawWindow::set_transfer`]).
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.memory.raw.set_transfer(scheme);
     }
@@ -106,7 +106,7 @@ impl<T: Element> LockWindow<T> {
         self.memory.len_at(rank)
     }
 
-    /// Whether operations are copies: every rank's memory is mapped at every other.
+    /// Whether every rank's memory is mapped at every other rank, so that operations are loads and stores.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.memory.raw.is_mapped()
@@ -114,11 +114,11 @@ impl<T: Element> LockWindow<T> {
 
     /// One epoch under a lock of `target`. The lock may be granted as late as the first operation has to be
     /// complete; it is released when the epoch is closed, after all its operations. Messages: none on mapped
-    /// windows (two atomics on the target's lock word); else lock, operations and unlock, and none at all
-    /// without operations. Epochs on different targets may be nested.
+    /// windows (two atomics on the target's lock word); else lock, operations and unlock, or none if the epoch has no
+    /// operations. Epochs on different targets may be nested.
     ///
     /// # Errors
-    /// `WrongEpoch` if this rank has locked `target` already; what `body` fails with; `PeerLost`.
+    /// `WrongEpoch` if this rank has locked `target` already; any error of `body`; `PeerLost`.
     pub fn lock<'env, R>(
         &self,
         kind: LockKind,
@@ -128,8 +128,8 @@ impl<T: Element> LockWindow<T> {
     ) -> Result<R> {
         self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK)?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
-        // An epoch around this one leaves its targets within reach: what was issued to them here has borrowed its
-        // buffers for no longer than this epoch.
+        // Inside an outer epoch this one may also issue operations to the targets of the outer one. The buffers of
+        // such operations are borrowed only until this epoch ends, so they are completed here too.
         closing(
             &self.memory.raw,
             || body(&epoch),
@@ -141,10 +141,10 @@ impl<T: Element> LockWindow<T> {
         )
     }
 
-    /// One epoch under shared locks of all ranks, each taken at the first access to it.
+    /// One epoch under shared locks of all ranks; the lock of a rank is taken at the first access to that rank.
     ///
     /// # Errors
-    /// `WrongEpoch` inside another epoch; what `body` fails with; `PeerLost`.
+    /// `WrongEpoch` inside another epoch; any error of `body`; `PeerLost`.
     pub fn lock_all<'env, R>(
         &self,
         asserts: Assert,
@@ -155,22 +155,21 @@ impl<T: Element> LockWindow<T> {
         closing(&self.memory.raw, || body(&epoch), || self.memory.raw.unlock_all())
     }
 
-    /// Runs `body` with this rank's own elements, under an exclusive lock of them.
+    /// Runs `body` with this rank's elements, under an exclusive lock of this rank.
     ///
     /// # Errors
-    /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; what `body` fails with.
+    /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; any error of `body`.
     pub fn with_local<R>(&self, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
         self.memory.raw.lock_local()?;
         // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
-        // ours; operations of this rank on itself are refused while the memory is lent; a second lending is
-        // refused since the lock is held.
+        // ours; operations of this rank on itself are refused while `body` has the slice; a nested call is refused
+        // since the lock is held.
         let local = unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) };
         closing(&self.memory.raw, || body(local), || self.memory.raw.unlock(self.memory.raw.team().rank()))
     }
 }
 
-/// A passive-target epoch: the operations of [`Epoch`], completion by flush, and operations that are complete
-/// when they return or can be waited for singly.
+/// A passive-target epoch: the operations of [`Epoch`], flushes, blocking operations (`*_now`) and request-based ones.
 #[derive(Debug)]
 pub struct PassiveEpoch<'scope, 'env, T> {
     epoch: Epoch<'scope, 'env, T>,
@@ -186,7 +185,7 @@ impl<'scope, 'env, T> Deref for PassiveEpoch<'scope, 'env, T> {
 }
 
 impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
-    /// Completes this rank's operations on `target`, here and there. No message where operations are complete
+    /// Completes this rank's operations on `target`, at origin and target. No message where operations are complete
     /// when issued.
     ///
     /// # Errors
@@ -196,7 +195,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.epoch.raw.flush(target)
     }
 
-    /// Completes this rank's operations on all targets, here and there.
+    /// Completes this rank's operations on all targets, at origin and targets.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -204,7 +203,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.epoch.raw.flush_all()
     }
 
-    /// Completes this rank's operations on `target` here: gets have arrived.
+    /// Completes this rank's operations on `target` locally: buffers may be reused and gets have arrived.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -212,7 +211,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.epoch.raw.flush_local(target)
     }
 
-    /// Completes this rank's operations on all targets here.
+    /// Completes this rank's operations on all targets locally.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -228,7 +227,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.epoch.raw.sync()
     }
 
-    /// Gets one element, now.
+    /// Gets one element; complete on return.
     ///
     /// # Errors
     /// Those of [`Epoch::get`] and [`flush`](Self::flush).
@@ -236,12 +235,12 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
         let mut value = T::zeroed();
         let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
-        // SAFETY: complete or abandoned before `value` goes: see `now`.
+        // SAFETY: `now` completes or abandons the operation before `value` is dropped.
         self.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
         Ok(value)
     }
 
-    /// Applies `op` to one element and returns its former value, now.
+    /// Applies `op` to one element and returns its former value; complete on return.
     ///
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
@@ -249,12 +248,12 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
         let mut old = T::zeroed();
         let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: complete or abandoned before `operand` and `old` go: see `now`.
+        // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
         self.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
         Ok(old)
     }
 
-    /// Sets one element to `desired` if it is `expected` and returns its former value, now.
+    /// Sets one element to `desired` if it is `expected` and returns its former value; complete on return.
     ///
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
@@ -265,13 +264,13 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     {
         let mut old = T::zeroed();
         let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: complete or abandoned before `old` goes: see `now`.
+        // SAFETY: `now` completes or abandons the operation before `old` is dropped.
         self.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
         Ok(old)
     }
 
-    /// Issues an operation whose buffers are on the stack, and flushes: if that fails with the operation under way, it is given
-    /// up. One that is refused has not begun.
+    /// Issues an operation whose buffers are on the stack, and flushes. If the flush fails, the operation is abandoned;
+    /// an operation that was refused has not started.
     #[inline(always)]
     fn now(&self, target: usize, issue: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
         let raw = self.epoch.raw;
@@ -281,7 +280,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         })?
     }
 
-    /// Starts a put that can be waited for singly.
+    /// Starts a request-based put.
     ///
     /// # Errors
     /// Those of [`Epoch::put`].
@@ -289,7 +288,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request(target, Item::put(from, displacement)?)
     }
 
-    /// Starts a get that can be waited for singly.
+    /// Starts a request-based get.
     ///
     /// # Errors
     /// Those of [`Epoch::get`].
@@ -297,7 +296,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request(target, Item::get(into, displacement)?)
     }
 
-    /// Starts an accumulate that can be waited for singly.
+    /// Starts a request-based accumulate.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate`].
@@ -311,7 +310,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request(target, Item::accumulate(op, operand, None, displacement)?)
     }
 
-    /// Starts a get_accumulate that can be waited for singly.
+    /// Starts a request-based get_accumulate.
     ///
     /// # Errors
     /// Those of [`Epoch::get_accumulate`].
@@ -326,7 +325,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request(target, Item::accumulate(op, operand, Some(old), displacement)?)
     }
 
-    /// Starts a fetch_and_op that can be waited for singly.
+    /// Starts a request-based fetch_and_op.
     ///
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`].
@@ -341,7 +340,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.rget_accumulate(op, from_ref(operand), from_mut(old), target, displacement)
     }
 
-    /// Starts a compare_and_swap that can be waited for singly.
+    /// Starts a request-based compare_and_swap.
     ///
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`].
@@ -359,7 +358,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request(target, Item::compare_and_swap(expected, desired, old, displacement)?)
     }
 
-    /// Starts a [`put_selected`](Epoch::put_selected) that can be waited for singly.
+    /// Starts a request-based [`put_selected`](Epoch::put_selected).
     ///
     /// # Errors
     /// Those of [`Epoch::put_selected`].
@@ -374,7 +373,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request_layouts(target, Layouts::put(from, of, displacement, at)?)
     }
 
-    /// Starts a [`get_selected`](Epoch::get_selected) that can be waited for singly.
+    /// Starts a request-based [`get_selected`](Epoch::get_selected).
     ///
     /// # Errors
     /// Those of [`Epoch::get_selected`].
@@ -389,7 +388,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         self.request_layouts(target, Layouts::get(into, of, displacement, at)?)
     }
 
-    /// Starts an [`accumulate_selected`](Epoch::accumulate_selected) that can be waited for singly.
+    /// Starts a request-based [`accumulate_selected`](Epoch::accumulate_selected).
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate_selected`].

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What typed windows of every kind share: the untyped window and the elements behind it.
+//! The part that all typed windows share: the untyped window and the elements behind it.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -15,11 +15,11 @@ use crate::raw::{Options, RawWindow};
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
 pub(crate) struct WindowMemory<T: Element> {
-    /// Behind a pointer, so that a call that lends the window out ([`crate::Window::over`]) keeps a way to it.
+    /// Shared, so that [`crate::Window::over`] can free the window after `body` has borrowed it.
     pub(crate) raw: Rc<RawWindow>,
-    /// Elements of this rank.
+    /// Number of elements of this rank.
     pub(crate) len: usize,
-    /// The vector of a window that was made from one; dropped only when peers cannot reach it any more.
+    /// The vector that the window was made from, if any; dropped only when peers cannot access it any more.
     owned: Option<ManuallyDrop<Vec<T>>>,
 }
 
@@ -29,10 +29,11 @@ impl<T: Element> WindowMemory<T> {
         Ok(Self { raw: Rc::new(raw), len, owned: None })
     }
 
-    /// Over elements at `base`.
+    /// Makes a window over `len` elements at `base`.
     ///
     /// # Safety
-    /// The contract of [`RawWindow::create`]; nothing else accesses the memory, from the call until it is given back.
+    /// The contract of [`RawWindow::create`]; nothing else accesses the memory from the call until the window is
+    /// released.
     pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
         let memory = Region { exclusive: true, ..Region::of(base.cast(), len * size_of::<T>()) };
         // SAFETY: the same contract.
@@ -41,11 +42,11 @@ impl<T: Element> WindowMemory<T> {
     }
 
     pub(crate) fn from_vec(team: &Team, vec: Vec<T>, options: Options) -> Result<Self> {
-        // Leaked if the call panics.
+        // The vector is leaked if the call panics.
         let mut vec = ManuallyDrop::new(vec);
         let (base, len) = (vec.as_mut_ptr(), vec.len());
-        // SAFETY: the vector is kept, and not touched but through the window, until `release` has succeeded. If no window
-        // is made, what was registered has been released.
+        // SAFETY: the vector is kept, and accessed only through the window, until `release` has succeeded. If no window
+        // is made, its memory has been deregistered.
         match unsafe { Self::create(team, base, len, options) } {
             Ok(mut memory) => {
                 memory.owned = Some(vec);

@@ -10,8 +10,8 @@ use farside_core::{Error, ErrorKind};
 
 use crate::raw::{self, RawWindow};
 
-/// An operation that can be waited for singly. Complete means here and at the target. Dropping it changes
-/// nothing: the operation is complete when the epoch is closed.
+/// A request-based operation, which is complete when it is complete at origin and target. Dropping the request has no
+/// effect on the operation, which is complete at the latest when the epoch is closed.
 #[derive(Debug)]
 #[must_use = "wait, await, or let the epoch complete it"]
 pub struct Request<'scope> {
@@ -48,7 +48,7 @@ impl Future for Request<'_> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.window.test_request(&self.inner, self.target) {
             Ok(false) => {
-                // Progress is made by polling: ask to be polled again after the other tasks.
+                // Only polling makes progress, so the task asks to be polled again after the other tasks.
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -58,8 +58,8 @@ impl Future for Request<'_> {
     }
 }
 
-/// Runs a future on this thread, and others that it spawns with `tokio::task::spawn_local`. For use inside an epoch, which is a
-/// closure and so cannot await:
+/// Runs a future, and the tasks that it spawns with `tokio::task::spawn_local`, on this thread. An epoch is a closure
+/// and cannot await, so it calls this:
 ///
 /// ```
 /// use farside_rma::{block_on, prelude::*};
@@ -81,8 +81,8 @@ impl Future for Request<'_> {
 /// ```
 ///
 /// # Errors
-/// `Unsupported` on a thread that runs a tokio runtime already: call [`Request::wait`] there, or start the job on another thread.
-/// `System` if the runtime cannot be made.
+/// `Unsupported` on a thread that already runs a tokio runtime: call [`Request::wait`] there, or start the job on
+/// another thread. `System` if the runtime cannot be made.
 #[cfg(feature = "async")]
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     const OPERATION: &str = "start an async runtime";

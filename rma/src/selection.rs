@@ -9,10 +9,11 @@ use farside_datatype::{Datatype, DatatypeError, Order, Subarray, TypeMap};
 use crate::elements::named;
 use crate::op::Element;
 
-/// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. Takes a few
-/// words, whatever the counts; only lists take memory of their length.
+/// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. A selection
+/// takes a few words, whatever its counts; a list of ranges takes memory proportional to its length.
 ///
-/// Two selections fit each other if they have as many elements: the first of the one goes to the first of the other.
+/// Two selections fit each other if they have the same number of elements: element `i` of one goes to element `i` of
+/// the other.
 ///
 /// ```
 /// use farside_rma::Selection;
@@ -55,7 +56,7 @@ impl<T: Element> Selection<T> {
         Self::of(Datatype::vector(count as u64, block as u64, stride, &Self::one()))
     }
 
-    /// The ranges of elements, in the order of the list.
+    /// The elements of `ranges`, in the order of the list.
     ///
     /// # Errors
     /// Those of [`contiguous`](Self::contiguous).
@@ -65,7 +66,7 @@ impl<T: Element> Selection<T> {
         Self::of(Datatype::indexed(&lens, &starts, &Self::one()))
     }
 
-    /// The part of a row-major array of `shape` that has these indices in each dimension.
+    /// The part of a row-major array of `shape` with the given range of indices in each dimension.
     ///
     /// # Errors
     /// `BadArgument` for ranges outside the shape, and as [`contiguous`](Self::contiguous).
@@ -84,11 +85,11 @@ impl<T: Element> Selection<T> {
         Self::of(Datatype::subarray(&array))
     }
 
-    /// What a datatype selects: any of MPI's constructors over the predefined type of `T`
-    /// ([`Self::element`]). Elements may come in any order, and lie before the first.
+    /// The elements of a datatype that is built by any of MPI's constructors from the predefined type of `T`
+    /// ([`Self::element`]). Elements may be in any order, and at negative displacements.
     ///
     /// # Errors
-    /// `BadArgument` if some of its elements are of another predefined type.
+    /// `BadArgument` if the datatype has elements of another predefined type.
     pub fn from_type_map(map: TypeMap) -> Result<Self> {
         if map.size() > 0 && map.element() != Some(named(T::TYPE)) {
             return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
@@ -100,37 +101,37 @@ impl<T: Element> Selection<T> {
         Ok(Self { map, element: PhantomData })
     }
 
-    /// The predefined type that stands for `T`.
+    /// The predefined type of `T`.
     #[must_use]
     pub fn element() -> Datatype {
         Self::one()
     }
 
-    /// How many elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         (self.map.size() / size_of::<T>() as u64) as usize
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.size() == 0
     }
 
-    /// One past the last element, counted in elements: how long an array must be.
+    /// One past the index of the last element: the shortest length of an array that holds the selection.
     #[must_use]
     pub fn reach(&self) -> usize {
         usize::try_from(self.map.true_ub()).unwrap_or(0).div_ceil(size_of::<T>())
     }
 
-    /// Its type map.
+    /// The type map of the selection.
     #[must_use]
     pub fn type_map(&self) -> &TypeMap {
         &self.map
     }
 
-    /// Checks that it selects nothing outside `len` bytes.
+    /// Checks that all selected elements are inside `len` bytes.
     #[inline]
     pub(crate) fn check_inside(&self, len: usize) -> Result<()> {
         if self.map.true_lb() >= 0 && usize::try_from(self.map.true_ub()).is_ok_and(|end| end <= len) {

@@ -10,7 +10,7 @@ use crate::elements::bytes;
 use crate::op::{Element, Op};
 use crate::raw::{Options, RawWindow};
 
-/// A window whose memory every rank of the team reaches by load and store.
+/// A window whose memory every rank of the team accesses by load and store.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -35,10 +35,10 @@ pub struct SharedWindow<T: Element> {
 }
 
 impl<T: Element> SharedWindow<T> {
-    /// A window of `len` zeroed elements at this rank. Collective; lengths may differ.
+    /// Allocates a window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors
-    /// `Unsupported` if ranks of the team cannot map each other's memory; else as [`crate::Window::allocate`].
+    /// `Unsupported` if ranks of the team cannot map each other's memory; those of [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
         let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(T::TYPE))?;
         if !raw.is_mapped() {
@@ -84,8 +84,7 @@ impl<T: Element> SharedWindow<T> {
     }
 }
 
-/// Elements that several ranks load and store: each access is atomic by element, and nothing is assumed
-/// between two of them.
+/// Elements that several ranks load and store. Each access is atomic per element; two accesses are not ordered.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'w, T> {
     base: *mut T,
@@ -94,13 +93,13 @@ pub struct SharedSlice<'w, T> {
 }
 
 impl<T: Element> SharedSlice<'_, T> {
-    /// How many elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -122,7 +121,7 @@ impl<T: Element> SharedSlice<'_, T> {
     pub fn load(&self, index: usize) -> Result<T> {
         let from = self.at(index, "load")?;
         let mut value = T::zeroed();
-        // SAFETY: inside memory that is mapped as long as the window; aligned.
+        // SAFETY: the element is aligned, and inside memory that is mapped as long as the window exists.
         unsafe { copy::load(from.cast(), (&raw mut value).cast(), size_of::<T>()) };
         Ok(value)
     }

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Typed windows with active-target epochs: fence and post-start-complete-wait.
 //!
-//! Between epochs the memory is this rank's own, by [`Window::local`] and [`Window::local_mut`]; inside them it
-//! may be written by others, and the borrow of the window keeps slices away. For locks see
-//! [`crate::LockWindow`].
+//! Between epochs this rank alone accesses the memory, through [`Window::local`] and [`Window::local_mut`]. Inside an
+//! epoch peers may write it, so the epoch borrows the window and no slice of it can exist. [`crate::LockWindow`] has
+//! passive-target epochs.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use crate::memory::WindowMemory;
 use crate::op::Element;
 use crate::raw::{Options, RawWindow};
 
-/// A window of elements of type `T`. `'m` is how long its memory is lent; windows that own theirs are
+/// A window of elements of type `T`. `'m` is the lifetime of the borrowed memory; windows that own their memory are
 /// `'static`.
 ///
 /// ```
@@ -50,7 +50,7 @@ use crate::raw::{Options, RawWindow};
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 ///
-/// Memory: the elements, and one cache line for each rank of the team and each of a few words.
+/// Memory: the elements, and a few cache lines for each rank of the team.
 #[derive(Debug)]
 pub struct Window<'m, T: Element> {
     memory: WindowMemory<T>,
@@ -61,7 +61,7 @@ pub struct Window<'m, T: Element> {
 const ACTIVE: Options = Options { locks: false };
 
 impl<T: Element> Window<'static, T> {
-    /// A window of `len` zeroed elements at this rank, allocated by the runtime: ranks of one node map it.
+    /// Allocates a window of `len` zeroed elements at this rank; the ranks of one node map each other's memory.
     /// Collective; lengths may differ.
     ///
     /// # Errors
@@ -71,9 +71,9 @@ impl<T: Element> Window<'static, T> {
         Ok(Self { memory: WindowMemory::allocate(team, len, ACTIVE)?, lent: PhantomData })
     }
 
-    /// A window over the elements of a vector, at the address where they are. Collective; lengths may differ.
-    /// Dropping the window drops the vector, unless its memory cannot be taken back from the device; get it
-    /// back with [`into_vec`](Self::into_vec).
+    /// Makes a window over the elements of a vector, which stay at their address. Collective; lengths may differ.
+    /// [`into_vec`](Self::into_vec) returns the vector. Dropping the window drops the vector, or leaks it if the device
+    /// cannot deregister its memory.
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
@@ -89,26 +89,26 @@ impl<T: Element> Window<'static, T> {
         self.memory.into_vec()
     }
 
-    /// Frees the window. Collective, with a barrier: when it returns nobody uses the window any more.
+    /// Frees the window. Collective, with a barrier: when it returns no rank uses the window any more.
     ///
     /// # Errors
-    /// `PeerLost`; `System` if memory could not be given back.
+    /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
     pub fn free(self) -> Result<()> {
         self.memory.raw.free()
     }
 }
 
 impl<T: Element> Window<'_, T> {
-    /// Runs `body` with a window over borrowed memory, at the address where it is, and frees it. Collective;
+    /// Makes a window over borrowed memory, which stays at its address, runs `body` with it and frees it. Collective;
     /// lengths may differ.
     ///
-    /// While it runs, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
+    /// During the call, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
     ///
     /// # Errors
-    /// Those of [`Window::from_vec`] and [`Window::free`]; what `body` fails with.
+    /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`.
     ///
     /// # Aborts
-    /// If the memory cannot be taken back from the device: the borrow ends here, so the process must.
+    /// If the device cannot deregister the memory: the borrow ends with this call, and peers could still write there.
     pub fn over<R>(
         team: &Team,
         memory: &mut [T],
@@ -116,7 +116,7 @@ impl<T: Element> Window<'_, T> {
     ) -> Result<R> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
         let memory = unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
-        // `body` cannot exchange the window for another: the lifetime in its type is `body`'s alone.
+        // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
         let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };
         closing(
@@ -129,19 +129,19 @@ impl<T: Element> Window<'_, T> {
         )
     }
 
-    /// This rank's elements. Between epochs nobody else touches them.
+    /// This rank's elements. Between epochs no other rank accesses them.
     ///
     /// # Errors
-    /// `WrongEpoch` after a panic in a call of this window, or a call that could not synchronize: peers may still write then.
+    /// `WrongEpoch` after a call of this window that panicked or failed to synchronize: peers may still write then.
     pub fn local(&self) -> Result<&[T]> {
         self.memory.raw.keep()?;
-        // SAFETY: `len` elements that live as long as the window; no exposure is open, since epochs borrow
-        // the window exclusively and close it before they end, and a window where that failed is refused. A message that
-        // comes all the same is dropped.
+        // SAFETY: `len` elements that live as long as the window. No exposure is open: epochs borrow the window
+        // exclusively and close the exposure before they end, and a window where closing failed is refused. A message
+        // that arrives outside an exposure is dropped.
         Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
     }
 
-    /// This rank's elements, to change.
+    /// This rank's elements, mutably.
     ///
     /// # Errors
     /// Those of [`local`](Self::local).
@@ -157,7 +157,7 @@ impl<T: Element> Window<'_, T> {
         self.memory.raw.team()
     }
 
-    /// Fixes how transfers between layouts travel from now on ([`RawWindow::set_transfer`]).
+    /// Sets the scheme of later transfers between datatypes ([`RawWindow::set_transfer`]).
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.memory.raw.set_transfer(scheme);
     }
@@ -170,7 +170,7 @@ impl<T: Element> Window<'_, T> {
         self.memory.len_at(rank)
     }
 
-    /// Whether operations are copies: every rank's memory is mapped at every other.
+    /// Whether every rank's memory is mapped at every other rank, so that operations are loads and stores.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.memory.raw.is_mapped()
@@ -182,24 +182,24 @@ impl<T: Element> Window<'_, T> {
     /// this rank's own.
     ///
     /// # Errors
-    /// What `body` fails with, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
+    /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
     /// every rank if some are in a run of [`fences`](Self::fences) that goes on.
     pub fn fence<'env, R>(
         &mut self,
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
-        // Who promises that nothing is done opens nothing: an operation is then an error, here and elsewhere, and
-        // cannot reach memory that its owner has taken back.
+        // With `NOPRECEDE` no rank issues operations in this epoch, so no exposure is opened: an operation is then an
+        // error at its origin, and cannot reach memory that its owner uses locally.
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
         self.memory.raw.fence(opening | Assert::NOPRECEDE)?;
         let epoch = Epoch::new(&self.memory.raw);
         closing(&self.memory.raw, || body(&epoch), || self.memory.raw.fence(asserts | Assert::NOSUCCEED))
     }
 
-    /// Fence epochs one after the other, without local access between them: each fence closes one and opens
-    /// the next, so operations start when they are issued from the second epoch on. The run ends with one more
-    /// fence, of the same messages.
+    /// Runs consecutive fence epochs without local access between them: each fence closes one epoch and opens the next,
+    /// so from the second epoch on operations start when they are issued. The run ends with one more fence, which has
+    /// the same messages.
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
@@ -209,9 +209,9 @@ impl<T: Element> Window<'_, T> {
         closing(&self.memory.raw, || body(&mut fences), || self.memory.raw.fence(Assert::NOSUCCEED))
     }
 
-    /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target (none of its own
-    /// where an operation carries it). On return buffers are free; the operations are complete at each target
-    /// when that has closed its exposure.
+    /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target, unless an operation
+    /// carries it. On return buffers are free; the operations are complete at a target when the target has closed its
+    /// exposure.
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
@@ -225,8 +225,8 @@ impl<T: Element> Window<'_, T> {
     }
 
     /// One exposure epoch to `origins`: post, `body`, wait. Messages: one for each origin.
-    /// `body` may open access epochs. Afterwards the operations of all origins are complete here and the
-    /// memory is this rank's own.
+    /// `body` may open access epochs. On return the operations of all origins are complete at this rank, which alone
+    /// accesses the memory again.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -257,7 +257,7 @@ fn access<'env, T: Element, R>(
     closing(raw, || body(&epoch), || raw.complete())
 }
 
-/// Takes lent memory back, when the call that waits for the other ranks has been left: by a panic too.
+/// On drop, deregisters borrowed memory or aborts, so that it happens on a panic of the collective free too.
 struct ReleaseOrAbort<'a>(&'a RawWindow);
 
 impl Drop for ReleaseOrAbort<'_> {
@@ -269,7 +269,7 @@ impl Drop for ReleaseOrAbort<'_> {
     }
 }
 
-/// A run of fence epochs.
+/// Consecutive fence epochs ([`Window::fences`]).
 #[derive(Debug)]
 pub struct Fences<'c, T> {
     raw: &'c RawWindow,
@@ -291,7 +291,7 @@ impl<T: Element> Fences<'_, T> {
     }
 }
 
-/// An exposure that is open.
+/// An open exposure epoch ([`Window::expose`]).
 #[derive(Debug)]
 pub struct Exposure<'x, T> {
     raw: &'x RawWindow,
@@ -300,7 +300,7 @@ pub struct Exposure<'x, T> {
 }
 
 impl<T: Element> Exposure<'_, T> {
-    /// An access epoch inside the exposure; as [`Window::start`].
+    /// One access epoch inside the exposure epoch, with the contract of [`Window::start`].
     ///
     /// # Errors
     /// Those of [`Window::start`].
@@ -313,14 +313,14 @@ impl<T: Element> Exposure<'_, T> {
         access(self.raw, targets, asserts, body)
     }
 
-    /// Whether all origins have completed, without blocking. Once it was true it stays so.
+    /// Whether all origins have completed, without blocking. Stays true once it has been true.
     ///
     /// # Errors
     /// `PeerLost`.
     pub fn test(&self) -> Result<bool> {
         if !self.closed.get() {
             let closed = self.raw.test();
-            // One that fails may have closed it nevertheless.
+            // A failed test may have closed the exposure nevertheless.
             self.closed.set(!self.raw.is_posted());
             return closed;
         }

@@ -12,25 +12,25 @@ use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::operator::{NoOperator, Operator, reduction};
 
-/// Elements of the blocks.
+/// Block lengths of a call, in elements.
 #[derive(Clone, Debug)]
 enum Counts<'b> {
     Vector(usize),
     Equal(usize),
-    /// By size number, known at every rank that needs them.
+    /// One count per block, known at every rank that needs it.
     Each(Cow<'b, [usize]>),
-    /// Known at the root; at another rank its own.
+    /// The counts, read at the root only, and the length of this rank's block.
     AtRoot(&'b [usize], usize),
 }
 
-/// A call of a collective with its buffers, to be made at once, started, or made persistent.
+/// A call of a collective with its buffers. It can be made blocking, nonblocking or persistent.
 #[must_use = "a call does nothing until it is made"]
 #[derive(Debug)]
 pub struct Call<'b, T, O = NoOperator> {
     operation: Operation,
     root: usize,
     counts: Counts<'b>,
-    /// Address and length; of no elements where the call is in place.
+    /// Address and length; empty if the call is in place.
     input: (*const T, usize),
     output: (*mut T, usize),
     in_place: bool,
@@ -40,53 +40,54 @@ pub struct Call<'b, T, O = NoOperator> {
     buffers: PhantomData<(&'b [T], &'b mut [T])>,
 }
 
-/// Waits until every rank has started it.
+/// Waits until every rank has started the barrier.
 pub fn barrier<'b>() -> Call<'b, u8> {
     Call::new(Operation::Barrier, Counts::Equal(0), &[], &mut [])
 }
 
-/// Gives every rank the root's elements. All give the same number.
+/// Gives every rank the root's elements. The length is the same at every rank.
 pub fn broadcast<T: Pod>(data: &mut [T], root: usize) -> Call<'_, T> {
     Call { root, ..Call::new(Operation::Broadcast, Counts::Vector(data.len()), &[], data) }
 }
 
-/// Gives rank `i` block `i` of the root's `from`, which is not looked at elsewhere; each is as long as `into`.
+/// Gives rank `i` block `i` of the root's `from`, which is read only at the root. All blocks are as long as `into`.
 pub fn scatter<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call { root, ..Call::new(Operation::Scatter, Counts::Equal(into.len()), from, into) }
 }
 
-/// Gives rank `i` the next `counts[i]` elements of the root's `from`. `from` and `counts` are looked at only there.
+/// Gives rank `i` the next `counts[i]` elements of the root's `from`. `from` and `counts` are read only at the root.
 pub fn scatterv<'b, T: Pod>(from: &'b [T], counts: &'b [usize], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call { root, ..Call::new(Operation::Scatter, Counts::AtRoot(counts, into.len()), from, into) }
 }
 
-/// Gives the root the elements of all ranks, in their order, in `into`, which is not touched elsewhere.
+/// Gives the root the elements of all ranks, in rank order, in `into`, which is written only at the root.
 pub fn gather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
     Call { root, ..Call::new(Operation::Gather, Counts::Equal(from.len()), from, into) }
 }
 
-/// As [`gather`], with `counts[i]` elements of rank `i`; `counts` is looked at only at the root.
+/// Gives the root `counts[i]` elements of each rank `i`, like [`gather`]. `counts` is read only at the root.
 pub fn gatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize], root: usize) -> Call<'b, T> {
     Call { root, ..Call::new(Operation::Gather, Counts::AtRoot(counts, from.len()), from, into) }
 }
 
-/// Gives every rank the elements of all, in the order of the ranks. All give the same number.
+/// Gives every rank the elements of all ranks, in rank order. The length is the same at every rank.
 pub fn allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
     Call::new(Operation::Allgather, Counts::Equal(from.len()), from, into)
 }
 
-/// As [`allgather`], with `counts[i]` elements of rank `i`: the same counts at every rank.
+/// Gives every rank `counts[i]` elements of each rank `i`, like [`allgather`]. `counts` is the same at every rank.
 pub fn allgatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize]) -> Call<'b, T> {
     Call::new(Operation::Allgather, Counts::Each(counts.into()), from, into)
 }
 
-/// Gives rank `i` block `i` of `from`, and gets a block of each rank into `into`, in their order. All blocks are equal.
+/// Gives rank `i` block `i` of `from`, and gets a block of each rank into `into`, in rank order. All blocks have the
+/// same length.
 pub fn alltoall<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
-    // The number of ranks is not known yet.
+    // `shape` divides this by the number of ranks, which is not known yet.
     Call::new(Operation::Alltoall, Counts::Equal(from.len()), from, into)
 }
 
-/// As [`alltoall`], with `to[i]` elements to and `of[i]` elements of rank `i`.
+/// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of each rank `i`, like [`alltoall`].
 pub fn alltoallv<'b, T: Pod>(from: &'b [T], to: &[usize], into: &'b mut [T], of: &[usize]) -> Call<'b, T> {
     Call::new(Operation::Alltoall, Counts::Each([to, of].concat().into()), from, into)
 }
@@ -101,12 +102,12 @@ pub fn allreduce<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_
     Call::new(Operation::Allreduce, Counts::Vector(data.len()), &[], data).with(operator)
 }
 
-/// Reduces block `i` of all ranks into rank `i`'s `into`; each is as long as that.
+/// Reduces block `i` of all ranks into rank `i`'s `into`. All blocks are as long as `into`.
 pub fn reduce_scatter<'b, T: Pod, O: Operator<T>>(from: &'b [T], into: &'b mut [T], operator: O) -> Call<'b, T, O> {
     Call::new(Operation::ReduceScatter, Counts::Equal(into.len()), from, into).with(operator)
 }
 
-/// As [`reduce_scatter`], with `counts[i]` elements in block `i`: the same counts at every rank.
+/// Reduces block `i`, of `counts[i]` elements, of all ranks into rank `i`'s `into`. `counts` is the same at every rank.
 pub fn reduce_scatterv<'b, T: Pod, O: Operator<T>>(
     from: &'b [T],
     into: &'b mut [T],
@@ -116,24 +117,24 @@ pub fn reduce_scatterv<'b, T: Pod, O: Operator<T>>(
     Call::new(Operation::ReduceScatter, Counts::Each(counts.into()), from, into).with(operator)
 }
 
-/// Reduces the elements of the ranks up to this one into `data`.
+/// Reduces the elements of the ranks up to and including this one into `data`.
 pub fn scan<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
     Call::new(Operation::Scan, Counts::Vector(data.len()), &[], data).with(operator)
 }
 
-/// Reduces the elements of the ranks before this one into `data`, which rank 0 keeps as it is.
+/// Reduces the elements of the ranks before this one into `data`, which is unchanged at rank 0.
 pub fn exscan<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
     Call::new(Operation::Exscan, Counts::Vector(data.len()), &[], data).with(operator)
 }
 
-/// Gives all destinations of this rank `from`, and gets a block of each source into `into`, in their order. All blocks are as
-/// long as `from`.
+/// Gives `from` to all destinations of this rank, and gets a block of each source into `into`, in the order of the
+/// sources. All blocks are as long as `from`.
 pub fn neighbor_allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], graph: Neighbors<'b>) -> Call<'b, T> {
     let neighbors = graph;
     Call { neighbors, ..Call::new(Operation::NeighborAllgather, Counts::Equal(from.len()), from, into) }
 }
 
-/// As [`neighbor_allgather`], with `of[i]` elements of source `i`.
+/// Gives `from` to all destinations and gets `of[i]` elements of each source `i`, like [`neighbor_allgather`].
 pub fn neighbor_allgatherv<'b, T: Pod>(
     from: &'b [T],
     into: &'b mut [T],
@@ -144,8 +145,8 @@ pub fn neighbor_allgatherv<'b, T: Pod>(
     Call { neighbors: graph, ..Call::new(Operation::NeighborAllgather, Counts::Each(counts), from, into) }
 }
 
-/// Gives destination `i` block `i` of `from`, and gets a block of each source into `into`, in their order. All blocks have
-/// `count` elements.
+/// Gives destination `i` block `i` of `from`, and gets a block of each source into `into`, in the order of the sources.
+/// All blocks have `count` elements.
 pub fn neighbor_alltoall<'b, T: Pod>(
     from: &'b [T],
     into: &'b mut [T],
@@ -155,7 +156,8 @@ pub fn neighbor_alltoall<'b, T: Pod>(
     Call { neighbors: graph, ..Call::new(Operation::NeighborAlltoall, Counts::Equal(count), from, into) }
 }
 
-/// As [`neighbor_alltoall`], with `to[i]` elements to destination `i` and `of[i]` elements of source `i`.
+/// Gives destination `i` the next `to[i]` elements of `from` and gets `of[i]` elements of each source `i`, like
+/// [`neighbor_alltoall`].
 pub fn neighbor_alltoallv<'b, T: Pod>(
     from: &'b [T],
     to: &[usize],
@@ -189,26 +191,26 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         self.replace(operator).0
     }
 
-    /// The same call with another operator, and the one that it had.
+    /// Replaces the operator; returns the call and its former operator.
     pub(super) fn replace<P>(self, new: P) -> (Call<'b, T, P>, O) {
         let Self { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers } = self;
         let (operator, was) = (new, operator);
         (Call { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers }, was)
     }
 
-    /// Makes it by this algorithm, the same at every rank, whatever the selection would choose. A call that it is not for is
-    /// `Unsupported`.
+    /// Overrides the algorithm selection; all ranks give the same algorithm. The call fails with `Unsupported` if the
+    /// algorithm does not implement it.
     pub fn by(self, algorithm: &'b Choice) -> Self {
         Self { algorithm: Some(algorithm), ..self }
     }
 
     /// The input.
     pub(super) fn input(&self) -> &[T] {
-        // SAFETY: borrowed for as long as the call has it.
+        // SAFETY: the input is borrowed for as long as the call exists.
         unsafe { std::slice::from_raw_parts(self.input.0, self.input.1) }
     }
 
-    /// Takes its input from elsewhere, where as many elements are for as long as it is in progress.
+    /// Replaces the address of the input. The same number of elements stays valid there while the call is in progress.
     pub(super) fn set_input(&mut self, from: *const T) {
         self.input.0 = from;
     }
@@ -218,10 +220,10 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         self.output
     }
 
-    /// Calls `f` with the call as the untyped layer has it. The buffers are long enough for its shape.
+    /// Calls `f` with the arguments for the untyped layer, after checking that the buffers fit the shape.
     ///
     /// # Errors
-    /// `BadArgument` for a buffer of another length than the counts say, which the other ranks get too; what `f` fails with.
+    /// `BadArgument` at every rank if a buffer's length does not match the counts; any error of `f`.
     #[inline]
     pub(super) fn with_arguments<P: Operator<T>, R>(
         &self,
@@ -233,13 +235,13 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         let checked = if reduces { operator.check() } else { Ok(()) };
         let counts = match &self.counts {
             Counts::Each(counts) => counts,
-            // Looked at there alone.
+            // `counts` is read at the root only.
             Counts::AtRoot(counts, _) if self.root == team.rank() => *counts,
             _ => &[],
         };
         let sizes = if counts.is_empty() { Vec::new() } else { counts.iter().map(|n| *n as u64).collect() };
         let shape = checked.and_then(|()| self.shape(team, &sizes)).map_err(|e| refuse(team, e))?;
-        // A rank that is not the root of a reduce has only input.
+        // At a rank that is not the root of a reduce, `data` is input only.
         let reads_output = self.operation == Operation::Reduce && self.root != team.rank();
         let output = Memory::Contiguous(self.output.0.cast());
         let input = Memory::Contiguous(self.input.0.cast_mut().cast());
@@ -258,7 +260,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         })
     }
 
-    /// The shape, for which the buffers are as long as they must be.
+    /// The shape, after checking the lengths of the buffers against it.
     fn shape<'s>(&self, team: &Team, sizes: &'s [u64]) -> Result<Shape<'s>> {
         use Operation as O;
         let p = team.size();
@@ -266,7 +268,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         let (sources, destinations) = (self.neighbors.sources.len(), self.neighbors.destinations.len());
         let sum = |counts: &[u64]| counts.iter().try_fold(0u64, |sum, n| sum.checked_add(*n));
         let times = |n: usize, blocks: usize| (n as u64).checked_mul(blocks as u64);
-        // What input and output must have; `None` for more than there can be.
+        // The shape, and the required lengths of input and output; `None` on overflow.
         let (shape, input, output) = match (&self.counts, self.operation) {
             (Counts::Vector(n), _) => (Shape::Vector(*n as u64), Some(0), Some(*n as u64)),
             (Counts::AtRoot(_, own), O::Scatter | O::Gather) => {

@@ -1,14 +1,16 @@
 #![allow(unsafe_code)]
-//! Collectives on plain elements: [`Collectives`] are methods of [`Team`] that wait, and [`Overlap`] starts
-//! [calls](call) that go on meanwhile.
+//! Collectives on plain elements: the methods of [`Collectives`] block, and [`Overlap`] starts nonblocking and
+//! persistent [calls](call).
 //!
-//! All ranks of a team make the same calls in the same order. Buffers are slices of any [`Pod`] type; reductions take an
-//! [`Op`](crate::Op), or a closure as [`Commutative`] or [`Ordered`].
+//! All ranks of a team make the same calls in the same order. Buffers are slices of any [`Pod`] type; reductions take
+//! an [`Op`](crate::Op), or a closure as [`Commutative`] or [`Ordered`].
 //!
-//! Errors of all of them: `NoSuchRank` for a root outside of the team, `BadArgument` for buffers that are not as long as the
-//! counts say, `Unsupported` for an operation that is not defined on the elements: the call fails at every rank then.
-//! `Mismatch` where the messages of the call show that the ranks call different things. `PeerLost`. `Aborted` where an
-//! operator has panicked, or another rank has dropped the call.
+//! Errors of all collectives:
+//! - `NoSuchRank` for a root outside of the team, `BadArgument` for buffers whose lengths do not match the counts,
+//!   `Unsupported` for an operation that is not defined on the elements; the call then fails at every rank.
+//! - `Mismatch` if the messages of a call show that the ranks make different calls.
+//! - `Aborted` if an operator has panicked, or another rank has dropped the call.
+//! - `PeerLost`.
 
 pub mod call;
 mod operator;
@@ -26,7 +28,7 @@ pub use scope::{Overlap, Persistent, Started};
 
 /// Collectives of a team.
 pub trait Collectives {
-    /// Makes a call, and waits until it is complete here.
+    /// Makes a call, and waits until it is complete at this rank.
     ///
     /// ```
     /// use farside_rma::collectives::call;
@@ -46,8 +48,8 @@ pub trait Collectives {
     /// Those of [collectives](crate::collectives).
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()>;
 
-    /// Runs `body`, in which calls and [messages](crate::messages) are started and overlap with each other and with other work,
-    /// and completes what it has started.
+    /// Runs `body`, which may start calls and [messages](crate::messages) that overlap with each other and with other
+    /// work, and then completes all of them.
     ///
     /// ```
     /// use farside_rma::collectives::call;
@@ -86,7 +88,7 @@ pub trait Collectives {
     /// # }
     /// ```
     ///
-    /// A call that is made again and again is made once and started each time:
+    /// A repeated call is made persistent once and then started each time:
     ///
     /// ```
     /// use farside_rma::collectives::call;
@@ -109,8 +111,8 @@ pub trait Collectives {
     /// ```
     ///
     /// # Errors
-    /// What `body` fails with: then what is in progress is cancelled, and fails at the other ranks. Else the first error of
-    /// a call that was not waited for.
+    /// Any error of `body`; operations in progress are then cancelled, and fail at the other ranks. Else the first
+    /// error of an operation that was not waited for.
     fn overlap<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>) -> Result<R>;
 
     /// Gives every rank the root's elements.
@@ -178,7 +180,7 @@ pub trait Collectives {
         self.make(call::scatterv(from, counts, into, root))
     }
 
-    /// Gives the root the elements of all ranks, in their order ([`call::gather`]).
+    /// Gives the root the elements of all ranks, in rank order ([`call::gather`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -199,7 +201,7 @@ pub trait Collectives {
         self.make(call::gather(from, into, root))
     }
 
-    /// Gives the root the elements of all ranks, `counts[i]` of rank `i` ([`call::gatherv`]).
+    /// Gives the root `counts[i]` elements of each rank `i` ([`call::gatherv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -220,7 +222,7 @@ pub trait Collectives {
         self.make(call::gatherv(from, into, counts, root))
     }
 
-    /// Gives every rank the elements of all, in the order of the ranks.
+    /// Gives every rank the elements of all ranks, in rank order.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -241,7 +243,7 @@ pub trait Collectives {
         self.make(call::allgather(from, into))
     }
 
-    /// Gives every rank the elements of all, `counts[i]` of rank `i` ([`call::allgatherv`]).
+    /// Gives every rank `counts[i]` elements of each rank `i` ([`call::allgatherv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -284,7 +286,7 @@ pub trait Collectives {
         self.make(call::alltoall(from, into))
     }
 
-    /// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of it ([`call::alltoallv`]).
+    /// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of rank `i` ([`call::alltoallv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -403,7 +405,7 @@ pub trait Collectives {
         self.make(call::reduce_scatterv(from, into, counts, operator))
     }
 
-    /// Reduces the elements of the ranks up to this one into `data`.
+    /// Reduces the elements of the ranks up to and including this one into `data`.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -424,7 +426,7 @@ pub trait Collectives {
         self.make(call::scan(data, operator))
     }
 
-    /// Reduces the elements of the ranks before this one into `data`, which rank 0 keeps as it is.
+    /// Reduces the elements of the ranks before this one into `data`, which is unchanged at rank 0.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -445,7 +447,7 @@ pub trait Collectives {
         self.make(call::exscan(data, operator))
     }
 
-    /// Gives all destinations of this rank on a graph `from`, and gets a block of each source
+    /// Gives `from` to all destinations of this rank in `graph`, and gets a block of each source
     /// ([`call::neighbor_allgather`]).
     ///
     /// ```
@@ -469,7 +471,8 @@ pub trait Collectives {
         self.make(call::neighbor_allgather(from, into, graph))
     }
 
-    /// As [`neighbor_allgather`](Self::neighbor_allgather), with `of[i]` elements of source `i`.
+    /// Gives `from` to all destinations of this rank in `graph`, and gets `of[i]` elements of each source `i`
+    /// ([`call::neighbor_allgatherv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -499,8 +502,8 @@ pub trait Collectives {
         self.make(call::neighbor_allgatherv(from, into, of, graph))
     }
 
-    /// Gives destination `i` of this rank on a graph block `i` of `from`, and gets a block of each source; all have `count`
-    /// elements.
+    /// Gives block `i` of `from` to destination `i` of this rank in `graph`, and gets a block of each source. All
+    /// blocks have `count` elements.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -524,7 +527,8 @@ pub trait Collectives {
         self.make(call::neighbor_alltoall(from, into, count, graph))
     }
 
-    /// As [`neighbor_alltoall`](Self::neighbor_alltoall), with `to[i]` elements to destination `i` and `of[i]` of source `i`.
+    /// Gives the next `to[i]` elements of `from` to destination `i` of this rank in `graph`, and gets `of[i]` elements
+    /// of each source `i` ([`call::neighbor_alltoallv`]).
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -559,7 +563,7 @@ pub trait Collectives {
 impl Collectives for Team {
     #[inline]
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()> {
-        // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended, as it has when this returns.
+        // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
         call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) })
     }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What reductions combine elements with: predefined operations and closures.
+//! Operators of reductions: predefined operations and closures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,22 +9,22 @@ use farside_core::{Error, ErrorKind, Result};
 
 use crate::op::{Element, Op, combine};
 
-/// An associative operator on elements. The same one at every rank.
+/// An associative operator on elements. All ranks of a call give the same operator.
 pub trait Operator<T> {
-    /// Whether operands may change places. Where not, the contribution of a lower rank stands left of that of a higher one.
+    /// Whether the operator is commutative. If not, contributions are combined in rank order, lower ranks on the left.
     fn is_commutative(&self) -> bool;
 
-    /// Sets each element of `into` to `operand ∘ into` ([`Side::Left`]) or `into ∘ operand` ([`Side::Right`]). The slices have
-    /// the same length. A panic makes the call fail at every rank.
+    /// Sets each element of `into` to `operand ∘ into` ([`Side::Left`]) or `into ∘ operand` ([`Side::Right`]). The
+    /// slices have the same length. A panic makes the call fail at every rank.
     fn reduce(&self, operand: &[T], into: &mut [T], side: Side);
 
-    /// A number that is another one for other operators, where there is such a thing: ranks with different ones in one call
-    /// get `Mismatch`.
+    /// A number that identifies the operator, if it has one. Ranks that give different numbers in one call get
+    /// `Mismatch`.
     fn code(&self) -> u32 {
         0
     }
 
-    /// Checks that it is defined on the elements.
+    /// Checks that the operator is defined on the elements.
     ///
     /// # Errors
     /// `Unsupported`.
@@ -41,10 +41,10 @@ impl<T: Element> Operator<T> for Op {
     #[inline]
     fn reduce(&self, operand: &[T], into: &mut [T], side: Side) {
         match (self, side) {
-            // The right operand, and the left one.
+            // `Replace` gives the right operand and `NoOp` the left one; `into` already holds it.
             (Op::Replace, Side::Left) | (Op::NoOp, Side::Right) => {}
             (Op::Replace, Side::Right) | (Op::NoOp, Side::Left) => into.copy_from_slice(operand),
-            // `check` has said that it is defined.
+            // Cannot fail: `check` has found the operation defined, and the lengths are equal.
             _ => _ = combine(*self, into, operand),
         }
     }
@@ -58,7 +58,7 @@ impl<T: Element> Operator<T> for Op {
     }
 }
 
-/// A closure that is associative and commutative, as an operator.
+/// An operator from an associative and commutative closure.
 #[derive(Clone, Copy, Debug)]
 pub struct Commutative<F>(pub F);
 
@@ -75,7 +75,7 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Commutative<F> {
     }
 }
 
-/// A closure that is associative and need not be commutative, as an operator: its first argument is of lower ranks.
+/// An operator from an associative closure that need not be commutative: its first argument comes from lower ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered<F>(pub F);
 
@@ -92,7 +92,7 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Ordered<F> {
     }
 }
 
-/// Of calls that reduce nothing.
+/// The operator of calls that are not reductions.
 #[derive(Clone, Copy, Debug)]
 pub struct NoOperator;
 
@@ -108,7 +108,7 @@ impl<T> Operator<T> for NoOperator {
     }
 }
 
-/// The operator as a function over memory; it is to live as long as the call.
+/// The operator as a function over memory. The operator must live as long as the call.
 pub(super) fn reduction<T, O: Operator<T>>(operator: &O) -> Reduction {
     Reduction {
         function: reduce::<T, O>,
@@ -120,7 +120,7 @@ pub(super) fn reduction<T, O: Operator<T>>(operator: &O) -> Reduction {
 }
 
 /// # Safety
-/// As [`farside_core::coll::execute::ReduceFn`] says, for elements of type `T`; the context is an `O`.
+/// The contract of [`farside_core::coll::execute::ReduceFn`], for elements of type `T`; the context is an `O`.
 unsafe fn reduce<T, O: Operator<T>>(
     context: *const (),
     operand: *const u8,
@@ -128,7 +128,8 @@ unsafe fn reduce<T, O: Operator<T>>(
     elements: usize,
     side: Side,
 ) -> bool {
-    // SAFETY: the caller's promise: aligned, so many elements, no overlap; the operator lives as long as the call.
+    // SAFETY: by the contract the pointers are aligned and valid for the elements, which do not overlap, and the
+    // operator lives as long as the call.
     let (operator, operand, into) = unsafe {
         (
             &*context.cast::<O>(),

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! Calls and messages that are started, and persistent calls, inside a scope that ends only after they have.
+//! Scopes of nonblocking and persistent calls and of messages: the scope ends only after all of them have ended.
 //!
-//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, and the scope keeps every
-//! operation that it has started: a handle that is leaked changes nothing, and no panic can make a transfer outlive its buffer.
+//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`. The scope itself keeps
+//! every operation that it has started, so neither a leaked handle nor a panic can make a transfer outlive its buffer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,29 +20,29 @@ use farside_core::{Error, ErrorKind, Result, Team};
 use super::call::Call;
 use super::operator::Operator;
 
-/// An operation in the keeping of its scope. Dropping it ends it too.
+/// An operation that its scope keeps. Dropping it ends the operation too.
 pub(crate) trait Pending {
-    /// Whether the scope has to wait for it, or to say how it has ended.
+    /// Whether the operation is in progress, or its outcome has not been returned yet.
     fn is_active(&self) -> bool;
 
-    /// Waits until it is complete here.
+    /// Waits until the operation is complete at this rank.
     fn wait(&self) -> Result<()>;
 
-    /// Ends it: its buffers are not touched any more.
+    /// Ends the operation: its buffers are not accessed any more.
     fn cancel(&self);
 }
 
-/// What a call needs besides its buffers.
+/// Values that a call needs besides its buffers, kept only to be dropped after it.
 trait Keep {}
 
 impl<T> Keep for T {}
 
-/// The input of a persistent call, which is reached by its address alone.
+/// The copied input of a persistent call. It is accessed by address only, so the field is never read.
 struct KeptInput<T>(#[allow(dead_code)] Vec<T>);
 
-/// A call in the keeping of its scope.
+/// A call that its scope keeps.
 struct Kept<'env> {
-    // Dropped first: that ends the call, which uses the rest until then.
+    // Dropped first: dropping it ends the call, which uses the other field until then.
     call: Collective,
     _needs: Box<dyn Keep + 'env>,
 }
@@ -61,13 +61,13 @@ impl Pending for Kept<'_> {
     }
 }
 
-/// Where calls are started ([`overlap`](super::Collectives::overlap)), and messages.
+/// The scope in which calls and messages are started ([`overlap`](super::Collectives::overlap)).
 pub struct Overlap<'scope, 'env: 'scope> {
     team: Team,
     kept: RefCell<Vec<Rc<dyn Pending + 'env>>>,
-    /// How many are kept when those that have ended are let go.
+    /// Length of `kept` at which operations that have ended are removed from it.
     most: Cell<usize>,
-    // Invariant in both lifetimes, as `std::thread::Scope`.
+    // Invariant in both lifetimes, like `std::thread::Scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -79,23 +79,24 @@ impl fmt::Debug for Overlap<'_, '_> {
 }
 
 impl<'scope, 'env> Overlap<'scope, 'env> {
-    /// Starts a call, without waiting. All ranks start the same calls in the same order, and complete them in any.
+    /// Starts a call, without waiting. All ranks start the same calls in the same order, and may complete them in any
+    /// order.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, which the other ranks get too. What happens later is an error of the handle, or of the end
-    /// of the scope.
+    /// `NoSuchRank`, `BadArgument`, which the other ranks get too. Later errors are returned by the handle, or by the
+    /// end of the scope.
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
         let (call, operator) = call.replace(());
         let operator = Box::new(operator);
-        // SAFETY: the buffers are borrowed until the scope has ended, which completes or cancels the call before that; the
-        // operator is kept with it.
+        // SAFETY: the buffers are borrowed until the scope has ended, and the scope completes or cancels the call
+        // before that; the operator is kept with the call.
         let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
         let started = call.with_arguments(&self.team, &*operator, begin)?;
         Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
     }
 
-    /// A call that can be started again and again, on a copy of its input. All ranks make the same ones in the same order, and
-    /// start them in any. Between the starts the handle gives the data.
+    /// Makes a persistent call, which has a copy of the input. All ranks make the same persistent calls in the same
+    /// order, and may start them in any order. While the call is not in progress the handle gives access to the data.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -118,7 +119,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
         self.keep(Kept { call, _needs: needs })
     }
 
-    /// Keeps an operation until the scope has ended, or nobody has a handle of it and it is not active.
+    /// Keeps an operation until the scope has ended, or the operation has no handle and is not active.
     pub(crate) fn keep<P: Pending + 'env>(&self, pending: P) -> Rc<P> {
         let pending = Rc::new(pending);
         let mut kept = self.kept.borrow_mut();
@@ -149,7 +150,8 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     }
 }
 
-/// Runs `body`, and completes what it has started; cancels it where `body`, or something that nobody has waited for, fails.
+/// Runs `body`, and completes the operations that it has started. If `body` or one of these operations fails, cancels
+/// the others.
 pub(super) fn overlap<'env, R>(
     team: &Team,
     body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>,
@@ -163,11 +165,11 @@ pub(super) fn overlap<'env, R>(
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// A call that was started. Dropping it changes nothing: the end of the scope waits for it.
+/// A nonblocking call in progress. Dropping the handle has no effect on the call: the end of the scope waits for it.
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct Started<'scope, T> {
     kept: Rc<Kept<'scope>>,
-    /// Until it was given.
+    /// `None` once the output has been returned.
     output: Option<(*mut T, usize)>,
     buffers: PhantomData<&'scope mut [T]>,
 }
@@ -179,7 +181,7 @@ impl<T> fmt::Debug for Started<'_, T> {
 }
 
 impl<'scope, T> Started<'scope, T> {
-    /// Waits until the call is complete here, and gives the output.
+    /// Waits until the call is complete at this rank, and returns the output.
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, each with the rank to blame.
@@ -196,12 +198,13 @@ impl<'scope, T> Started<'scope, T> {
         self.kept.call.test()
     }
 
-    /// The output of a call that is complete, once.
+    /// Takes the output of a complete call.
     fn take_output(&mut self) -> Result<&'scope mut [T]> {
         let Some((base, len)) = self.output.take() else {
             return Err(Error::new(ErrorKind::BadArgument, self.kept.call.name()).cause("it was awaited before"));
         };
-        // SAFETY: borrowed exclusively for the scope; the call is over, and nobody else gets the output.
+        // SAFETY: the output is borrowed exclusively for the scope, the call is complete, and `take` returns it only
+        // once.
         Ok(unsafe { std::slice::from_raw_parts_mut(base, len) })
     }
 }
@@ -212,7 +215,7 @@ impl<'scope, T> Future for Started<'scope, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.kept.call.test() {
             Ok(false) => {
-                // Progress is made by polling: ask to be polled again after the other tasks.
+                // Only polling makes progress, so the task asks to be polled again after the other tasks.
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -222,10 +225,10 @@ impl<'scope, T> Future for Started<'scope, T> {
     }
 }
 
-/// A call that can be started again and again.
+/// A persistent call.
 pub struct Persistent<'scope, T> {
     kept: Rc<Kept<'scope>>,
-    /// In what is kept.
+    /// Inside the copy that `kept` holds.
     input: (*mut T, usize),
     output: (*mut T, usize),
     buffers: PhantomData<&'scope mut [T]>,
@@ -238,16 +241,17 @@ impl<T> fmt::Debug for Persistent<'_, T> {
 }
 
 impl<T> Persistent<'_, T> {
-    /// Starts it, without waiting.
+    /// Starts the call, without waiting.
     ///
     /// # Errors
     /// `BadArgument` if it is in progress; `Aborted` if it has failed; `Freed`.
     pub fn start(&mut self) -> Result<()> {
-        // SAFETY: the buffers are borrowed until the scope has ended, and not to be had while the call is in progress.
+        // SAFETY: the buffers are borrowed until the scope has ended, and `input` and `output` refuse them while the
+        // call is in progress.
         unsafe { self.kept.call.start_again() }
     }
 
-    /// Waits until it is complete here.
+    /// Waits until the operation is complete at this rank.
     ///
     /// # Errors
     /// Those of [`Started::wait`].
@@ -255,7 +259,7 @@ impl<T> Persistent<'_, T> {
         self.kept.call.wait()
     }
 
-    /// Whether it is complete, or was not started, making progress once.
+    /// Whether the call is complete or has not been started, making progress once.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -263,7 +267,7 @@ impl<T> Persistent<'_, T> {
         self.kept.call.test()
     }
 
-    /// The output, which in calls in place (broadcast, reduce, allreduce, scan, exscan) is the input too.
+    /// The output, which is also the input of in-place calls (broadcast, reduce, allreduce, scan, exscan).
     ///
     /// # Errors
     /// `BadArgument` while it is in progress.
@@ -273,13 +277,14 @@ impl<T> Persistent<'_, T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) })
     }
 
-    /// The input, of calls with an input of their own.
+    /// The input of a call that is not in place.
     ///
     /// # Errors
     /// `BadArgument` while it is in progress.
     pub fn input(&mut self) -> Result<&mut [T]> {
         self.check_idle()?;
-        // SAFETY: the memory is kept, and nobody else has a reference to it; else as for the output.
+        // SAFETY: `kept` owns the memory, and no other reference to it exists; no start is possible while this borrow
+        // lives.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.input.0, self.input.1) })
     }
 

@@ -4,8 +4,8 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::section::Section;
 
-/// A block distribution of an array of `shape` over a grid of ranks: ⌈shape / grid⌉ indices to each in every
-/// dimension, in order; the last that have any may have fewer, and those after them have none.
+/// A block distribution of an array of `shape` over a grid of ranks. In every dimension each rank has the next
+/// ⌈shape / grid⌉ indices; the last rank with any index may have fewer, and the ranks after it have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Distribution<const D: usize> {
     pub(crate) shape: [usize; D],
@@ -17,7 +17,7 @@ pub(crate) struct Distribution<const D: usize> {
 
 impl<const D: usize> Distribution<D> {
     /// # Errors
-    /// `BadArgument` if the grid does not have `ranks` places, or the array more elements than an address space.
+    /// `BadArgument` if the product of the grid is not `ranks`, or the array has more elements than an address space.
     pub(crate) fn new(shape: [usize; D], grid: [usize; D], ranks: usize) -> Result<Self> {
         const OP: &str = "distribute a global array";
         if grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
@@ -30,7 +30,7 @@ impl<const D: usize> Distribution<D> {
         Ok(Self { shape, grid, block: std::array::from_fn(|d| shape[d].div_ceil(grid[d])) })
     }
 
-    /// The place of `rank` in the grid.
+    /// The coordinates of `rank` in the grid.
     fn place(&self, rank: usize) -> [usize; D] {
         let mut place = [0; D];
         let mut rest = rank;
@@ -41,7 +41,7 @@ impl<const D: usize> Distribution<D> {
         place
     }
 
-    /// The rank at a place of the grid.
+    /// The rank at the given coordinates of the grid.
     pub(crate) fn rank_at(&self, place: [usize; D]) -> usize {
         (0..D).fold(0, |rank, d| rank * self.grid[d] + place[d])
     }
@@ -56,13 +56,13 @@ impl<const D: usize> Distribution<D> {
         }
     }
 
-    /// The owner of an element of the array, and its place in the owner's row-major block.
+    /// The owner of an element, and the index of the element in the owner's row-major block.
     pub(crate) fn locate(&self, index: [usize; D]) -> (usize, usize) {
         let rank = self.rank_at(std::array::from_fn(|d| index[d] / self.block[d]));
         (rank, self.owned(rank).offset_of(index))
     }
 
-    /// The places of the grid that own parts of a section of the array that is not empty.
+    /// The grid coordinates of the owners of a nonempty section.
     pub(crate) fn places(&self, section: &Section<D>) -> Section<D> {
         Section {
             start: std::array::from_fn(|d| section.start[d] / self.block[d]),
@@ -71,12 +71,13 @@ impl<const D: usize> Distribution<D> {
     }
 }
 
-/// The grid of `ranks` places for an array of `shape` whose blocks have the smallest half perimeter, so that block and
-/// array have about the same aspect; of equal ones that with the longer rows, which are fewer messages.
+/// The grid of `ranks` ranks for an array of `shape` whose blocks have the smallest half perimeter, so that block and
+/// array have about the same aspect ratio. Among equal grids it is the one with the longest rows, which needs the
+/// fewest messages.
 pub(crate) fn near_aspect(shape: [usize; 2], ranks: usize) -> [usize; 2] {
     let grids = (1..=ranks).rev().filter(|rows| ranks.is_multiple_of(*rows)).map(|rows| [rows, ranks / rows]);
     let half_perimeter = |grid: &[usize; 2]| shape[0].div_ceil(grid[0]).saturating_add(shape[1].div_ceil(grid[1]));
-    // The first of equal ones.
+    // `min_by_key` returns the first of equal grids.
     grids.min_by_key(half_perimeter).unwrap_or([ranks, 1])
 }
 

@@ -1,13 +1,13 @@
-//! Global arrays: one array of 1 or 2 dimensions over the memory of a team, reached by global indices.
+//! Global arrays: arrays of 1 or 2 dimensions that are distributed over the memory of a team and have global indices.
 //!
-//! The array is cut into one block for each rank ([`GlobalArray::owned`]). Every operation is one-sided and blocking:
-//! its owners take no part, and when it returns it is complete there. Built on [`LockWindow`]: an operation holds
-//! shared locks, so it excludes only [`GlobalArray::with_local`] of its owners. Messages, for a section that has
-//! parts of k owners:
+//! Each rank owns one block of the array ([`GlobalArray::owned`]). Every operation is one-sided and blocking: the
+//! owners of the elements take no part, and on return it is complete at the owners. The array is a [`LockWindow`], and
+//! an operation holds shared locks, so it excludes only [`GlobalArray::with_local`] of the owners. Messages for a
+//! section with k owners:
 //!
 //! | call | operations | locks and unlocks (atomics on mapped windows) |
 //! |---|---|---|
-//! | `put`, `get`, `accumulate` | k where memory is mapped, each one copy between two subarrays; else what such a transfer takes ([`put_typed`](crate::raw::RawWindow::put_typed)), at most one for each row of each part | 2 for each of the k owners |
+//! | `put`, `get`, `accumulate` | k where memory is mapped, each a copy between two subarrays; else those of [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each row of its part | 2 for each of the k owners |
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
 //! | `with_local` | none | 2 on this rank's own lock |
 //! | `sync` | none | none; a barrier, ⌈log2 P⌉ |
@@ -46,48 +46,50 @@ pub use section::Section;
 
 /// An array of `D` dimensions (1 or 2), block-distributed over a team.
 ///
-/// Memory: each rank's block, and what a [`LockWindow`] takes.
+/// Memory: each rank's block, and that of a [`LockWindow`].
 #[derive(Debug)]
 pub struct GlobalArray<T: Element, const D: usize> {
     window: LockWindow<T>,
     distribution: Distribution<D>,
-    /// Whether the own block is lent to `with_local`.
+    /// Whether `with_local` has borrowed this rank's block.
     lent: Cell<bool>,
 }
 
-/// A part of a section that one rank owns.
+/// The part of a section that one rank owns.
 struct Part<T> {
     rank: usize,
-    /// Its elements in the buffer of the section.
+    /// The elements of the part in the section's buffer.
     buffer: Selection<T>,
-    /// Its elements in the owner's block.
+    /// The elements of the part in the owner's block.
     block: Selection<T>,
 }
 
 impl<T: Element> GlobalArray<T, 1> {
-    /// An array of zeros, in blocks of ⌈n / P⌉. Collective; the same shape on all ranks.
+    /// Allocates an array of zeros, in blocks of ⌈n / P⌉. Collective; the same shape on all ranks.
     ///
     /// # Errors
-    /// `Mismatch` for shapes that differ, `BadArgument` for one above the address space; as [`LockWindow::allocate`].
+    /// `Mismatch` for shapes that differ, `BadArgument` for a shape above the address space; those of
+    /// [`LockWindow::allocate`].
     pub fn new(team: &Team, shape: [usize; 1]) -> Result<Self> {
         Self::make(team, shape, [team.size()])
     }
 }
 
 impl<T: Element> GlobalArray<T, 2> {
-    /// An array of zeros (rows, columns), over a grid of ranks near its aspect. Collective; the same shape on all ranks.
+    /// Allocates an array of zeros (rows, columns), over a grid of ranks near its aspect ratio. Collective; the same
+    /// shape on all ranks.
     ///
     /// # Errors
-    /// As in one dimension.
+    /// Those of the one-dimensional `new`.
     pub fn new(team: &Team, shape: [usize; 2]) -> Result<Self> {
         Self::make(team, shape, near_aspect(shape, team.size()))
     }
 
-    /// An array of zeros over a given grid: `grid[0]` x `grid[1]` ranks, numbered by rows.
+    /// Allocates an array of zeros over a given grid: `grid[0]` x `grid[1]` ranks, numbered row-major. Collective.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new); `BadArgument` for a grid that has not as many places as the team ranks, `Mismatch` for
-    /// grids that differ.
+    /// Those of [`new`](Self::new); `BadArgument` if the product of the grid is not the size of the team, `Mismatch`
+    /// for grids that differ.
     pub fn with_grid(team: &Team, shape: [usize; 2], grid: [usize; 2]) -> Result<Self> {
         Self::make(team, shape, grid)
     }
@@ -95,7 +97,8 @@ impl<T: Element> GlobalArray<T, 2> {
 
 impl<T: Element, const D: usize> GlobalArray<T, D> {
     fn make(team: &Team, shape: [usize; D], grid: [usize; D]) -> Result<Self> {
-        // Compared before it is checked: what is wrong on one rank is then wrong on all, and nobody waits.
+        // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
+        // all ranks or at none and no rank waits for another.
         let mine = shape.iter().chain(&grid).fold(Writer::new(), |w, n| w.u64(*n as u64)).done();
         let others = coll::allgather(team, &mine)?;
         if let Some(other) = others.iter().position(|o| *o != others[0]) {
@@ -128,13 +131,13 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         self.distribution.shape
     }
 
-    /// Ranks in each dimension; their numbers are row-major.
+    /// Ranks in each dimension. Rank numbers are row-major in the grid.
     #[must_use]
     pub fn grid(&self) -> [usize; D] {
         self.distribution.grid
     }
 
-    /// The elements that `rank` owns; the ranks last in a dimension may own none.
+    /// The elements that `rank` owns. The last ranks of a dimension may own no elements.
     ///
     /// # Errors
     /// `NoSuchRank`.
@@ -143,7 +146,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         Ok(self.distribution.owned(rank))
     }
 
-    /// The rank that owns the element at `index`, and the element's place in that rank's block in row-major order.
+    /// The rank that owns the element at `index`, and the element's row-major index in that rank's block.
     ///
     /// # Errors
     /// `OutOfRange`, naming the dimension.
@@ -157,11 +160,11 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         }
     }
 
-    /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: others may see
-    /// parts of it earlier, and of two puts to one element either may be last. Messages: see the module.
+    /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: other ranks may see
+    /// parts of it earlier, and concurrent puts to one element may complete in any order. Messages: see the module.
     ///
     /// # Errors
-    /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer that has not as many elements as the section;
+    /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer whose length is not that of the section;
     /// `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
     pub fn put(&self, section: impl Into<Section<D>>, from: &[T]) -> Result<()> {
         const OP: &str = "put into a global array";
@@ -172,7 +175,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Gets a section into a row-major buffer; it is there on return. Not atomic. Messages: see the module.
+    /// Gets a section into a row-major buffer; complete on return. Not atomic. Messages: see the module.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -200,7 +203,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// The element at `index`. Messages: one get, its lock and unlock.
+    /// Gets the element at `index`. Messages: one get, its lock and unlock.
     ///
     /// # Errors
     /// Those of [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
@@ -221,12 +224,12 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
     }
 
-    /// Runs `body` with this rank's own block under an exclusive lock: operations of others on it wait until `body`
-    /// has returned, and this rank can use the array in no other way meanwhile, so that ranks cannot wait for each
-    /// other in a circle.
+    /// Runs `body` with this rank's own block under an exclusive lock: operations of other ranks on it wait until
+    /// `body` has returned. Inside `body` this rank's own operations on the array are refused, since two ranks that
+    /// hold their blocks could deadlock.
     ///
     /// # Errors
-    /// What `body` fails with; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
+    /// Any error of `body`; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
     pub fn with_local<R>(&self, body: impl FnOnce(LocalView<'_, T, D>) -> Result<R>) -> Result<R> {
         self.not_lent("lend the own block of a global array")?;
         let section = self.distribution.owned(self.team().rank());
@@ -234,13 +237,13 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         self.window.with_local(|elements| body(LocalView { section, elements }))
     }
 
-    /// Waits until all ranks have called it: what any rank did to the array before is then seen by all. Collective;
-    /// ⌈log2 P⌉ messages a rank.
+    /// Waits until all ranks have called it: earlier operations of any rank on the array are then visible to all ranks.
+    /// Collective; ⌈log2 P⌉ messages per rank.
     ///
     /// # Errors
     /// `PeerLost`.
     pub fn sync(&self) -> Result<()> {
-        // Operations are complete when they return, so a barrier is all that is left.
+        // Operations are complete when they return, so a barrier is enough.
         self.team().barrier()
     }
 
@@ -279,12 +282,12 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
             let rank = self.distribution.rank_at(places.start);
             self.window.lock(LockKind::Shared, rank, Assert::empty(), body)
         } else {
-            // Takes the locks of owners only, each at the first operation on it.
+            // `lock_all` takes the lock of a rank at the first operation on it, so only those of the owners.
             self.window.lock_all(Assert::empty(), body)
         }
     }
 
-    /// The parts of a section, by their owners.
+    /// The parts of a section, one for each owner.
     fn parts(&self, section: &Section<D>) -> Result<Vec<Part<T>>> {
         if section.is_empty() {
             return Ok(Vec::new());
@@ -311,7 +314,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     }
 }
 
-/// Marks the own block as lent until it is dropped, by a return or a panic.
+/// Marks this rank's block as borrowed until it is dropped, by a return or a panic.
 struct Lent<'a>(&'a Cell<bool>);
 
 impl<'a> Lent<'a> {

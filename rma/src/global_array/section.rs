@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use farside_core::{Error, ErrorKind, Result};
 
-/// A rectangle of a global array: `start[d] <= i < end[d]` in every dimension `d`. Made from ranges: `3..7` in one
-/// dimension, `(0..2, 3..7)` (rows, columns) in two. Buffers for it hold its elements in row-major order.
+/// A rectangle of a global array: `start[d] <= i < end[d]` in every dimension `d`. It converts from ranges: `3..7` in
+/// one dimension, `(0..2, 3..7)` (rows, columns) in two. Buffers of a section hold its elements in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section<const D: usize> {
     /// First index of each dimension.
@@ -16,51 +16,51 @@ pub struct Section<const D: usize> {
 }
 
 impl<const D: usize> Section<D> {
-    /// All of an array of `shape`.
+    /// The section that is the whole array of `shape`.
     #[must_use]
     pub fn whole(shape: [usize; D]) -> Self {
         Self { start: [0; D], end: shape }
     }
 
-    /// How many indices it has in each dimension.
+    /// Number of indices in each dimension.
     #[must_use]
     pub fn shape(&self) -> [usize; D] {
         std::array::from_fn(|d| self.end[d].saturating_sub(self.start[d]))
     }
 
-    /// How many elements.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
-        // Of a section that fits an array; one that does not may be anything.
+        // A section inside an array cannot overflow; for any other one the value saturates.
         self.shape().into_iter().fold(1, usize::saturating_mul)
     }
 
-    /// Whether there are none.
+    /// Whether it has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the element at `index` is in it.
+    /// Whether the element at `index` is in the section.
     #[must_use]
     pub fn contains(&self, index: [usize; D]) -> bool {
         (0..D).all(|d| (self.start[d]..self.end[d]).contains(&index[d]))
     }
 
-    /// What both have in common.
+    /// The section of elements that are in both.
     #[must_use]
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let start = std::array::from_fn(|d| self.start[d].max(other.start[d]));
         Self { start, end: std::array::from_fn(|d| self.end[d].min(other.end[d]).max(start[d])) }
     }
 
-    /// Elements of a row-major buffer of this section that come before `index`, which is in it.
+    /// The row-major position of `index`, which is in this section, in the section's buffer.
     pub(crate) fn offset_of(&self, index: [usize; D]) -> usize {
         let shape = self.shape();
         (0..D).fold(0, |offset, d| offset * shape[d] + (index[d] - self.start[d]))
     }
 
-    /// An error that names the first dimension in which the section is not inside `shape`.
+    /// Checks that the section is inside `shape`; the error names the first dimension in which it is not.
     pub(crate) fn check(&self, shape: [usize; D], operation: &'static str) -> Result<()> {
         let wrong = (0..D).find(|d| self.start[*d] > self.end[*d] || self.end[*d] > shape[*d]);
         match wrong {

@@ -1,21 +1,22 @@
-//! Two-sided messages: a send at one rank of a team meets a receive at another by source and tag. [`Messages`] are methods of
-//! [`Team`] that wait; [`Overlap`](crate::collectives::Overlap) starts sends and receives that go on meanwhile.
+//! Two-sided messages: a send at one rank of a team matches a receive at another by source and tag. The methods of
+//! [`Messages`] block; [`Overlap`](crate::collectives::Overlap) starts nonblocking sends and receives.
 //!
-//! Of the receives that fit a message the one posted first gets it; of the messages that fit a receive it gets the one that
-//! came first, and those of one sender come in the order of sending. Tags are any `i32`. The time to match does not depend on
-//! how many receives or messages wait.
+//! A message goes to the first posted receive that matches it; a receive takes the first arrived message that matches
+//! it, and messages of one sender arrive in the order of sending. Tags are any `i32`. The time to match does not depend
+//! on the number of posted receives or unexpected messages.
 //!
-//! | message | goes |
+//! | message | protocol |
 //! |---|---|
-//! | up to the device's eager limit, while its target has less than 1 MiB of this rank's unexpected messages | at once, in one packet or some; the send is complete |
-//! | longer, or synchronous, or without room | when its receive is there (rendezvous): a request, the bytes straight from the sender's memory to the receiver's, an end; the send is complete then |
+//! | up to the device's eager limit, while its target has less than 1 MiB of this rank's unexpected messages | eager: sent at once, in one or several packets; the send is then complete |
+//! | longer, synchronous, or above these 1 MiB | rendezvous: a request (RTS), and once the receive matches the bytes go directly from the sender's memory to the receiver's; an end message completes the send |
 //!
-//! Elements are any [`Pod`] type, and a receive may be of another type than its send: bytes are what travels. A message longer than
-//! its receive is an error of the receive alone, which keeps what it has room for; so is one that is no whole number of
-//! elements. A team has its own messages, apart from those of other teams and from its collectives.
+//! Elements are any [`Pod`] type. Bytes are transferred, so a receive may have another element type than its send. A
+//! message that is longer than its receive is an error of the receive only, whose buffer then has the first bytes; a
+//! message that is not a whole number of elements is an error too. Messages of a team never match those of another team
+//! or of collectives.
 //!
-//! Errors of all of them: `NoSuchRank` for a rank outside of the team, `BadArgument` for a message that the receive has no
-//! room for, `PeerLost`, `Freed` after the end of the job.
+//! Errors of all methods: `NoSuchRank` for a rank outside of the team, `BadArgument` for a message that is longer than
+//! its receive, `PeerLost`, `Freed` after the end of the job.
 
 mod pending;
 mod request;
@@ -30,17 +31,16 @@ pub use status::{Message, Status};
 
 use pending::pattern;
 
-/// Takes messages of any rank of the team.
+/// Matches messages of any rank of the team.
 pub const ANY_SOURCE: Option<usize> = None;
 
-/// Takes messages with any tag.
+/// Matches messages with any tag.
 pub const ANY_TAG: Option<i32> = None;
 
-/// Two-sided messages of a team. Where a `source` or `tag` is asked for, a number means that one, and [`ANY_SOURCE`] and
-/// [`ANY_TAG`] any.
+/// Two-sided messages of a team. Arguments `source` and `tag` are a rank and a tag, or [`ANY_SOURCE`] and [`ANY_TAG`].
 pub trait Messages {
-    /// Sends `data` to a rank with a tag. When it returns the buffer is free; the message need not have been received. One that
-    /// is longer than the device's eager limit waits for its receive.
+    /// Sends `data` to a rank with a tag. On return the buffer may be reused; the message need not have been received.
+    /// A message longer than the device's eager limit waits for its receive.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -63,7 +63,7 @@ pub trait Messages {
     /// Those of [messages](crate::messages).
     fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()>;
 
-    /// As [`send`](Self::send), but returns only once the receive has begun.
+    /// Synchronous send: like [`send`](Self::send), but returns only once the matching receive has started.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -79,7 +79,7 @@ pub trait Messages {
     /// Those of [messages](crate::messages).
     fn ssend<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()>;
 
-    /// Receives the first message that fits into the first elements of `into`, as many as it has.
+    /// Receives the first matching message into the first elements of `into`.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -108,7 +108,7 @@ pub trait Messages {
         tag: impl Into<Option<i32>>,
     ) -> Result<Status>;
 
-    /// Receives the first message that fits, however long it is.
+    /// Receives the first matching message, of any length, into a new vector.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -135,7 +135,7 @@ pub trait Messages {
         self.mprobe(source, tag)?.recv_vec()
     }
 
-    /// Sends and receives at once, so that ranks may exchange messages of any length.
+    /// Sends and receives concurrently, so that ranks can exchange messages of any length.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -163,7 +163,7 @@ pub trait Messages {
         tag: impl Into<Option<i32>>,
     ) -> Result<Status>;
 
-    /// Waits for a message that fits, and leaves it to be received.
+    /// Waits for a matching message, without receiving it.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -186,7 +186,7 @@ pub trait Messages {
     /// Those of [messages](crate::messages).
     fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status>;
 
-    /// The message that a receive would get now, if there is one, making progress once.
+    /// The status of the message that a receive would match now, if any, making progress once.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -205,7 +205,7 @@ pub trait Messages {
     /// Those of [messages](crate::messages).
     fn iprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Status>>;
 
-    /// Waits for a message that fits, and takes it, so that no other receive or probe finds it.
+    /// Waits for a matching message, and takes it, so that no other receive or probe matches it.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -228,7 +228,7 @@ pub trait Messages {
     /// Those of [messages](crate::messages).
     fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message>;
 
-    /// Takes the message that a receive would get now, if there is one, making progress once.
+    /// Takes the message that a receive would match now, if any, making progress once.
     ///
     /// ```
     /// use farside_rma::prelude::*;

@@ -1,6 +1,5 @@
 #![allow(unsafe_code)]
-//! Sends and receives in progress, which are given up when they are dropped: so a buffer is touched for no longer than the one
-//! who keeps them says.
+//! Sends and receives in progress. Dropping one cancels it, so its buffer is not accessed after the drop.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +19,7 @@ pub(super) const SEND: &str = "send a message";
 pub(super) const RECEIVE: &str = "receive a message";
 pub(super) const PROBE: &str = "probe for a message";
 
-/// What a receive or probe of a team asks for.
+/// The matching pattern of a receive or probe of a team.
 #[inline]
 pub(super) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> Result<Pattern> {
     let source = source.map(|source| team.job_rank(source)).transpose()?;
@@ -32,15 +31,15 @@ pub(super) struct Sending {
     team: Team,
     to: u32,
     sending: two_sided::Sending,
-    /// Somebody knows how it has ended.
+    /// The outcome has been returned to a caller.
     known: Cell<bool>,
 }
 
 impl Sending {
-    /// Starts a send; `None` if it is complete.
+    /// Starts a send; `None` if it is complete already.
     ///
     /// # Safety
-    /// The data stays valid, and nobody writes to it, until the send has ended or is cancelled or dropped.
+    /// The data stays valid and is not written until the send has ended, is cancelled or is dropped.
     #[inline]
     pub(super) unsafe fn start(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<Option<Self>> {
         let to = team.job_rank(to)?;
@@ -52,14 +51,14 @@ impl Sending {
         })
     }
 
-    /// How it has ended, if it has.
+    /// The outcome of the send, or `None` while it is in progress.
     pub(super) fn outcome(&self) -> Result<Option<()>> {
         let outcome = self.sending.outcome();
         self.known.set(!matches!(outcome, Ok(None)));
         outcome
     }
 
-    /// Whether it has ended, making progress once.
+    /// Whether the operation has ended, making progress once.
     pub(super) fn test(&self) -> Result<bool> {
         Ok(self.sending.is_done() || self.team.job().progress().map(|_| self.sending.is_done())?)
     }
@@ -87,7 +86,7 @@ impl Drop for Sending {
     }
 }
 
-/// A wait for a message that fits a pattern.
+/// The description of a wait for a message that matches a pattern.
 pub(super) fn probing(pattern: &Pattern) -> Awaited {
     let account = Some(Account::team(pattern.context()));
     Awaited { account, operation: PROBE, call: 0, from: pattern.source() }
@@ -97,7 +96,7 @@ pub(super) fn probing(pattern: &Pattern) -> Awaited {
 pub(super) struct Receiving {
     team: Team,
     receive: Rc<Receive>,
-    /// Somebody knows how it has ended.
+    /// The outcome has been returned to a caller.
     known: Cell<bool>,
 }
 
@@ -105,7 +104,7 @@ impl Receiving {
     /// Starts a receive.
     ///
     /// # Safety
-    /// The buffer stays valid, and is touched by nobody else, until the receive has ended or is cancelled or dropped.
+    /// The buffer stays valid and is not accessed otherwise until the receive has ended, is cancelled or is dropped.
     #[inline]
     pub(super) unsafe fn start(team: &Team, (into, len): (*mut u8, usize), pattern: Pattern) -> Result<Self> {
         let receive = Receive::new();
@@ -114,10 +113,10 @@ impl Receiving {
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
-    /// Starts to receive a message that was taken.
+    /// Starts to receive a message that a probe has taken.
     ///
     /// # Safety
-    /// As [`start`](Self::start).
+    /// The contract of [`start`](Self::start).
     pub(super) unsafe fn start_taken(
         team: &Team,
         (into, len): (*mut u8, usize),
@@ -130,24 +129,24 @@ impl Receiving {
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
-    /// How it has ended, if it has, once.
+    /// The outcome of the receive, or `None` while it is in progress. The outcome is returned once.
     pub(super) fn outcome(&self) -> Result<Option<Received>> {
         let outcome = self.receive.outcome();
         self.known.set(!matches!(outcome, Ok(None)));
         Ok(outcome?.map(Received))
     }
 
-    /// Whether it has ended, making progress once.
+    /// Whether the operation has ended, making progress once.
     pub(super) fn test(&self) -> Result<bool> {
         Ok(self.receive.is_done() || self.team.job().progress().map(|_| self.receive.is_done())?)
     }
 
-    /// Waits for its end.
+    /// Waits until the receive has ended.
     pub(super) fn finish(&self) -> Result<Received> {
         self.team.job().wait_for(|| self.receive.awaits(), || self.outcome())
     }
 
-    /// Takes it back, if its message has not come.
+    /// Cancels the receive if it has not matched a message; returns whether it did.
     pub(super) fn take_back(&self) -> bool {
         let taken = self.team.job().cancel_receive(&self.receive);
         self.known.set(self.known.get() || taken);
@@ -179,11 +178,11 @@ impl Drop for Receiving {
     }
 }
 
-/// What has come for a receive.
+/// The message of a receive.
 pub(super) struct Received(two_sided::Status);
 
 impl Received {
-    /// Its status, unless the message is longer than the receive, or no whole number of elements.
+    /// The status; an error if the message is longer than the receive, or not a whole number of elements.
     #[inline]
     pub(super) fn checked<T: Pod>(&self, team: &Team) -> Result<Status> {
         let status = Status::of(team, &self.0)?;
@@ -194,7 +193,7 @@ impl Received {
     }
 }
 
-/// Sends, and waits until the data is free.
+/// Sends, and waits until the data may be reused.
 #[inline]
 pub(super) fn send(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<()> {
     // SAFETY: the data is borrowed for longer than the send lives.
@@ -209,14 +208,14 @@ pub(super) fn receive(team: &Team, into: &mut [u8], pattern: Pattern) -> Result<
     unsafe { Receiving::start(team, (into.as_mut_ptr(), into.len()), pattern) }?.finish()
 }
 
-/// Receives a message that was taken.
+/// Receives a message that a probe has taken.
 pub(super) fn receive_taken(team: &Team, into: &mut [u8], taken: Option<Matched>) -> Result<Received> {
     // SAFETY: the buffer is borrowed for longer than the receive lives.
     unsafe { Receiving::start_taken(team, (into.as_mut_ptr(), into.len()), taken) }?.finish()
 }
 
-/// Lets the sender of a message go on, whose data nobody wants.
+/// Receives a message without its data, so that its sender completes.
 pub(super) fn discard(team: &Team, taken: Matched) {
-    // SAFETY: there is no memory. An error is found by the next call.
+    // SAFETY: the sink has no memory. The next call returns the error, if any.
     let _ = unsafe { team.job().receive_message(&Receive::new(), taken, Sink::discard()) };
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Sends and receives that go on while other work is done: wait, test, or await them.
+//! Nonblocking sends and receives: wait, test, or await them.
 
 use std::fmt;
 use std::future::Future;
@@ -17,7 +17,7 @@ use super::{Message, Status};
 use crate::collectives::{Overlap, Pending};
 
 impl<'scope, 'env> Overlap<'scope, 'env> {
-    /// Starts to send `data` to a rank with a tag, without waiting: [`send`](super::Messages::send).
+    /// Starts a nonblocking [`send`](super::Messages::send) of `data` to a rank with a tag.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -67,7 +67,8 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
         self.start_send(bytemuck::cast_slice(data), to, tag, Mode::Standard)
     }
 
-    /// Starts a send that is complete only once its receive has begun: [`ssend`](super::Messages::ssend).
+    /// Starts a nonblocking [`ssend`](super::Messages::ssend), which is complete only once the matching receive has
+    /// started.
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
@@ -77,15 +78,16 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
 
     #[inline]
     fn start_send(&'scope self, data: &'scope [u8], to: usize, tag: i32, mode: Mode) -> Result<SendRequest<'scope>> {
-        // SAFETY: the data is borrowed until the scope has ended, which completes or cancels what it keeps before that.
+        // SAFETY: the data is borrowed until the scope has ended, and the scope completes or cancels the send before
+        // that.
         let sending = unsafe { Sending::start(self.team(), data, to, tag, mode) }?;
         Ok(SendRequest { kept: sending.map(|sending| self.keep(sending)), data: PhantomData })
     }
 
-    /// Starts a receive into the first elements of `into`, without waiting: [`recv`](super::Messages::recv).
+    /// Starts a nonblocking [`recv`](super::Messages::recv) into the first elements of `into`.
     ///
     /// # Errors
-    /// `NoSuchRank`, `Freed`; of the message, those of [`ReceiveRequest::wait`].
+    /// `NoSuchRank`, `Freed`. Errors of the message are returned by [`ReceiveRequest::wait`].
     #[inline]
     pub fn irecv<T: Pod>(
         &'scope self,
@@ -95,7 +97,8 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     ) -> Result<ReceiveRequest<'scope, T>> {
         let pattern = pattern(self.team(), source.into(), tag.into())?;
         let output = (into.as_mut_ptr(), into.len());
-        // SAFETY: borrowed exclusively until the scope has ended, as for sends.
+        // SAFETY: the buffer is borrowed exclusively until the scope has ended, and the scope completes or cancels the
+        // receive before that.
         let receiving = unsafe { Receiving::start(self.team(), (output.0.cast(), size_of_val(into)), pattern) }?;
         Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
     }
@@ -137,10 +140,10 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     }
 }
 
-/// A send that was started. Dropping it changes nothing: the end of the scope waits for it.
+/// A nonblocking send. Dropping the request has no effect on the send: the end of the scope waits for it.
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct SendRequest<'scope> {
-    /// `None` if it is complete.
+    /// `None` if the send was complete when it was started.
     kept: Option<Rc<Sending>>,
     data: PhantomData<&'scope ()>,
 }
@@ -152,7 +155,7 @@ impl fmt::Debug for SendRequest<'_> {
 }
 
 impl SendRequest<'_> {
-    /// Waits until the data is free.
+    /// Waits until the data may be reused.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -160,7 +163,7 @@ impl SendRequest<'_> {
         self.kept.map_or(Ok(()), |kept| kept.wait())
     }
 
-    /// Whether the data is free, making progress once. An error of the send is found by a wait.
+    /// Whether the data may be reused, making progress once. [`wait`](Self::wait) returns an error of the send.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -176,7 +179,7 @@ impl Future for SendRequest<'_> {
         let Some(kept) = &self.kept else { return Poll::Ready(Ok(())) };
         match kept.test().and_then(|_| kept.outcome()) {
             Ok(None) => {
-                // Progress is made by polling: ask to be polled again after the other tasks.
+                // Only polling makes progress, so the task asks to be polled again after the other tasks.
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -186,7 +189,7 @@ impl Future for SendRequest<'_> {
     }
 }
 
-/// A receive that was started. Dropping it changes nothing: the end of the scope waits for it.
+/// A nonblocking receive. Dropping the request has no effect on the receive: the end of the scope waits for it.
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct ReceiveRequest<'scope, T> {
     kept: Rc<Receiving>,
@@ -201,17 +204,18 @@ impl<T> fmt::Debug for ReceiveRequest<'_, T> {
 }
 
 impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
-    /// Waits for the message, and gives the buffer, of which the message has the first [elements](Status::count).
+    /// Waits for the message, and returns the buffer and the status. The message is in the first
+    /// [`count`](Status::count) elements of the buffer.
     ///
     /// # Errors
-    /// `BadArgument` for a message that the buffer has no room for, or that is no whole number of elements; `PeerLost`;
+    /// `BadArgument` for a message that is longer than the buffer or not a whole number of elements; `PeerLost`;
     /// `Aborted` after a [`cancel`](Self::cancel).
     pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
         let status = self.kept.finish()?.checked::<T>(self.kept.team())?;
         Ok((self.take(), status))
     }
 
-    /// Whether the message is here, making progress once. An error of the receive is found by a wait.
+    /// Whether the message has arrived, making progress once. [`wait`](Self::wait) returns an error of the receive.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -219,15 +223,16 @@ impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
         self.kept.test()
     }
 
-    /// Ends the receive if its message has not come, and says whether that is so; the end of the scope does not wait for it then.
+    /// Cancels the receive if it has not matched a message, and returns whether it did. The end of the scope does not
+    /// wait for a cancelled receive.
     #[must_use]
     pub fn cancel(&mut self) -> bool {
         self.kept.take_back()
     }
 
-    /// The buffer, after the outcome, which is given once.
+    /// The buffer. Called only after the outcome, which is returned once.
     fn take(&self) -> &'scope mut [T] {
-        // SAFETY: borrowed exclusively for the scope; the receive is over, and nobody else gets the buffer.
+        // SAFETY: the buffer is borrowed exclusively for the scope, the receive has ended, and `take` is called once.
         unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) }
     }
 }
@@ -238,7 +243,7 @@ impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.kept.test().and_then(|_| self.kept.outcome()) {
             Ok(None) => {
-                // Progress is made by polling: ask to be polled again after the other tasks.
+                // Only polling makes progress, so the task asks to be polled again after the other tasks.
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

@@ -1,4 +1,4 @@
-//! What was received, or is there to be received.
+//! The status of messages, and messages that a probe has taken.
 
 use bytemuck::Pod;
 use farside_core::two_sided::{self, Matched};
@@ -6,7 +6,7 @@ use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::pending::{self, RECEIVE};
 
-/// What was received, or is there to be received.
+/// The envelope and length of a message that was received or probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The sender, as a rank of the team.
@@ -18,7 +18,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// How many elements of `T` the message has; `None` if it is no whole number of them.
+    /// Number of elements of `T` in the message; `None` if the message is not a whole number of elements.
     ///
     /// ```
     /// let status = farside_rma::messages::Status { source: 0, tag: 0, len: 12 };
@@ -30,10 +30,10 @@ impl Status {
         self.len.is_multiple_of(size).then_some(self.len / size)
     }
 
-    /// In the ranks of the team.
+    /// Converts a status of the job: the source becomes a rank of the team.
     pub(super) fn of(team: &Team, status: &two_sided::Status) -> Result<Self> {
         let members = team.members();
-        // The team of all ranks has each in its own place.
+        // In the world team, team ranks are job ranks.
         let same = (members.get(status.source as usize) == Some(&status.source)).then_some(status.source as usize);
         let source = same.or_else(|| members.iter().position(|member| *member == status.source));
         let source = source.ok_or_else(|| {
@@ -43,7 +43,7 @@ impl Status {
         Ok(Self { source, tag: status.tag, len: status.len })
     }
 
-    /// As it is, unless the message is no whole number of elements.
+    /// The status; an error if the message is not a whole number of elements.
     #[inline]
     pub(super) fn whole<T: Pod>(self, team: &Team) -> Result<Self> {
         if self.count::<T>().is_some() {
@@ -53,7 +53,7 @@ impl Status {
     }
 }
 
-/// A message that its receive cannot take.
+/// The error for a message that its receive cannot take.
 #[cold]
 pub(super) fn refused(team: &Team, status: &Status, why: String) -> Error {
     let Status { source, tag, len } = status;
@@ -62,8 +62,8 @@ pub(super) fn refused(team: &Team, status: &Status, why: String) -> Error {
         .remedy("receive with the length and the element type of the send, or probe for the length first")
 }
 
-/// A message that a probe has taken ([`mprobe`](super::Messages::mprobe)), to be received. One that is dropped is discarded,
-/// and its sender goes on.
+/// A message that a probe has taken ([`mprobe`](super::Messages::mprobe)), to be received. Dropping it discards the
+/// message, and the send completes.
 #[must_use = "a message that is dropped is lost"]
 #[derive(Debug)]
 pub struct Message {
@@ -77,7 +77,7 @@ impl Message {
         let status = taken.status();
         let found = Status::of(team, &status);
         let of = |status| Self { team: team.clone(), status, taken: Some(taken) };
-        // A stranger's is dropped.
+        // A message from outside of the team is discarded.
         match found {
             Ok(found) => Ok(of(found)),
             Err(e) => {
@@ -87,23 +87,23 @@ impl Message {
         }
     }
 
-    /// What it is.
+    /// Source, tag and length.
     #[must_use]
     pub fn status(&self) -> Status {
         self.status
     }
 
-    /// The team that it was sent in.
+    /// The team in which the message was sent.
     pub(super) fn team(&self) -> &Team {
         &self.team
     }
 
-    /// The message, once.
+    /// Takes the message; `None` if it was taken before.
     pub(super) fn take(&mut self) -> Option<Matched> {
         self.taken.take()
     }
 
-    /// Receives it into the first elements of `into`.
+    /// Receives the message into the first elements of `into`.
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
@@ -112,7 +112,7 @@ impl Message {
         pending::receive_taken(&team, bytemuck::cast_slice_mut(into), taken)?.checked::<T>(&team)
     }
 
-    /// Receives all of it.
+    /// Receives the whole message into a new vector.
     ///
     /// # Errors
     /// Those of [messages](crate::messages); `Limit` if there is not enough memory.

@@ -1,18 +1,18 @@
 #![allow(unsafe_code)]
-//! Accumulates by number, as devices apply them to registered memory ([`farside_core::memory::keys::AccumulateFn`]).
+//! Accumulates by wire code, as devices apply them to registered memory ([`farside_core::memory::keys::AccumulateFn`]).
 
 use super::{ElementType, Op, kernel};
 
-/// Applies accumulate `code` ([`super::code`]) to `bytes` bytes at `target`; `false`, having touched nothing, for a
-/// code that is none, a length that is no multiple of the element, or a misaligned target.
+/// Applies accumulate `code` ([`super::code`]) to `bytes` bytes at `target`. Returns `false`, and changes nothing, for
+/// an invalid code, a length that is not a multiple of the element, or a misaligned target.
 ///
 /// # Safety
-/// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for as many; others access
-/// `target` by these kernels or word-wise copies only.
+/// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for `bytes` bytes; every other access
+/// to `target` is by these kernels or word-wise copies.
 pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *mut u8, bytes: usize) -> bool {
     let [number, ty, ..] = code.to_le_bytes();
     let (Ok(op), Ok(ty)) = (Op::try_from(number), ElementType::try_from(ty)) else { return false };
-    // The hints for devices may be missing, but never wrong.
+    // The device hints in the upper half may be absent, but must not be wrong.
     if code >> 16 != 0 && code != super::code(op, ty) {
         return false;
     }
@@ -20,7 +20,7 @@ pub unsafe fn apply_bytes(code: u32, target: *mut u8, operand: *const u8, old: *
         return false;
     }
     let count = bytes / ty.size();
-    // SAFETY: checked above; the ranges by the contract.
+    // SAFETY: alignment and length are checked above; the ranges are valid by the contract.
     unsafe {
         if old.is_null() {
             kernel::accumulate(op, ty, target, operand, count);

@@ -1,4 +1,4 @@
-//! Element-wise combination of buffers that nobody else touches: reductions, and accumulates merged at the origin.
+//! Element-wise combination of private buffers: reductions, and accumulates merged at the origin.
 
 use bytemuck::{bytes_of, pod_read_unaligned, try_cast_slice, try_cast_slice_mut};
 use farside_core::{Error, ErrorKind, Result};
@@ -45,7 +45,7 @@ pub fn combine_bytes(op: Op, ty: ElementType, acc: &mut [u8], operand: &[u8]) ->
     with_type!(ty, T => combine_typed::<T>(op, acc, operand))
 }
 
-/// Elements that are staged at once where a buffer is misaligned.
+/// Number of elements that are copied at a time to aligned memory if a buffer is misaligned.
 const STAGED: usize = 64;
 
 fn combine_typed<T: Element>(op: Op, acc: &mut [u8], operand: &[u8]) -> Result<()> {

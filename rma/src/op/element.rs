@@ -1,4 +1,4 @@
-//! The element types of windows: as a value for the wire and the untyped layer, and as a trait for Rust users.
+//! The element types of windows: an enum for the wire and the untyped layer, and a trait for Rust users.
 
 use std::fmt::{self, Debug};
 
@@ -7,7 +7,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::kernel::AtomicScalar;
 
-/// Defines [`ElementType`] and what follows from the Rust types.
+/// Defines [`ElementType`] and the trait implementations from the list of Rust types.
 macro_rules! elements {
     ($($t:ident = $variant:ident $number:literal,)*) => {
         /// The type of one element, as a value. The numbers are the wire form.
@@ -69,7 +69,7 @@ impl fmt::Display for ElementType {
 impl TryFrom<u8> for ElementType {
     type Error = Error;
 
-    /// Reads the wire form; `Protocol` if the byte is none.
+    /// Reads the wire form; `Protocol` if no element type has this byte.
     fn try_from(byte: u8) -> Result<Self> {
         ElementType::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "accumulate").cause(format!("element type {byte} does not exist"))
@@ -94,8 +94,7 @@ macro_rules! cas_elements {
 
 cas_elements!(i8, i16, i32, i64, u8, u16, u32, u64);
 
-/// Calls `$body` with `$T` standing for the Rust type of `$ty`: the one match per call that leaves the loops
-/// monomorphic.
+/// Evaluates `$body` with `$T` as the Rust type of `$ty`: one match per call, so that the loops are monomorphic.
 macro_rules! with_type {
     ($ty:expr, $T:ident => $body:expr) => {
         with_type!(@ $ty, $T => $body; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)

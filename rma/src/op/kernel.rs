@@ -1,14 +1,14 @@
 #![allow(unsafe_code)]
 //! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element.
 //!
-//! Where the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the rest
-//! are compare-and-swap loops, which do not write where the element stays as it is, so that a minimum that has been
-//! reached does not move the cache line.
+//! If the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the others
+//! are compare-and-swap loops. They do not write if the element would not change, so that an already reached minimum
+//! does not move the cache line.
 //!
 //! **Orderings.** Every update is `AcqRel`, every plain load `Acquire` and every plain store `Release`. They pair with
-//! each other on the same element: an origin that fetches a value sees what the origin that wrote it had done
-//! before. The synchronization calls do not rest on this; they pair through their own signal cells. On x86 the
-//! orderings cost nothing over `Relaxed`.
+//! each other on the same element: an origin that fetches a value sees all earlier writes of the origin that wrote the
+//! value. The synchronization calls do not rely on this; they pair through their own signal cells. On x86 these
+//! orderings cost no more than `Relaxed`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -27,8 +27,8 @@ use super::{CasElement, Element, ElementType, Op};
 /// # Safety
 /// - `target` is aligned to `ty.size()`, and `count` elements from there are valid for reads and writes.
 /// - While the call runs, every other access to them is atomic and of the same size.
-/// - `operand` is valid for reads of `count` elements at any alignment; nobody writes there while the call runs, and
-///   it does not overlap the target.
+/// - `operand` is valid for reads of `count` elements at any alignment, is not written while the call runs, and does
+///   not overlap the target.
 pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *const u8, count: usize) {
     debug_assert!(op.allowed(ty), "{op} is not defined on {ty}");
     debug_assert!(target.addr().is_multiple_of(ty.size()));
@@ -36,13 +36,14 @@ pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *con
     with_type!(ty, T => unsafe { accumulate_typed::<T>(op, target.cast(), operand.cast(), count) });
 }
 
-/// Accumulates, and writes what each element was just before to `result`.
+/// Accumulates, and writes the former value of each element to `result`.
 ///
-/// [`Op::NoOp`] is an atomic read, and does not look at `operand`.
+/// [`Op::NoOp`] is an atomic read, and does not read `operand`.
 ///
 /// # Safety
-/// The contract of [`accumulate`]; `operand` need not be valid for [`Op::NoOp`]. `result` is valid for writes of `count` elements
-/// at any alignment, nobody else accesses it while the call runs, and it overlaps neither `target` nor `operand`.
+/// The contract of [`accumulate`]; `operand` need not be valid for [`Op::NoOp`]. `result` is valid for writes of
+/// `count` elements at any alignment, is not accessed otherwise while the call runs, and overlaps neither `target` nor
+/// `operand`.
 pub unsafe fn fetch_accumulate(
     op: Op,
     ty: ElementType,
@@ -73,7 +74,7 @@ pub unsafe fn apply<T: Element>(op: Op, target: *mut T, operand: T) {
     update!(op, T, f => { f(cell, operand); });
 }
 
-/// Accumulates into the one element at `target`, atomically, and returns what it was just before.
+/// Accumulates into the one element at `target`, atomically, and returns its former value.
 ///
 /// # Safety
 /// The contract of [`apply`].
@@ -85,7 +86,7 @@ pub unsafe fn fetch_apply<T: Element>(op: Op, target: *mut T, operand: T) -> T {
     fetch!(op, T, f => f(cell, operand))
 }
 
-/// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns what it was just before.
+/// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns its former value.
 ///
 /// # Safety
 /// The contract of [`apply`].
@@ -98,14 +99,15 @@ pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desir
     }
 }
 
-/// Compares and swaps an element of type `ty`, and writes what it was just before to `result`.
+/// Compares and swaps an element of type `ty`, and writes its former value to `result`.
 ///
 /// # Errors
 /// `Unsupported` if the type is not an integer.
 ///
 /// # Safety
-/// `target` as in [`accumulate`]; `expected` and `desired` are valid for reads and `result` for writes of one element
-/// at any alignment, and nobody else writes or, for `result`, reads them while the call runs.
+/// The contract of [`accumulate`] for `target`. `expected` and `desired` are valid for reads of one element at any
+/// alignment and not written while the call runs; `result` is valid for writes of one element at any alignment and not
+/// accessed otherwise while the call runs.
 pub unsafe fn compare_and_swap_untyped(
     ty: ElementType,
     target: *mut u8,
@@ -163,8 +165,8 @@ unsafe fn fetch_typed<T: Element>(op: Op, target: *mut T, operand: *const T, res
     });
 }
 
-/// Runs `$body` with `$f` standing for the function that does `$op` and returns the old value. The one match per
-/// call: every arm is a loop, or a call, of its own.
+/// Evaluates `$body` with `$f` as the function that does `$op` and returns the old value. One match per call: every arm
+/// is its own loop or call.
 macro_rules! fetch {
     ($op:expr, $T:ident, $f:ident => $body:expr) => {
         fetch!(@ $op, $f => $body;
@@ -189,7 +191,7 @@ macro_rules! fetch {
     };
 }
 
-/// As `fetch!` where the old value is not wanted: replacing is then a store.
+/// `fetch!` without the old value: `Replace` is then a plain store, and `NoOp` does nothing.
 macro_rules! update {
     ($op:expr, $T:ident, $f:ident => $body:expr) => {
         match $op {
@@ -202,7 +204,7 @@ macro_rules! update {
 
 use {fetch, update};
 
-/// A value with an atomic of its size: the atomic half of [`Element`], and what seals it.
+/// A value with an atomic of its size: the atomic half of [`Element`], which it seals.
 pub trait AtomicScalar: Scalar {
     /// The atomic of that size.
     type Cell;
@@ -223,7 +225,8 @@ pub trait AtomicScalar: Scalar {
     /// Writes, and returns the old value.
     fn swap(cell: &Self::Cell, x: Self) -> Self;
 
-    /// Writes `new` if the bits are those of `old`; the old value either way. May not fail spuriously.
+    /// Writes `new` if the element has the bits of `old`; returns the former value in either case. Must not fail
+    /// spuriously.
     fn compare_exchange(cell: &Self::Cell, old: Self, new: Self) -> Result<Self, Self>;
 
     /// Adds, and returns the old value.
@@ -247,7 +250,7 @@ pub trait AtomicScalar: Scalar {
         Self::load(cell)
     }
 
-    /// Replaces the element by `f` of it, and returns the old value; writes nothing if `f` changes no bit.
+    /// Replaces the element by `f` of its value, and returns the old value; writes nothing if `f` changes no bit.
     #[inline(always)]
     fn fetch_with(cell: &Self::Cell, f: impl Fn(Self) -> Self) -> Self {
         let mut old = Self::load(cell);

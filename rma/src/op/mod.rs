@@ -2,7 +2,7 @@
 //!
 //! - [`accumulate`], [`fetch_accumulate`], [`apply`], [`fetch_apply`], [`compare_and_swap`]: on memory that other
 //!   threads and processes update at the same time; atomic per element.
-//! - [`combine`], [`combine_bytes`]: on memory of one's own, as reductions need it.
+//! - [`combine`], [`combine_bytes`]: on private memory, for reductions.
 
 mod bytes;
 mod combine;
@@ -19,12 +19,12 @@ pub use combine::{combine, combine_bytes};
 pub use element::{CasElement, Element, ElementType};
 pub use kernel::{accumulate, apply, compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply};
 
-/// What an accumulate does to the target element `t` with the operand `x`. The numbers are the wire form.
+/// The operation of an accumulate on the target element `t` with the operand `x`. The discriminants are the wire form.
 ///
 /// Sums and products of integers wrap. Logical operations take nonzero as true and give 0 or 1. `Min` and `Max` of
 /// floats are IEEE 754-2019 `minimum` and `maximum`: −0 is less than +0, and a NaN on either side gives the one
 /// quiet NaN `f32::NAN` or `f64::NAN`. So the result does not depend on the order in which origins arrive, and a NaN
-/// is seen and not lost; MPI leaves both open.
+/// propagates; MPI specifies neither.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {
@@ -71,7 +71,7 @@ impl Op {
         Op::NoOp,
     ];
 
-    /// The name in messages, as MPI has it in lower case.
+    /// The name in messages: that of MPI in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         const NAMES: [&str; 12] =
@@ -79,8 +79,8 @@ impl Op {
         NAMES[self as usize]
     }
 
-    /// Whether the operation is defined on the type: logical and bitwise ones are on integers only, the others on
-    /// all types.
+    /// Whether the operation is defined on the type: logical and bitwise operations are defined on integers only, the
+    /// others on all types.
     #[must_use]
     #[inline(always)]
     pub const fn allowed(self, ty: ElementType) -> bool {
@@ -116,7 +116,7 @@ impl fmt::Display for Op {
 impl TryFrom<u8> for Op {
     type Error = Error;
 
-    /// Reads the wire form; `Protocol` if the byte is none.
+    /// Reads the wire form; `Protocol` if no operation has this byte.
     fn try_from(byte: u8) -> Result<Self> {
         Op::ALL.get(usize::from(byte)).copied().ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "accumulate").cause(format!("operation {byte} does not exist"))
@@ -124,7 +124,8 @@ impl TryFrom<u8> for Op {
     }
 }
 
-/// Operation and type as one number, for devices and the wire, with what devices may know of them.
+/// The wire code: operation and type in one number, with hints from which a device recognizes the operations that it
+/// can do itself.
 #[must_use]
 pub fn code(op: Op, ty: ElementType) -> u32 {
     let effect = match (op, ty) {

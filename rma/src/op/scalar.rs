@@ -1,7 +1,7 @@
-//! What each operation means on two plain values. The atomic kernels and the reductions both rest on this.
+//! Each operation on two plain values, which the atomic kernels and the reductions share.
 
-/// The operations on values. Logical and bitwise ones leave a float as it is: no caller gets there, because
-/// [`Op::check`](super::Op::check) stands before every kernel.
+/// The operations on values. Logical and bitwise operations return a float unchanged, which never happens, because
+/// [`Op::check`](super::Op::check) precedes every kernel.
 pub trait Scalar: Copy {
     /// See [`Op::Sum`](super::Op::Sum).
     fn sum(self, x: Self) -> Self;
@@ -41,7 +41,7 @@ pub trait Scalar: Copy {
     fn bxor(self, _: Self) -> Self {
         self
     }
-    /// Whether both have the same bits.
+    /// Whether both values have the same bits.
     fn same_bits(self, x: Self) -> bool;
 }
 
@@ -80,7 +80,7 @@ integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 macro_rules! float {
     ($($t:ty),*) => {$(
         impl Scalar for $t {
-            // Equal values differ at most in the sign of zero; −0 is the lesser.
+            // Values that compare equal differ at most in the sign of zero; −0 is the lesser.
             methods! { self x;
                 sum: Self = self + x;
                 prod: Self = self * x;
