@@ -1,5 +1,5 @@
-//! Values under numbers that name each of them once, and are never 0: a number is a slot, below, and how often the slot was
-//! used, from 1 on.
+//! Values with unique numbers, which are never 0: a number has the slot in its low half, and in its high half how often
+//! the slot has been used, from 1.
 
 /// Values by number.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! Counters of every operation: how many, how many bytes. Always on; tests assert message counts with them.
+//! Counters of every operation: number and bytes. Always on; tests assert message counts with them.
 //!
-//! A counter costs a load, an add and a store: one rank is one thread, so nobody else writes it. The agent
+//! A counter costs a load, an add and a store: one rank is one thread, so its counters have one writer. The agent
 //! thread of a device has counters of its own, merged when they are read.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// What is counted.
+        /// The kind of a counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(usize)]
         pub enum Kind { $($(#[$doc])* $name,)* }
@@ -96,44 +96,44 @@ impl Stats {
     #[inline(always)]
     pub fn add(&self, kind: Kind, bytes: usize) {
         let c = &self.counters[kind as usize];
-        // Relaxed, and no read-modify-write: one thread writes each set of counters; a reader elsewhere
-        // only needs some recent value and pairs with nothing.
+        // Relaxed, and no read-modify-write: one thread writes each set of counters; a reader elsewhere needs only a
+        // recent value and pairs with nothing.
         c.count.store(c.count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         c.bytes.store(c.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
-    /// The values now.
+    /// A snapshot of the values.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::default();
         for (kind, c) in self.counters.iter().enumerate() {
-            // Relaxed: see `add`.
+            // Relaxed: as in `add`, pairs with nothing.
             s.values[kind] = (c.count.load(Ordering::Relaxed), c.bytes.load(Ordering::Relaxed));
         }
         s
     }
 }
 
-/// Counter values at one time; subtract two for what happened between.
+/// Counter values at one time; the difference of two snapshots covers the time between them.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshot {
     values: [(u64, u64); KINDS],
 }
 
 impl Snapshot {
-    /// How many operations of a kind.
+    /// Number of operations of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> u64 {
         self.values[kind as usize].0
     }
 
-    /// How many bytes of a kind.
+    /// Number of bytes of a kind.
     #[must_use]
     pub fn bytes(&self, kind: Kind) -> u64 {
         self.values[kind as usize].1
     }
 
-    /// Messages: everything that a network would carry as a message of its own.
+    /// Number of messages: operations that a network would carry as messages of their own.
     #[must_use]
     pub fn messages(&self) -> u64 {
         use Kind::*;

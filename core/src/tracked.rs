@@ -1,4 +1,4 @@
-//! The work requests of a rank that are in progress, and the tracks that count each of them.
+//! The work requests of a rank in progress, and the tracks that count each of them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,13 +16,13 @@ pub struct Track {
 }
 
 impl Track {
-    /// A fresh one.
+    /// A track that counts no request.
     #[must_use]
     pub fn new() -> Rc<Self> {
         Rc::default()
     }
 
-    /// How many requests are open.
+    /// Number of requests in progress.
     #[must_use]
     #[inline]
     pub fn open(&self) -> usize {
@@ -45,25 +45,25 @@ impl Track {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
-    /// Keeps an error, unless there is an earlier one: of a request that could not be posted.
+    /// Keeps the error of a request that could not be posted, unless there is an earlier one.
     #[cold]
     pub fn fail(&self, e: &Error) {
         self.error.borrow_mut().get_or_insert_with(|| e.again());
     }
 
-    /// One more request is counted.
+    /// Counts one more request.
     #[inline]
     pub(crate) fn open_one(&self) {
         self.open.set(self.open.get() + 1);
     }
 
-    /// A request has ended well, or was cancelled.
+    /// Ends a request that succeeded or was cancelled.
     #[inline]
     pub(crate) fn close(&self) {
         self.open.set(self.open.get() - 1);
     }
 
-    /// A request has ended; keeps its error, unless there is an earlier one.
+    /// Ends a request; keeps its error, unless there is an earlier one.
     #[cold]
     pub(crate) fn end(&self, result: &Result<()>) {
         self.close();

@@ -1,11 +1,11 @@
-//! Little-endian fields in and out of byte strings; reading checks every length, since the bytes come from a peer.
+//! Encoding and decoding of little-endian fields; decoding checks every length, since the bytes come from a peer.
 
 /// Builds a byte string.
 #[derive(Debug, Default)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// An empty one.
+    /// An empty string.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -47,12 +47,12 @@ impl Writer {
     }
 }
 
-/// Takes a byte string apart; every call is `None` once the bytes are too few.
+/// Parses a byte string; every call returns `None` once too few bytes are left.
 #[derive(Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// From the start of `bytes`.
+    /// A reader at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -64,28 +64,28 @@ impl<'a> Reader<'a> {
         Some(*head)
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Option<u8> {
         self.take::<1>().map(|b| b[0])
     }
 
-    /// 4 bytes.
+    /// Reads 4 bytes.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// 8 bytes.
+    /// Reads 8 bytes.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// A length and that many bytes.
+    /// Reads a length (4 bytes) and that many bytes.
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         let (head, tail) = self.0.split_at_checked(len)?;
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
         Some(head)
     }
 
-    /// What is left.
+    /// The remaining bytes.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.0

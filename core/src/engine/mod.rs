@@ -1,5 +1,5 @@
-//! What moves a rank: its device, the work requests in progress, and the one place where it waits. The layers above, which
-//! deliver messages and let collectives go on, take part in its turns of progress as a [`MessageLayer`].
+//! The engine of a rank: its device, its work requests in progress, and the one place where it waits. The layers above,
+//! which deliver messages and advance collectives, take part in its turns of progress as a [`MessageLayer`].
 
 mod requests;
 
@@ -22,16 +22,16 @@ use crate::tracked::{Track, Tracked};
 
 pub use requests::CancelOnDrop;
 
-/// What a rank does above its device in turns of progress.
+/// The work above the device in a turn of progress.
 pub(crate) trait MessageLayer {
-    /// Delivers what the device has, and lets go on what can; runs deferred completions if fewer than `later` are running.
-    /// Returns whether there was any.
+    /// Delivers arrivals of the device, and advances whatever can go on; runs deferred completions if fewer than
+    /// `later` are running. Returns whether anything happened.
     fn turn(&self, later: u32) -> Result<bool>;
-    /// Whether something waits for room at the device, of which no event tells.
+    /// Whether something waits for room at the device, which no event announces.
     fn is_blocked(&self) -> bool;
-    /// This rank waits, and has checked its peers this often. Fails if what it waits for cannot come.
+    /// Called in a wait with the number of peer checks so far. Fails if what this rank waits for cannot come.
     fn wait_on(&self, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
-    /// Forgets the messages that `track` counts: their local memory is not touched any more.
+    /// Cancels the messages that `track` counts: their local memory is not accessed any more.
     fn cancel(&self, track: &Rc<Track>);
 }
 
@@ -41,25 +41,25 @@ pub struct Engine {
     pub(crate) size: u32,
     pub(crate) settings: Settings,
     pub(crate) device: Box<dyn Device>,
-    /// Of the settings and the device.
+    /// From the settings and the device.
     message_cut_offs: MessageCutOffs,
     max_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
-    /// Whether ranks of this node share processors: the same at all of them.
+    /// Whether ranks of this node share processors; the same at all of them.
     oversubscribed_node: bool,
     watch: Option<Watch>,
     order: StoreOrder,
     tracked: RefCell<Tracked>,
     pub(crate) left: Cell<bool>,
-    /// Of every wait, while the job ends.
+    /// Deadline of every wait while the job ends.
     pub(crate) deadline: Cell<Option<Instant>>,
     pub(crate) ended: Cell<bool>,
-    /// What waits do between two turns.
+    /// Called between two turns of every wait.
     wait_hook: Cell<Option<fn()>>,
-    /// The number of checks of the peers after which this rank last looked whether the launcher asks something.
+    /// The number of peer checks at which this rank last asked whether the launcher has a question.
     answered: Cell<u32>,
-    /// The job that this is part of.
+    /// The job that contains this engine.
     pub(crate) above: Weak<dyn MessageLayer>,
 }
 
@@ -69,12 +69,12 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Deferred completions that run at a time, each in a wait of the one before: a bound on the stack.
+/// Maximum number of nested deferred completions, each run from a wait of the one before: bounds the stack.
 const DEEPEST: u32 = 8;
 
 impl Engine {
-    /// The engine of a rank on a device that is open; `oversubscribed` says whether ranks share its own processors, and those
-    /// of its node. What is `above` it is called in its turns.
+    /// The engine of a rank on an open device. `oversubscribed`: whether ranks share this rank's processors, and those
+    /// of its node. `above` is called in each turn of progress.
     pub(crate) fn new(
         bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
@@ -132,12 +132,12 @@ impl Engine {
         &*self.device
     }
 
-    /// Whether ranks of this node share processors: the same at all of them.
+    /// Whether ranks of this node share processors; the same at all of them.
     pub(crate) fn is_on_oversubscribed_node(&self) -> bool {
         self.oversubscribed_node
     }
 
-    /// The cut-offs of messages: what the settings say, or else the device.
+    /// The cut-offs of messages, from the settings where they give one, else from the device.
     #[inline]
     pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
         self.message_cut_offs
@@ -170,7 +170,7 @@ impl Engine {
         self.stats_by_device().iter().fold(Snapshot::default(), |all, (_, one)| all.merged(one))
     }
 
-    /// The same by device: more than one where ranks of one node share memory and others are reached by an HCA.
+    /// The same counters by device: more than one if ranks of one node share memory and others are reached by an HCA.
     #[must_use]
     pub fn stats_by_device(&self) -> Vec<(&'static str, Snapshot)> {
         let mut all = self.device.counters();
@@ -187,23 +187,24 @@ impl Engine {
         self.watch.as_ref().map(Watch::bill)
     }
 
-    /// The counters of operations that are copies: of the device, or of an account of the bill. They stay in place as long as
-    /// the job.
+    /// The counters of operations that are copies: of the device, or of an account of the bill. They stay at the same
+    /// address as long as the job.
     #[must_use]
     pub fn stats_of(&self, account: Option<Account>) -> NonNull<Stats> {
         let kept = self.bill().zip(account).and_then(|(bill, account)| NonNull::new(bill.direct(account).cast_mut()));
         kept.unwrap_or_else(|| NonNull::from(self.device().own_stats()))
     }
 
-    /// How often to check for something that is about to come before waiting for it: 0 where ranks outnumber cores.
+    /// Number of polls of a condition that is about to become true before waiting for it: 0 where ranks outnumber
+    /// cores.
     #[must_use]
     #[inline]
     pub fn spins(&self) -> u32 {
         self.progress.spins()
     }
 
-    /// Delivers what has come and finishes what is done; returns whether anything was. Of some calls in a row that find nothing
-    /// one checks the peers, as a wait does.
+    /// Delivers arrivals and completes finished operations; returns whether there were any. Of several consecutive
+    /// calls that find nothing, one checks the peers, as a wait does.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`, or what a completion handler fails with.
@@ -212,8 +213,8 @@ impl Engine {
         self.progress_of("progress")
     }
 
-    /// The same for a caller that tests: with more ranks than cores it yields now and then, so that a program that tests again
-    /// and again does not keep the core that another rank needs.
+    /// Same as [`progress`](Self::progress), for a caller that tests: with more ranks than cores it yields now and
+    /// then, so that a program that tests in a loop does not keep the core from another rank.
     ///
     /// # Errors
     /// As [`progress`](Self::progress).
@@ -226,7 +227,7 @@ impl Engine {
         Ok(any)
     }
 
-    /// The same in `operation`, which an error of the check names.
+    /// Same as [`progress`](Self::progress), in `operation`, which an error of the check names.
     #[inline]
     pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
         let any = self.turn(1)?;
@@ -247,7 +248,7 @@ impl Engine {
         self.above().map_or(Ok(false), |above| above.turn(later))
     }
 
-    /// Tells the layer above how often the peers have been checked.
+    /// Passes the number of peer checks to the layer above.
     fn checked(&self, awaited: &dyn Fn() -> Awaited) -> Result<()> {
         self.above().map_or(Ok(()), |above| above.wait_on(self.progress.checks(), awaited))
     }
@@ -261,7 +262,7 @@ impl Engine {
         self.wait_for(|| Awaited::unknown(operation), ready)
     }
 
-    /// As [`wait`](Self::wait); `awaited` says what for, at any time.
+    /// As [`wait`](Self::wait); `awaited` describes the wait at any time.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -270,7 +271,7 @@ impl Engine {
         awaited: impl Fn() -> Awaited,
         mut ready: impl FnMut() -> Result<Option<R>>,
     ) -> Result<R> {
-        // What is ready, or nearly, costs no entry and no exit.
+        // A condition that is already true, or nearly, costs no setup of a wait.
         for _ in 0..=self.progress.spins() / 4 {
             if let Some(r) = ready()? {
                 return Ok(r);
@@ -282,10 +283,10 @@ impl Engine {
         self.wait_with(awaited().operation, None, &awaited, ready, false)
     }
 
-    /// Looks for a moment whether `ready`, without progress.
+    /// Polls `ready` for a moment, without progress.
     #[inline]
     pub(crate) fn look_for(&self, pace: Pace, ready: impl Fn() -> bool) -> bool {
-        // Where the cell is not mapped only a poll sees the signal.
+        // If memory is not mapped, only progress sees the signal.
         let looks = if self.device.capabilities().mapped { self.progress.spins() / 4 } else { 0 };
         for _ in 0..looks {
             progress::pace(pace);
@@ -297,8 +298,8 @@ impl Engine {
         false
     }
 
-    /// Waits until `ready`, a look at a word that one peer sets, making progress meanwhile. Looks are spaced: one that
-    /// comes just before the peer's store makes that store wait for the line to come back.
+    /// Waits until `ready`, a poll of a word that one peer sets, making progress meanwhile. Polls are spaced: a poll
+    /// just before the peer's store makes that store wait for the line to come back.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -323,7 +324,8 @@ impl Engine {
         self.wait_with(operation, deadline, &|| Awaited::unknown(operation), ready, false)
     }
 
-    /// As [`wait`](Self::wait), for what nobody notifies this rank of: it looks again after 50 microseconds of sleep.
+    /// As [`wait`](Self::wait), for a condition that no peer notifies this rank of: it polls again after 50
+    /// microseconds of sleep.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -370,17 +372,17 @@ impl Engine {
         }
     }
 
-    /// Says what this rank waits for, and for how long it has.
+    /// Reports what this rank waits for, and how long it has waited.
     #[cold]
     fn say_stall(&self, awaited: Awaited, time: Duration) {
         let [operation, from] = self.described(awaited);
         say(format_args!("rank {}: {operation} has waited for {:.1} s for {from}", self.rank(), time.as_secs_f64()));
     }
 
-    /// Tells the launcher what this rank waits for, if it asks.
+    /// Answers the launcher, if it has asked what this rank waits for.
     #[cold]
     fn answer_launcher(&self, awaited: &dyn Fn() -> Awaited) {
-        // The bootstrap is in use where the rank ends.
+        // The bootstrap is borrowed while the rank ends.
         if let Ok(mut bootstrap) = self.bootstrap.try_borrow_mut() {
             bootstrap.answer(&|| {
                 let [operation, from] = self.described(awaited());
@@ -389,7 +391,7 @@ impl Engine {
         }
     }
 
-    /// The operation that waits, and for whom.
+    /// The waiting operation and the awaited rank, in words.
     fn described(&self, awaited: Awaited) -> [String; 2] {
         let Awaited { account, operation, from, .. } = awaited;
         let of = account.map_or(String::new(), |account| format!(" of {}", self.account_name(account)));
@@ -401,13 +403,13 @@ impl Engine {
         named.map_or_else(|| account.to_string(), |name| format!("{account} {name:?}"))
     }
 
-    /// Has `pause` called between two turns of every wait of this job from now on. Other threads of the rank may use the job
-    /// meanwhile, one at a time, if the program keeps them apart by a lock that `pause` lets them have.
+    /// Calls `pause` between two turns of every wait of this job from now on. Other threads of the rank may use the job
+    /// meanwhile, one at a time, if the program excludes them by a lock that `pause` releases to them.
     pub fn set_wait_hook(&self, pause: fn()) {
         self.wait_hook.set(Some(pause));
     }
 
-    /// Fails once the job has ended: then no rank answers any more.
+    /// Fails once the job has ended, since other ranks do not answer any more.
     ///
     /// # Errors
     /// `Freed`.
@@ -422,9 +424,9 @@ impl Engine {
         e.cause("the job has been finalized").remedy("finalize the job when everything else is done")
     }
 
-    /// Ends the whole job with `code`, telling the launcher why.
+    /// Ends the whole job with `code`, and gives the launcher the reason.
     pub fn abort(&self, code: i32, reason: &str) -> ! {
-        // Nothing that runs at the exit of the process may take this for an orderly end.
+        // Code that runs at process exit must not take this for an orderly end.
         self.left.set(true);
         self.bootstrap.borrow_mut().abort(code, reason);
         std::process::exit(code)

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The work requests of a rank: how they are posted, counted until they are complete, and forgotten.
+//! The work requests of a rank: posting, counting until completion, cancelling.
 
 use std::rc::Rc;
 
@@ -8,8 +8,8 @@ use crate::device::{Operation, Place, Posted, WorkRequest};
 use crate::error::Result;
 use crate::tracked::{Track, Tracks, UNTRACKED};
 
-/// Cancels the requests that its track still counts when it is dropped: for requests whose memory goes at the end of a
-/// scope, however that is left.
+/// Cancels on drop the requests that its track still counts: for requests whose memory ends with a scope, however the
+/// scope is left.
 #[derive(Debug)]
 pub struct CancelOnDrop<'a> {
     engine: &'a Engine,
@@ -17,7 +17,7 @@ pub struct CancelOnDrop<'a> {
 }
 
 impl<'a> CancelOnDrop<'a> {
-    /// For the requests and messages of `engine` that `track` counts.
+    /// Guards the requests and messages of `engine` that `track` counts.
     #[must_use]
     pub fn new(engine: &'a Engine, track: &'a Rc<Track>) -> Self {
         Self { engine, track }
@@ -33,7 +33,7 @@ impl Drop for CancelOnDrop<'_> {
 }
 
 impl Engine {
-    /// A request has ended: every track that counts it learns of that.
+    /// Ends a request: every track that counts it records the result.
     pub(crate) fn completed(&self, id: u64, result: Result<()>) {
         let Some(tracks) = self.tracked.borrow_mut().remove(id) else { return };
         match (&tracks, result) {
@@ -42,8 +42,8 @@ impl Engine {
         }
     }
 
-    /// Posts a work request, once there is room; `tracks` count it until it is complete. Returns whether it
-    /// is complete already.
+    /// Posts a work request, once there is room; `tracks` count it until it is complete. Returns whether it is complete
+    /// already.
     ///
     /// # Safety
     /// As [`Device::post`](crate::device::Device::post): local memory stays valid until the tracks say that the request is complete, or
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// The same, but `None` if there is no room: then nothing has happened.
+    /// Same as [`post`](Self::post), but `None` if there is no room: then nothing has happened.
     ///
     /// # Safety
     /// As [`post`](Self::post).
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// One turn of progress before another try to post.
+    /// Makes one turn of progress before the next try to post.
     #[cold]
     #[inline(never)]
     fn make_room(&self) -> Result<()> {
@@ -103,7 +103,7 @@ impl Engine {
         if !self.progress()? {
             self.progress.give_way();
         }
-        // A peer that is gone makes no room.
+        // A lost peer makes no room.
         self.progress.look_around("send", self.device(), self.deadline.get()).map(|_| ())
     }
 
@@ -124,7 +124,7 @@ impl Engine {
         track.check()
     }
 
-    /// Forgets the open requests and messages that `track` counts: their local memory is not touched any more.
+    /// Cancels the open requests and messages that `track` counts: their local memory is not accessed any more.
     pub fn cancel(&self, track: &Rc<Track>) {
         if let Some(above) = self.above() {
             above.cancel(track);

@@ -1,4 +1,4 @@
-//! The team of all ranks, and the orderly end that it comes to.
+//! The team of all ranks, and the orderly end of a rank.
 
 use std::time::Duration;
 
@@ -18,27 +18,27 @@ impl Job {
             return Ok(world.clone());
         }
         let world = Team::world(self)?;
-        // Kept until the end of the job: it holds the job in turn, and `end` takes it out again.
+        // The team holds the job in turn, so `finalize` drops it at the end.
         *self.kept_world().borrow_mut() = Some(Box::new(world.clone()));
         Ok(world)
     }
 
-    /// Ends this rank in order, after all others have come here too. Collective; windows are freed before, and what
-    /// needs other ranks fails afterwards.
+    /// Ends this rank in order, after all other ranks have called it too. Collective. Windows must be freed before;
+    /// operations that need other ranks fail afterwards.
     ///
     /// # Errors
-    /// `Timeout` if others do not come here within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
+    /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
     pub fn finalize(&self) -> Result<()> {
         let met = self.retire(false);
-        // The team holds the job; without it the device goes with the last user of the job.
+        // The team holds the job; once it is dropped, the device is closed with the last user of the job.
         *self.kept_world().borrow_mut() = None;
         self.ended.set(true);
         met
     }
 
-    /// Waits until all ranks have come here, as [`finalize`](Self::finalize) does, after which this rank may end at any time;
-    /// the job can still be used. A rank that `stays` goes on as before, and calls this or [`leave`](Self::leave) again.
-    /// Collective; ranks may differ in `stays`.
+    /// Waits until all ranks have called it, as [`finalize`](Self::finalize) does, after which this rank may end at any
+    /// time; the job can still be used. A rank that `stays` goes on as before, and calls this or [`leave`](Self::leave)
+    /// again. Collective; ranks may differ in `stays`.
     ///
     /// # Errors
     /// As `finalize`.
@@ -46,7 +46,7 @@ impl Job {
         if self.left.replace(true) {
             return Ok(());
         }
-        // A bill that cannot be written is no reason to end out of order.
+        // A bill that cannot be written must not prevent an orderly end.
         let mut billed = Ok(());
         let met = self.in_time(|| {
             self.flush()?;
@@ -67,12 +67,12 @@ impl Job {
         self.bootstrap.borrow_mut().finalize().and(billed)
     }
 
-    /// Ends this rank in order, without waiting for the others: for one that has nothing more to do with them, after calls
-    /// that showed both sides so. What others still start to it is an error there. Does nothing after `finalize` or
-    /// [`retire`](Self::retire).
+    /// Ends this rank in order, without waiting for the others: for a rank that has no more communication with them, as
+    /// earlier calls have shown to both sides. Operations that others still start to it fail there. Does nothing after
+    /// `finalize` or [`retire`](Self::retire).
     ///
     /// # Errors
-    /// `Timeout` if what was sent cannot go out within `FARSIDE_TIMEOUT_S`; `Launcher`.
+    /// `Timeout` if queued messages cannot be sent within `FARSIDE_TIMEOUT_S`; `Launcher`.
     pub fn leave(&self) -> Result<()> {
         if self.left.replace(true) {
             return Ok(());
@@ -82,7 +82,7 @@ impl Job {
             self.flush()?;
             self.wait_until("leave", None, || Ok(device.leave(Leave::Early)?.then_some(())))
         });
-        // Ranks that this one has nothing more to do with may have ended, and take nothing from it any more.
+        // Ranks that have no more communication with this one may have ended, and accept nothing any more.
         let gone = gone.or_else(|e| match e.kind() {
             ErrorKind::PeerLost => device.leave(Leave::Early).map(|_| ()),
             _ => Err(e),
@@ -90,7 +90,7 @@ impl Job {
         gone.and(self.bootstrap.borrow_mut().finalize())
     }
 
-    /// Runs `f`, whose waits all end within `FARSIDE_TIMEOUT_S` from now.
+    /// Runs `f` with a deadline of `FARSIDE_TIMEOUT_S` from now for all its waits.
     fn in_time(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
         let limit = Duration::from_secs(u64::from(self.settings.timeout_s));
         self.deadline.set(Some(self.device.now() + limit));
@@ -99,7 +99,7 @@ impl Job {
         done
     }
 
-    /// Rank 0 reports the bill of all ranks, if it is asked for.
+    /// Gathers the bill of all ranks, which rank 0 reports, if the settings ask for it.
     fn report_bill(&self) -> Result<()> {
         let (Some(to), Some(bill)) = (&self.settings().bill, self.bill()) else { return Ok(()) };
         let parts = coll::allgather(&self.world()?, &bill.part()?)?;
@@ -117,14 +117,14 @@ impl Job {
         })
     }
 
-    /// Waits until all that is queued has been sent.
+    /// Waits until all queued messages have been sent.
     fn flush(&self) -> Result<()> {
         self.wait_until("finalize", None, || Ok(self.active_messages().is_quiet().then_some(())))
     }
 
-    /// On a network: waits until all that this rank has sent has arrived, and then for the others, so that
-    /// nobody goes who may still have to answer for a packet that was lost. On shared memory a rank may have come to
-    /// the barrier and failed in it: it has not ended in order, and all get its error.
+    /// On a network: waits until all that this rank has sent has arrived, and then for the other ranks, so that no rank
+    /// ends that may still have to answer for a lost packet. On shared memory a rank may have entered the barrier and
+    /// failed in it: then it has not ended in order, and all ranks get its error.
     fn part(&self, stays: bool) -> Result<()> {
         let device = self.device();
         device.check_peers(PeerCheck::Alive)?;

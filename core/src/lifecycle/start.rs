@@ -19,15 +19,15 @@ use crate::service::steps::Steps;
 use crate::settings::Settings;
 use crate::two_sided::TwoSided;
 
-/// How a rank that is a thread starts.
+/// Starts a rank that is a thread.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
 
 impl Job {
-    /// Starts this process as a rank, as the launcher says; without a launcher as rank 0 of 1. Collective.
+    /// Starts this process as a rank of the launcher's job; without a launcher as rank 0 of 1. Collective.
     ///
     /// # Errors
-    /// `Launcher` when started by one that cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`,
-    /// `Unsupported` when the ranks are on several nodes and there is no device between them.
+    /// `Launcher` when the launcher cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`, `Unsupported` when the
+    /// ranks are on several nodes and no device connects them.
     pub fn init() -> Result<Self> {
         let settings = Settings::from_env()?;
         let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
@@ -66,7 +66,7 @@ impl Job {
         Self::with_device(bootstrap, settings, device)
     }
 
-    /// A rank whose device is open, after a fence.
+    /// Starts a rank on an open device, after a fence.
     fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let (sharing, oversubscribed_node) = Sharing::collect(&mut *bootstrap)?;
@@ -91,11 +91,12 @@ impl Job {
         Ok(Self::new(engine, am, two_sided, Box::new(calls)))
     }
 
-    /// Runs `f` as `n` ranks, each a thread of this process, and returns what they return, by rank. A rank
-    /// that fails or panics ends; the others get `PeerLost` when they need it.
+    /// Runs `f` as `n` ranks, each a thread of this process, and returns their results, by rank. A rank that fails or
+    /// panics ends; the others get `PeerLost` when they need it.
     ///
     /// # Errors
-    /// The error of the lowest rank that failed by itself, rather than for want of another.
+    /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
+    /// `PeerLost`.
     pub fn threads<R: Send>(n: u32, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         Self::threads_with(n, &Settings::from_env()?, f)
     }
@@ -103,16 +104,18 @@ impl Job {
     /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), with given settings.
     ///
     /// # Errors
-    /// The error of the lowest rank that failed by itself, rather than for want of another.
+    /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
+    /// `PeerLost`.
     pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
     }
 
-    /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), each on the device that `device` makes of its
-    /// number: for devices that connect threads.
+    /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), each on the device that `device` returns
+    /// for its number: for devices that connect threads.
     ///
     /// # Errors
-    /// The error of the lowest rank that failed by itself, rather than for want of another.
+    /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
+    /// `PeerLost`.
     pub fn threads_on<R: Send>(
         n: u32,
         settings: &Settings,
@@ -137,7 +140,7 @@ impl Job {
         Ok(results.into_iter().filter_map(result).collect())
     }
 
-    /// [`threads_with`](Self::threads_with) for any result, compiled once.
+    /// [`threads_with`](Self::threads_with) without the result type, so that it is compiled once.
     fn run_threads(n: u32, start: &Start<'_>, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = threads::threads(n)
@@ -180,12 +183,12 @@ impl Job {
     }
 }
 
-/// A rank that is a thread: when it ends in any way without leaving, the others learn of it.
+/// A rank that is a thread: on drop, unless it has left in order, the others learn of its end.
 struct RunningRank<'a>(&'a Job);
 
 impl Drop for RunningRank<'_> {
     fn drop(&mut self) {
-        // Also when the orderly end has failed half-way: a rank that has left stays so.
+        // Also after an orderly end that failed half-way; no effect on a rank that has left.
         let _ = self.0.device().leave(Leave::Lost);
         *self.0.kept_world().borrow_mut() = None;
     }

@@ -1,12 +1,12 @@
 //! Matching of two-sided messages: which posted receive a message goes to, and which unexpected message a receive gets.
 //!
-//! A message has an [`Envelope`]; a receive or probe has a [`Pattern`], which may leave open source and tag. Of the receives
-//! that fit a message the one posted first gets it; of the messages that fit a receive it gets the one that came first
-//! (MPI-5.0 section 3.5). The time to match does not depend on how many receives or messages wait: posted receives stand in
-//! one queue for each pattern, of which at most four can fit a message, and unexpected messages in up to four queues, one for each
-//! kind of pattern, so that every receive and probe looks at one head.
+//! A message has an [`Envelope`]; a receive or probe has a [`Pattern`], which may leave source and tag open. Of the
+//! receives that fit a message the first posted gets it; of the messages that fit a receive the first arrived is taken
+//! (MPI-5.0 section 3.5). The time to match does not depend on the number of posted receives and unexpected messages:
+//! posted receives are in one queue for each pattern, of which at most four fit a message, and unexpected messages are
+//! in up to four queues, one for each kind of pattern, so that every receive and probe reads one head.
 //!
-//! This is a data structure: it sends nothing and knows no memory. What comes from peers is only compared.
+//! This is a data structure only: it sends nothing and accesses no message memory. Values from peers are only compared.
 
 mod queues;
 
@@ -14,7 +14,7 @@ use std::fmt;
 
 use queues::{Link, Queues};
 
-/// What a message is known by.
+/// The fields of a message that are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// The context of the team.
@@ -25,7 +25,7 @@ pub struct Envelope {
     pub tag: i32,
 }
 
-/// What a receive asks for, in two words, in which what it leaves open is 0.
+/// The fields that a receive asks for, packed in two words; fields left open are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Context and tag.
@@ -34,11 +34,11 @@ pub struct Pattern {
     high: u64,
 }
 
-/// Kinds of patterns: exact, any source, any tag, both.
+/// Kinds of patterns: exact, any source, any tag, any source and tag.
 const KINDS: usize = 4;
 
 impl Pattern {
-    /// Of messages of a context; `None` takes any source or tag.
+    /// A pattern for messages of a context; `None` matches any source or tag.
     #[must_use]
     #[inline(always)]
     pub const fn new(context: u32, source: Option<u32>, tag: Option<i32>) -> Self {
@@ -72,7 +72,7 @@ impl Pattern {
         (self.kind() & 2 == 0).then_some((self.low >> 32) as i32)
     }
 
-    /// Whether a message fits.
+    /// Whether the pattern fits a message.
     #[must_use]
     pub fn fits(&self, e: &Envelope) -> bool {
         let (source, tag) = (self.source(), self.tag());
@@ -101,7 +101,8 @@ impl Envelope {
     }
 }
 
-/// Names a posted receive, or an unexpected message, until it is matched or taken. Not used again soon: numbers have generations.
+/// Identifies a posted receive, or an unexpected message, until it is matched or taken. Generation counts keep tickets
+/// of a reused slot distinct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     slot: u32,
@@ -111,21 +112,21 @@ pub struct Ticket {
 /// No slot.
 const END: u32 = u32::MAX;
 
-/// What stands in up to `N` queues.
+/// An element of up to `N` queues.
 #[derive(Debug)]
 struct Slot<T, const N: usize> {
     generation: u32,
     content: Option<T>,
     links: [Link; N],
-    /// Of receives: the order of posting. Of messages: the order of coming. Of a slot that is free: the next such slot.
+    /// For receives the order of posting, for messages the order of arrival; in a free slot the next free slot.
     number: u64,
 }
 
-/// Slots that are used again.
+/// An allocator of reusable slots.
 #[derive(Debug)]
 struct Slab<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
-    /// The first slot that is free; `END` if there is none.
+    /// The first free slot; `END` if there is none.
     free: u32,
 }
 
@@ -167,20 +168,20 @@ impl<T, const N: usize> Slab<T, N> {
     }
 }
 
-/// Posted receives with an `R` each, and unexpected messages with an `M` each.
+/// Posted receives, each with an `R`, and unexpected messages, each with an `M`.
 #[derive(Debug)]
 pub struct Matching<R, M> {
     posted: Slab<(Pattern, R), 1>,
-    /// Each receive stands in the queue of its pattern.
+    /// Posted receives, each in the queue of its pattern.
     receives: Queues,
-    /// Posted receives of each kind of pattern.
+    /// Number of posted receives of each kind of pattern.
     waiting: [u32; KINDS],
     unexpected: Slab<(Envelope, M), KINDS>,
-    /// Unexpected messages.
+    /// Number of unexpected messages.
     kept: usize,
-    /// Each unexpected message stands in a queue for each kind of pattern that is in use.
+    /// Unexpected messages, each in one queue for each kind of pattern in use.
     messages: Queues,
-    /// Kinds of patterns by which unexpected messages are found: those that were ever asked for.
+    /// Kinds of patterns that have ever been asked for, by which unexpected messages are indexed.
     used: [bool; KINDS],
     number: u64,
 }
@@ -201,19 +202,19 @@ impl<R, M> Default for Matching<R, M> {
 }
 
 impl<R, M> Matching<R, M> {
-    /// Nothing posted, nothing unexpected.
+    /// An empty structure.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Posted receives.
+    /// Number of posted receives.
     #[must_use]
     pub fn posted(&self) -> usize {
         self.waiting.iter().map(|waiting| *waiting as usize).sum()
     }
 
-    /// Unexpected messages.
+    /// Number of unexpected messages.
     #[must_use]
     #[inline]
     pub fn unexpected(&self) -> usize {
@@ -225,7 +226,7 @@ impl<R, M> Matching<R, M> {
         self.number
     }
 
-    /// Posts a receive, for which no unexpected message was there ([`take_unexpected`](Self::take_unexpected) first).
+    /// Posts a receive; the caller has found no unexpected message for it ([`take_unexpected`](Self::take_unexpected)).
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
         let number = self.next();
@@ -235,7 +236,7 @@ impl<R, M> Matching<R, M> {
         ticket
     }
 
-    /// The posted receive that gets a message, which is posted no more.
+    /// Removes and returns the posted receive that gets a message.
     #[inline]
     pub fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
         let exact = self.receives.head(&envelope.pattern(0));
@@ -243,7 +244,7 @@ impl<R, M> Matching<R, M> {
         self.unpost(first)
     }
 
-    /// The receive posted first of `exact` and those that fit a message and leave something open.
+    /// The first posted among `exact` and the fitting receives that leave source or tag open.
     #[inline(never)]
     fn first_posted(&self, envelope: &Envelope, exact: u32) -> u32 {
         let kinds = (1..KINDS).filter(|kind| self.waiting[*kind] > 0);
@@ -260,13 +261,13 @@ impl<R, M> Matching<R, M> {
         Some(receive)
     }
 
-    /// A posted receive that is to be no more; `None` if it has been matched.
+    /// Removes a posted receive; `None` if it has been matched.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
         self.posted.get(ticket)?;
         self.unpost(ticket.slot)
     }
 
-    /// Keeps a message for which no receive was posted ([`take_posted`](Self::take_posted) first).
+    /// Keeps a message; the caller has found no posted receive for it ([`take_posted`](Self::take_posted)).
     pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
         let ticket = self.unexpected.insert((envelope, message), number);
@@ -277,7 +278,7 @@ impl<R, M> Matching<R, M> {
         ticket
     }
 
-    /// The unexpected message that a pattern gets, and its name.
+    /// The unexpected message that a receive of `pattern` gets, and its ticket.
     pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
         self.index(pattern.kind());
         let slot = self.messages.head(pattern);
@@ -286,13 +287,13 @@ impl<R, M> Matching<R, M> {
         Some((Ticket { slot, generation: at.generation }, *envelope, message))
     }
 
-    /// The unexpected message that a pattern gets, which is kept no more.
+    /// Removes and returns the unexpected message that a receive of `pattern` gets.
     pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         self.index(pattern.kind());
         self.take_slot(self.messages.head(pattern))
     }
 
-    /// An unexpected message by its name, which is kept no more; `None` if it was taken.
+    /// Removes and returns an unexpected message by its ticket; `None` if it was taken.
     pub fn take(&mut self, ticket: Ticket) -> Option<(Envelope, M)> {
         self.unexpected.get(ticket)?;
         self.take_slot(ticket.slot)
@@ -308,8 +309,8 @@ impl<R, M> Matching<R, M> {
         Some(taken)
     }
 
-    /// From now on unexpected messages are found by patterns of this kind: those that have come are put into its queues. A program
-    /// that leaves nothing open does not pay for it.
+    /// Indexes unexpected messages by patterns of this kind from now on, including those already kept. Programs that
+    /// never leave source or tag open do not pay for the other kinds.
     #[inline]
     fn index(&mut self, kind: usize) {
         if !self.used[kind] {
@@ -329,7 +330,7 @@ impl<R, M> Matching<R, M> {
         }
     }
 
-    /// Takes all that belongs to a context: when its team ends.
+    /// Removes all receives and messages of a context whose team ends.
     pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
         let of = |slots: usize| 0..slots as u32;
         let posted: Vec<u32> = of(self.posted.slots.len())

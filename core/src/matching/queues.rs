@@ -1,9 +1,9 @@
-//! Queues by pattern, whose members are linked through the slots that hold them, so that any of them leaves in constant
-//! time. A queue without members stays for the next one of its pattern, until its place is needed.
+//! Queues by pattern, whose members are linked through their slots, so that any of them leaves in constant time. An
+//! empty queue stays for later members of its pattern, until its place is needed.
 
 use super::{END, Pattern, Slot};
 
-/// The neighbours of a slot in a queue, and which queue that is.
+/// The neighbours of a slot in a queue, and the queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     previous: u32,
@@ -19,7 +19,7 @@ impl Link {
 #[derive(Debug)]
 struct Queue {
     pattern: Pattern,
-    /// Its first member; `END` if it has none.
+    /// The first member; `END` if the queue is empty.
     first: u32,
     last: u32,
     /// The next queue of the same bucket.
@@ -30,9 +30,9 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Queues {
     queues: Vec<Queue>,
-    /// The first queue of each hash: a power of two of them, at least as many as queues.
+    /// The first queue of each bucket. The number of buckets is a power of two, and at least that of queues.
     buckets: Vec<u32>,
-    /// Queues that belong to no bucket.
+    /// Queues that are in no bucket.
     free: Vec<u32>,
 }
 
@@ -63,13 +63,13 @@ impl Queues {
         None
     }
 
-    /// The first member of a pattern's queue; `END` if there is none.
+    /// The first member of a pattern's queue; `END` if it has none.
     #[inline(always)]
     pub(super) fn head(&self, pattern: &Pattern) -> u32 {
         self.find(pattern).map_or(END, |at| self.queues[at as usize].first)
     }
 
-    /// A new queue for a pattern that has none.
+    /// Adds a queue for a pattern that has none.
     #[cold]
     fn add(&mut self, pattern: Pattern) -> u32 {
         if self.free.is_empty() && self.queues.len() == self.buckets.len() {
@@ -92,8 +92,8 @@ impl Queues {
         at
     }
 
-    /// Frees the queues without members, and makes twice as many buckets if these are less than half. So either half of the
-    /// places are free, and the next rebuild is as many new patterns away as this one takes steps.
+    /// Frees the empty queues, and doubles the number of buckets if fewer than half of the queues are empty. Either way
+    /// half of the places are free, so the next rebuild is as many new patterns away as this one takes steps.
     fn rebuild(&mut self) {
         let all = 0..self.queues.len() as u32;
         let (free, used): (Vec<u32>, Vec<u32>) = all.partition(|at| self.queues[*at as usize].first == END);
@@ -106,7 +106,7 @@ impl Queues {
         }
     }
 
-    /// Puts a slot at the end of a pattern's queue, linked by its links of number `kind`.
+    /// Appends a slot to a pattern's queue, through the slot's link number `kind`.
     #[inline(always)]
     pub(super) fn push<T, const N: usize>(
         &mut self,
@@ -125,7 +125,7 @@ impl Queues {
         }
     }
 
-    /// Takes a slot out of its queue, which had this link of number `kind` there.
+    /// Removes a slot from its queue; `link` was the slot's link number `kind`.
     #[inline(always)]
     pub(super) fn unlink<T, const N: usize>(&mut self, link: Link, kind: usize, slots: &mut [Slot<T, N>]) {
         let Link { previous, next, queue } = link;

@@ -1,4 +1,4 @@
-//! Against lists that are searched from the front.
+//! Comparison with plain lists that are searched from the front.
 
 use proptest::prelude::*;
 

@@ -1,20 +1,20 @@
-//! How much a rank may send to a peer before the peer has received it.
+//! Credits: how many bytes a rank may send to a peer before the peer has received them.
 
 use std::cell::{Cell, RefCell};
 
-/// Bytes that unexpected messages of one peer may take, their envelopes among them; what is more waits at its sender.
+/// Maximum bytes of unexpected messages of one peer, their envelopes included; further messages wait at their sender.
 pub const UNEXPECTED: u64 = 1 << 20;
-/// What a message takes beside its data.
+/// Bytes that a message costs in addition to its data.
 const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
 const STEP: u64 = UNEXPECTED / 4;
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Bytes sent to the peer, and of those the ones that it says it has taken.
+    /// Bytes sent to the peer, and how many of them the peer has reported as received.
     sent: Cell<u64>,
     granted: Cell<u64>,
-    /// Bytes taken of the peer, and how many of them were advertised to it.
+    /// Bytes received from the peer, and how many of them were advertised to it.
     taken: Cell<u64>,
     advertised: Cell<u64>,
 }
@@ -24,7 +24,7 @@ struct Peer {
 pub(super) struct Credits {
     rank: u32,
     peers: Vec<Peer>,
-    /// Peers that credits are to be advertised to.
+    /// Peers to which credits are to be advertised.
     owed: RefCell<Vec<u32>>,
 }
 
@@ -33,7 +33,7 @@ impl Credits {
         Self { rank, peers: (0..size).map(|_| Peer::default()).collect(), owed: RefCell::default() }
     }
 
-    /// Whether a message of `len` bytes may be sent to another rank before it is received; if so it is counted.
+    /// Takes credits for a message of `len` bytes to another rank; `false` if there are too few.
     #[inline]
     pub(super) fn spend(&self, peer: u32, len: usize) -> bool {
         let at = &self.peers[peer as usize];
@@ -45,7 +45,7 @@ impl Credits {
         room
     }
 
-    /// A message that was counted did not go after all.
+    /// Returns the credits of a message that was not sent.
     pub(super) fn unspend(&self, peer: u32, len: usize) {
         if peer != self.rank {
             let at = &self.peers[peer as usize];
@@ -53,14 +53,14 @@ impl Credits {
         }
     }
 
-    /// The peer has taken so many bytes.
+    /// Records that the peer has received `taken` bytes in total.
     pub(super) fn granted(&self, peer: u32, taken: u64) {
         let at = &self.peers[peer as usize];
-        // A peer that says more than it was sent only gets no more room than it has.
+        // Clamped, since a peer that reports more than it was sent must not gain credits.
         at.granted.set(taken.clamp(at.granted.get(), at.sent.get().max(at.granted.get())));
     }
 
-    /// A counted message of the peer has been received.
+    /// Counts a received message of the peer.
     #[inline]
     pub(super) fn taken(&self, peer: u32, len: usize) {
         if peer == self.rank {
@@ -81,7 +81,7 @@ impl Credits {
         !self.owed.borrow().is_empty()
     }
 
-    /// A peer that credits are to be advertised to, and for how many bytes.
+    /// Takes a peer to which credits are to be advertised, and the total of bytes received from it.
     pub(super) fn owed(&self) -> Option<(u32, u64)> {
         let peer = self.owed.borrow_mut().pop()?;
         Some((peer, self.peers[peer as usize].taken.get()))

@@ -4,12 +4,12 @@
 //!
 //! | message | |
 //! |---|---|
-//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | goes at once (one packet, or some): into the posted receive, or a buffer of the target until one is posted |
-//! | longer, or synchronous, or without room | waits at its sender until its receive is there (rendezvous): bytes go straight from the source to the sink |
+//! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | is sent at once (in one packet or several): into the posted receive, or a buffer of the target until one is posted |
+//! | longer, or synchronous, or without room | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
 //!
-//! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank, since their sender counts them; the receiver says now
-//! and then how much it has taken, in a message of its own. Nothing here waits: a wait is the caller's, by
-//! [`Mailbox::wait`] for an [outcome](Receive::outcome) or a [`Sending`].
+//! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank: the sender counts them, and the
+//! receiver returns credits in messages of their own. No call of this module waits; callers wait with [`Mailbox::wait`]
+//! for an [outcome](Receive::outcome) or a [`Sending`].
 
 mod credit;
 mod mailbox;
@@ -53,7 +53,7 @@ impl TwoSided {
         Ok(this)
     }
 
-    /// The handler's part: the message goes to its receive, or is kept.
+    /// Header handler: hands the message to its posted receive, or keeps it as unexpected.
     #[inline]
     fn arrived(&self, m: Message<'_>) -> Delivery {
         let Some(envelope) = send::envelope(m.source, m.header) else {
@@ -77,11 +77,12 @@ impl TwoSided {
         }
     }
 
-    /// No receive is posted for a message.
+    /// Keeps a message for which no receive is posted.
     #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
         let (unexpected, delivery) = match m.data {
-            // What is here is taken, so that its sender can go on, unless it wants to wait.
+            // Data that has arrived is copied, so that its sender can go on, unless the send is synchronous or too long
+            // to copy.
             Some(data) if !m.waits || send::may_leave(m.header, data.len()) => {
                 (Unexpected::Whole(SmallVec::from_slice(data), !m.waits), Delivery::Done)
             }
@@ -97,7 +98,7 @@ impl TwoSided {
 }
 
 impl Mailbox {
-    /// Says what receives have taken, where that is due. Called in every turn of progress after something has come.
+    /// Advertises credits to peers if that is due. Called in every turn of progress in which something has arrived.
     #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
@@ -108,7 +109,7 @@ impl Mailbox {
     }
 }
 
-/// Whether a receive of `pattern` names a rank that there is.
+/// Checks that the job runs, and that the source of `pattern`, if given, is a rank of the job.
 #[inline]
 fn check(job: &Mailbox, operation: &'static str, pattern: &Pattern) -> Result<()> {
     match pattern.source() {
@@ -119,13 +120,13 @@ fn check(job: &Mailbox, operation: &'static str, pattern: &Pattern) -> Result<()
     }
 }
 
-/// A message whose bytes come, and what is to run when they are here.
+/// An unexpected message whose bytes are arriving, and the completion for them.
 fn coming(envelope: Envelope, token: Token, len: usize) -> (Unexpected, Then) {
     let coming = Rc::new(Coming::default());
     let filled = Rc::clone(&coming);
     let then = Then::quick(move |received| {
         let data = received.map(|r| r.buffer);
-        // The receive that has taken it meanwhile gets it at once.
+        // If a receive has taken the message meanwhile, it gets the data at once.
         match filled.receive.take() {
             Some((receive, sink)) => receive.complete_whole(envelope, sink, data),
             None => _ = filled.data.replace(Some(data)),
@@ -134,11 +135,11 @@ fn coming(envelope: Envelope, token: Token, len: usize) -> (Unexpected, Then) {
     (Unexpected::Coming(coming, token, len), then)
 }
 
-/// Tells a peer how many bytes of its messages have been received. Does not wait.
+/// Advertises to a peer the number of bytes of its messages that have been received. Does not wait.
 fn tell(job: &Mailbox, peer: u32, taken: u64) -> Result<()> {
     let track = Track::new();
     let source = Source::of(&[]);
-    // SAFETY: no data.
+    // SAFETY: the message has no data.
     #[allow(unsafe_code)]
     unsafe { am::start_send(job, peer, CREDIT, &taken.to_le_bytes(), source, Counters::default(), &track) }.map(|_| ())
 }

@@ -11,24 +11,24 @@ use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 
-/// Its name in the bill.
+/// Name of the operation in the bill.
 const RECEIVE: &str = "receive";
 
-/// What a receive waits for.
+/// Describes the wait of a receive.
 fn awaited(context: u32, from: Option<u32>) -> Awaited {
     Awaited { account: Some(Account::team(context)), operation: RECEIVE, call: 0, from }
 }
 
 impl Mailbox {
-    /// Starts a receive: the first message that fits `pattern` goes to `sink`, and what is longer than it is left out, which
-    /// the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
+    /// Starts a receive: the first message that fits `pattern` goes to `sink`; the part that exceeds the sink is
+    /// discarded, which the [`Status`] shows. Does not wait. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
-    /// The memory of the sink is as [`Sink::memory`] says, until the receive [is done](Receive::is_done) or
-    /// [`forget_receive`](Self::forget_receive) has returned.
+    /// The memory of the sink satisfies the contract of [`Sink::memory`], until the receive [is done](Receive::is_done)
+    /// or [`forget_receive`](Self::forget_receive) has returned.
     ///
     /// # Errors
-    /// `NoSuchRank`, `Freed`; what sending fails with; `BadArgument` if `receive` was started and has not ended.
+    /// `NoSuchRank`, `Freed`; an error of sending; `BadArgument` if `receive` was started and has not ended.
     #[inline]
     pub unsafe fn start_receive(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) -> Result<()> {
         check(self, "receive a message", &pattern)?;
@@ -56,7 +56,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Takes the unexpected message that a pattern gets. What its sender has withdrawn is dropped.
+    /// Takes the unexpected message that a receive of `pattern` gets. Drops messages that their senders have withdrawn.
     fn take_unexpected(&self, pattern: &Pattern) -> Option<Matched> {
         loop {
             let (envelope, unexpected) = self.two_sided().matching.borrow_mut().take_unexpected(pattern)?;
@@ -66,7 +66,8 @@ impl Mailbox {
         }
     }
 
-    /// Whether an unexpected message was withdrawn; its rest is dropped then. With `claim` it is not withdrawn from now on.
+    /// Whether an unexpected message was withdrawn; then its remaining state is dropped. With `claim` the sender cannot
+    /// withdraw it afterwards.
     fn drop_withdrawn(&self, unexpected: &Unexpected, claim: bool) -> bool {
         match unexpected {
             Unexpected::Held(token, _) if !am::is_held(self, *token, claim) => {
@@ -83,7 +84,7 @@ impl Mailbox {
     /// As [`start_receive`](Self::start_receive).
     ///
     /// # Errors
-    /// What sending fails with.
+    /// An error of sending.
     pub unsafe fn receive_message(&self, receive: &Rc<Receive>, message: Matched, sink: Sink) -> Result<()> {
         receive.check_free()?;
         let Matched { envelope, unexpected } = message;
@@ -119,7 +120,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Ends a receive whose message has not come; `false` if it has: then it ends as it would.
+    /// Cancels a receive whose message has not arrived; `false` if it has arrived: then the receive ends as it would
+    /// have.
     #[must_use]
     pub fn cancel_receive(&self, receive: &Receive) -> bool {
         let Some(ticket) = receive.ticket.get() else { return false };
@@ -130,12 +132,12 @@ impl Mailbox {
         cancelled
     }
 
-    /// Gives up a receive, whatever it is at: its memory is not touched any more. The message that it may have got is lost.
+    /// Abandons a receive in any state: its memory is not accessed any more. A message that it has matched is lost.
     pub fn forget_receive(&self, receive: &Receive) {
         if receive.is_done() || self.cancel_receive(receive) {
             return;
         }
-        // Not there when what is abandoned comes back here.
+        // The token is taken first, so that code that reenters from `abandon` does not find it.
         if let Some(token) = receive.coming() {
             am::abandon(self, token);
         }
@@ -168,7 +170,7 @@ impl Mailbox {
         Ok(self.take_unexpected(pattern))
     }
 
-    /// Forgets all posted receives and unexpected messages of a context, whose team ends.
+    /// Drops all posted receives and unexpected messages of a context whose team ends.
     pub fn forget_context(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Sends.
+//! Sending two-sided messages.
 
 use std::rc::Rc;
 
@@ -15,22 +15,22 @@ use crate::matching::Envelope;
 use crate::stats::Kind;
 use crate::tracked::Track;
 
-/// How a message is sent.
+/// Mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It may go before its receive is posted, or wait for it.
+    /// The message may leave before its receive is posted, or wait for it.
     Standard,
-    /// The send is complete only once its receive has begun.
+    /// The send completes only once its receive has begun.
     Synchronous,
 }
 
-/// A send that has been started.
+/// A send in progress or complete.
 #[derive(Clone, Debug)]
 #[must_use]
 pub enum Sending {
-    /// The memory of the source is free.
+    /// Complete: the memory of the source is free.
     Done,
-    /// It is free once the track counts nothing; [`Track::check`] then says how the send has ended.
+    /// Complete once the track counts no request; [`Track::check`] then returns its result.
     Open(Rc<Track>),
 }
 
@@ -44,10 +44,10 @@ impl Sending {
         }
     }
 
-    /// How it has ended, if it has.
+    /// The result of a send that is complete; `None` before.
     ///
     /// # Errors
-    /// What it failed with.
+    /// The error of the send.
     pub fn outcome(&self) -> Result<Option<()>> {
         match self {
             Self::Done => Ok(Some(())),
@@ -57,7 +57,7 @@ impl Sending {
     }
 }
 
-/// Length of the header: context and tag. A synchronous message has one byte more.
+/// Length of the header in bytes: context and tag. A synchronous message has one byte more.
 const HEADER: usize = 8;
 
 /// The header of a message, as a word.
@@ -66,7 +66,7 @@ fn header(context: u32, tag: i32) -> u64 {
     u64::from(context) | u64::from(tag as u32) << 32
 }
 
-/// The envelope that a header says.
+/// Parses the envelope in a header.
 #[inline]
 pub(super) fn envelope(source: u32, header: &[u8]) -> Option<Envelope> {
     let (words, rest) = header.split_first_chunk::<HEADER>()?;
@@ -77,9 +77,9 @@ pub(super) fn envelope(source: u32, header: &[u8]) -> Option<Envelope> {
     Some(Envelope { context: words as u32, source, tag: (words >> 32) as i32 })
 }
 
-/// Whether a message of this rank to itself, for which no receive is posted, may be copied so that its send is complete.
+/// Whether the send of a message of this rank to itself may complete by a copy if no receive is posted for it.
 pub(super) fn may_leave(header: &[u8], len: usize) -> bool {
-    /// Longest message to itself that is copied.
+    /// Maximum length of a message to itself that is copied.
     const OWN: usize = 64 << 10;
     header.len() == HEADER && len <= OWN
 }
@@ -88,7 +88,7 @@ impl Mailbox {
     /// Starts to send a message to rank `target` of the job. Returns at once.
     ///
     /// # Safety
-    /// The memory of `source` stays valid, and nobody writes to it, until the send [is done](Sending::is_done) or
+    /// The memory of `source` stays valid and is not written until the send [is done](Sending::is_done) or
     /// [`forget_send`](Self::forget_send) has returned.
     ///
     /// # Errors
@@ -127,7 +127,8 @@ impl Mailbox {
         unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
     }
 
-    /// Sends a message that goes to this rank, or fits into one short packet, if nothing is queued before it.
+    /// Sends a message that goes to this rank, or fits into one short packet, if no message is queued before it;
+    /// returns whether it was sent.
     #[inline(always)]
     fn send_at_once(&self, target: u32, context: u32, tag: i32, data: &[u8]) -> Result<bool> {
         if target != self.rank() {
@@ -149,13 +150,13 @@ impl Mailbox {
         Ok(true)
     }
 
-    /// No receive is posted for a message of this rank to itself, all of which is here, so that it is copied.
+    /// Keeps a copy of a message of this rank to itself for which no receive is posted.
     #[inline(never)]
     fn keep_own(&self, envelope: Envelope, data: &[u8]) {
         self.two_sided().matching.borrow_mut().keep(envelope, Unexpected::Whole(SmallVec::from_slice(data), false));
     }
 
-    /// Starts a message that may wait at its sender; with `eager` one that the target has room for.
+    /// Starts a message that may wait at its sender; with `eager` the target has room for it.
     ///
     /// # Safety
     /// As [`start_message`](Self::start_message).
@@ -182,20 +183,20 @@ impl Mailbox {
         }
     }
 
-    /// Whether the target has room for an unexpected message, which is counted then.
+    /// Takes credits for a message to `target`; `false` if there are too few.
     #[inline]
     fn spend(&self, target: u32, len: usize) -> Result<bool> {
         let credits = &self.two_sided().credits;
         if credits.spend(target, len) {
             return Ok(true);
         }
-        // The peer may have said that it has taken some: a rank that only sends has not seen that.
+        // Credits may have arrived: a rank that only sends has made no progress to see them.
         self.progress()?;
         Ok(credits.spend(target, len))
     }
 
-    /// Takes back a send whose receive has not begun: it ends with `Aborted` soon, whatever the peer does. One whose receive has
-    /// begun, or that has gone already, ends as it would.
+    /// Withdraws a send whose receive has not begun: it ends with `Aborted` soon, even if the peer posts no receive. A
+    /// send whose receive has begun, or that has left already, ends as it would have.
     pub fn withdraw_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending {
             self.unspend_unsent(track);
@@ -203,7 +204,8 @@ impl Mailbox {
         }
     }
 
-    /// Gives up a send, whatever it is at: its memory is not read any more. A message of which nothing has gone is taken back.
+    /// Abandons a send in any state: its memory is not read any more. If no byte of the message has left, it is
+    /// cancelled.
     pub fn forget_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending
             && track.open() > 0
@@ -213,7 +215,7 @@ impl Mailbox {
         }
     }
 
-    /// What `track` counts that has not gone takes no room at its target.
+    /// Returns the credits of the messages that `track` counts and that have not left.
     fn unspend_unsent(&self, track: &Rc<Track>) {
         for (target, len) in self.active_messages().unsent(track) {
             self.two_sided().credits.unspend(target, len);
@@ -221,5 +223,5 @@ impl Mailbox {
     }
 }
 
-/// Data that travels in one short packet with the header.
+/// Maximum length of data that travels in one short packet with the header.
 const SHORT: usize = 16;

@@ -1,4 +1,4 @@
-//! What a rank has of two-sided messages: receives that are posted, unexpected messages, credits.
+//! State of a rank's two-sided messages: posted receives, unexpected messages, credits.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -44,7 +44,7 @@ impl TwoSided {
         self.matching.borrow().unexpected() > 0
     }
 
-    /// Receives that are posted, and unexpected messages.
+    /// Numbers of posted receives and of unexpected messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         let matching = self.matching.borrow();
@@ -52,7 +52,7 @@ impl TwoSided {
     }
 }
 
-/// What was received, or is there to be received.
+/// A message that was received, or can be received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The sender, as a rank of the job.
@@ -61,20 +61,20 @@ pub struct Status {
     pub tag: i32,
     /// Length of the message in bytes.
     pub len: usize,
-    /// How many of its first bytes were received: fewer than `len` if the receive was shorter than the message.
+    /// Number of bytes received: fewer than `len` if the receive was shorter than the message.
     pub kept: usize,
 }
 
-/// Longest data that needs no memory of its own.
+/// Maximum length of data that is stored inline, without an allocation.
 const SHORT: usize = 16;
 
 /// An unexpected message.
 pub(super) enum Unexpected {
-    /// All of it is here; whether it was counted by its sender.
+    /// The whole data, and whether the sender counted the message against its credits.
     Whole(SmallVec<[u8; SHORT]>, bool),
-    /// It waits at its sender; its length.
+    /// The data waits at the sender; its length.
     Held(Token, usize),
-    /// Its bytes are coming into a buffer; its length.
+    /// The data is arriving in a buffer; its length.
     Coming(Rc<Coming>, Token, usize),
 }
 
@@ -87,7 +87,7 @@ impl Unexpected {
     }
 }
 
-/// An unexpected message whose bytes are coming.
+/// An unexpected message whose bytes are arriving.
 #[derive(Default)]
 pub(super) struct Coming {
     pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
@@ -95,8 +95,8 @@ pub(super) struct Coming {
 }
 
 /// An unexpected message that was taken out of matching for a receive of its own
-/// ([`Mailbox::take_message`](crate::Job::take_message)). One that is dropped is
-/// lost, and its sender may wait for ever.
+/// ([`Mailbox::take_message`](crate::Job::take_message)). If it is dropped, the message is lost, and its sender may
+/// wait forever.
 #[must_use]
 pub struct Matched {
     pub(super) envelope: Envelope,
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Matched {
 }
 
 impl Matched {
-    /// What will be received.
+    /// The message that will be received.
     #[must_use]
     pub fn status(&self) -> Status {
         status(&self.envelope, &self.unexpected)
@@ -122,33 +122,33 @@ pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
     Status { source: envelope.source, tag: envelope.tag, len, kept: len }
 }
 
-/// What a receive is at.
+/// State of a receive.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
-    /// It was not started, or its outcome has been taken.
+    /// Not started, or the outcome has been taken.
     #[default]
     Idle,
     Ended,
     Failed,
     Posted,
-    /// Its message was found, and the bytes are coming.
+    /// Matched; the bytes are arriving.
     Coming,
 }
 
-/// A receive: started, ended, and started again.
+/// A receive. It can be started again after each end.
 #[derive(Default)]
 pub struct Receive {
     stage: Cell<Stage>,
-    /// Of one that is posted: where the bytes are to go. Memory that it names is not used after the end.
+    /// Destination of the bytes, while the receive is posted. Its memory is not accessed after the end.
     sink: RefCell<Sink>,
-    /// The name of the message whose bytes are coming, if they come from another rank in packets.
+    /// The message whose bytes are arriving in packets from another rank.
     token: Cell<Option<Token>>,
-    /// Of one that has ended.
+    /// Result, if it has ended.
     status: Cell<Status>,
-    /// Of one that has failed.
+    /// Error, if it has failed.
     error: Cell<Option<Error>>,
     pub(super) ticket: Cell<Option<Ticket>>,
-    /// For the bill, if one is kept: what it waits for.
+    /// The operation to show in the bill, if one is kept.
     pub(super) awaited: Cell<Option<Awaited>>,
 }
 
@@ -159,35 +159,35 @@ impl fmt::Debug for Receive {
 }
 
 impl Receive {
-    /// What it waits for, if a bill is kept.
+    /// The operation that the receive waits for; unknown unless a bill is kept.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         self.awaited.get().unwrap_or(Awaited::unknown("receive"))
     }
 
-    /// One that has not been started. It may be started again after each end.
+    /// A receive that has not been started. It may be started again after each end.
     #[must_use]
     pub fn new() -> Rc<Self> {
         Rc::default()
     }
 
-    /// Checks that it may be started.
+    /// Checks that the receive may be started.
     ///
     /// # Errors
-    /// `BadArgument` if the receive before has not ended.
+    /// `BadArgument` if its previous start has not ended.
     #[inline]
     pub(super) fn check_free(&self) -> Result<()> {
         if self.is_done() { Ok(()) } else { Err(wrong("the receive before it has not ended")) }
     }
 
-    /// It begins, and its message has not come.
+    /// Starts the receive as posted: its message has not arrived.
     #[inline]
     pub(super) fn post(&self, sink: Sink) {
         *self.sink.borrow_mut() = sink;
         self.stage.set(Stage::Posted);
     }
 
-    /// It begins, and its message is coming.
+    /// Starts the receive as matched: its message is arriving.
     #[inline]
     pub(super) fn come(&self, token: Option<Token>) {
         self.token.set(token);
@@ -195,17 +195,17 @@ impl Receive {
         self.stage.set(Stage::Coming);
     }
 
-    /// Whether it has ended, or was not started: its memory is not touched any more.
+    /// Whether the receive has ended or was not started: its memory is not accessed any more.
     #[must_use]
     #[inline]
     pub fn is_done(&self) -> bool {
         matches!(self.stage.get(), Stage::Idle | Stage::Ended | Stage::Failed)
     }
 
-    /// How it has ended, if it has; once.
+    /// Takes the outcome of a receive that has ended; `None` before its end.
     ///
     /// # Errors
-    /// What the message failed with; `BadArgument` if that was asked before.
+    /// The error of the message; `BadArgument` if the outcome was taken before.
     #[inline]
     pub fn outcome(&self) -> Result<Option<Status>> {
         if !self.is_done() {
@@ -217,14 +217,14 @@ impl Receive {
         }
     }
 
-    /// Its message has been found: gives its sink.
+    /// Marks the receive as matched, and returns its sink.
     #[inline]
     pub(super) fn matched(&self, token: Option<Token>) -> Sink {
         self.come(token);
         self.sink.take()
     }
 
-    /// Its message has been found, and is here.
+    /// Ends a posted receive with a message that has arrived completely.
     #[inline(always)]
     pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
         let kept = self.sink.borrow().take_into_memory(data);
@@ -234,12 +234,12 @@ impl Receive {
         }
     }
 
-    /// The name of the message whose bytes are coming, once, if they come in packets.
+    /// Takes the token of the message whose bytes are arriving, if they come in packets.
     pub(super) fn coming(&self) -> Option<Token> {
         self.token.take()
     }
 
-    /// Its message is here, and goes to `sink`.
+    /// Ends the receive with a message that has arrived completely and goes to `sink`.
     pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: &[u8]) {
         if let Some(kept) = sink.take_into_memory(data) {
             return self.came(envelope, data.len(), kept);
@@ -250,14 +250,14 @@ impl Receive {
         }
     }
 
-    /// Its message is where it belongs: the first `kept` of `len` bytes.
+    /// Ends the receive: the first `kept` of `len` bytes are in the sink.
     #[inline(always)]
     fn came(&self, envelope: Envelope, len: usize, kept: usize) {
         self.status.set(Status { source: envelope.source, tag: envelope.tag, len, kept });
         self.stage.set(Stage::Ended);
     }
 
-    /// Its message has come into a buffer, or will not come.
+    /// Ends the receive with the contents of a buffer, or an error.
     pub(super) fn complete_whole(&self, envelope: Envelope, sink: Sink, data: Result<Vec<u8>>) {
         match data {
             Ok(data) => self.fill(envelope, sink, &data),
@@ -265,7 +265,7 @@ impl Receive {
         }
     }
 
-    /// The bytes of its message are where they belong, or will not come.
+    /// Ends the receive with data that is in its sink, or an error.
     pub(super) fn complete(&self, envelope: Envelope, received: Result<Received>) {
         match received {
             Ok(received) => self.came(envelope, received.len, received.kept),
@@ -273,12 +273,12 @@ impl Receive {
         }
     }
 
-    /// It ends without its message.
+    /// Ends the receive without a message.
     #[cold]
     pub(super) fn fail(&self, error: Error) {
         self.error.set(Some(error));
         self.stage.set(Stage::Failed);
-        // What a layout holds may come back here.
+        // Dropped last: dropping what a layout holds may reenter this module.
         drop(self.sink.take());
     }
 }
