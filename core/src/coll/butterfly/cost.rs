@@ -1,9 +1,9 @@
-//! What a plan costs, and the plan that costs least.
+//! The cost of a plan, and the plan of least cost.
 
 use super::plan::{Factor, Merge, Plan};
 use crate::coll::operation::Parameter;
 
-/// Costs as parameters of an algorithm, in the time β in which an element is sent.
+/// Costs as parameters of an algorithm, in units of β, the time to send an element.
 pub const COSTS: &[Parameter] = &[
     Parameter {
         name: "alpha",
@@ -15,8 +15,8 @@ pub const COSTS: &[Parameter] = &[
     Parameter { name: "gamma", default: 10, least: 0, most: 10_000, help: "elements sent while a hundred are reduced" },
 ];
 
-/// Costs of ranks that send and receive one message at a time: a message of m elements takes α + βm, the reduction of m
-/// elements γm. Any unit of time.
+/// Costs where a rank sends and receives one message at a time: a message of m elements takes α + βm, and the reduction
+/// of m elements γm. In any unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Latency of a message.
@@ -28,7 +28,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Values of [`COSTS`].
+    /// Costs from values of [`COSTS`].
     #[must_use]
     pub fn of_parameters(values: &[u32]) -> Self {
         Self { alpha: values[0].into(), beta: 1.0, gamma: f64::from(values[1]) / 100.0 }
@@ -42,15 +42,16 @@ impl Costs {
             time += self.alpha * messages + self.beta * moved + self.gamma * reduced;
         };
         for round in plan.rounds() {
-            // The first elimination takes one step more in both phases. Later ones fit into the time in which the others
-            // wait for its group, which is at the first position of every later 3-2 elimination.
+            // The first elimination takes one more step in both phases. Later ones fit into the time in which the other
+            // groups wait for its group, which is at the first position of every later 3-2 elimination.
             if !matches!(round.merge, Merge::All(_)) && !std::mem::replace(&mut is_eliminating, true) {
                 let sent = if round.halved && round.merge == Merge::ThreeTwo { piece / 2.0 } else { piece };
                 step(2.0, 2.0 * sent, sent);
             }
             let (ways, log) = (f64::from(round.ways()), f64::from(round.ways().next_power_of_two().ilog2()));
-            // A ring of r ranks that cuts a piece of m elements: α (r - 1 + ⌈log2 r⌉) + (2 β + γ) m (1 - 1/r), both phases. One
-            // that sends it whole, by an allgather of ⌈log2 r⌉ rounds: α ⌈log2 r⌉ + (β + γ) m (r - 1).
+            // A ring of r ranks that cuts a piece of m elements takes α (r - 1 + ⌈log2 r⌉) + (2 β + γ) m (1 - 1/r) in
+            // both phases. A ring that sends the whole piece, by an allgather of ⌈log2 r⌉ rounds, takes α ⌈log2 r⌉ + (β
+            // + γ) m (r - 1).
             if round.ways() > 1 && round.halved {
                 let others = piece * (1.0 - 1.0 / ways);
                 step(ways - 1.0 + log, 2.0 * others, others);
@@ -64,8 +65,8 @@ impl Costs {
     }
 }
 
-/// The plan for `p` ranks that costs least: the butterfly for the factors two; rings for some odd prime factors, an overlapping
-/// elimination for the product of the others; halving in so many rounds as is best (section 3.6).
+/// The plan of least cost for `p` ranks: the butterfly for the factors two; rings for some odd prime factors, an
+/// overlapping elimination for the product of the others; the best number of halving rounds (section 3.6).
 #[must_use]
 pub fn factorized(p: u32, elements: u64, costs: Costs) -> Plan {
     let primes: Vec<u32> = prime_factors(p).filter(|prime| *prime > 2).collect();
@@ -92,7 +93,7 @@ pub fn factorized(p: u32, elements: u64, costs: Costs) -> Plan {
     best.expect("a plan without rings and halving").1
 }
 
-/// The prime factors of `n`, in rising order.
+/// The prime factors of `n`, in ascending order.
 pub fn prime_factors(mut n: u32) -> impl Iterator<Item = u32> {
     let mut prime = 2;
     std::iter::from_fn(move || {

@@ -17,7 +17,7 @@ pub use reduction::Reduction;
 
 use super::operation::Parameter;
 
-/// The parameter of all that halve: the paper's b.
+/// The parameter of all algorithms that halve: the paper's b.
 pub(super) const THRESHOLD: Parameter = Parameter {
     name: "threshold",
     default: 512,

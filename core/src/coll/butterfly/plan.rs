@@ -4,12 +4,12 @@
 //! contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of active ranks,
 //! the width; the active ranks with the same index in their groups meet. A rank that a round eliminates is no longer active.
 
-/// A factor of the number of groups, or what eliminates the groups that are more than a power of two.
+/// A factor of the number of groups, or a way to eliminate the groups in excess of a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factor {
     /// Pairs of groups exchange.
     Butterfly,
-    /// Rings of so many groups.
+    /// Rings of this many groups.
     Ring(u32),
     /// 2-1 eliminations down to a power of two, then the butterfly.
     TwoOne,
@@ -20,15 +20,16 @@ pub enum Factor {
     NonOverlapping,
 }
 
-/// What a round does.
+/// The action of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// So many consecutive groups each become one: an exchange of pairs, or of rings.
+    /// Every run of this many consecutive groups becomes one group: an exchange of pairs, or of rings.
     All(u32),
-    /// The first three groups become one of two active ranks for each index (3-2 elimination), the others exchange in pairs.
+    /// The first three groups become one with two active ranks for each index (3-2 elimination); the others exchange in
+    /// pairs.
     ThreeTwo,
-    /// `pairs` pairs of groups, from group `first` on, become one group each of the first one's active ranks (2-1
-    /// elimination). The other groups stay as they are.
+    /// `pairs` pairs of groups, from group `first` on, become one group each, with the active ranks of the first group
+    /// (2-1 elimination). The other groups are unchanged.
     TwoOne {
         /// First group of the first pair.
         first: u32,
@@ -40,7 +41,7 @@ pub enum Merge {
 /// One round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// What it does.
+    /// The action.
     pub merge: Merge,
     /// Whether the piece of the vector is cut among the ranks that meet.
     pub halved: bool,
@@ -51,9 +52,9 @@ pub struct Round {
 /// How the groups of a cluster, which become one group, meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meeting {
-    /// A group alone: nothing is done.
+    /// One group alone: no action.
     Alone,
-    /// An exchange of so many groups.
+    /// An exchange of this many groups.
     Exchange(u32),
     /// 3-2 elimination: the third group is eliminated.
     ThreeTwo,
@@ -61,14 +62,14 @@ pub enum Meeting {
     TwoOne,
 }
 
-/// Groups that a round makes one.
+/// Groups that a round merges into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// How they meet.
+    /// How the groups meet.
     pub meeting: Meeting,
-    /// Its first group.
+    /// The cluster's first group.
     pub first: u32,
-    /// The number of the group that they become.
+    /// The number of the merged group.
     pub number: u32,
 }
 
@@ -79,21 +80,21 @@ impl Cluster {
         matches!((self.meeting, position), (Meeting::ThreeTwo, 2) | (Meeting::TwoOne, 1))
     }
 
-    /// The position that keeps the part of the vector of those at `position`.
+    /// The position that keeps the part of the vector of `position`.
     #[must_use]
     pub fn keeper(&self, position: u32) -> u32 {
         position - u32::from(self.eliminates(position))
     }
 }
 
-/// A rank in a round.
+/// A rank's position in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The round.
     pub round: usize,
-    /// Its groups that meet.
+    /// The cluster in which the rank's group meets others.
     pub cluster: Cluster,
-    /// The position of the rank's group among them.
+    /// The position of the rank's group in the cluster.
     pub position: u32,
     /// The number of the rank in its group.
     pub index: u32,
@@ -107,7 +108,7 @@ pub struct Plan {
 }
 
 impl Round {
-    /// Into how many pieces a vector is cut, if it is.
+    /// The number of pieces into which the round cuts a vector, if it is halved.
     #[must_use]
     pub fn ways(&self) -> u32 {
         match self.merge {
@@ -195,7 +196,7 @@ impl Plan {
         Self { rounds, parts: 1 }
     }
 
-    /// With the piece cut in the first `rounds` rounds.
+    /// Cuts the piece in the first `rounds` rounds.
     #[must_use]
     pub fn halved(mut self, rounds: usize) -> Self {
         for (i, round) in self.rounds.iter_mut().enumerate() {
@@ -205,7 +206,7 @@ impl Plan {
         self
     }
 
-    /// With the piece of a vector of `elements` cut as long as it has more than `threshold` elements.
+    /// Cuts the piece of a vector of `elements` in each round as long as the piece has more than `threshold` elements.
     #[must_use]
     pub fn halved_above(self, threshold: u64, elements: u64) -> Self {
         let mut piece = elements;
@@ -217,19 +218,19 @@ impl Plan {
         self.halved(rounds)
     }
 
-    /// Its rounds.
+    /// The rounds.
     #[must_use]
     pub fn rounds(&self) -> &[Round] {
         &self.rounds
     }
 
-    /// Into how many parts the vector is cut.
+    /// Number of parts into which the vector is cut.
     #[must_use]
     pub fn parts(&self) -> u32 {
         self.parts
     }
 
-    /// Clusters of the groups that hold a rank's contribution, and the position there, by round.
+    /// For each round: the cluster of the group that holds a rank's contribution, and the group's position in it.
     pub fn line(&self, rank: u32) -> impl Iterator<Item = (Cluster, u32)> + '_ {
         self.rounds.iter().scan(rank, |group, round| {
             let (cluster, position) = round.cluster_of(*group);
@@ -238,7 +239,7 @@ impl Plan {
         })
     }
 
-    /// Where a rank is in the rounds in which it is active; if it is eliminated, in the last of them.
+    /// The places of a rank in the rounds in which it is active; if it is eliminated, the last one is where.
     #[must_use]
     pub fn places(&self, rank: u32) -> Vec<Place> {
         let (mut places, mut index) = (Vec::new(), 0);
@@ -252,13 +253,13 @@ impl Plan {
         places
     }
 
-    /// The rank that a rank at `place` meets at another position.
+    /// The rank at another position that a rank at `place` meets.
     #[must_use]
     pub fn peer(&self, place: &Place, position: u32) -> u32 {
         self.active_before(place.round, place.cluster.first + position, place.index)
     }
 
-    /// The rank that is active at the end with this index.
+    /// The rank with this index that is active at the end.
     #[must_use]
     pub fn active(&self, index: u32) -> u32 {
         self.active_before(self.rounds.len(), 0, index)

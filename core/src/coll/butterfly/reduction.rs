@@ -7,16 +7,17 @@ use crate::coll::schedule::{Buffer, Builder, Schedule, Side, Slice};
 /// Parts of the vector: runs of (first, count).
 pub(super) type Piece = Vec<(u32, u32)>;
 
-/// A rank in a round, with the piece of the vector that its group holds there and what each position of the round keeps of it.
+/// A rank in a round, with the piece of the vector that its group holds there, and the part of it that each position
+/// keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
     pub place: Place,
     pub whole: Piece,
-    /// Empty where the piece is not cut.
+    /// Empty if the piece is not cut.
     pub cut: Vec<Piece>,
 }
 
-/// Makes the steps of a rank of a butterfly-like reduction, for calls of allreduce, reduce and reduce_scatter.
+/// Makes the steps of a rank in a butterfly-like reduction, for calls of allreduce, reduce and reduce_scatter.
 #[derive(Debug)]
 pub struct Reduction<'a> {
     pub(super) call: &'a Call<'a>,
@@ -26,11 +27,11 @@ pub struct Reduction<'a> {
     pub(super) stages: Vec<Stage>,
     /// The piece that the rank holds.
     pub(super) piece: Piece,
-    /// Whether that is still what the rank contributes, in the input.
+    /// Whether the piece is still the rank's own contribution, in the input.
     is_input: bool,
-    /// Where reduced pieces are: the output, or scratch where there is none.
+    /// The buffer of reduced pieces: the output, or scratch if the rank has no output.
     accumulator: Option<Buffer>,
-    /// Two pieces of scratch for operands, by turns: a message may come while the one before is reduced.
+    /// Two pieces of scratch for operands, used alternately: a message may arrive while the one before is reduced.
     operands: [Option<Slice>; 2],
 }
 
@@ -82,8 +83,8 @@ impl<'a> Reduction<'a> {
                     let peers: Vec<u32> = (0..r).map(peer).collect();
                     self.ring(&peers, at, tag, &cut);
                 }
-                // Halved: positions 1 and 2 exchange halves, then position 0 gets the lower half of both from 2 and gives its
-                // upper half to 1.
+                // Halved: positions 1 and 2 exchange halves, then position 0 receives the lower half of both from 2 and
+                // sends its upper half to 1.
                 (Meeting::ThreeTwo, 0) if round.halved => {
                     self.send(peer(1), tag, &cut[1]);
                     self.combine(peer(2), tag, Side::Right, &cut[0], false);
@@ -98,8 +99,8 @@ impl<'a> Reduction<'a> {
                     self.combine(peer(1), tag, Side::Left, &cut[0], false);
                     self.send(peer(0), tag, &cut[0]);
                 }
-                // In full: position 2 gives all to 1, which then exchanges with 0. The paper's figure 4 has 1 send to 2 as well
-                // and 2 give both to 0: one message more, the same time.
+                // In full: position 2 sends all to 1, which then exchanges with 0. In the paper's figure 4, 1 sends to
+                // 2 as well and 2 sends both to 0, which takes one more message and the same time.
                 (Meeting::ThreeTwo, 2) => self.send(peer(1), tag, &whole),
                 (Meeting::ThreeTwo, position) => {
                     if position == 1 {
@@ -115,14 +116,14 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// What the positions of a round keep of the piece.
+    /// The part of the piece that each position of a round keeps.
     fn cut(&self, round: usize, ways: u32) -> Vec<Piece> {
         if self.call.operation != Operation::ReduceScatter {
             let (first, count) = (self.piece[0].0, self.piece[0].1 / ways);
             return (0..ways).map(|i| vec![(first + i * count, count)]).collect();
         }
-        // Block b goes to the position that rank b has in the round, so that it ends at rank b, or, if b is eliminated, at the
-        // rank that gives it to b in the routing phase.
+        // Block b goes to the position of rank b in the round, so that it ends at rank b or, if b is eliminated, at the
+        // rank that sends it to b in the routing phase.
         let mut cut = vec![Piece::new(); ways as usize];
         for block in self.piece.iter().flat_map(|(first, count)| *first..first + count) {
             let (cluster, position) = self.plan.line(block).nth(round).expect("a round of the plan");
@@ -135,7 +136,7 @@ impl<'a> Reduction<'a> {
         cut
     }
 
-    /// The place of a piece among the reduced ones.
+    /// The slices of a piece in the buffer of reduced pieces.
     pub(super) fn reduced(&mut self, piece: &Piece) -> Vec<Slice> {
         let buffer = *self.accumulator.get_or_insert_with(|| {
             self.s.scratch(0..self.parts);
@@ -144,7 +145,7 @@ impl<'a> Reduction<'a> {
         piece.iter().map(|(first, count)| Slice::new(buffer, *first, *count)).collect()
     }
 
-    /// Where the rank has its content of a piece.
+    /// The slices in which the rank has its content of a piece.
     pub(super) fn held(&mut self, piece: &Piece) -> Vec<Slice> {
         if self.is_input {
             piece.iter().map(|(first, count)| Slice::input(*first, *count)).collect()
@@ -158,8 +159,8 @@ impl<'a> Reduction<'a> {
         self.s.send(to, tag, &from);
     }
 
-    /// Receives an operand for a piece. `is_sent`: the rank sends the same piece in this round, and must not wait until that
-    /// is complete before it receives.
+    /// Receives an operand for a piece. `is_sent` says that the rank sends the same piece in this round; the receive
+    /// must then not wait until that send is complete.
     fn combine(&mut self, source: u32, tag: u32, side: Side, piece: &Piece, is_sent: bool) {
         let into = self.reduced(piece);
         if self.is_input {
@@ -185,7 +186,7 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// Positions 0 and 1 exchange: halves, or all.
+    /// Positions 0 and 1 exchange halves or, if the piece is not cut, all of it.
     fn exchange(&mut self, peer: u32, tag: u32, place: &Place, cut: &[Piece]) {
         let (at, side) = (place.position as usize, if place.position == 0 { Side::Right } else { Side::Left });
         if let [_, _] = cut {
@@ -198,8 +199,8 @@ impl<'a> Reduction<'a> {
         }
     }
 
-    /// The ranks of a ring exchange: each gets all the parts that it keeps, or all of the vectors, and only then reduces them,
-    /// in their order.
+    /// Exchanges in a ring: each rank receives all parts that it keeps, or all whole vectors, and only then reduces
+    /// them, in rank order.
     fn ring(&mut self, peers: &[u32], at: usize, tag: u32, cut: &[Piece]) {
         let r = peers.len();
         let kept = cut.get(at).unwrap_or(&self.piece).clone();
@@ -236,13 +237,13 @@ impl<'a> Reduction<'a> {
     }
 }
 
-/// The block numbers of a piece, which are its size numbers as well.
+/// The block numbers of a piece, which are also its size numbers.
 fn blocks(piece: &Piece) -> impl Iterator<Item = u32> + '_ {
     piece.iter().flat_map(|(first, count)| *first..first + count)
 }
 
-/// Allgather in ⌈log2 r⌉ rounds among r ranks (Bruck et al. 1997): slot `at` is this rank's. In round k a rank gives the
-/// 2^k slots from its own on to the rank 2^k before it.
+/// Allgather in ⌈log2 r⌉ rounds among r ranks (Bruck et al. 1997); slot `at` is this rank's own. In round k a rank
+/// sends the 2^k slots from its own on to the rank 2^k before it.
 pub(super) fn bruck_allgather(s: &mut Builder, peers: &[u32], at: usize, tag: u32, slots: &[Vec<Slice>]) {
     let r = peers.len();
     let mut distance = 1;

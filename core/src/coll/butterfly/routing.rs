@@ -1,4 +1,4 @@
-//! The routing phases: the rounds backwards.
+//! The routing phases, which run the rounds backwards.
 
 use super::plan::{Meeting, Plan};
 use super::reduction::{Piece, Reduction, Stage, bruck_allgather};
@@ -41,15 +41,16 @@ impl Reduction<'_> {
         }
     }
 
-    /// The root gets all pieces: in each round, those whose groups meet that of the root give it what it does not have.
+    /// The root gets all pieces: in each round, the ranks whose groups meet the root's group send the pieces that the
+    /// root lacks.
     pub(super) fn gather(&mut self) {
         let plan: &Plan = self.plan;
         let root: Vec<_> = plan.line(self.call.root).collect();
         for stage in std::mem::take(&mut self.stages).iter().rev() {
             let round = stage.place.round;
             let (cluster, to) = root[round];
-            // Where rounds before did not cut the piece, several ranks of the group have the same: the one that is where the
-            // root is gives it, or gets it.
+            // If earlier rounds did not cut the piece, several ranks of the group hold the same piece; only the rank at
+            // the root's position sends or receives it.
             let is_root_s = |i: usize| {
                 let (cluster, position) = root[i];
                 let ways = plan.rounds()[i].ways();
@@ -78,13 +79,13 @@ impl Reduction<'_> {
         }
     }
 
-    /// Every rank gets its block, eliminated ones from the rank that has it.
+    /// Every rank gets its block; eliminated ranks get theirs from the rank that holds it.
     pub(super) fn scatter(&mut self) {
         let me = self.call.rank;
         let tag = 2 * self.plan.rounds().len() as u32;
         let is_eliminated = |stage: &Stage| stage.place.cluster.eliminates(stage.place.position);
         if self.stages.last().is_some_and(is_eliminated) {
-            // The active rank whose positions are where those of this rank's groups keep their blocks.
+            // The active rank whose positions are those that keep this rank's blocks.
             let kept = self.plan.line(me).map(|(cluster, position)| cluster.keeper(position));
             let index = self.plan.rounds().iter().zip(kept).map(|(round, kept)| kept * round.width).sum();
             let holder = self.plan.active(index);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What the caller of a collective says.
+//! Arguments of a collective call.
 
 use super::memory::Memory;
 use crate::coll::operation::{Algorithm, Neighbors, Operation};
@@ -7,8 +7,9 @@ use crate::coll::schedule::Side;
 use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, as the side says. `false` if that
-/// cannot be done. Gets the context, the operand, `into`, and the number of elements.
+/// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, by the side. The arguments
+/// are the context, the operand, `into`, the number of elements, and the side. Returns `false` if the elements cannot
+/// be combined.
 pub type ReduceFn = unsafe fn(*const (), *const u8, *mut u8, usize, Side) -> bool;
 
 /// A reduction, as a function over the memory of elements.
@@ -16,10 +17,10 @@ pub type ReduceFn = unsafe fn(*const (), *const u8, *mut u8, usize, Side) -> boo
 pub struct Reduction {
     /// The function. Its pointers are aligned, and do not overlap.
     pub function: ReduceFn,
-    /// Its first argument.
+    /// The first argument of the function.
     pub context: *const (),
-    /// Tells reductions apart between ranks, so that different ones in one call are a `Mismatch`; 0 if there is nothing that
-    /// is the same on every rank.
+    /// Identifies the reduction, so that ranks that give different ones in a call get a `Mismatch`; 0 if the reduction
+    /// has no value that is the same on every rank.
     pub code: u32,
     /// Whether operands may change places.
     pub commutative: bool,
@@ -30,13 +31,13 @@ pub struct Reduction {
 /// How many elements the blocks of a call have.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape<'a> {
-    /// One vector of so many, which the algorithm cuts ([`Operation::is_of_a_vector`]).
+    /// One vector of this many elements, which the algorithm cuts ([`Operation::is_of_a_vector`]).
     Vector(u64),
-    /// Each block by rank, or neighbour, so many.
+    /// Each block, by rank or by neighbour, has this many elements.
     Equal(u64),
-    /// By size number, as the table of [`Operation`] has them.
+    /// Elements by size number, as the table of [`Operation`] numbers them.
     Each(&'a [u64]),
-    /// In a scatter or gather of sizes that only the root knows, at another rank: its own block.
+    /// Elements of this rank's own block, in a scatter or gather whose sizes only the root knows; not at the root.
     Own(u64),
 }
 
@@ -45,30 +46,30 @@ pub enum Shape<'a> {
 pub struct Arguments<'a> {
     /// The operation.
     pub operation: Operation,
-    /// The root, of operations that have one.
+    /// The root, for rooted operations.
     pub root: usize,
-    /// Elements.
+    /// Elements of the blocks.
     pub shape: Shape<'a>,
     /// Whether every rank knows all sizes of a scatter or gather with [`Each`](Shape::Each); the same at every rank.
     pub sizes_known: bool,
-    /// Bytes of an element. Where nothing is reduced an element may be a byte of a packed layout.
+    /// Bytes of an element. If the operation does not reduce, an element may be a byte of a packed layout.
     pub element: usize,
-    /// Where the input is, which is only read.
+    /// The input buffer, which is only read.
     pub input: Memory,
-    /// Where the output is.
+    /// The output buffer.
     pub output: Memory,
-    /// Whether the call is in place as the table of [`Operation`] says: then there is no input.
+    /// Whether the call is in place, as the table of [`Operation`] says; it then has no input.
     pub in_place: bool,
-    /// Of operations that reduce.
+    /// The reduction, for operations that reduce.
     pub reduction: Option<Reduction>,
-    /// Of operations on a graph.
+    /// The neighbours, for operations on a graph.
     pub neighbors: Neighbors<'a>,
-    /// The algorithm and its parameters, if not the selection is to choose.
+    /// The algorithm and its parameters; `None` leaves the choice to the selection.
     pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
 }
 
 impl Arguments<'_> {
-    /// Of an operation without data: root 0, nothing in and out.
+    /// Arguments of an operation without data: root 0, no input and no output.
     #[must_use]
     pub fn new(operation: Operation) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Number of sizes that a call with blocks by rank or neighbour has.
+    /// Number of sizes in a call with blocks by rank or neighbour.
     pub(super) fn sizes(&self, team: &Members) -> usize {
         use Operation as O;
         let (sources, destinations) = (self.neighbors.sources.len(), self.neighbors.destinations.len());
@@ -99,7 +100,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Checks what one rank can see.
+    /// Checks the arguments as far as one rank can.
     ///
     /// # Errors
     /// `NoSuchRank` for a root or neighbour that is not in the team; `BadArgument`.

@@ -1,4 +1,4 @@
-//! Runs of calls that are made again and again, so that a call looks up what it needs and allocates nothing.
+//! Runs kept for repeated calls, so that a call looks up its run and allocates nothing.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -8,14 +8,14 @@ use super::arguments::{Arguments, Shape};
 use super::run::Run;
 use crate::coll::operation::{Algorithm, Operation};
 
-/// Calls of a team that are kept.
+/// The most runs that are kept for a team.
 const MOST: usize = 32;
-/// Steps of a schedule that is kept, at most.
+/// The most steps in a schedule that is kept.
 const LONGEST: usize = 256;
-/// Bytes of scratch that are kept with a run, at most.
+/// The most bytes of scratch in a run that is kept.
 const SCRATCH: usize = 64 << 10;
 
-/// What two calls have in common that run the same schedule on blocks of the same sizes.
+/// Identifies calls that run the same schedule on blocks of the same sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     operation: Operation,
@@ -25,12 +25,12 @@ pub(super) struct Key {
     in_place: bool,
     algorithm: Option<*const Algorithm>,
     parameters: [u32; 2],
-    /// Code and commutativity of the reduction, and the alignment that its pointers have.
+    /// Code and commutativity of the reduction, and the alignment of its pointers.
     reduction: (u32, bool, usize),
 }
 
 impl Key {
-    /// Of a call that can be kept: one of equal blocks, and few parameters.
+    /// The key of a call that can be kept: equal blocks, and few parameters. Else `None`.
     #[inline]
     pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
@@ -51,7 +51,7 @@ impl Key {
     }
 }
 
-/// Runs that wait for their next call, each in the place of its key; a run that is in use is missing from its place.
+/// Idle runs, each at the index of its key; a run that is in use is missing at its index.
 #[derive(Default)]
 pub(crate) struct Cache {
     runs: RefCell<Vec<(Key, Option<Rc<Run>>)>>,
@@ -65,7 +65,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Takes the run of a key, with its place.
+    /// Takes the idle run of a key, with its index.
     #[inline]
     pub(super) fn take(&self, key: &Key) -> Option<(usize, Rc<Run>)> {
         let mut runs = self.runs.borrow_mut();
@@ -73,7 +73,7 @@ impl Cache {
         Some((at, runs[at].1.take()?))
     }
 
-    /// Gives a run back to its place.
+    /// Returns a run to its index.
     #[inline]
     pub(super) fn give_back(&self, place: usize, run: &Rc<Run>) {
         if run.is_reusable() {
@@ -89,7 +89,7 @@ impl Cache {
         }
     }
 
-    /// Gives a run a place, or that of another one that waits.
+    /// Stores a run under a key: at the key's empty index, at a new one, or in place of another idle run.
     pub(super) fn give(&self, key: Key, run: &Rc<Run>) {
         if !run.is_reusable() || run.steps() > LONGEST || run.scratch() > SCRATCH {
             return;
@@ -103,7 +103,7 @@ impl Cache {
             runs.push((key, Some(Rc::clone(run))));
             return;
         }
-        // A run holds the job, and no team: nothing comes back here.
+        // A run holds the job and not the team, so dropping one does not call back into this cache.
         let next = self.next.replace(self.next.get() + 1) % MOST;
         if runs[next].1.is_some() {
             runs[next] = (key, Some(Rc::clone(run)));

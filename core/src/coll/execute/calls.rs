@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! The messages of collectives: matched by the context of the team, the number of the call on it, source and tag.
+//! Messages of collectives, matched by the context of the team, the number of the call on it, source and tag.
 //!
-//! A message for a call that this rank has not started is kept, or held at its sender if it is long. One that no step of its
-//! call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit into a short packet
-//! with it: context, number of the call, tag, and what the ranks agree on ([`Check`]).
+//! A message for a call that this rank has not started is kept, or held at its sender if it is long. A message that no
+//! step of its call expects shows that the ranks disagree. The header has 16 bytes, so that 8 bytes of data fit with it
+//! into a short packet: context, number of the call, tag, and the properties on which the ranks agree ([`Check`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
@@ -25,9 +25,9 @@ use crate::job::{Job, ProgressHook, Track};
 use crate::wire::{Reader, Writer};
 
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
-/// The tag of a message that says that a call has failed.
+/// Tag of the announcement that a call has failed.
 const FAILED: u32 = u32::MAX;
-/// Bytes of the reason in such a message.
+/// The most bytes of the reason in an announcement.
 const REASON: usize = 100;
 
 /// The header of a message.
@@ -58,17 +58,17 @@ impl Header {
     }
 }
 
-/// The data of a message that has come before its step.
+/// Data of a message that has arrived before its step.
 pub(super) enum Body {
     Here(SmallVec<[u8; 64]>),
-    /// Of so many bytes, which wait at the sender.
+    /// The number of bytes, which wait at the sender.
     Held(Token, usize),
-    /// In packets, of which some are still to come.
+    /// The data arrives in packets, not all of which have arrived.
     Coming(Rc<Coming>),
 }
 
 impl Body {
-    /// Keeps a message.
+    /// Keeps the data of a message.
     pub(super) fn of(m: Message<'_>) -> (Self, Delivery) {
         if let Some(data) = m.data {
             return (Self::Here(data.into()), Delivery::Done);
@@ -84,7 +84,7 @@ impl Body {
         (Self::Coming(coming), Delivery::Into(Sink::buffer(Vec::new()), then))
     }
 
-    /// Lets go of the message.
+    /// Abandons the message.
     pub(super) fn abandon(self, job: &Job) {
         match self {
             Self::Here(_) => {}
@@ -94,11 +94,11 @@ impl Body {
     }
 }
 
-/// A message that comes into a buffer of its own.
+/// A message that is received into a buffer of its own.
 #[derive(Default)]
 pub(super) struct Coming {
     pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
-    /// The run and place that wait for it.
+    /// The run, and the slot of it, that wait for the message.
     pub(super) taker: RefCell<Option<(Rc<Run>, usize)>>,
 }
 
@@ -121,15 +121,15 @@ pub(super) struct EarlyMessage {
     pub(super) body: Body,
 }
 
-/// To whom a failure is announced.
+/// Ranks to which a failure is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announce {
-    /// The others have announced it.
+    /// No rank, since the others have announced it.
     Nobody,
     Others,
 }
 
-/// Why a call has failed, as another rank says.
+/// The reason for which a call has failed, as announced by another rank.
 #[derive(Clone, Debug)]
 pub(super) struct Announcement {
     source: u32,
@@ -144,7 +144,7 @@ impl Announcement {
         e.cause(format!("rank {} says: {}", self.source, self.reason))
     }
 
-    /// The error of a call that is in progress here, beside which stands what this rank has called, if ranks disagree.
+    /// The error of a call that is in progress here. If the ranks disagree, it also names the call of this rank.
     pub(super) fn error_beside(&self, operation: &'static str, agreed: Agreed) -> Error {
         let e = self.error(operation);
         match self.kind {
@@ -158,21 +158,21 @@ impl Announcement {
 #[derive(Default)]
 pub(crate) struct TeamCalls {
     context: u32,
-    /// Number of the last call.
+    /// Number of the last call that was started.
     started: Cell<u32>,
-    /// In progress, and persistent ones.
+    /// Calls in progress, and persistent calls.
     active: RefCell<SmallVec<[Rc<Run>; 4]>>,
     early: RefCell<FxHashMap<u32, Vec<EarlyMessage>>>,
-    /// Calls that have failed at other ranks before this one has started them.
+    /// Failures announced by other ranks of calls that this rank has not started.
     announced: RefCell<Vec<(u32, Announcement)>>,
-    /// Calls that have failed here.
+    /// Numbers of calls that have failed here.
     failed: RefCell<Vec<u32>>,
-    /// Number of the last barrier by signals, which is no call by messages, and whether this rank is in it.
+    /// Number of the last barrier by signals, which is not a call by messages, and whether this rank is in it.
     barriers: Cell<u64>,
     in_barrier: Cell<bool>,
-    /// Whether another rank is known not to come to it.
+    /// Whether another rank is known not to enter that barrier.
     doomed: Cell<bool>,
-    /// Its ranks, once this rank has made the team.
+    /// The team's ranks, once this rank has made the team.
     members: OnceCell<Rc<[u32]>>,
 }
 
@@ -195,12 +195,12 @@ impl TeamCalls {
         self.started.get()
     }
 
-    /// How many calls there were, the same at all ranks.
+    /// Number of calls so far, the same at all ranks.
     pub(crate) fn made(&self) -> u32 {
         self.started.get()
     }
 
-    /// Whether this rank has not begun the call.
+    /// Whether this rank has not started the call.
     fn is_ahead(&self, sequence: u32) -> bool {
         sequence.wrapping_sub(self.started.get()).cast_signed() > 0
     }
@@ -236,13 +236,13 @@ impl TeamCalls {
         self.barriers.get() as u32
     }
 
-    /// Whether nothing has come of calls that have not begun.
+    /// Whether no message and no announcement has arrived for a call that has not started.
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         self.early.borrow().is_empty() && self.announced.borrow().is_empty()
     }
 
-    /// The messages that have come for a call.
+    /// Takes the messages that have arrived for a call.
     #[inline]
     pub(super) fn take_early(&self, sequence: u32) -> Vec<EarlyMessage> {
         let mut early = self.early.borrow_mut();
@@ -253,7 +253,7 @@ impl TeamCalls {
         self.early.borrow_mut().entry(sequence).or_default().push(message);
     }
 
-    /// What another rank has said of a call.
+    /// Takes the failure that another rank has announced of a call.
     #[inline]
     pub(super) fn announced(&self, sequence: u32) -> Option<Announcement> {
         let mut announced = self.announced.borrow_mut();
@@ -261,18 +261,18 @@ impl TeamCalls {
         Some(announced.swap_remove(at).1)
     }
 
-    /// A call has failed here: what still comes for it is dropped.
+    /// Marks a call as failed here: further messages for it are dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
         self.abandon_early(job, sequence);
     }
 
-    /// Lets go of the messages that have come for a call.
+    /// Abandons the messages that have arrived for a call.
     pub(super) fn abandon_early(&self, job: &Job, sequence: u32) {
         self.take_early(sequence).into_iter().for_each(|m| m.body.abandon(job));
     }
 
-    /// Announces to the other ranks of a team that a call has failed. Does not wait; who is gone is left out.
+    /// Announces to the other ranks of a team that a call has failed. Does not wait; lost ranks are left out.
     pub(super) fn announce(&self, job: &Messenger, sequence: u32, error: &Error, to: Announce) {
         if to == Announce::Nobody {
             return;
@@ -281,7 +281,7 @@ impl TeamCalls {
         let reason = error.reason();
         let end = (0..=reason.len().min(REASON)).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
         let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
-        // A barrier in which this rank has found the error fails at the others that wait in it.
+        // If this rank found the error in a barrier, the barrier fails at the other ranks that wait in it.
         let barrier = if self.doomed.get() && self.in_barrier.get() { self.barriers() } else { 0 };
         let blamed = error.blamed().unwrap_or(job.rank());
         let header = Writer::new().u32(blamed).u32(barrier).bytes(&reason.as_bytes()[..end]).done();
@@ -290,7 +290,7 @@ impl TeamCalls {
         members.filter(|m| *m != job.rank()).for_each(|to| notify(job, to, &header));
     }
 
-    /// What becomes of a message for a call that is not in progress.
+    /// Handles a message for a call that is not in progress.
     fn arrive_early(self: &Rc<Self>, calls: &Calls, header: Header, m: Message<'_>) -> Delivery {
         if self.is_ahead(header.sequence) {
             let (body, delivery) = Body::of(m);
@@ -306,8 +306,8 @@ impl TeamCalls {
         Delivery::Done
     }
 
-    /// The ranks have disagreed in a call that is over here, or has not begun: those that wait in it get the error, and it is
-    /// none of a later call.
+    /// Handles a disagreement in a call that is over here, or has not started: the ranks that wait in it get the error,
+    /// and later calls are not affected.
     fn disagrees(self: &Rc<Self>, calls: &Calls, sequence: u32, error: Error) {
         tracing::warn!("team {}: {error}", self.context);
         self.failed.borrow_mut().push(sequence);
@@ -315,8 +315,8 @@ impl TeamCalls {
         calls.busy.set(true);
     }
 
-    /// Rank `source` waits in a call that has not begun here, and has not come to the barrier in which this rank waits: neither
-    /// comes to an end.
+    /// Rank `source` waits in a call that has not started here, and this rank waits in a barrier that `source` has not
+    /// entered: neither can complete, so both fail.
     #[cold]
     fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
         let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
@@ -325,14 +325,14 @@ impl TeamCalls {
         self.disagrees(calls, header.sequence, e);
     }
 
-    /// The barrier in which this rank waits does not come to an end.
+    /// Fails the barrier in which this rank waits, since it cannot complete.
     fn doom_barrier(&self, calls: &Calls, error: Error) {
         self.doomed.set(true);
         calls.doomed.borrow_mut().push(error);
         calls.busy.set(true);
     }
 
-    /// Rank `source` asks after a message of a call, or answers that the call is over there.
+    /// Handles a question of rank `source` about a message of a call, or its answer that the call is over there.
     #[cold]
     fn asked_or_answered(self: &Rc<Self>, calls: &Calls, header: Header, source: u32, question: Question) {
         let run = self.active(header.sequence);
@@ -373,7 +373,7 @@ impl TeamCalls {
             None if self.is_ahead(header.sequence) => {
                 self.announced.borrow_mut().push((header.sequence, announcement));
             }
-            // It has ended well here.
+            // The call has completed here without an error.
             None => tracing::warn!("team {}: {}", self.context, announcement.error("collective")),
         }
     }
@@ -384,39 +384,39 @@ impl TeamCalls {
     }
 }
 
-/// A call in which this rank is not, and of which the others are to get an error.
+/// A disagreement in a call that is not in progress here, to be announced to the other ranks.
 struct Disagreement {
     team: Rc<TeamCalls>,
     sequence: u32,
     error: Error,
 }
 
-/// What a rank knows of ends.
+/// Which ranks have come to the end of the job.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
-    /// This rank has come to the end, and takes no part in anything any more.
+    /// Whether this rank has come to the end, after which it takes part in nothing.
     pub(super) own: Cell<bool>,
-    /// Ranks that have, with the number of the check of the peers in which that was heard.
+    /// Other ranks that have come to the end, with the number of the check of the peers in which this rank learned it.
     pub(super) others: RefCell<FxHashMap<u32, u32>>,
-    /// What this rank waits for, the checks until it asks, and those between questions.
+    /// What this rank waits for, the checks of the peers until it asks, and the checks between its questions.
     pub(super) asks: Cell<Option<(Awaited, u32, u32)>>,
 }
 
 /// The collectives of a job.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// Algorithms of the settings.
+    /// Algorithms fixed by the settings.
     pub(super) fixed: Fixed,
     teams: RefCell<FxHashMap<u32, Rc<TeamCalls>>>,
-    /// Runs that can go on.
+    /// Runs that can advance.
     ready: RefCell<Vec<Rc<Run>>>,
     /// Runs with messages that are being sent.
     sending: RefCell<Vec<Rc<Run>>>,
-    /// What the next turn of progress announces.
+    /// Disagreements that the next turn of progress announces.
     disagreements: RefCell<Vec<Disagreement>>,
     /// Errors of barriers in which this rank waits.
     doomed: RefCell<Vec<Error>>,
-    /// Checks of the peers in waits, of which the runs know.
+    /// Number of checks of the peers in waits that the runs have seen.
     checks: Cell<u32>,
     /// Answers to questions, with the ranks that are to get them.
     answers: RefCell<Vec<(u32, Vec<u8>)>>,
@@ -425,7 +425,7 @@ pub(crate) struct Calls {
     busy: Cell<bool>,
 }
 
-/// Sends a message without data to rank `to`. Does not wait; a rank that is gone is left out.
+/// Sends a message without data to rank `to`. Does not wait; a lost rank is left out.
 pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
     // SAFETY: there is no data.
     let sent = unsafe { am::start_send(job, to, HANDLER, header, Source::of(&[]), Counters::default(), &Track::new()) };
@@ -439,7 +439,7 @@ impl Calls {
         Rc::new(Self { fixed, ..Self::default() })
     }
 
-    /// The calls on a team that this rank makes; `None` if another team has the context.
+    /// The calls on the team that this rank makes; `None` if another team has the context.
     pub(crate) fn of_team(&self, context: u32, members: &Rc<[u32]>) -> Option<Rc<TeamCalls>> {
         let calls = self.team(context);
         calls.members.set(Rc::clone(members)).is_ok().then_some(calls)
@@ -451,7 +451,7 @@ impl Calls {
         Rc::clone(self.teams.borrow_mut().entry(context).or_insert_with(new))
     }
 
-    /// A team is gone: senders of messages that have come for it are not held any more.
+    /// Removes a team, and abandons the messages that have arrived for it, so that their senders are released.
     pub(crate) fn forget(&self, job: &Job, calls: &Rc<TeamCalls>) {
         let early: Vec<u32> = calls.early.borrow().keys().copied().collect();
         early.into_iter().for_each(|sequence| calls.abandon_early(job, sequence));
@@ -474,7 +474,7 @@ impl Calls {
         runs.iter().for_each(|run| run.ask());
     }
 
-    /// How often the peers have been checked in waits.
+    /// Number of checks of the peers in waits.
     pub(super) fn checks(&self) -> u32 {
         self.checks.get()
     }
@@ -523,7 +523,7 @@ impl ProgressHook for Rc<Calls> {
             team.announce(messenger, sequence, &error, Announce::Others);
         }
         for error in std::mem::take(&mut *self.doomed.borrow_mut()) {
-            // It fails the wait in the barrier.
+            // The error fails the wait in the barrier.
             messenger.active_messages().defer(Box::new(move |_| Err(error)));
         }
         for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
@@ -571,7 +571,7 @@ fn arrive(calls: &Calls, m: Message<'_>) -> Delivery {
         return Delivery::Done;
     };
     if header.tag == QUESTION || header.tag == OVER {
-        // Of a team that this rank has not made yet, or not any more, it can say nothing.
+        // This rank cannot answer for a team that it has not made yet, or has dropped.
         let team = calls.teams.borrow().get(&header.context).cloned();
         if let (Some(team), Some(question)) = (team, Question::read(rest)) {
             team.asked_or_answered(calls, header, m.source, question);

@@ -1,9 +1,11 @@
 #![allow(unsafe_code)]
 //! Ranks that come to the end of the job while others wait for them.
 //!
-//! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those whether they have come
-//! to the end of the job, and again after twice that time and so on: a message of 16 bytes each, which only a rank that has answers.
-//! Messages of a pair of ranks keep their order, and signals are given before the end, so what has not come a check of the peers
+//! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those ranks
+//! whether they have come to the end of the job, and again after twice that time and so on. A question is a message of
+//! 16 bytes, and only a rank that has come to the end answers it. Messages of a pair of ranks keep their order, and
+//! signals are given before the end, so a message or signal that has not arrived one check of the peers after the
+//! answer will not arrive.
 //! after that answer does not come.
 
 use smallvec::SmallVec;
@@ -20,12 +22,12 @@ fn message(tag: u32) -> [u8; 16] {
 }
 
 impl Calls {
-    /// This rank has come to the end of the job, or goes on.
+    /// Records whether this rank has come to the end of the job.
     pub(crate) fn set_end(&self, at_end: bool) {
         self.ends.own.set(at_end);
     }
 
-    /// Takes a question or an answer about ends; whether it was one.
+    /// Takes a question or an answer about ends. Returns whether the message was one.
     pub(super) fn take_end(&self, tag: u32, source: u32) -> bool {
         match tag {
             ENDS if self.ends.own.get() => self.answer(source, message(ENDED).to_vec()),
@@ -35,7 +37,7 @@ impl Calls {
         true
     }
 
-    /// In a wait, once for each check of the peers: fails if a rank that is waited for has come to the end of the job.
+    /// Called in a wait, once for each check of the peers. Fails if an awaited rank has come to the end of the job.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -55,7 +57,7 @@ impl Calls {
         }
         let (left, patience) = match self.ends.asks.get() {
             Some((same, left, patience)) if same == *awaited => (left, patience),
-            // Later than after a message, since most waits have none to ask after.
+            // Twice as long as before a question about a message, since most waits have no such message.
             _ => (2 * PATIENCE, 2 * PATIENCE),
         };
         if left > 1 {
@@ -66,7 +68,7 @@ impl Calls {
         ranks.iter().try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
     }
 
-    /// The ranks without each of which a wait does not end.
+    /// The ranks that a wait needs: it cannot end without any one of them.
     fn needed(&self, job: &Messenger, awaited: &Awaited) -> SmallVec<[u32; 4]> {
         let all = || self.members(awaited.account.filter(|_| awaited.call > 0)?.context);
         let of_team = |ranks: std::rc::Rc<[u32]>| ranks.iter().copied().collect();
@@ -77,7 +79,7 @@ impl Calls {
     }
 }
 
-/// Asks a rank. Does not wait.
+/// Asks a rank whether it has come to the end. Does not wait.
 fn ask(job: &Messenger, rank: u32) -> Result<()> {
     let (header, none) = (message(ENDS), Source::of(&[]));
     // SAFETY: there is no data.

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Where the blocks of the buffers of a call are in memory.
+//! Blocks of a call's buffers in memory.
 
 use std::fmt;
 use std::rc::Rc;
@@ -17,9 +17,9 @@ pub enum Memory {
     None,
     /// One block after the other, from this address on.
     Contiguous(*mut u8),
-    /// Block `b` begins so many elements behind the address.
+    /// Block `b` begins this many elements after the address.
     Displaced(*mut u8, Rc<[isize]>),
-    /// One block after the other in the packed bytes of a layout. Not for what is reduced.
+    /// One block after the other in the packed bytes of a layout. Not for reductions.
     Layout(Rc<dyn Layout>),
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Memory {
 /// The three buffers of a run.
 pub(super) struct Buffers<'a> {
     pub(super) memory: [&'a Memory; 3],
-    /// Of each buffer: where its blocks begin if one follows the other, and where the last one ends, in bytes.
+    /// For each buffer: the start of each block if they follow each other, and the end of the last one, in bytes.
     pub(super) starts: &'a [Vec<usize>; 3],
     /// Bytes of an element.
     pub(super) element: usize,
@@ -47,7 +47,7 @@ pub(super) struct Buffers<'a> {
 #[derive(Clone)]
 enum Piece {
     Bytes(Block),
-    /// Packed bytes of a layout: from where on, how many.
+    /// Packed bytes of a layout: start and length.
     Packed(Rc<dyn Layout>, usize, usize),
 }
 
@@ -60,7 +60,7 @@ impl Piece {
     }
 }
 
-/// The blocks of a message: one after the other they are the packed bytes of a layout.
+/// The blocks of a message; in this order they are the packed bytes of a layout.
 struct Pieces(Vec<Piece>);
 
 impl Layout for Pieces {
@@ -114,7 +114,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// The blocks of some slices, those that follow each other in memory as one.
+    /// The blocks of some slices; blocks that are adjacent in memory are merged.
     fn pieces(&self, slices: &[Slice]) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut push = |piece: Piece| match (pieces.last_mut(), piece) {
@@ -140,7 +140,7 @@ impl Buffers<'_> {
         pieces
     }
 
-    /// What a message of these slices is sent from.
+    /// The source of a message with these slices.
     #[inline]
     pub(super) fn source(&self, slices: &[Slice]) -> Source {
         if let Some(block) = self.contiguous(slices) {
@@ -153,7 +153,7 @@ impl Buffers<'_> {
         }
     }
 
-    /// Where a message for these slices goes.
+    /// The sink of a message for these slices.
     ///
     /// # Safety
     /// The memory of the slices is as [`Sink::memory`] says.
@@ -178,15 +178,16 @@ impl Buffers<'_> {
         blocks
     }
 
-    /// Fills slices with bytes, which are as many.
+    /// Fills slices with `bytes`, which must have the same length.
     ///
     /// # Safety
-    /// The memory of the slices is valid for writes, and nobody else uses it.
+    /// The memory of the slices is valid for writes and is not accessed otherwise.
     #[inline]
     pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: &[u8]) {
         if let Some(block) = self.contiguous(slices) {
             debug_assert_eq!(block.len, bytes.len());
-            // SAFETY: as many bytes as the slices have, by the caller's check; the memory by its promise.
+            // SAFETY: `bytes` has the length of the slices, by the caller's check; the memory is valid by the caller's
+            // promise.
             unsafe { copy::store(bytes.as_ptr(), block.base, bytes.len()) };
             return;
         }
@@ -199,10 +200,10 @@ impl Buffers<'_> {
         }
     }
 
-    /// Copies slices to others, of as many bytes. Nothing to do where both are the same memory.
+    /// Copies slices to others of the same length. Does nothing where both are the same memory.
     ///
     /// # Safety
-    /// The memory of all is valid, and nobody else uses that of `into` or writes that of `from`.
+    /// The memory of all slices is valid; that of `into` is not accessed otherwise, and that of `from` not written.
     pub(super) unsafe fn copy(&self, from: &[Slice], into: &[Slice]) {
         let copy = |from: *const u8, into: *mut u8, len: usize| {
             if !std::ptr::eq(from, into) {
@@ -218,8 +219,8 @@ impl Buffers<'_> {
     }
 }
 
-/// Calls `f` for each part of two lists of as many bytes that is one block in both, with its bytes; parts are multiples of
-/// `unit` where the blocks are. `false` once `f` says so.
+/// Calls `f` with each part of two lists of equal length that is contiguous in both, and its bytes; parts are multiples
+/// of `unit` if the blocks are. Returns `false` as soon as `f` does.
 pub(super) fn zip(
     from: &[Block],
     into: &[Block],
@@ -248,7 +249,7 @@ pub(super) fn zip(
     }
 }
 
-/// Which of the three buffers.
+/// Index of scratch among the three buffers.
 pub(super) const SCRATCH: usize = Buffer::Scratch as usize;
 
 /// A cache line of scratch.
@@ -262,12 +263,12 @@ const LINE: usize = 64;
 #[derive(Default)]
 pub(super) struct Scratch {
     lines: Vec<Line>,
-    /// The first line that is aligned as the elements are.
+    /// Index of the first line that has the alignment of the elements.
     first: usize,
 }
 
 impl Scratch {
-    /// At least `bytes` bytes, aligned for elements of this alignment; `None` if there is no memory for them.
+    /// Allocates at least `bytes` bytes, aligned to `align`; `None` if the memory cannot be allocated.
     pub(super) fn new(bytes: usize, align: usize) -> Option<Self> {
         let count = bytes.div_ceil(LINE) + (align / LINE).saturating_sub(1);
         let mut lines = Vec::new();
@@ -285,7 +286,7 @@ impl Scratch {
         self.lines[self.first..].as_ptr().cast()
     }
 
-    /// Whether it has room for so many bytes.
+    /// Whether at least `bytes` bytes fit.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         (self.lines.len() - self.first) * LINE >= bytes
     }

@@ -1,23 +1,25 @@
 #![allow(unsafe_code)]
-//! Executes schedules: blocking calls, started ones, and persistent ones that start again.
+//! Executes schedules: blocking calls, nonblocking calls, and persistent calls.
 //!
-//! Several calls may be in progress on one team and on several, and each goes on in every wait of the rank. All ranks of a
-//! team start the same calls in the same order; persistent ones are made in the same order and started in any.
+//! Several calls may be in progress on one team and on several, and each makes progress in every wait of the rank. All
+//! ranks of a team start the same calls in the same order; persistent calls are made in the same order and started in
+//! any order.
 //!
-//! **Failures.** A call fails at a rank that sees that a peer is gone, that a message has another length than its own, that
-//! the ranks call different things, or that the reduction cannot be done. It tells the other ranks of the team, whose call
-//! then fails too, with the same kind of error and the rank to blame; other calls on the team are not touched. A message
-//! that shows a disagreement only when the call is over here is an error of the ranks that still wait in that call; here it is
-//! logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and again after twice that time and so on, asks after the
-//! messages that do not come, with a message of 28 bytes each: so a disagreement that no other message shows becomes a `Mismatch`
-//! too, also between ranks in a call and ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of
-//! the job is named likewise ([`ends`]). What no message can show is waited for: a rank that has not made the call yet, or has
-//! dropped its team.
+//! **Failures.** A call fails at a rank that finds that a peer is lost, that a message has an unexpected length, that
+//! the ranks call different operations, or that the reduction cannot be done. The rank announces this to the other
+//! ranks of the team, whose call then fails too, with the same kind of error and the rank to blame; other calls on the
+//! team are not affected. A message that shows a disagreement only when the call is over here is an error at the ranks
+//! that still wait in that call; here it is logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and
+//! again after twice that time and so on, asks the senders of the messages that it misses, with a message of 28 bytes
+//! each. So a disagreement that no other message shows becomes a `Mismatch` too, also between ranks in a call and ranks
+//! in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise
+//! ([`ends`]). A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show
+//! it.
 //!
-//! **Short data.** A call that waits, of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round),
-//! sends no message where the ranks share memory and the team has a signal array, which the first such call makes after four
-//! collectives: it goes through the lines of that. All
-//! ranks make it alike: one that starts it, in place of waiting for it, gets a `Mismatch`.
+//! **Short data.** A blocking call of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round)
+//! sends no message if the ranks share memory and the team has a signal array, which the first such call makes after
+//! four collectives: its data goes through the lines of that array. All ranks must make the call in the same way: a
+//! rank that starts it without waiting gets a `Mismatch`.
 //!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
 //! at the other ranks with an error that names this one. Nothing waits in a drop.
@@ -48,21 +50,21 @@ use calls::Announce;
 use plan::Plan;
 use run::Run;
 
-/// A call of a collective that was started, or can be started again and again.
+/// A collective call that was started, or a persistent one.
 pub struct Collective {
     team: Team,
     run: Rc<Run>,
-    /// Where the run waits for its next call.
+    /// Where the run is kept after the call.
     home: Home,
     persistent: bool,
 }
 
-/// Where a run goes when its call is over.
+/// Where a run is kept after its call.
 enum Home {
     None,
-    /// To a new place, under this key.
+    /// In the cache, under this key.
     New(Key),
-    /// To its place.
+    /// At this index of the cache.
     Known(usize),
 }
 
@@ -76,13 +78,13 @@ impl Collective {
     /// Starts a call, without waiting. Collective.
     ///
     /// # Safety
-    /// Until it is complete, has failed, or was dropped or cancelled: the memory of input and output is valid for the sizes
-    /// of the shape, the output is used by nobody else, the input is not written, and the context of the reduction is
-    /// valid.
+    /// Until the call is complete, has failed, or was dropped or cancelled: the memory of input and output is valid for
+    /// the sizes of the shape, the output is not accessed otherwise, the input is not written, and the context of the
+    /// reduction is valid.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` where no algorithm fits; `Freed`. What
-    /// happens later is an error of [`wait`](Self::wait) and [`test`](Self::test).
+    /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` if no algorithm fits; `Freed`. Later
+    /// errors are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
         let started = Self::new(team, arguments, false)?;
         // SAFETY: the caller's promise.
@@ -90,7 +92,7 @@ impl Collective {
         Ok(started)
     }
 
-    /// A call that [`start_again`](Self::start_again) starts. Collective; sends nothing.
+    /// Makes a persistent call, which [`start_again`](Self::start_again) starts. Collective; sends nothing.
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
@@ -101,10 +103,10 @@ impl Collective {
     /// Starts a persistent call again.
     ///
     /// # Safety
-    /// As for [`start`](Self::start).
+    /// That of [`start`](Self::start).
     ///
     /// # Errors
-    /// `BadArgument` if it is in progress; `Aborted` if it has failed; `Freed`.
+    /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`.
     pub unsafe fn start_again(&self) -> Result<()> {
         if !self.persistent {
             return Err(Error::new(ErrorKind::BadArgument, self.run.name()).cause("it is not persistent"));
@@ -137,7 +139,8 @@ impl Collective {
         Ok(Self { team: team.clone(), run, home: key.map_or(Home::None, Home::New), persistent })
     }
 
-    /// Whether it is complete, after one turn of progress if it was not. One that was never started is.
+    /// Whether the call is complete, after one turn of progress if it was not. A call that was never started is
+    /// complete.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
@@ -149,8 +152,8 @@ impl Collective {
         self.run.outcome()
     }
 
-    /// Waits until it is complete here: the output is there, and the input may be changed. A rank that this one needs, and
-    /// that has not made the call yet, is waited for as long as it is alive.
+    /// Waits until the call is complete here: the output is written, and the input may be changed. Waits for a needed
+    /// rank that has not made the call yet as long as that rank is alive.
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, at every rank that still waits; each names the rank to blame.
@@ -163,7 +166,7 @@ impl Collective {
         self.or_fail(job.wait_for(|| self.awaits(), || Ok(self.run.outcome()?.then_some(()))))
     }
 
-    /// A wait that fails ends the call.
+    /// Fails the call if its wait has failed.
     fn or_fail(&self, waited: Result<()>) -> Result<()> {
         if let Err(e) = &waited {
             self.run.fail(e.again(), Announce::Others);
@@ -171,13 +174,13 @@ impl Collective {
         waited
     }
 
-    /// What it waits for now.
+    /// What the call waits for now.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         self.run.awaits()
     }
 
-    /// Whether it is in progress.
+    /// Whether the call is in progress.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.run.is_active()
@@ -195,7 +198,8 @@ impl Collective {
         self.run.job()
     }
 
-    /// Ends it at once if it is in progress: its memory is not touched any more. It fails at the other ranks.
+    /// Ends the call at once if it is in progress: its memory is not touched any more, and the call fails at the other
+    /// ranks.
     pub fn cancel(&self) {
         if !self.is_active() {
             return;
@@ -221,7 +225,7 @@ impl Drop for Collective {
 /// Makes a call and waits until it is complete here.
 ///
 /// # Safety
-/// During the call, as for [`Collective::start`].
+/// That of [`Collective::start`], during the call.
 ///
 /// # Errors
 /// Those of [`Collective::start`] and [`Collective::wait`].
@@ -231,14 +235,14 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     unsafe { run_by(team, arguments, |awaited, ready| team.job().wait_for(awaited, || Ok(ready().then_some(())))) }
 }
 
-/// Makes a call, and has `wait` wait until the function that it gets second says that it is complete here; the first says what
-/// it waits for. `wait` makes progress meanwhile, by [`Job::wait`] or a turn at a time.
+/// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
+/// whether it is complete here. `wait` must make progress until then, by [`Job::wait`] or one turn at a time.
 ///
 /// # Safety
-/// As for [`run`].
+/// That of [`run`].
 ///
 /// # Errors
-/// Those of [`run`], and what `wait` fails with: the call has failed then.
+/// Those of [`run`], and the error of `wait`, which fails the call.
 #[inline]
 pub unsafe fn run_by(
     team: &Team,
@@ -270,7 +274,7 @@ pub fn barrier(team: &Team) -> Result<()> {
     unsafe { run(team, &Arguments::new(Operation::Barrier)) }
 }
 
-/// A call that this rank cannot make, for want of right arguments: it fails at the other ranks too. Gives the error back.
+/// Fails a call whose arguments are wrong at this rank, so that it fails at the other ranks too. Returns the error.
 #[cold]
 pub fn refuse(team: &Team, error: Error) -> Error {
     let calls = team.calls();

@@ -1,4 +1,4 @@
-//! A schedule made ready to run: counts of what each step waits for, the messages it expects, places of blocks.
+//! A schedule made ready to run: dependency counts of the steps, expected messages, offsets of blocks.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,15 +15,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::short;
 
-/// The tag of a question after a message, and of the answer that the call is over: tags of schedules are below both.
+/// Tags of a question about a message, and of the answer that the call is over. Tags of schedules are lower.
 pub(super) const QUESTION: u32 = u32::MAX - 1;
 pub(super) const OVER: u32 = u32::MAX - 2;
-/// The tag of a question whether a rank has come to the end of the job, and of the answer that it has.
+/// Tags of the question whether a rank has come to the end of the job, and of the answer that it has.
 pub(super) const ENDS: u32 = OVER - 1;
 pub(super) const ENDED: u32 = OVER - 2;
-/// Tags from here on are not those of steps.
+/// Tags from here on are not tags of steps.
 pub(super) const RESERVED: u32 = ENDED;
-/// Checks of the peers in a wait before the first question; twice as many before each further one.
+/// Checks of the peers in a wait before the first question; the number doubles before each further question.
 pub(super) const PATIENCE: u32 = 5;
 
 /// A message that a schedule receives.
@@ -41,36 +41,36 @@ pub(super) struct Plan {
     pub(super) operation: Operation,
     /// Bytes of an element.
     pub(super) element: usize,
-    /// Alignment of what is reduced; else 1.
+    /// Alignment of the elements that are reduced; else 1.
     pub(super) align: usize,
-    /// Of each buffer: where its blocks begin, and where the last one ends, in bytes.
+    /// For each buffer: the start of each block and the end of the last one, in bytes.
     pub(super) starts: [Vec<usize>; 3],
-    /// Of each step: how many it waits for.
+    /// For each step: the number of steps that it waits for.
     pub(super) degrees: Vec<u32>,
-    /// Of each step: where the steps that wait for it begin in `followers`.
+    /// For each step: the start of its followers, the steps that wait for it, in `followers`.
     follower_starts: Vec<u32>,
     followers: Vec<u32>,
-    /// Of each step: bytes of its message.
+    /// For each step: bytes of its message.
     pub(super) bytes: Vec<usize>,
-    /// By source and tag.
+    /// Sorted by source and tag.
     pub(super) expected: Vec<Expected>,
-    /// Of each step: its place in `expected`.
+    /// For each step: its index in `expected`.
     pub(super) slots: Vec<u32>,
-    /// Bytes that each rank gives or reads, if the call can be made by short data.
+    /// Bytes that each rank gives or reads, if the call can be made through short data.
     pub(super) short: Option<usize>,
     pub(super) root: u32,
     pub(super) in_place: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
-    /// What messages of the same call carry.
+    /// The check value in the messages of this call.
     pub(super) check: Check,
     pub(super) agreed: Agreed,
 }
 
-/// What ranks of a call agree on beside operation and root.
+/// Properties on which the ranks of a call agree, beside operation and root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
-    /// Elements of the vector or of each block, if those are equal, and bytes of an element.
+    /// Elements of the vector or of each block, if all are equal, and bytes of an element.
     elements: Option<u64>,
     element: usize,
     /// Code of the reduction.
@@ -93,7 +93,7 @@ impl fmt::Display for Agreed {
     }
 }
 
-/// What ranks of one call agree on, in 32 bits: operation (4), root (10), and a hash of the rest (18).
+/// Properties on which the ranks of one call agree, in 32 bits: operation (4), root (10), and a hash of the rest (18).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Check(pub(super) u32);
 
@@ -174,7 +174,7 @@ impl Plan {
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
         }
         let check = Self::check(team, arguments, algorithm, &parameters);
-        // What all ranks know.
+        // Bytes of a block, if all ranks know them.
         let each = match arguments.shape {
             Shape::Vector(n) | Shape::Equal(n) => {
                 usize::try_from(n).ok().and_then(|n| n.checked_mul(arguments.element))
@@ -199,7 +199,8 @@ impl Plan {
 
     fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
         use Operation as O;
-        // Of an alltoall, of neighbours, and of a scatter or gather every rank knows only its own sizes.
+        // Sizes that not every rank knows are left out: those of alltoall, of neighbour collectives, and of scatter and
+        // gather if the blocks differ.
         let element = arguments.element as u64;
         let (bytes, each) = match (arguments.shape, arguments.operation) {
             (_, O::Alltoall | O::NeighborAllgather | O::NeighborAlltoall) => (0, &[][..]),
@@ -298,7 +299,7 @@ impl Plan {
         })
     }
 
-    /// How the call of a peer that has another check differs from this one.
+    /// Describes how the call of a peer with another check value differs from this one.
     pub(super) fn difference(&self, other: Check) -> String {
         let (own, name) = (self.check, self.name());
         if own.name() != other.name() {
@@ -310,28 +311,28 @@ impl Plan {
         }
     }
 
-    /// The steps that wait for a step.
+    /// The steps that wait for `step`.
     #[inline]
     pub(super) fn followers(&self, step: u32) -> &[u32] {
         let of = |step: u32| self.follower_starts[step as usize] as usize;
         &self.followers[of(step)..of(step + 1)]
     }
 
-    /// The place of an expected message.
+    /// The index of an expected message.
     #[inline]
     pub(super) fn slot(&self, source: u32, tag: u32) -> Option<usize> {
         self.expected.binary_search_by_key(&(source, tag), |e| (e.source, e.tag)).ok()
     }
 
-    /// Its name in errors.
+    /// The operation's name, for errors.
     #[inline]
     pub(super) fn name(&self) -> &'static str {
         self.operation.name()
     }
 }
 
-/// Checks that a schedule is for this rank of the call and for its buffers, since what executes it reads and writes the caller's
-/// memory by its blocks. Says what is wrong.
+/// Checks that a schedule is for this rank of the call and for its buffers, since its execution reads and writes the
+/// caller's memory by the schedule's blocks. The error says what is wrong.
 fn check_schedule(schedule: &Schedule, call: &Call<'_>) -> std::result::Result<(), String> {
     if !schedule.is_checked() {
         return Err("its steps were not taken by a Builder".to_owned());

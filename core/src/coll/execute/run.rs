@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The state machine that executes a schedule: each step starts as soon as those before it are complete.
+//! The state machine that executes a schedule: each step starts as soon as the steps that it waits for are complete.
 
 pub(super) mod question;
 mod receive;
@@ -30,22 +30,22 @@ enum State {
     Failed,
 }
 
-/// What a run knows of a message that it expects.
+/// State of a message that a run expects.
 enum Slot {
-    /// Neither the message nor its step has come.
+    /// Neither has the message arrived nor has its step started.
     Empty,
-    /// The step waits.
+    /// The step has started and waits for the message.
     Posted,
-    /// The message waits.
+    /// The message has arrived before its step.
     Early(Body),
-    /// Its data goes to where it belongs: the output, scratch, or a buffer for an operand.
+    /// The data is being received into its destination: the output, scratch, or a buffer for an operand.
     Filling(Token, Scratch),
-    /// The step waits for a message that comes into a buffer of its own.
+    /// The step waits for a message that is being received into a buffer of its own.
     Taking(Rc<Coming>),
     Done,
 }
 
-/// One execution of a plan, or several, one after the other.
+/// One execution of a plan, or several in turn.
 pub(crate) struct Run {
     job: Job,
     calls: Rc<Calls>,
@@ -56,22 +56,22 @@ pub(crate) struct Run {
     _scratch: Scratch,
     reduction: Option<Reduction>,
     sequence: Cell<u32>,
-    /// How often it was started, if it is persistent.
+    /// Number of starts, if the call is persistent.
     round: Cell<u32>,
-    /// Whether it is being made by short data.
+    /// Whether the call is in progress through short data.
     short: Cell<bool>,
-    /// A rank at which the call is over.
+    /// A rank that has answered that the call is over there.
     over: Cell<Option<u32>>,
-    /// Checks of the peers until it asks after what it waits for, and between questions.
+    /// Checks of the peers until the run asks for missing messages, and between questions.
     patience: Cell<(u32, u32)>,
     state: Cell<State>,
-    /// Why it has failed, until somebody asks.
+    /// The error with which the run has failed, until it is fetched.
     error: RefCell<Option<Error>>,
-    /// What is to make it fail, and which ranks get that error.
+    /// An error that is to fail the run, and the ranks to which it is announced.
     fault: RefCell<Option<(Error, Announce)>>,
     /// Steps that are not complete.
     open: Cell<usize>,
-    /// Of each step: how many it still waits for.
+    /// For each step: the number of steps that it still waits for.
     waiting: Vec<Cell<u32>>,
     ready: RefCell<VecDeque<u32>>,
     slots: RefCell<Vec<Slot>>,
@@ -122,14 +122,14 @@ impl Run {
         })
     }
 
-    /// Says where the data is and how it is reduced.
+    /// Sets the buffers and the reduction.
     pub(super) fn set(&mut self, input: Memory, output: Memory, reduction: Option<Reduction>) {
         let [i, o, _] = &mut self.memory;
         (*i, *o) = (input, output);
         self.reduction = reduction;
     }
 
-    /// Names the call by which all rounds of a persistent one are matched.
+    /// Takes the number of the call, by which all rounds of a persistent call are matched.
     pub(super) fn enlist(self: &Rc<Self>) {
         self.sequence.set(self.team.next());
         self.team.add(self);
@@ -148,7 +148,7 @@ impl Run {
         self.state.get() == State::Active
     }
 
-    /// Whether it has ended well, and nothing of it is left.
+    /// Whether the run has completed without an error and has no sends in progress.
     pub(super) fn is_reusable(&self) -> bool {
         self.state.get() == State::Done && !self.persistent && !self.is_sending()
     }
@@ -167,7 +167,7 @@ impl Run {
         &self.job
     }
 
-    /// A wait for rank `from` of the job.
+    /// Describes a wait for rank `from` of the job.
     fn awaited(&self, from: Option<u32>) -> Awaited {
         /// Calls by messages have numbers of their own, beside those of the signal array.
         const BY_MESSAGES: u64 = 1 << 32;
@@ -175,10 +175,10 @@ impl Run {
         Awaited { account, operation: self.name(), call, from }
     }
 
-    /// What it waits for now: a message that is missing, of a rank that has sent none yet if there is such a one, since others
-    /// may wait for that rank too; or a send whose memory is not free.
+    /// What the run waits for now. For a missing message, the source is preferably a rank that has sent none yet, since
+    /// other ranks may wait for it too. Else a send whose memory is not free.
     pub(super) fn awaits(&self) -> Awaited {
-        /// Missing messages that are looked at.
+        /// The most missing messages that are examined.
         const LOOKS: usize = 64;
         let (slots, expected) = (self.slots.borrow(), &self.plan.expected);
         let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..) | Slot::Taking(_));
@@ -204,14 +204,14 @@ impl Run {
         Buffers { memory: [input, output, scratch], starts: &self.plan.starts, element: self.plan.element }
     }
 
-    /// Starts the steps that wait for none.
+    /// Starts the steps that wait for no others.
     ///
     /// # Safety
-    /// Until the run is complete, has failed or was cancelled, the memory is valid, the output is used by nobody else, and
-    /// the input is not written.
+    /// Until the run is complete, has failed or was cancelled, the memory is valid, the output is not accessed
+    /// otherwise, and the input is not written.
     ///
     /// # Errors
-    /// `Freed`; `BadArgument` for a run that is in progress. What happens later is an error of [`outcome`](Self::outcome).
+    /// `Freed`; `BadArgument` for a run that is in progress. Later errors are reported by [`outcome`](Self::outcome).
     pub(super) unsafe fn start(self: &Rc<Self>) -> Result<()> {
         self.begin()?;
         let plan = &*self.plan;
@@ -233,7 +233,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes it a call in progress.
+    /// Registers the run as a call in progress.
     fn begin(self: &Rc<Self>) -> Result<()> {
         self.job.running(self.name())?;
         if let Some(bill) = self.job.bill() {
@@ -257,7 +257,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes what has been announced of the call before it began.
+    /// Takes the failure that was announced before the call began.
     fn look_for_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
@@ -268,7 +268,7 @@ impl Run {
         let (buffers, element) = (self.buffers(), self.plan.element);
         let Some(reduction) = self.reduction else { return };
         let reduce = |from: *const u8, into: *mut u8, len: usize| {
-            // SAFETY: both have so many elements; `into` is the run's, as in `sink`, and does not overlap the operand.
+            // SAFETY: both have `len` bytes; `into` is the run's, as in `sink`, and does not overlap the operand.
             unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) }
         };
         let done = match buffers.contiguous(into) {
@@ -293,7 +293,7 @@ impl Run {
         }
     }
 
-    /// Makes it go on in the next turn of progress.
+    /// Queues the run for the next turn of progress.
     #[inline]
     fn queue(self: &Rc<Self>) {
         if !self.queued.replace(true) {
@@ -306,7 +306,7 @@ impl Run {
         self.advance();
     }
 
-    /// Starts what can start.
+    /// Starts the steps that are ready.
     fn advance(self: &Rc<Self>) {
         let Some(_entered) = Entered::new(&self.advancing) else { return };
         while self.state.get() == State::Active {
@@ -334,7 +334,7 @@ impl Run {
         }
     }
 
-    /// Starts a step; whether it is complete.
+    /// Starts a step. Returns whether it is complete.
     fn execute(self: &Rc<Self>, step: u32) -> Result<bool> {
         let s = self.plan.schedule.step(step as usize);
         match s.action {
@@ -365,7 +365,7 @@ impl Run {
             bill.posted(Account::team(context), |stats| stats.add(Kind::Send, source.len()));
         }
         let track = self.spare.borrow_mut().take().unwrap_or_default();
-        // SAFETY: the blocks are not written before the step is complete, and the run cancels what is open when it ends.
+        // SAFETY: the blocks are not written before the step is complete, and the run cancels open sends when it ends.
         if unsafe { am::start_send(&self.job, to, HANDLER, &header, source, Counters::default(), &track) }? {
             *self.spare.borrow_mut() = Some(track);
             return Ok(true);
@@ -382,7 +382,7 @@ impl Run {
         self.listed.set(false);
     }
 
-    /// Completes the sends whose memory is free again; whether there was any.
+    /// Completes the sends whose memory is free again. Returns whether there was any.
     pub(super) fn look_at_sends(self: &Rc<Self>) -> bool {
         let mut ended: smallvec::SmallVec<[(u32, Rc<Track>); 4]> = smallvec::SmallVec::new();
         self.sends.borrow_mut().retain(|(step, track)| {
@@ -406,7 +406,7 @@ impl Run {
         true
     }
 
-    /// Another rank says that the call has failed.
+    /// Handles the announcement of another rank that the call has failed.
     pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
             self.fault(announcement.error_beside(self.name(), self.plan.agreed), Announce::Nobody);
@@ -414,12 +414,12 @@ impl Run {
         }
     }
 
-    /// Something makes the run fail. The first reason counts.
+    /// Records an error that fails the run; the first one counts.
     fn fault(&self, error: Error, to: Announce) {
         self.fault.borrow_mut().get_or_insert((error, to));
     }
 
-    /// Ends the run: from then on its memory is not touched. `to` is which other ranks get the error.
+    /// Ends the run with an error, after which its memory is not touched. `to` says which other ranks get the error.
     pub(super) fn fail(&self, error: Error, to: Announce) {
         if self.state.get() != State::Active {
             return;
@@ -445,16 +445,16 @@ impl Run {
         *self.error.borrow_mut() = Some(error);
     }
 
-    /// A persistent run is given up: no more rounds.
+    /// Retires a persistent run: it has no more rounds.
     pub(super) fn retire(&self) {
         self.team.remove(self);
         self.team.abandon_early(&self.job, self.sequence.get());
     }
 
-    /// `true` once it is complete.
+    /// Whether the run is complete.
     ///
     /// # Errors
-    /// Why it has failed.
+    /// The error with which the run has failed.
     pub(super) fn outcome(&self) -> Result<bool> {
         match self.state.get() {
             State::Active => Ok(false),

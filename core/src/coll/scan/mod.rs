@@ -29,8 +29,7 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// Partial results of the rank alone. In an exscan the input is copied only if `sends`, that is, if another rank gets
-    /// `with_own`.
+    /// Partial results of the rank alone. An exscan copies the input only if `sends`: another rank gets `with_own`.
     fn new(call: &Call<'_>, s: &mut Builder, sends: bool) -> Self {
         let own = Slice::input(0, 1);
         let (mut with_own, mut before) = (own, None);

@@ -1,6 +1,6 @@
-//! Which algorithm a call is made by: the first row of a table of conditions that holds, unless a setting names one.
+//! Selection of the algorithm of a call: the first row of a table of conditions that holds, unless a setting fixes one.
 //!
-//! The choice must be the same at all ranks of a call, so it depends on nothing that differs between them.
+//! The choice must be the same at all ranks of a call, so it uses only facts that are the same at all of them.
 
 mod rows;
 
@@ -12,7 +12,7 @@ use super::operation::{Algorithm, Call, Operation};
 use super::table;
 use crate::error::{Error, ErrorKind};
 
-/// Where the ranks of a team run: each is a case of the one before.
+/// Where the ranks of a team run; each variant is a special case of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Placement {
     /// On any nodes.
@@ -23,20 +23,20 @@ pub enum Placement {
     OversubscribedNode,
 }
 
-/// What the choice depends on beside the call.
+/// Facts beside the call on which the choice depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Bytes of the vector; of an allgather or reduce_scatter, of all blocks together; of other operations with blocks by
-    /// rank, of a block on average. 0 where not every rank knows it.
+    /// Bytes of the vector; in an allgather or reduce_scatter, of all blocks together; in other operations with blocks
+    /// by rank, of a block on average. 0 if not every rank knows the sizes.
     pub bytes: u64,
-    /// Whether operands of the reduction may change places; `true` without one.
+    /// Whether the reduction is commutative; `true` without a reduction.
     pub commutative: bool,
     /// Where the ranks run.
     pub placement: Placement,
 }
 
 impl Facts {
-    /// Of a call whose elements have so many bytes.
+    /// Facts of a call whose elements have `element` bytes.
     #[must_use]
     pub fn new(call: &Call<'_>, element: u64, commutative: bool, placement: Placement) -> Self {
         use Operation as O;
@@ -46,7 +46,7 @@ impl Facts {
             _ if call.operation.is_of_a_vector() => call.elements,
             _ if !call.sizes_known => 0,
             _ if call.sizes.is_empty() => call.elements.saturating_mul(p),
-            // Every rank has other sizes.
+            // The sizes differ between ranks.
             O::Alltoall => 0,
             _ => call.sizes.iter().copied().fold(0, u64::saturating_add),
         };
@@ -72,7 +72,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// A name and, if there are any, values or names of parameters.
+/// Writes a name and, if there are any, values or names of parameters.
 fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]) -> fmt::Result {
     f.write_str(name)?;
     for (i, item) in list.iter().enumerate() {
@@ -86,7 +86,7 @@ impl Choice {
     /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
     ///
     /// # Errors
-    /// What is wrong, and what is allowed.
+    /// Text that says what is wrong, and what is allowed.
     pub fn parse(operation: Operation, text: &str) -> Result<Self, String> {
         let (name, list) = match text.split_once('(') {
             None => (text, ""),
@@ -115,7 +115,7 @@ impl Choice {
         Ok(Self { algorithm, parameters })
     }
 
-    /// Whether a call can be made by it.
+    /// Whether this choice can make a call.
     #[must_use]
     pub fn applies(&self, call: &Call<'_>, facts: &Facts) -> bool {
         let Self { algorithm, parameters } = self;
@@ -123,7 +123,7 @@ impl Choice {
     }
 }
 
-/// The algorithms that a setting fixes for operations.
+/// Algorithms that a setting fixes for operations.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed(Vec<(Operation, Choice)>);
 
@@ -154,17 +154,17 @@ impl Fixed {
         Choice::parse(operation, algorithm.trim()).map(|choice| (operation, choice))
     }
 
-    /// The algorithm of an operation, if one is fixed; of several the last.
+    /// The algorithm that is fixed for an operation; if there are several, the last one.
     #[must_use]
     pub fn of(&self, operation: Operation) -> Option<&Choice> {
         self.0.iter().rev().find(|(o, _)| *o == operation).map(|(_, choice)| choice)
     }
 }
 
-/// The first row that holds for a call, and its algorithm.
+/// The first row that holds for a call, and the choice that it makes.
 ///
 /// # Panics
-/// If there is none: the last row of each operation is for every call.
+/// If no row holds, which cannot be: the last row of each operation is for every call.
 #[must_use]
 pub fn row(call: &Call<'_>, facts: &Facts) -> (&'static Row, Choice) {
     let rows = ROWS.iter().filter(|r| r.operation == call.operation && r.holds(call.size, facts));
@@ -172,7 +172,7 @@ pub fn row(call: &Call<'_>, facts: &Facts) -> (&'static Row, Choice) {
     choices.find(|(_, c)| c.applies(call, facts)).expect("the last row of an operation holds for every call")
 }
 
-/// The algorithm of a call: the one that is fixed, where it is for such a call, or that of the table.
+/// The choice for a call: the fixed one, if it can make the call, else that of the table.
 #[must_use]
 pub fn select(call: &Call<'_>, facts: &Facts, fixed: Option<&Choice>) -> Choice {
     match fixed {

@@ -5,19 +5,19 @@ use super::{Choice, Facts, Placement};
 use crate::coll::operation::Operation as O;
 use crate::coll::table;
 
-/// Conditions, and the algorithm where they hold. A row also needs that its algorithm is for the call, and that the reduction
-/// is commutative if the algorithm asks for that; else the next row is looked at.
+/// Conditions, and the algorithm to use if they hold. The algorithm must also be able to make the call, and the
+/// reduction must be commutative if the algorithm needs that; else the next row is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Of calls of this operation.
+    /// The operation.
     pub operation: O,
-    /// Of at most so many ranks.
+    /// The greatest number of ranks.
     pub most_ranks: u32,
-    /// Of at most so many bytes, counted as [`Facts::bytes`] says.
+    /// The greatest number of bytes, counted as in [`Facts::bytes`].
     pub most_bytes: u64,
-    /// Of ranks that run so.
+    /// The placement of the ranks.
     pub placement: Placement,
-    /// Of a number of ranks that is a power of two.
+    /// Whether the number of ranks must be a power of two.
     pub power_of_two: bool,
     /// The algorithm.
     pub algorithm: &'static str,
@@ -28,14 +28,14 @@ pub struct Row {
 /// The value of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// This one.
+    /// A fixed value.
     Is(u32),
-    /// As many segments as make one this many bytes, or fewer.
+    /// As many segments as are needed for segments of at most this many bytes.
     SegmentsOf(u64),
 }
 
 impl Row {
-    /// Whether its conditions hold, without those of its algorithm.
+    /// Whether the row's conditions hold, without those of its algorithm.
     #[must_use]
     pub fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
@@ -44,7 +44,7 @@ impl Row {
             && (ranks.is_power_of_two() || !self.power_of_two)
     }
 
-    /// Its algorithm. `None` if there is none of this name.
+    /// The row's algorithm with its parameters. `None` if no algorithm has this name.
     #[must_use]
     pub fn choice(&self, facts: &Facts) -> Option<Choice> {
         let algorithm = table::named(self.operation, self.algorithm)?;
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// For every call.
+/// A row for every call of an operation.
 const fn row(operation: O, algorithm: &'static str) -> Row {
     Row {
         operation,
@@ -94,12 +94,12 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
     }
 }
 
-/// The table. Of each operation the first row that holds counts; its last row is for every call.
+/// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
 ///
-/// Where ranks share processors, the least work and the fewest wake-ups count, and not the number of rounds: rows as measured
-/// with 4 and 8 ranks on 2 processors.
+/// Where ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
+/// are measured with 4 and 8 ranks on 2 processors.
 pub const ROWS: &[Row] = &[
-    // By short data, where a call waits for it.
+    // Through short data in blocking calls.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
@@ -111,7 +111,7 @@ pub const ROWS: &[Row] = &[
     row(O::Broadcast, "binomial").ranks(7).bytes(131_071),
     row(O::Broadcast, "scatter-doubling").bytes(524_287),
     row(O::Broadcast, "scatter-bruck").bytes(524_287),
-    // A pipeline through few ranks carries the vector once, where scatter and allgather carry it twice; segments as in Open
+    // A pipeline through few ranks carries the vector once, scatter and allgather carry it twice. Segments as in Open
     // MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
@@ -129,7 +129,7 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
-    // Few ranks that share memory read from all others at once; short data goes by signals.
+    // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
     row(O::Allgather, "linear").ranks(8).bytes(192).one_node(),
@@ -145,13 +145,13 @@ pub const ROWS: &[Row] = &[
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "linear").ranks(8).one_node(),
     row(O::Alltoall, "pairwise-exchange"),
-    // MPICH for P a power of two; for other P eliminations, which are shorter than folding to one.
+    // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
     row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
     row(O::Reduce, "chain").ranks(16).bytes(32_768).oversubscribed().with(&[Value::SegmentsOf(4096)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
-    // In segments that go in packets, and so without an answer.
+    // Segments that fit in packets, and so need no answer.
     row(O::Reduce, "chain").ranks(4).bytes(32_768).one_node().with(&[Value::SegmentsOf(4096)]),
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
@@ -161,7 +161,7 @@ pub const ROWS: &[Row] = &[
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
-    // One exchange, received in the place of the result.
+    // One exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
     row(O::ReduceScatter, "pairwise").ranks(16).oversubscribed(),
@@ -174,7 +174,7 @@ pub const ROWS: &[Row] = &[
     row(O::Scan, "chain").ranks(16).oversubscribed().with(&[Value::SegmentsOf(131_072)]),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
-    // One message: nothing to overlap.
+    // One message: no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),

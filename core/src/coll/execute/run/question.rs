@@ -1,10 +1,11 @@
-//! Messages that do not come: the rank that waits for one asks its sender.
+//! Missing messages: a rank that waits for a message asks its sender.
 //!
-//! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so what has not come
-//! before that answer does not come, and the rank that waits fails the call. If the call is in progress at the sender and has
-//! no such message, the sender fails it. So ranks that disagree get an error also where no other message shows it: a root that
-//! nobody takes for the root, a block that is empty for its sender alone. A rank that has not started the call is waited for,
-//! unless it waits in a barrier by signals to which the asking rank has not come: then both fail.
+//! The sender answers only if its part of the call is over. Messages of a pair of ranks keep their order, so a message
+//! that has not arrived before that answer will not arrive, and the waiting rank fails the call. If the call is in
+//! progress at the sender and has no such message, the sender fails it. So ranks that disagree get an error also if no
+//! other message shows it: for example if only one rank takes a rank for the root, or a block is empty for its sender
+//! alone. A rank that has not started the call is waited for, unless it waits in a barrier by signals that the asking
+//! rank has not entered: then both fail.
 
 use std::rc::Rc;
 
@@ -14,16 +15,16 @@ use crate::coll::execute::plan::{Check, QUESTION};
 use crate::coll::schedule::{Action, Step};
 use crate::wire::{Reader, Writer};
 
-/// In a question: the tag of all that comes by short data.
+/// Tag in a question about short data.
 const SHORT: u32 = u32::MAX;
 
-/// Which message is asked after.
+/// Identifies the message in question.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::coll::execute) struct Question {
     tag: u32,
-    /// Of a persistent call; else 0.
+    /// Round of a persistent call; else 0.
     round: u32,
-    /// Barriers by signals that the asking rank has begun.
+    /// Number of barriers by signals that the asking rank has begun.
     pub(in crate::coll::execute) barriers: u32,
 }
 
@@ -33,14 +34,14 @@ impl Question {
         Some(Self { tag: r.u32()?, round: r.u32()?, barriers: r.u32()? })
     }
 
-    /// A message with this question behind the header.
+    /// Writes a message with this question after the header.
     pub(in crate::coll::execute) fn write(self, header: Header) -> Vec<u8> {
         [&header.write()[..], &Writer::new().u32(self.tag).u32(self.round).u32(self.barriers).done()].concat()
     }
 }
 
 impl Run {
-    /// Asks after the messages that it waits for, if it has waited for some checks of the peers.
+    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers.
     pub(in crate::coll::execute) fn ask(&self) {
         let (left, patience) = self.patience.get();
         if self.state.get() != State::Active || left > 1 {
@@ -63,7 +64,7 @@ impl Run {
         }
     }
 
-    /// Rank `source` asks after a message of this rank; whether the call is over here.
+    /// Handles a question of rank `source` about a message of this rank. Returns whether the call is over here.
     pub(in crate::coll::execute) fn asked(self: &Rc<Self>, source: u32, check: Check, question: Question) -> bool {
         let ahead = question.round.wrapping_sub(self.round.get()).cast_signed();
         if self.persistent && ahead != 0 {
@@ -89,7 +90,7 @@ impl Run {
         self.state.get() != State::Idle
     }
 
-    /// Rank `source` says that the call is over there.
+    /// Handles the answer of rank `source` that the call is over there.
     pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: Question) {
         if self.state.get() != State::Active || self.persistent && question.round != self.round.get() {
             return;

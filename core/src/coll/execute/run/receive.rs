@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The receiving side of a run: messages that come before their steps and after them, and where their data goes.
+//! The receiving side of a run: messages that arrive before or after their steps start, and where their data goes.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 
 impl Run {
-    /// Takes the messages that have come before the start.
+    /// Takes the messages that have arrived before the start.
     pub(super) fn take_early(&self) {
         for message in self.team.take_early(self.sequence.get()) {
             let slot = self.plan.slot(message.source, message.tag);
@@ -26,7 +26,7 @@ impl Run {
             if matches!(slots[slot], Slot::Empty) {
                 slots[slot] = Slot::Early(message.body);
             } else if self.persistent {
-                // Of a later round: messages of one source and tag come in the order of the rounds.
+                // For a later round: messages of one source and tag arrive in the order of the rounds.
                 self.team.keep(self.sequence.get(), message);
             } else {
                 drop(slots);
@@ -52,12 +52,12 @@ impl Run {
         self.fault(e.cause(cause), Announce::Others);
     }
 
-    /// Whether a round of it has such a message.
+    /// Whether the call has such a message, in any round.
     pub(in crate::coll::execute) fn expects(&self, header: Header, source: u32) -> bool {
         header.check == self.plan.check && self.plan.slot(source, header.tag).is_some()
     }
 
-    /// A message of this call has come.
+    /// Handles a message of this call.
     pub(in crate::coll::execute) fn arrive(self: &Rc<Self>, header: Header, m: Message<'_>) -> Delivery {
         let keep = |m: Message<'_>| {
             let (body, delivery) = Body::of(m);
@@ -105,7 +105,7 @@ impl Run {
         }
     }
 
-    /// A message that its step waits for.
+    /// Takes a message for which its step waits.
     #[inline]
     pub(super) fn take(self: &Rc<Self>, slot: usize, m: Message<'_>) -> Delivery {
         let step = self.plan.expected[slot].step;
@@ -130,7 +130,7 @@ impl Run {
         Then::quick(move |received| run.filled(slot, received))
     }
 
-    /// Checks the length of a message.
+    /// Checks the length of a message; another length fails the run.
     #[inline]
     pub(super) fn has_length(&self, slot: usize, len: usize) -> bool {
         let expected = self.plan.expected[slot];
@@ -142,17 +142,17 @@ impl Run {
         right
     }
 
-    /// Where a message of a step goes that is not here at once.
+    /// The destination of a message whose data has not all arrived, and the operand buffer if it has one.
     pub(super) fn sink(&self, step: u32) -> (Sink, Scratch) {
         let bytes = self.plan.bytes[step as usize];
         let s = self.plan.schedule.step(step as usize);
         match s.action {
             Action::ReceiveReduce { .. } => {
                 let mut operand = self.operand(bytes);
-                // SAFETY: the buffer is kept, and used by nothing else, until the message is there or abandoned.
+                // SAFETY: the buffer is kept, and not accessed otherwise, until the message is received or abandoned.
                 (unsafe { Sink::memory(operand.start_mut(), bytes) }, operand)
             }
-            // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and as no other step that is
+            // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and since no other step
             // in progress touches these blocks.
             _ => (unsafe { self.buffers().sink(s.into) }, Scratch::default()),
         }
@@ -163,12 +163,12 @@ impl Run {
         let mut spare = self.operands.borrow_mut();
         match spare.iter().position(|operand| operand.has_room(bytes)) {
             Some(at) => spare.swap_remove(at),
-            // No longer than the data of this call.
+            // Not longer than the data of this call.
             None => Scratch::new(bytes, self.plan.align).unwrap_or_else(|| panic!("cannot allocate {bytes} bytes")),
         }
     }
 
-    /// The data of a message is where it belongs.
+    /// Handles the end of the receive of a message into its destination.
     pub(super) fn filled(self: &Rc<Self>, slot: usize, received: Result<Received>) {
         if self.state.get() != State::Active {
             return;
@@ -191,9 +191,8 @@ impl Run {
         self.queue();
     }
 
-    /// A message does not come. A sender that takes it back has failed or got the error of another one, and whoever has
-    /// failed first
-    /// says why to all.
+    /// Handles a message that will not arrive. If its sender has taken it back, the sender has failed or got the error
+    /// of another rank, and the first rank to fail announces the error to all.
     #[cold]
     pub(super) fn not_received(&self, slot: usize, error: Error) {
         if error.kind() == ErrorKind::Aborted {
@@ -203,7 +202,7 @@ impl Run {
         }
     }
 
-    /// The buffer of a message is full that came before its step.
+    /// Handles the data of a message that was received before its step started.
     pub(in crate::coll::execute) fn taken(self: &Rc<Self>, slot: usize, data: Result<Vec<u8>>) {
         if self.state.get() != State::Active {
             return;
@@ -221,7 +220,7 @@ impl Run {
         self.queue();
     }
 
-    /// Puts or reduces the data of a message, which has the right length, where its step says.
+    /// Stores or reduces the data of a message, which has the right length, where its step says.
     #[inline]
     pub(super) fn consume(&self, step: u32, data: &[u8]) {
         let s = self.plan.schedule.step(step as usize);
@@ -243,7 +242,7 @@ impl Run {
         }
     }
 
-    /// Starts to receive; whether the message is here.
+    /// Starts to receive. Returns whether the message has arrived.
     pub(super) fn receive(self: &Rc<Self>, step: u32) -> Result<bool> {
         let slot = self.plan.slots[step as usize] as usize;
         let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Posted);

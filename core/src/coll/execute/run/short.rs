@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! A call that waits made by [short data](crate::signal::short): every rank gives what it has, reads what all others give, and
-//! does what the algorithm does with it. Without the steps of a schedule, since these take longer than the signals.
+//! A blocking call made through [short data](crate::signal::short): every rank gives its data, reads the data of all
+//! others, and computes the result of the algorithm. The steps of the schedule are not executed, since they take longer
+//! than the signals.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -17,23 +18,23 @@ use crate::progress::Pace;
 use crate::signal::SignalArray;
 use crate::signal::short::{Given, MOST, MOST_RANKS, Short};
 
-/// What all ranks have given, by team rank.
+/// Data that all ranks have given, by team rank.
 type All = [Cell<Short>; MOST_RANKS];
 
 impl Run {
-    /// Bytes that each rank gives or reads, if it can be made by short data.
+    /// Bytes that each rank gives or reads, if the call can be made through short data.
     #[inline]
     pub(in crate::coll::execute) fn short(&self) -> Option<usize> {
         self.plan.short
     }
 
-    /// Makes the call, with `len` bytes of each rank, and has `wait` wait until it is over here.
+    /// Makes the call, with `len` bytes of each rank; `wait` waits until the call is over here.
     ///
     /// # Safety
-    /// As for [`start`](Self::start).
+    /// That of [`start`](Self::start).
     ///
     /// # Errors
-    /// What `wait` fails with, `Freed`. How the call has ended, [`outcome`](Self::outcome) says.
+    /// The error of `wait`; `Freed`. Whether the call has failed is reported by [`outcome`](Self::outcome).
     #[inline]
     pub(in crate::coll::execute) unsafe fn make_short(
         self: &Rc<Self>,
@@ -54,9 +55,9 @@ impl Run {
         let all: All = Default::default();
         // SAFETY: the caller's promise.
         unsafe { self.read_own(len, &all[me]) };
-        // The next rank, whose data has not come yet; and what it gave in its place.
+        // The first rank whose data has not arrived, and the rank and flag of other data found in its place.
         let (next, other) = (Cell::new(0), Cell::new(None));
-        // Whether there is nothing more to wait for.
+        // Whether nothing is left to wait for.
         let look = || {
             while next.get() < size {
                 let rank = next.get();
@@ -77,7 +78,7 @@ impl Run {
         signals.give_short(flag, len, &all[me].get(), look);
         if self.fault.borrow().is_none() && !look() && !self.job.look_for(Pace::ANSWER, look) {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
-            // What `look` has come to.
+            // The rank at which `look` has stopped.
             let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
             wait(&awaited, &ready)?;
         }
@@ -92,14 +93,14 @@ impl Run {
         Ok(())
     }
 
-    /// Fails for want of data: with what was found in its place, or what was announced.
+    /// Fails the call for lack of data, with the other data that was found, or with the error that was announced.
     #[cold]
     fn end_in_vain(self: &Rc<Self>, other: Option<(usize, u64)>) {
-        /// Turns in which a message that was sent before is found.
+        /// Turns of progress in which a message that was sent earlier arrives.
         const TURNS: usize = 64;
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
         if other.is_some_and(|(_, flag)| !is_same(flag)) {
-            // A rank that has gone on has said why, and says it better.
+            // A rank that has gone on has announced its error, which is more precise.
             let over = || self.fault.borrow().is_some() || self.state.get() != State::Active;
             let _ = (0..TURNS).any(|_| over() || self.job.progress().is_err());
         }
@@ -117,14 +118,14 @@ impl Run {
         self.advance();
     }
 
-    /// Reads what this rank gives.
+    /// Reads the data that this rank gives.
     ///
     /// # Safety
     /// The memory of the call is valid.
     #[inline]
     unsafe fn read_own(&self, len: usize, own: &Cell<Short>) {
         let (operation, me, root) = (self.plan.operation, self.plan.schedule.rank(), self.plan.root);
-        // Of a rooted operation the root alone may have its data in place.
+        // In a rooted operation only the root may have its data in place.
         let in_place = self.plan.in_place && (me == root || !operation.is_rooted());
         let slice = match operation {
             O::Barrier => return,
@@ -136,7 +137,7 @@ impl Run {
         };
         let room = [Block { base: own.as_ptr().cast(), len: len.min(MOST) }];
         let copy = |from: *const u8, into: *mut u8, len: usize| {
-            // SAFETY: the caller's promise, and the room.
+            // SAFETY: the source is valid by the caller's promise; the destination has the room.
             unsafe { std::ptr::copy_nonoverlapping(from, into, len) };
             true
         };
@@ -147,16 +148,16 @@ impl Run {
         };
     }
 
-    /// Does with the data of all what the operation says, and ends the run.
+    /// Performs the operation on the data of all ranks, and ends the run.
     ///
     /// # Safety
-    /// As for [`start`](Self::start).
+    /// That of [`start`](Self::start).
     #[inline]
     unsafe fn do_short(self: &Rc<Self>, len: usize, all: &All) {
         let is_root = self.plan.schedule.rank() == self.plan.root;
         let (size, buffers) = (self.plan.peers.len(), self.buffers());
         let fill = |slice: Slice, data: &Cell<Short>| {
-            // SAFETY: so many bytes; the output is the run's, by the caller's promise.
+            // SAFETY: `data` has `len` bytes; the output is the run's, by the caller's promise.
             unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(data.as_ptr().cast(), len)) };
         };
         match self.plan.operation {
@@ -166,7 +167,7 @@ impl Run {
                 let done = self.reduction.is_none_or(|reduction| {
                     let add = |operand: &Cell<Short>| {
                         let (operand, into) = (operand.as_ptr().cast_const().cast(), all[0].as_ptr().cast());
-                        // SAFETY: so many elements each, aligned, which do not overlap.
+                        // SAFETY: both have `elements` elements, are aligned, and do not overlap.
                         unsafe { (reduction.function)(reduction.context, operand, into, elements, Side::Right) }
                     };
                     all[1..size].iter().all(add)
