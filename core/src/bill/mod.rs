@@ -1,10 +1,11 @@
-//! The synchronization bill (`FARSIDE_BILL`): what each window and each team was called for and sent, and how long this rank
-//! waited in it, for which other rank; and what a rank waits for when it has waited for long (`FARSIDE_STALL_S`).
+//! The synchronization bill (`FARSIDE_BILL`): calls, messages and waiting times of each window and each team, with the
+//! rank that was waited for; and the report of what a rank waits for after a long wait (`FARSIDE_STALL_S`).
 //!
-//! A wait whose reason the caller gives ([`Awaited`]) is charged to the rank that it waits for at each time. In a fence or a
-//! collective that rank may itself wait for another one: the [report] follows such waits of the same call to the rank
-//! that waited for nobody. Waits that are over before a rank would turn to other work (some hundred nanoseconds) are not
-//! timed. Off, all this costs one branch of a synchronizing call, of an operation that is a message, and of a send or receive.
+//! A wait whose reason the caller gives ([`Awaited`]) is charged to the rank that is missing at each time. In a fence
+//! or a collective, that rank may itself wait for another one: the [report] follows such waits of the same call to the
+//! rank that did not wait. Waits that end before the rank turns to other work (some hundred nanoseconds) are not timed.
+//! When switched off, the bill costs one branch in each synchronizing call, in each operation that sends a message, and
+//! in each send or receive.
 
 pub(crate) mod report;
 
@@ -17,12 +18,12 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::stats::{Snapshot, Stats};
 
-/// Whose bill it is: a team's, by its context, or that of the `window`th window on it, from 1.
+/// Key of a bill: a team, by its context, or the `window`th window on that team, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
     /// Context of the team.
     pub context: u32,
-    /// Number of the window, or 0.
+    /// Number of the window; 0 for the team itself.
     pub window: u32,
 }
 
@@ -36,48 +37,48 @@ impl fmt::Display for Account {
 }
 
 impl Account {
-    /// Of the team with this context.
+    /// The account of the team with this context.
     #[must_use]
     pub const fn team(context: u32) -> Self {
         Self { context, window: 0 }
     }
 }
 
-/// What a rank waits for.
+/// The reason of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// Who pays for it; `None`: neither window nor team.
+    /// The account to charge; `None` for a wait that belongs to no window and no team.
     pub account: Option<Account>,
     /// The operation.
     pub operation: &'static str,
-    /// The call, if ranks make such calls together: the same number at all of them. Else 0.
+    /// Number of the collective call, the same at all its ranks; 0 if the call is not collective.
     pub call: u64,
-    /// The rank of the job that is missing, if it is known. If not, and there is a number of a call, all ranks of the team are
-    /// needed.
+    /// The rank of the job that is missing, if known. If it is unknown and `call` is set, the wait needs all ranks of
+    /// the team.
     pub from: Option<u32>,
 }
 
 impl Awaited {
-    /// A wait of `operation` of which no more is known.
+    /// A wait of `operation` without further information.
     #[must_use]
     pub const fn unknown(operation: &'static str) -> Self {
         Self { account: None, operation, call: 0, from: None }
     }
 }
 
-/// Waits shorter than this are summed up without the call that they belong to.
+/// Waits shorter than this are added to the sums only, without their call.
 const SHORT: Duration = Duration::from_micros(10);
-/// Longer ones of an account that are kept one by one.
+/// Maximum number of longer waits that an account records individually.
 const KEPT: usize = 1 << 16;
 
-/// How often and how long.
+/// Number and total duration of waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     waits: u64,
     time: Duration,
 }
 
-/// A wait of a call that ranks make together.
+/// A wait in a collective call.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     operation: &'static str,
@@ -86,17 +87,17 @@ struct Wait {
     time: Duration,
 }
 
-/// One account, at this rank.
+/// The records of one account at this rank.
 #[derive(Debug, Default)]
 struct Entry {
     name: RefCell<Option<String>>,
     /// Ranks of the job.
     members: RefCell<Rc<[u32]>>,
     calls: RefCell<BTreeMap<&'static str, u64>>,
-    /// Operations that no device counts, since they are copies, and those that one counts too.
+    /// Operations by direct copy, which no device counts, and operations that a device counts too.
     direct: Stats,
     posted: Stats,
-    /// How often and how long, by operation and the rank that was waited for.
+    /// Number and duration of waits, by operation and awaited rank.
     sums: RefCell<BTreeMap<(&'static str, Option<u32>), Sum>>,
     waits: RefCell<Vec<Wait>>,
 }
@@ -105,9 +106,9 @@ struct Entry {
 #[derive(Debug)]
 pub struct Bill {
     since: Instant,
-    /// Entries stay until the end: windows keep the place of their counters.
+    /// Entries stay until the end, because windows keep pointers to their counters.
     entries: RefCell<BTreeMap<Option<Account>, Rc<Entry>>>,
-    /// The last window of each team.
+    /// Number of the last window of each team.
     windows: RefCell<BTreeMap<u32, u32>>,
 }
 
@@ -120,7 +121,7 @@ impl Bill {
         Rc::clone(self.entries.borrow_mut().entry(account).or_default())
     }
 
-    /// An account for the next window of the team with this context, which all its ranks make alike.
+    /// The account of the next window of the team with this context. All ranks of the team call this in the same order.
     pub fn window(&self, context: u32, members: &[u32]) -> Account {
         let window = *self.windows.borrow_mut().entry(context).and_modify(|last| *last += 1).or_insert(1);
         let account = Account { context, window };
@@ -128,17 +129,17 @@ impl Bill {
         account
     }
 
-    /// Says which ranks of the job an account is of.
+    /// Sets the members of an account, as ranks of the job.
     pub(crate) fn members(&self, account: Account, members: &[u32]) {
         *self.entry(Some(account)).members.borrow_mut() = members.into();
     }
 
-    /// Gives an account a name.
+    /// Names an account.
     pub fn name(&self, account: Account, name: &str) {
         *self.entry(Some(account)).name.borrow_mut() = Some(name.to_owned());
     }
 
-    /// Its name, if it has been given one.
+    /// The account's name, if it has one.
     pub(crate) fn named(&self, account: Account) -> Option<String> {
         self.entry(Some(account)).name.borrow().clone()
     }
@@ -148,23 +149,23 @@ impl Bill {
         *self.entry(Some(account)).calls.borrow_mut().entry(operation).or_default() += 1;
     }
 
-    /// Runs `count` with the counters of what an account posts.
+    /// Runs `count` with the counters of an account's posted operations.
     pub fn posted(&self, account: Account, count: impl FnOnce(&Stats)) {
         count(&self.entry(Some(account)).posted);
     }
 
-    /// The counters of an account's operations that are copies. They stay in place as long as the bill.
+    /// The counters of an account's operations by direct copy. The pointer is valid as long as the bill.
     pub(crate) fn direct(&self, account: Account) -> *const Stats {
         &raw const self.entry(Some(account)).direct
     }
 
-    /// All that only the bill counts.
+    /// The counters of all operations that only the bill counts.
     pub(crate) fn uncounted(&self) -> Snapshot {
         let entries = self.entries.borrow();
         entries.values().fold(Snapshot::default(), |all, entry| all.merged(&entry.direct.snapshot()))
     }
 
-    /// Charges a time that was waited.
+    /// Charges a waiting time.
     fn charge(&self, awaited: Awaited, time: Duration) {
         let entry = self.entry(awaited.account);
         let mut sums = entry.sums.borrow_mut();
@@ -181,17 +182,17 @@ impl Bill {
     }
 }
 
-/// What is watched of waits.
+/// The observer of a rank's waits.
 #[derive(Debug)]
 pub(crate) struct Watch {
     bill: Bill,
     stall: Option<Duration>,
-    /// Whether a wait is timed: one inside it is not.
+    /// Whether a wait is being timed; waits nested in it are not timed.
     inside: Cell<bool>,
 }
 
 impl Watch {
-    /// `None` if nothing is.
+    /// `None` if neither the bill nor the stall report is on.
     pub(crate) fn new(bill: bool, stall: Option<Duration>, now: Instant) -> Option<Self> {
         (bill || stall.is_some()).then(|| Self { bill: Bill::new(now), stall, inside: Cell::new(false) })
     }
@@ -201,8 +202,8 @@ impl Watch {
         &self.bill
     }
 
-    /// Runs `wait`, which calls the function that it gets after each turn, with the time as `now` gives it. `report` is called
-    /// once of a wait that has lasted for long.
+    /// Runs `wait` and times it by `now`; `wait` calls its argument after each turn. `report` is called once if the
+    /// wait lasts for the stall limit.
     pub(crate) fn over<R>(
         &self,
         awaited: &dyn Fn() -> Awaited,
@@ -235,7 +236,7 @@ impl Watch {
     }
 }
 
-/// Ends by a panic too.
+/// Clears the flag when dropped, also during a panic.
 struct Inside<'a>(&'a Cell<bool>);
 
 impl Drop for Inside<'_> {

@@ -1,4 +1,4 @@
-//! The bill of all ranks, which rank 0 says at the end of the job: as a table, and as JSON.
+//! The bill of all ranks, which rank 0 prints at the end of the job, as a table and as JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,26 +10,26 @@ use super::{Account, Bill, Entry};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
-/// The operation that errors name.
+/// Operation name in errors.
 const GATHER: &str = "gather the bill";
 
-/// What one rank says of one account.
+/// One rank's record of one account.
 #[derive(Debug, Serialize, Deserialize)]
 struct Part {
-    /// Context and number of the window; `None`: what belongs to no account.
+    /// Context and number of the window; `None` for waits that belong to no account.
     account: Option<(u32, u32)>,
     name: Option<String>,
     members: Vec<u32>,
     calls: BTreeMap<String, u64>,
-    /// How many, and their bytes.
+    /// Count and bytes by kind of operation.
     kinds: BTreeMap<String, (u64, u64)>,
     sums: Vec<Sum>,
-    /// Operation, as a number in `operations`, call, rank waited for, nanoseconds.
+    /// Index in `operations`, call, awaited rank, nanoseconds.
     waits: Vec<(u32, u64, u32, u64)>,
     operations: Vec<String>,
 }
 
-/// Time that was waited in an operation for a rank.
+/// Time that an operation waited for a rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Sum {
     operation: String,
@@ -56,17 +56,17 @@ struct Amount {
     bytes: u64,
 }
 
-/// Time that one rank has waited for another.
+/// Time that one rank waited for another.
 #[derive(Debug, Serialize)]
 struct Charge {
     rank: u32,
-    /// The rank that was waited for; `None` where that is not known.
+    /// The awaited rank; `None` if it is not known.
     waited_for: Option<u32>,
     operation: String,
     seconds: f64,
 }
 
-/// All of it.
+/// The complete bill.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     ranks: u32,
@@ -79,7 +79,7 @@ fn ns(time: std::time::Duration) -> u64 {
 }
 
 impl Bill {
-    /// This rank's part, as [`report`](Self::report) reads it.
+    /// This rank's part, in the format that [`report`](Self::report) reads.
     ///
     /// # Errors
     /// `Protocol`.
@@ -88,7 +88,7 @@ impl Bill {
         serde_json::to_vec(&parts).map_err(|e| Error::new(ErrorKind::Protocol, GATHER).cause(e.to_string()))
     }
 
-    /// The bill of all ranks of the job, from the parts of each, at the time `now`.
+    /// The bill of all ranks of the job at time `now`, from each rank's part.
     ///
     /// # Errors
     /// `Protocol` if a rank keeps no bill.
@@ -136,7 +136,7 @@ impl Entry {
 }
 
 impl Part {
-    /// The waits that were kept one by one: operation, call, rank waited for, nanoseconds.
+    /// The individually recorded waits: operation, call, awaited rank, nanoseconds.
     fn kept(&self) -> impl Iterator<Item = (&str, u64, u32, u64)> {
         let named = |&(operation, call, from, ns): &(u32, u64, u32, u64)| {
             Some((self.operations.get(operation as usize)?.as_str(), call, from, ns))
@@ -145,7 +145,7 @@ impl Part {
     }
 }
 
-/// The accounts of all ranks, joined.
+/// The accounts of all ranks, merged.
 fn lines(all: &[Vec<Part>]) -> Vec<Line> {
     let accounts: BTreeSet<Option<(u32, u32)>> = all.iter().flatten().map(|part| part.account).collect();
     let of = |account| {
@@ -155,7 +155,7 @@ fn lines(all: &[Vec<Part>]) -> Vec<Line> {
             .collect();
         line(account, &parts)
     };
-    // Last what belongs to no window and no team.
+    // Waits that belong to no window and no team come last.
     let (first, rest): (Vec<_>, Vec<_>) = accounts.into_iter().partition(Option::is_some);
     first.into_iter().chain(rest).map(of).filter(|line| !line.is_empty()).collect()
 }
@@ -187,10 +187,11 @@ fn line(account: Option<(u32, u32)>, parts: &[(u32, &Part)]) -> Line {
     }
 }
 
-/// The longest wait of a rank in a call: for whom, and how long.
+/// The longest wait of each rank in each call: the awaited rank and the nanoseconds.
 type Longest<'a> = BTreeMap<(u32, &'a str, u64), (u32, u64)>;
 
-/// Who has waited for whom. A rank that made others wait because it waited itself, in the same call, passes that on.
+/// Charges every wait to a rank. If the awaited rank itself waited in the same call, the charge goes to the rank that
+/// it waited for.
 fn charges(parts: &[(u32, &Part)]) -> Vec<Charge> {
     let mut longest = Longest::new();
     let waits = || parts.iter().flat_map(|(rank, part)| part.kept().map(|kept| (*rank, kept)));
@@ -220,7 +221,8 @@ fn charges(parts: &[(u32, &Part)]) -> Vec<Charge> {
     sums.into_iter().filter_map(charge).collect()
 }
 
-/// The rank that kept `from`, and so `rank`, waiting for `ns`: `from` itself, unless it has waited for most of that time too.
+/// The rank that kept `from`, and so `rank`, waiting for `ns`: `from` itself, unless `from` waited for at least half of
+/// that time too.
 fn late(longest: &Longest<'_>, rank: u32, operation: &str, call: u64, from: u32, ns: u64) -> u32 {
     let (mut seen, mut late) = (BTreeSet::from([rank]), from);
     while seen.insert(late)
@@ -239,12 +241,12 @@ impl Line {
     }
 }
 
-/// Bars of the table, and the share of the time from which a wait is shown in it.
+/// Width of the table's bars, and the minimum share of the time for which the table shows a wait.
 const WIDTH: f64 = 40.0;
 const LEAST: f64 = 0.005;
 
 impl Report {
-    /// The table.
+    /// The bill as a table.
     pub(crate) fn text(&self) -> String {
         let mut out = format!("farside: the bill of {} ranks, {:.3} s\n", self.ranks, self.seconds);
         for line in &self.bill {
@@ -253,7 +255,7 @@ impl Report {
         out
     }
 
-    /// The same as JSON.
+    /// The bill as JSON.
     pub(crate) fn json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
@@ -309,7 +311,7 @@ mod tests {
         }
     }
 
-    /// Waits of a dissemination in which rank 2 is late: rank 1 waits for rank 3, which waits for rank 2.
+    /// Waits in a dissemination in which rank 2 is late: rank 1 waits for rank 3, which waits for rank 2.
     #[test]
     fn wait_for_a_rank_that_waits_is_charged_to_the_one_that_is_late() {
         let parts = [part(&[(1, 2, 1000)]), part(&[(1, 3, 990)]), part(&[]), part(&[(1, 2, 1010)])];
@@ -319,7 +321,8 @@ mod tests {
         assert_eq!(found, [(0, Some(2)), (1, Some(2)), (3, Some(2))]);
     }
 
-    /// Ranks that wait for each other in different calls, and a circle, which no program makes, but a peer may say.
+    /// Ranks that wait for each other in different calls; and a cycle, which correct ranks do not report but a faulty
+    /// peer may.
     #[test]
     fn wait_of_another_call_is_not_followed_and_a_circle_ends() {
         let parts = [part(&[(1, 1, 1000)]), part(&[(2, 0, 1000)])];

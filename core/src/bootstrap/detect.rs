@@ -1,4 +1,4 @@
-//! Which launcher started this process, judged by the environment alone.
+//! Detects the launcher of this process, from the environment alone.
 
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use super::pmi1::Pmi1;
 use super::{Bootstrap, threads};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How this process was started, as far as the environment tells.
+/// The launch method, as far as the environment tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// By hand: rank 0 of 1.
+    /// Started by hand: rank 0 of 1.
     Singleton,
-    /// By a PMI-1 launcher that left a socket open.
+    /// Started by a PMI-1 launcher that passes a connected socket.
     Pmi1Socket {
-        /// The descriptor.
+        /// The socket's descriptor.
         fd: RawFd,
         /// This rank.
         rank: u32,
         /// The number of ranks.
         size: u32,
     },
-    /// By a PMI-1 launcher that listens.
+    /// Started by a PMI-1 launcher that listens on a port.
     Pmi1Port {
         /// Host and port.
         address: String,
-        /// The process's number there.
+        /// The process's id at the launcher.
         id: String,
     },
 }
 
-/// A sign of a launcher: variables that are all set, and what that says.
+/// Variables that, when all are set, indicate a launcher.
 struct Sign {
     variables: &'static [&'static str],
-    /// Only where the last of the variables is a number above one.
+    /// Whether the last variable must also be a number above one.
     several: bool,
     launcher: &'static str,
 }
@@ -42,7 +42,7 @@ const fn sign(launcher: &'static str, variables: &'static [&'static str]) -> Sig
     Sign { variables, several: false, launcher }
 }
 
-/// The signs of launchers that left no PMI-1 connection.
+/// Signs of launchers that provide no PMI-1 connection.
 const SIGNS: &[Sign] = &[
     sign("a PMIx launcher (prterun, mpirun of Open MPI, srun --mpi=pmix)", &["PMIX_RANK"]),
     sign("a PMIx launcher (prterun, mpirun of Open MPI, srun --mpi=pmix)", &["PMIX_NAMESPACE"]),
@@ -64,11 +64,11 @@ const SIGNS: &[Sign] = &[
     sign("poe of IBM", &["MP_CHILD"]),
 ];
 
-/// Decides by the variables that `lookup` gives.
+/// Decides from the variables that `lookup` returns.
 ///
 /// # Errors
-/// `Launcher` when a launcher left its signs but no way to talk to it: the program must not start as rank 0 of 1,
-/// for there would be many such ranks, each taking itself for the only one.
+/// `Launcher` if the environment shows a launcher but no connection to it. The program must not start as rank 0 of 1
+/// then: every process of the job would do so.
 pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
     if lookup("PMI_FD").is_some() {
         return Ok(Start::Pmi1Socket {
@@ -99,12 +99,12 @@ pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
     )))
 }
 
-/// Joins the job that this process was started for. `timeout` bounds every wait, now and later.
+/// Joins the job that this process was started for. `timeout` bounds every wait, including later ones.
 ///
 /// # Errors
-/// As [`choose`]; `Launcher` or `Timeout` when the launcher does not answer as it should.
+/// Those of [`choose`]; `Launcher` or `Timeout` if the launcher does not answer as it should.
 pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
-    // A value that is not text is still a sign.
+    // A variable counts as a sign even if its value is not UTF-8.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     Ok(match choose(lookup)? {
         Start::Singleton => Box::new(threads::singleton()),

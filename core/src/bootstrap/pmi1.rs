@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Started by a launcher that speaks PMI-1: `farside run`, MPICH's `mpiexec.hydra`, Slurm, Flux.
+//! Bootstrap by a launcher that speaks PMI-1: `farside run`, MPICH's `mpiexec.hydra`, Slurm, Flux.
 //!
-//! The launcher gives a connected socket (`PMI_FD`) or an address to connect to (`PMI_PORT`). Every call is one
-//! request line and one reply line. A wait is never longer than the job's timeout; after a wait that failed, the
-//! replies could no longer be told apart, so every later call fails with the same cause.
+//! The launcher provides a connected socket (`PMI_FD`) or an address to connect to (`PMI_PORT`). Every call is one
+//! request line and one reply line. A wait never exceeds the job's timeout. After a failed wait, replies can no longer
+//! be matched to requests, so every later call fails with the same cause.
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,55 +18,55 @@ use super::pmi1_wire::{LINE_MAX, Line, LineBuffer, Message, pack, part_key, quot
 use super::{Bootstrap, JOB_PREFIX, KEY_MAX, VALUE_MAX, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The field with which `farside run` names the rank that makes a barrier impossible.
+/// Field in which `farside run` names the rank that makes a barrier impossible.
 pub const LOST_FIELD: &str = "farside_lost";
-/// What a rank of Farside's runtime says first to `farside run`: it answers [`ASK`], and reads text as [`Message::text`].
+/// First message of a rank to `farside run`: the rank answers [`ASK`] and reads text as [`Message::text`].
 pub const HELLO: &str = "farside_hello";
-/// What `farside run` sends, unasked, in order to know what a rank waits for.
+/// Unsolicited message of `farside run` that asks what a rank waits for.
 pub const ASK: &str = "farside_ask";
-/// The answer to that, in the field `text`.
+/// The answer to [`ASK`], in the field `text`.
 pub const WAITS: &str = "farside_waits";
 
-/// A rank that talks to a PMI-1 launcher.
+/// The connection of a rank to a PMI-1 launcher.
 #[derive(Debug)]
 pub struct Pmi1 {
-    /// A stream socket of any family: std's TCP type reads and writes without SIGPIPE and has time limits.
+    /// A stream socket of any family: std's TCP type reads and writes without SIGPIPE and has timeouts.
     stream: TcpStream,
     lines: LineBuffer,
     rank: u32,
     size: u32,
     job_id: String,
-    /// The longest key and the longest value, in characters, as the launcher says.
+    /// Maximum length of a key and of a value in characters, as the launcher says.
     key_max: usize,
     value_max: usize,
     timeout: Duration,
-    /// The call that is being made, for errors.
+    /// The current call, for errors.
     operation: &'static str,
-    /// Why nothing works any more.
+    /// The cause for which every call fails from now on.
     broken: Option<String>,
 }
 
 impl Pmi1 {
-    /// Uses the socket that a launcher left open as descriptor `fd` (`PMI_FD`). The descriptor itself stays open,
-    /// but is closed in programs that this process starts. Once in a process: two users would mix up their replies.
+    /// Uses the socket that a launcher left open as descriptor `fd` (`PMI_FD`). The descriptor itself stays open, but
+    /// is closed in programs that this process starts. Call it once per process: two users would mix up their replies.
     ///
     /// # Errors
-    /// `Launcher` when `fd` is not an open socket, or as [`Pmi1::over`].
+    /// `Launcher` if `fd` is not an open socket; those of [`Pmi1::over`].
     pub fn from_fd(fd: RawFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
         Self::over(adopt(fd)?, rank, size, timeout)
     }
 
-    /// Connects to `address` (`PMI_PORT`, host:port) as the process `id` (`PMI_ID`); rank and size come from there.
+    /// Connects to `address` (`PMI_PORT`, host:port) as process `id` (`PMI_ID`); the launcher assigns rank and size.
     ///
     /// # Errors
-    /// `Launcher` when nobody answers there, or as [`Pmi1::over`].
+    /// `Launcher` if the connection fails; those of [`Pmi1::over`].
     pub fn from_port(address: &str, id: &str, timeout: Duration) -> Result<Self> {
         let stream = dial(address, timeout)?;
         let mut me = Self::unready(stream, 0, 1, timeout);
         let hello = Line::new("initack").field("pmiid", id).end();
         let ack = me.exchange(&hello, "initack")?;
         me.require_rc(&ack)?;
-        // Then size, rank and debug follow, each on a line of its own.
+        // Size, rank and debug follow, each on its own line.
         let (mut rank, mut size) = (None, None);
         for _ in 0..3 {
             let set = me.receive("set")?;
@@ -82,10 +82,10 @@ impl Pmi1 {
         Ok(me)
     }
 
-    /// Speaks over a connected stream socket: agrees on the version, asks for limits and for the name of the job.
+    /// Uses a connected stream socket: agrees on the version, and asks for the limits and the name of the job.
     ///
     /// # Errors
-    /// `Launcher` when the other end is gone, breaks the protocol, or speaks another version; `Timeout`.
+    /// `Launcher` if the launcher is gone, breaks the protocol, or speaks another version; `Timeout`.
     pub fn over(socket: OwnedFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
         let mut me = Self::unready(TcpStream::from(socket), rank, size, timeout);
         me.start()?;
@@ -119,11 +119,11 @@ impl Pmi1 {
             return Err(self.broke(format!("it speaks PMI version {version}, not 1")));
         }
         let maxes = self.exchange(&Line::new("get_maxes").end(), "maxes")?;
-        // The limits count the zero at the end of a C string.
+        // The limits include the terminating zero of a C string.
         let limit = |name| maxes.number::<usize>(name).map(|n| n.saturating_sub(1));
         self.key_max = limit("keylen_max").map_err(|e| self.broke(e))?;
         self.value_max = limit("vallen_max").map_err(|e| self.broke(e))?;
-        // The most parts that a value is cut into decides how long a key becomes.
+        // The number of parts of the longest value determines the length of the longest key.
         let parts = pack(&[0; VALUE_MAX], self.value_max).map_err(|e| self.broke(e))?.len();
         let need = KEY_MAX + part_key("", parts).len();
         if self.key_max < need {
@@ -173,7 +173,7 @@ impl Pmi1 {
         let start = Instant::now();
         let line = loop {
             match self.lines.pop().map_err(|e| self.broke(e))? {
-                // The launcher knows what a rank in the middle of an exchange waits for.
+                // Not answered: the launcher knows what a rank waits for while a request is open.
                 Some(line) if is_ask(&line) => continue,
                 Some(line) => break line,
                 None => {}
@@ -201,12 +201,12 @@ impl Pmi1 {
         Ok(message)
     }
 
-    /// The rest of the time that a wait may take which has begun at `start`. Zero would mean without end.
+    /// The remaining time of a wait that began at `start`; at least 1 ms, because zero would mean no limit.
     fn left(&self, start: Instant) -> Duration {
         self.timeout.saturating_sub(start.elapsed()).max(Duration::from_millis(1))
     }
 
-    /// Decides whether a read or write that failed may be tried again.
+    /// Returns `Ok` if a failed read or write can be retried.
     fn retry(&mut self, e: std::io::Error, what: &str) -> Result<()> {
         match e.kind() {
             Io::Interrupted => Ok(()),
@@ -218,7 +218,7 @@ impl Pmi1 {
         }
     }
 
-    /// The reply's return code, 0 where there is none.
+    /// The reply's return code; 0 if the reply has none.
     fn rc(&mut self, reply: &Message) -> Result<i64> {
         match reply.field("rc") {
             None => Ok(0),
@@ -237,7 +237,7 @@ impl Pmi1 {
         Error::new(kind, self.operation).rank(self.rank).cause(cause)
     }
 
-    /// Nothing after this can work.
+    /// Records the cause for which every later call fails.
     fn give_up(&mut self, kind: ErrorKind, cause: String) -> Error {
         self.broken = Some(cause.clone());
         self.error(kind, cause)
@@ -326,7 +326,7 @@ impl Bootstrap for Pmi1 {
             self.lines.push(&bytes[..n]);
         }
         while let Ok(Some(line)) = self.lines.pop() {
-            // Between requests the launcher sends nothing else.
+            // The launcher sends no other message between requests.
             if is_ask(&line) {
                 let _ = self.send(&Line::new(WAITS).text("text", &waits_for()).end());
             }
@@ -341,7 +341,7 @@ impl Bootstrap for Pmi1 {
     }
 
     fn abort(&mut self, code: i32, reason: &str) {
-        // The longest reasons that are sure to fit beside the rest.
+        // The longest reason that certainly fits into the line.
         let most = |n| reason.chars().take(n).collect::<String>();
         let line = Line::new("abort").field("exitcode", code);
         let line = if self.is_ours() {
@@ -350,7 +350,7 @@ impl Bootstrap for Pmi1 {
             report_abort(self.rank, reason);
             line.field("error_msg", most(500))
         };
-        // The caller exits in any case, and the launcher sees that too.
+        // A failure is ignored: the caller exits in any case, and the launcher notices that too.
         let _ = self.send(&line.end());
         self.broken = Some("the rank has asked for the end of the job".into());
     }
@@ -360,7 +360,7 @@ fn is_ask(line: &[u8]) -> bool {
     Message::parse(line).is_ok_and(|message| message.command() == ASK)
 }
 
-/// A descriptor of our own for the socket `fd`, which a launcher left open.
+/// Duplicates the socket `fd`, which a launcher left open.
 fn adopt(fd: RawFd) -> Result<OwnedFd> {
     let refuse = |why: String| {
         Err(Error::new(ErrorKind::Launcher, "bootstrap connect").cause(format!("PMI_FD={fd} {why}")).remedy(
@@ -370,8 +370,8 @@ fn adopt(fd: RawFd) -> Result<OwnedFd> {
     if fd < 0 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
         return refuse("is not an open descriptor".into());
     }
-    // SAFETY: the descriptor is open (above) and not -1, and nobody closes it: it was left open for this process by
-    // its launcher, and the runtime owns no descriptor of that number.
+    // SAFETY: the descriptor is open (checked above) and not -1. It stays open, because the launcher left it open for
+    // this process and the runtime owns no descriptor with that number.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match socket_type(borrowed) {
         Ok(SocketType::STREAM) => {}

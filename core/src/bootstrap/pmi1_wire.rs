@@ -1,22 +1,22 @@
-//! The PMI-1 wire protocol as text: lines of `name=value` fields, and values of any bytes packed into them.
-//! No I/O: the client ([`super::pmi1`]) and the launcher's server share it. Everything parsed here may be hostile.
+//! The PMI-1 wire protocol: lines of `name=value` fields, and the encoding of binary values in them. No I/O: the client
+//! ([`super::pmi1`]) and the launcher's server share it. All input is untrusted.
 //!
-//! A request is one line `cmd=<verb> name=value ..`, the reply one line of the same form. Names and values have no
-//! spaces; a server's free text (`msg=`) may have some, so a word without `=` is passed over.
+//! A request is one line `cmd=<verb> name=value ..`; the reply is one line of the same form. Names and values contain
+//! no spaces. A server's free text (`msg=`) may contain spaces, so a word without `=` is skipped.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 
 use super::VALUE_MAX;
 
-/// The longest line that is read, in bytes, newline included.
+/// Maximum length of a line in bytes, including the newline.
 pub const LINE_MAX: usize = 64 * 1024;
-/// The longest part of a value that is put under one key, in characters, however much the server would take.
+/// Maximum length of the part of a value under one key, in characters, even if the server accepts more.
 const PART_MAX: usize = 8 * 1024;
-/// Room for the length of a value and its dot, in front of the first part.
+/// Room for the length of a value and a dot before the first part.
 const HEADER_MAX: usize = 6;
 
-/// One line, parsed.
+/// A parsed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     fields: Vec<(String, String)>,
@@ -26,7 +26,7 @@ impl Message {
     /// Parses a line without its newline.
     ///
     /// # Errors
-    /// What is wrong with it, quoting its start.
+    /// A description of the defect, with the start of the line.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let wrong = |what: &str| Err(format!("{what} in the line {}", quote(line)));
         let Ok(text) = std::str::from_utf8(line) else { return wrong("bytes that are not text") };
@@ -67,7 +67,7 @@ impl Message {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The value of a field as free text, as [`Line::text`] wrote it.
+    /// The value of a field as free text, in the encoding of [`Line::text`].
     #[must_use]
     pub fn text(&self, name: &str) -> Option<String> {
         let mut rest = self.field(name)?.as_bytes();
@@ -82,25 +82,25 @@ impl Message {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The value of a field that must be there.
+    /// The value of a required field.
     ///
     /// # Errors
-    /// Says that it is missing.
+    /// A message that the field is missing.
     pub fn need(&self, name: &str) -> Result<&str, String> {
         self.field(name).ok_or_else(|| format!("`{name}=` is missing from the line {}", quote(self.line().as_bytes())))
     }
 
-    /// The value of a field that must be a number.
+    /// The value of a required numeric field.
     ///
     /// # Errors
-    /// Says that it is missing, or not such a number.
+    /// A message that the field is missing or not a number of this type.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, String> {
         self.need(name)?
             .parse()
             .map_err(|_| format!("`{name}=` is not a number that fits in the line {}", quote(self.line().as_bytes())))
     }
 
-    /// The message as it was written, but for spaces.
+    /// The message as it was written, except for spaces and skipped words.
     #[must_use]
     pub fn line(&self) -> String {
         let words: Vec<_> = self.fields.iter().map(|(n, v)| format!("{n}={v}")).collect();
@@ -108,7 +108,7 @@ impl Message {
     }
 }
 
-/// Writes one line.
+/// Builds one line.
 #[derive(Debug)]
 pub struct Line(String);
 
@@ -130,8 +130,7 @@ impl Line {
         self
     }
 
-    /// Adds free text, of which no character is lost: what would break the line is written as `%` and two digits.
-    /// Control characters become spaces.
+    /// Adds free text. `%` and spaces are written as `%` and two digits; control characters become spaces.
     #[must_use]
     pub fn text(mut self, name: &str, text: &str) -> Self {
         self.0 += &format!(" {name}=");
@@ -153,24 +152,24 @@ impl Line {
     }
 }
 
-/// Bytes as they come, cut into lines.
+/// Splits received bytes into lines.
 #[derive(Debug, Default)]
 pub struct LineBuffer {
     bytes: Vec<u8>,
-    /// Bytes of the front that are known to have no newline.
+    /// Number of bytes at the front that are known to contain no newline.
     scanned: usize,
 }
 
 impl LineBuffer {
-    /// Adds what was read.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the next whole line, without its newline.
+    /// Removes the next complete line and returns it without its newline.
     ///
     /// # Errors
-    /// A line longer than [`LINE_MAX`], quoting its start.
+    /// A message that the line is longer than [`LINE_MAX`], with the start of the line.
     pub fn pop(&mut self) -> Result<Option<Vec<u8>>, String> {
         let end = self.bytes[self.scanned..].iter().position(|&b| b == b'\n').map(|i| i + self.scanned);
         if end.unwrap_or(self.bytes.len()) >= LINE_MAX {
@@ -186,18 +185,18 @@ impl LineBuffer {
         Ok(Some(line))
     }
 
-    /// What came after the last newline.
+    /// The bytes after the last newline.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// Cuts a value into texts of at most `room` characters each, to be put under [`part_key`] 0, 1, ..
-/// The first one begins with the length in bytes and a dot.
+/// Splits a value into texts of at most `room` characters each, to be put under [`part_key`] 0, 1, .. The first text
+/// begins with the length in bytes and a dot.
 ///
 /// # Errors
-/// When `room` is too little for anything.
+/// A message if `room` is too small for any value.
 pub fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
     let room = room.min(PART_MAX);
     if room < HEADER_MAX + 8 {
@@ -210,16 +209,16 @@ pub fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
     Ok(parts)
 }
 
-/// The key of one part of a value; `~` is no character of a caller's key.
+/// The key of one part of a value. Callers' keys cannot contain `~`.
 #[must_use]
 pub fn part_key(key: &str, part: usize) -> String {
     if part == 0 { key.to_owned() } else { format!("{key}~{part}") }
 }
 
-/// Joins the parts that `part(0)`, `part(1)`, .. give, until the value is whole.
+/// Joins the parts that `part(0)`, `part(1)`, .. return, until the value is complete.
 ///
 /// # Errors
-/// Those of `part`, and those of `wrong`, made from what is wrong with the parts.
+/// Those of `part`, and those that `wrong` makes from a description of malformed parts.
 pub fn unpack<E>(mut part: impl FnMut(usize) -> Result<String, E>, wrong: impl Fn(String) -> E) -> Result<Vec<u8>, E> {
     let head = part(0)?;
     let (length, text) = head.split_once('.').ok_or_else(|| wrong(format!("no length in {}", quote_text(&head))))?;
@@ -243,7 +242,7 @@ pub fn unpack<E>(mut part: impl FnMut(usize) -> Result<String, E>, wrong: impl F
     Ok(value)
 }
 
-/// The start of foreign bytes, made safe for a message.
+/// The start of untrusted bytes, escaped for a message.
 #[must_use]
 pub fn quote(bytes: &[u8]) -> String {
     const SHOWN: usize = 80;

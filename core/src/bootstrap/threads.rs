@@ -1,5 +1,5 @@
-//! Ranks as threads of one process: a table behind a lock. For tests and for simulation, and for a program that was
-//! started by hand, which is rank 0 of 1.
+//! Ranks as threads of one process, which share a table behind a lock: for tests, for simulation, and for a program
+//! that was started by hand as the only rank.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long a fence waits unless [`threads_with_timeout`] says otherwise.
+/// Time limit of a fence unless [`threads_with_timeout`] sets another.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why no further fence can succeed.
+/// The reason why no further fence can succeed.
 #[derive(Clone, Debug)]
 enum End {
-    /// The rank finished; no error as long as nobody fences again.
+    /// The rank finalized; an error only if another rank fences again.
     Finalized(u32),
-    /// The rank was dropped without saying goodbye.
+    /// The rank was dropped without `finalize`.
     Lost(u32),
-    /// The rank gave up waiting, so the others would wait for ever.
+    /// The rank gave up waiting, so the others would wait forever.
     TimedOut(u32),
-    /// The rank asked for the end.
+    /// The rank asked for the end of the job.
     Aborted(u32, i32, String),
 }
 
@@ -61,12 +61,12 @@ struct Shared {
 }
 
 impl Shared {
-    /// The table; a rank that panicked while it held the lock left whole entries, so the lock is never refused.
+    /// Locks the table. A poisoned lock is accepted, since a rank that panicked left only complete entries.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records `end`; a finalize gives way to anything worse, and the first of the others stays.
+    /// Records `end`. Any other reason replaces a finalize; otherwise the first reason stays.
     fn end(&self, end: End) {
         let mut table = self.lock();
         if matches!(table.end, None | Some(End::Finalized(_))) {
@@ -90,20 +90,20 @@ impl std::fmt::Debug for ThreadBootstrap {
     }
 }
 
-/// The `n` ranks of a job, in order; each goes to a thread of its own. A fence waits at most 60 s.
+/// The `n` ranks of a job, in order, for one thread each. A fence waits at most 60 s.
 #[must_use]
 pub fn threads(n: u32) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
-/// The `n` ranks of a job, in order, with the longest time that a fence waits.
+/// The `n` ranks of a job, in order. A fence waits at most `timeout`.
 #[must_use]
 pub fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
     let shared = shared(n, "threads", timeout);
     (0..n).map(|rank| ThreadBootstrap { rank, finalized: false, shared: Arc::clone(&shared) }).collect()
 }
 
-/// Rank 0 of 1.
+/// The only rank of a job of size 1.
 #[must_use]
 pub fn singleton() -> ThreadBootstrap {
     ThreadBootstrap { rank: 0, finalized: false, shared: shared(1, "singleton", TIMEOUT) }
@@ -115,7 +115,7 @@ fn shared(size: u32, kind: &'static str, timeout: Duration) -> Arc<Shared> {
         changed: Condvar::new(),
         size,
         kind,
-        // The address names the job among those of this process that are alive.
+        // The address distinguishes the jobs that are alive in this process.
         job_id: format!("{kind}-{}-{:x}", std::process::id(), me.as_ptr().addr()),
         timeout,
     })
@@ -147,7 +147,7 @@ impl Bootstrap for ThreadBootstrap {
 
     fn fence(&mut self) -> Result<()> {
         let operation = "bootstrap fence";
-        // A timeout too long for the clock is a wait without end.
+        // If the deadline exceeds the clock's range, the fence waits without a limit.
         let deadline = Instant::now().checked_add(self.shared.timeout);
         let mut table = self.shared.lock();
         if let Some(end) = &table.end {
@@ -165,7 +165,7 @@ impl Bootstrap for ThreadBootstrap {
         }
         let generation = table.generation;
         loop {
-            // A fence that was completed counts, whatever happened after it.
+            // A completed fence succeeds, even if the job ended after it.
             if table.generation != generation {
                 return Ok(());
             }
