@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Registered memory of the device itself: the bounce pool for bytes that are not registered (bcopy), and the receive
-//! buffers.
+//! Registered memory of the device itself: the bounce buffer pool, for bytes that are not registered (bcopy), and the
+//! receive buffers.
 
 use std::io;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::device::Block;
 use crate::device::verbs::sys::queue::{Piece, SharedReceives};
 use crate::device::verbs::sys::{Domain, Rights};
 
-/// Longest packet; also the size of a receive buffer: a page of data, and the headers before it.
+/// Maximum length of a packet, and the size of a receive buffer: a page of data and the headers before it.
 pub(crate) const PACKET: usize = 4096 + 64;
-/// Longest transfer that goes through a chunk; longer ones are registered.
+/// Maximum length of a transfer through one chunk; longer ones are registered.
 pub(crate) const LARGEST: usize = 64 << 10;
 
-/// Size and number of the chunks of each class.
+/// Size and number of the chunks, by class.
 const CLASSES: [(usize, usize); 3] = [(64, 1024), (PACKET, 256), (LARGEST, 24)];
 
-/// A chunk that its holder alone uses.
+/// A chunk of the pool, for the exclusive use of its holder.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     class: u8,
     offset: usize,
 }
 
-/// The bounce pool.
+/// The bounce buffer pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slab: Slab,
@@ -33,7 +33,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Bytes that are registered at start-up.
+    /// Bytes registered at start-up.
     pub(crate) fn bytes() -> usize {
         CLASSES.iter().map(|(size, count)| size * count).sum()
     }
@@ -49,7 +49,7 @@ impl Pool {
         Ok(Self { slab, free })
     }
 
-    /// A chunk of at least `len` bytes, at most [`LARGEST`].
+    /// Takes a chunk of at least `len` bytes; `len` is at most [`LARGEST`].
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<Chunk> {
         let class = CLASSES.iter().position(|(size, _)| len <= *size)?;
@@ -60,12 +60,12 @@ impl Pool {
         self.free[usize::from(chunk.class)].push(chunk.offset);
     }
 
-    /// Whether more than half of the packets' chunks are taken: then completions must come soon.
+    /// Whether more than half of the packet-sized chunks are taken, so that completions are needed soon.
     pub(crate) fn is_scarce(&self) -> bool {
         self.free[1].len() < CLASSES[1].1 / 2
     }
 
-    /// Whether one of the largest chunks is free.
+    /// Whether a chunk of the largest class is free.
     pub(crate) fn has_largest(&self) -> bool {
         !self.free[2].is_empty()
     }
@@ -78,28 +78,28 @@ impl Pool {
         self.slab.piece(chunk.offset + offset, len)
     }
 
-    /// Copies blocks into a chunk, one behind the other, from `offset` on.
+    /// Copies blocks back to back into a chunk, from `offset` on.
     ///
     /// # Safety
-    /// The blocks are valid for reads, and together fit the chunk behind `offset`.
+    /// The blocks are valid for reads, and fit into the chunk from `offset` on.
     pub(crate) unsafe fn gather(&self, chunk: &Chunk, offset: usize, blocks: &[Block]) {
         let mut at = offset;
         for b in blocks {
-            // SAFETY: by the contract; the chunk is the holder's alone.
+            // SAFETY: by the contract; only the holder accesses the chunk.
             unsafe { std::ptr::copy_nonoverlapping(b.base, self.at(chunk, at), b.len) };
             at += b.len;
         }
     }
 
-    /// Copies the start of a chunk to blocks, one behind the other; how many bytes.
+    /// Copies the start of a chunk to consecutive blocks; returns the number of bytes.
     ///
     /// # Safety
-    /// The blocks are valid for writes, and together not longer than the chunk.
+    /// The blocks are valid for writes, and their total length does not exceed the chunk.
     #[inline]
     pub(crate) unsafe fn scatter(&self, chunk: &Chunk, blocks: &[Block]) -> usize {
         let mut at = 0;
         for b in blocks {
-            // SAFETY: by the contract. A word, as atomics have it, needs no call.
+            // SAFETY: by the contract. A single word, as in atomics, is copied without a call.
             unsafe {
                 match b.len {
                     8 => std::ptr::copy_nonoverlapping(self.at(chunk, at), b.base, 8),
@@ -112,7 +112,7 @@ impl Pool {
     }
 }
 
-/// The buffers of the shared receive queue. Those that were used go back in lists.
+/// The buffers of the shared receive queue. Used buffers are posted again in lists.
 #[derive(Debug)]
 pub(crate) struct Receives {
     queue: Arc<SharedReceives>,
@@ -133,10 +133,10 @@ impl Receives {
     /// The bytes of a packet.
     ///
     /// # Safety
-    /// Buffer `index` has come back by a completion of `len` bytes and was not given back since.
+    /// Buffer `index` has come back by a completion of `len` bytes and has not been posted since.
     pub(crate) unsafe fn bytes<'a>(&self, index: u64, len: u32) -> &'a [u8] {
         let (index, len) = ((index as usize).min(self.count - 1), (len as usize).min(PACKET));
-        // SAFETY: inside the slab, and this rank's alone until it is given back.
+        // SAFETY: inside the slab, and accessed only by this rank until it is posted again.
         unsafe { std::slice::from_raw_parts(self.slab.at(index * PACKET), len) }
     }
 
@@ -144,10 +144,10 @@ impl Receives {
         self.back.push((index, self.slab.piece(index as usize * PACKET, PACKET)));
     }
 
-    /// Posts the buffers that came back as receives.
+    /// Posts the used buffers as receives again.
     pub(crate) fn replenish(&mut self) -> io::Result<()> {
         if !self.back.is_empty() {
-            // SAFETY: buffers of the slab, each of which came back once.
+            // SAFETY: buffers of the slab, each of which a completion has returned once.
             unsafe { self.queue.post(&self.back) }?;
             self.back.clear();
         }

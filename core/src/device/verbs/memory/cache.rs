@@ -1,12 +1,12 @@
-//! The registration cache: memory of the program that was registered for a transfer stays so for the next one.
+//! The registration cache: memory of the program that was registered for a transfer stays registered for the next one.
 //!
-//! An index by address, of stretches that hold blocks; gaps that were pinned with them ([`super::group`]) are not in it, so
-//! that a page which came to be used later is never reached by an old registration. It has a limit of bytes and of
-//! registrations; the least recently used goes first, and never one in use: an operation holds an `Rc` of its
-//! registration, and what is forgotten meanwhile ends with the last of them.
+//! The index is by address and holds the parts that contain blocks. Gaps pinned with them ([`super::group`]) are not in
+//! it, so that a page that comes into use later is never accessed through an old registration. Bytes and number of
+//! registrations are limited; the least recently used one is dropped first, but none that is in use. An operation holds
+//! an `Rc` of its registration; one that is forgotten meanwhile is deregistered when the last `Rc` is dropped.
 //!
-//! The rank alone reads and writes it, so it needs no lock. The thread of [`super::watch`] only writes down ranges, and the
-//! rank forgets them before its next lookup.
+//! Only the rank accesses the cache, so it needs no lock. The thread of [`super::watch`] only records ranges; the rank
+//! forgets them before its next lookup.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::group::{Group, groups};
 
-/// How much a cache keeps.
+/// Limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Registered bytes.
@@ -27,14 +27,14 @@ pub(crate) struct Limits {
 struct Kept<R> {
     registration: Rc<R>,
     group: Group,
-    /// The time of its last use, on the clock of the cache.
+    /// Time of the last use, on the cache's clock.
     used: Cell<u64>,
 }
 
-/// Registrations by address.
+/// Registrations, indexed by address.
 #[derive(Debug)]
 pub(super) struct Cache<R> {
-    /// By its start: the end of a stretch, and its registration.
+    /// By start address: the end of a part, and its registration.
     parts: BTreeMap<usize, (usize, Rc<Kept<R>>)>,
     bytes: usize,
     entries: usize,
@@ -47,7 +47,7 @@ impl<R> Cache<R> {
         Self { parts: BTreeMap::new(), bytes: 0, entries: 0, limits, clock: 0 }
     }
 
-    /// Whether a registration of that many bytes would be kept.
+    /// Whether a registration of this many bytes would be cached.
     pub(super) fn admits(&self, bytes: usize) -> bool {
         bytes <= self.limits.bytes && self.limits.entries > 0
     }
@@ -57,7 +57,7 @@ impl<R> Cache<R> {
         self.clock
     }
 
-    /// The registration that holds `len` bytes at `start`.
+    /// Returns the registration that covers `len` bytes at `start`.
     pub(super) fn find(&mut self, start: usize, len: usize) -> Option<Rc<R>> {
         let now = self.tick();
         let (_, (end, kept)) = self.parts.range(..=start).next_back()?;
@@ -68,8 +68,8 @@ impl<R> Cache<R> {
         Some(Rc::clone(&kept.registration))
     }
 
-    /// `group` together with what is kept and overlaps it, so that one registration can take the place of all; `None` if
-    /// that is `group` itself, or more than half of the limit.
+    /// `group` extended by the cached registrations that overlap it, so that one registration can replace all of them;
+    /// `None` if the result is `group` itself, or exceeds half of the limit.
     pub(super) fn widened(&self, group: &Group) -> Option<Group> {
         let overlapping = self.overlapping(group);
         let parts = overlapping.iter().flat_map(|kept| &kept.group.parts).chain(&group.parts);
@@ -77,7 +77,7 @@ impl<R> Cache<R> {
         (wide != *group && wide.len() <= self.limits.bytes / 2).then_some(wide)
     }
 
-    /// Keeps a registration of `group` in place of those that it overlaps; what exceeds the limits then goes.
+    /// Caches a registration of `group` in place of those that it overlaps, then evicts until the limits hold.
     pub(super) fn insert(&mut self, group: Group, registration: R) -> Rc<R> {
         self.forget(&group);
         let (registration, used) = (Rc::new(registration), Cell::new(self.tick()));
@@ -89,14 +89,14 @@ impl<R> Cache<R> {
         registration
     }
 
-    /// Ends the registration that was used least recently of those that no operation uses; whether there was one.
+    /// Drops the least recently used registration that no operation uses; returns whether there was one.
     pub(super) fn evict(&mut self) -> bool {
         let idle = self.parts.values().filter(|(_, kept)| Rc::strong_count(&kept.registration) == 1);
         let oldest = idle.min_by_key(|(_, kept)| kept.used.get()).map(|(_, kept)| Rc::clone(kept));
         oldest.inspect(|kept| self.remove(kept)).is_some()
     }
 
-    /// Forgets every registration of memory in `group`, which is not what it was. Returns how many.
+    /// Forgets all registrations of memory in `group`, whose pages have changed. Returns their number.
     pub(super) fn forget(&mut self, group: &Group) -> usize {
         let gone = self.overlapping(group);
         gone.iter().for_each(|kept| self.remove(kept));
@@ -106,7 +106,7 @@ impl<R> Cache<R> {
     fn overlapping(&self, group: &Group) -> Vec<Rc<Kept<R>>> {
         let mut found = Vec::new();
         for &(start, end) in &group.parts {
-            // Stretches are disjoint: at most one begins before and reaches into this one.
+            // Parts are disjoint, so at most one begins before this one and reaches into it.
             let before = self.parts.range(..start).next_back().filter(|(_, (e, _))| *e > start);
             let inside = self.parts.range(start..end.max(start));
             found.extend(before.into_iter().chain(inside).map(|(_, (_, kept))| Rc::clone(kept)));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of who registered which page last.
+        /// The reference model records which registration each page was last given.
         #[test]
         fn index_agrees_with_a_map_of_pages(ops in prop::collection::vec((0u8..3, 0usize..60, 1usize..8), 1..80)) {
             let mut c = Cache::new(Limits { bytes: usize::MAX / 4, entries: 1000 });

@@ -1,17 +1,17 @@
-//! Optimistic group registration: which ranges to register for a list of blocks. A gap that costs less to pin than a
-//! further registration is pinned too (Wu, Wyckoff, Panda: Supporting efficient noncontiguous access in PVFS over
+//! Optimistic group registration: decides which ranges to register for a list of blocks. A gap is pinned too if that
+//! costs less than a further registration (Wu, Wyckoff, Panda: Supporting efficient noncontiguous access in PVFS over
 //! InfiniBand, 2003).
 
 use crate::memory::segment::PAGE;
 
-/// A range to be registered at once: whole pages.
+/// A range of whole pages for one registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     /// First byte.
     pub(super) start: usize,
     /// One past the last byte.
     pub(super) end: usize,
-    /// The stretches of it that hold blocks, as (start, end), in order, apart from each other.
+    /// The disjoint parts that contain blocks, as (start, end), in order.
     pub(super) parts: Vec<(usize, usize)>,
 }
 
@@ -21,14 +21,14 @@ impl Group {
         self.end - self.start
     }
 
-    /// The same without the gaps: a group for each part.
+    /// The same without gaps: one group per part.
     pub(super) fn split(&self) -> impl Iterator<Item = Group> + '_ {
         self.parts.iter().map(|&(start, end)| Group { start, end, parts: vec![(start, end)] })
     }
 }
 
-/// The groups for blocks given as (address, length); gaps of at most `gap` bytes are included. Blocks without bytes
-/// need none. In order of their addresses, and disjoint.
+/// The groups for blocks given as (address, length), disjoint and ordered by address; gaps of at most `gap` bytes are
+/// included. Empty blocks are ignored.
 pub(super) fn groups(blocks: impl IntoIterator<Item = (usize, usize)>, gap: usize) -> Vec<Group> {
     let page = |at: usize| at / PAGE * PAGE;
     let mut parts: Vec<(usize, usize)> = blocks

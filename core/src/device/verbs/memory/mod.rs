@@ -1,5 +1,5 @@
-//! Memory that the HCA reaches: regions that peers access ([`regions`]), memory of the program that is registered when an
-//! operation needs it ([`user`], with its [`cache`]), and this device's own buffers ([`buffers`]).
+//! Memory that the HCA accesses: regions that peers access ([`regions`]), memory of the program that is registered when
+//! an operation needs it ([`user`], with its [`cache`]), and this device's own buffers ([`buffers`]).
 
 pub(super) mod buffers;
 mod cache;

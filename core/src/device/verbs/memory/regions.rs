@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
 //! Regions: memory that this rank has registered, and memory of peers that it has imported.
 //!
-//! A key is `3`, the address and length of the region, the HCA's remote key, and the region's number at its owner; that of a
-//! lent one is `4`, the same with the count of memory taken back in place of the number, and address and key of that count
-//! ([`super::lent`]).
+//! A key consists of `3`, the address and length of the region, the HCA's remote key, and the region's number at its
+//! owner. The key of a lent region begins with `4`, has the count of memory taken back in place of the number, and ends
+//! with the address and key of that count ([`super::lent`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,10 +28,10 @@ use crate::wire::{Reader, Writer};
 const TAG: u8 = 3;
 const LENT: u8 = 4;
 
-/// Allocated memory stays registered for so long after its release, so that a peer that comes late to a rank that
-/// ends out of order gets the error that the rank is lost, and not that a key is unknown. Nothing else uses those pages.
+/// Time for which allocated memory stays registered after its release. A peer that is late to access a rank that ends
+/// abnormally then gets the error that the rank is lost, not that a key is unknown. Nothing else uses those pages.
 const LINGER: Duration = Duration::from_millis(500);
-/// Most bytes and regions that stay registered so.
+/// Maximum bytes and regions that stay registered in this way.
 const LINGER_BYTES: usize = 16 << 20;
 const LINGER_REGIONS: usize = 64;
 
@@ -52,7 +52,7 @@ pub(crate) struct Import {
     pub(crate) base: u64,
     pub(crate) len: usize,
     pub(crate) key: u32,
-    /// Its number at its owner.
+    /// Number of the region at its owner.
     pub(crate) number: u64,
 }
 
@@ -61,12 +61,12 @@ impl Import {
         self.base.wrapping_add(offset as u64)
     }
 
-    /// Whether there are `len` bytes at `offset`.
+    /// Whether the region has `len` bytes at `offset`.
     fn has(&self, offset: usize, len: usize) -> bool {
         self.len.checked_sub(offset).is_some_and(|room| len <= room)
     }
 
-    /// The address of an integer of `len` bytes, aligned.
+    /// The address of an integer of `len` bytes; an error if it is outside or misaligned.
     pub(crate) fn aligned(&self, offset: usize, len: usize, operation: &'static str) -> Result<u64> {
         let address = self.address(offset);
         if address.is_multiple_of(len as u64) {
@@ -79,25 +79,25 @@ impl Import {
     }
 }
 
-/// All regions that this rank knows.
+/// All regions known to this rank.
 #[derive(Debug)]
 pub(crate) struct Regions {
     domain: Arc<Domain>,
     me: u32,
     ranks: usize,
     owned: FxHashMap<u64, Owned>,
-    /// Registered memory by address, for local buffers.
+    /// Registered memory by address and handle, for local buffers: length and local key.
     by_address: BTreeMap<(usize, u64), (usize, u32)>,
     imports: Slots<Import>,
     released: VecDeque<(Instant, Owned)>,
     pub(super) last: u64,
-    /// For each rank how many of its packets this rank has taken; and how often lent memory was taken back.
+    /// Per rank, how many of its packets this rank has taken; then how often lent memory was taken back.
     words: Slab,
     pub(super) lent: Lent,
 }
 
 impl Regions {
-    /// Bytes that are registered at start-up.
+    /// Bytes registered at start-up.
     pub(crate) fn bytes(ranks: usize) -> usize {
         8 * (ranks + 1)
     }
@@ -117,12 +117,12 @@ impl Regions {
         })
     }
 
-    /// Address and remote key of the counters of packets.
+    /// Address and remote key of the packet counters.
     pub(crate) fn counters(&self) -> (u64, u32) {
         self.words.remote(0)
     }
 
-    /// The packets of rank `source` that this rank has taken: HCAs of peers read it.
+    /// Number of packets of rank `source` that this rank has taken. Peers' HCAs read it.
     pub(crate) fn taken(&self, source: u32) -> &AtomicU64 {
         assert!((source as usize) < self.ranks);
         self.word(source as usize)
@@ -130,11 +130,11 @@ impl Regions {
 
     fn word(&self, i: usize) -> &AtomicU64 {
         let word = self.words.at(8 * i);
-        // SAFETY: an aligned word of the slab, accessed as an atomic by this rank alone.
+        // SAFETY: an aligned word of the slab, which only this rank writes, as an atomic.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    /// How often this rank has taken back memory that it had lent and that was not read yet: HCAs of peers read it.
+    /// How often this rank has taken back lent memory that had not been read. Peers' HCAs read it.
     pub(super) fn taken_back(&self) -> &AtomicU64 {
         self.word(self.ranks)
     }
@@ -142,7 +142,7 @@ impl Regions {
     /// The key of lent memory.
     pub(super) fn lent_key(&self, base: *mut u8, len: usize, remote: u32) -> Vec<u8> {
         let (address, key) = self.words.remote(8 * self.ranks);
-        // Relaxed: this rank's own count.
+        // Relaxed: this rank alone writes the count.
         let count = self.taken_back().load(Ordering::Relaxed);
         let w = Writer::new().u8(LENT).u64(base.addr() as u64).u64(len as u64).u32(remote).u64(count);
         w.u64(address).u32(key).done()
@@ -150,7 +150,7 @@ impl Regions {
 
     pub(crate) fn allocate(&mut self, len: usize, align: usize) -> Result<Registration> {
         const OP: &str = "allocate registered memory";
-        // Mappings begin at a page.
+        // A mapping begins at a page boundary; only a larger alignment needs a margin.
         let margin = if align <= PAGE { 0 } else { align };
         let room = len.max(1).checked_add(margin).filter(|room| *room <= isize::MAX as usize / 2);
         let Some(room) = room else {
@@ -162,19 +162,19 @@ impl Regions {
         let map = MmapRaw::from(map);
         let start = map.as_mut_ptr();
         let base = start.wrapping_add(start.addr().wrapping_neg() % align);
-        // SAFETY: kept until `release`, which gives up the registration first.
+        // SAFETY: the mapping is kept until `release`, which deregisters it first.
         unsafe { self.add(base, len, Some(map), OP) }
     }
 
     /// # Safety
-    /// As [`crate::device::Device::register`].
+    /// The contract of [`crate::device::Device::register`].
     pub(crate) unsafe fn register(&mut self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         unsafe { self.add(region.base, region.len, None, "register memory") }
     }
 
     /// # Safety
-    /// The memory is `map`'s, or lent as [`crate::device::Device::register`] says.
+    /// The memory belongs to `map`, or satisfies the contract of [`crate::device::Device::register`].
     unsafe fn add(
         &mut self,
         base: *mut u8,
@@ -216,7 +216,7 @@ impl Regions {
         give_up(owned, OP)
     }
 
-    /// Deregisters what has lingered long enough, or is too much.
+    /// Deregisters released memory that has lingered long enough, or that exceeds the limits.
     pub(crate) fn let_go(&mut self) -> Result<()> {
         self.lent.let_go(LINGER);
         let mut bytes: usize = self.released.iter().map(|(_, o)| o.len).sum();
@@ -232,7 +232,7 @@ impl Regions {
         Ok(())
     }
 
-    /// The local key of registered memory that holds `[base, base + len)`.
+    /// The local key of registered memory that contains `[base, base + len)`.
     pub(crate) fn local_key(&self, base: *const u8, len: usize) -> Option<u32> {
         let end = base.addr().checked_add(len)?;
         let mut before = self.by_address.range(..=(base.addr(), u64::MAX)).rev().take(8);
@@ -264,7 +264,8 @@ impl Regions {
         let handle = self.imports.next();
         self.imports.add(Import { peer, base, len, key, number });
         let lists = witness.map(|witness| self.lent.imported(handle, witness));
-        // Nothing is mapped, not even this rank's own memory: the processor's atomics and the HCA's do not mix.
+        // Nothing is mapped, not even this rank's own memory: atomics of the processor are not atomic with those of the
+        // HCA.
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists, steps: false })
     }
 
@@ -273,13 +274,13 @@ impl Regions {
         self.imports.remove(handle)
     }
 
-    /// Address and key of `place` at `peer`, with room for `len` bytes there.
+    /// Address and key of `place` at `peer`; an error unless the region has `len` bytes there.
     #[inline(always)]
     pub(crate) fn reach(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<(u64, u32)> {
         self.find(peer, place, len, operation).map(|import| (import.address(place.offset), import.key))
     }
 
-    /// Address and key of an aligned integer of `len` bytes at `at`.
+    /// Address and key of an integer of `len` bytes at `at`; an error if it is outside or misaligned.
     #[inline]
     pub(crate) fn reach_aligned(
         &self,
@@ -292,12 +293,12 @@ impl Regions {
         Ok((import.aligned(at.offset, len, operation)?, import.key))
     }
 
-    /// The region of `place` at `peer`, with room for `len` bytes there.
+    /// The region of `place` at `peer`; an error unless it has `len` bytes there.
     pub(crate) fn region(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<Import> {
         self.find(peer, place, len, operation).copied()
     }
 
-    /// The region of `place` at `peer`, with room for `len` bytes there, by reference.
+    /// Like [`region`](Self::region), by reference.
     #[inline(always)]
     pub(crate) fn find(&self, peer: u32, place: Place, len: usize, operation: &'static str) -> Result<&Import> {
         match self.imports.get(place.region) {
@@ -306,7 +307,7 @@ impl Regions {
         }
     }
 
-    /// A region of this rank, or why `place` cannot be reached.
+    /// The slow path of `find`: a region of this rank, or the reason why `place` cannot be accessed.
     #[cold]
     #[inline(never)]
     fn find_own<'a>(
@@ -322,7 +323,7 @@ impl Regions {
         if import.peer != peer {
             return error(ErrorKind::BadArgument, format!("the region is of rank {}", import.peer));
         }
-        // A region of this rank that was released is known to be so without asking the HCA.
+        // A released region of this rank is detected without asking the HCA.
         if peer == self.me && !self.owned.contains_key(&import.number) {
             return error(ErrorKind::BadKey, "it was released".into());
         }
@@ -333,8 +334,8 @@ impl Regions {
         Ok(import)
     }
 
-    /// Sets a signal cell of this rank to the value that `low`, half of an immediate, says, if that is more than it has: the
-    /// cell only grows, and the HCA may have written a later value already.
+    /// Raises a signal cell of this rank to the value given by `low`, half of an immediate. A smaller value is ignored:
+    /// cells only grow, and the HCA may already have written a later value.
     pub(crate) fn raise(&self, number: u64, offset: u64, low: u16) -> bool {
         let Some(owned) = self.owned.get(&number) else { return false };
         let inside = offset.checked_add(8).is_some_and(|end| end <= owned.len as u64);
@@ -343,18 +344,18 @@ impl Regions {
         }
         // SAFETY: an aligned word of a live region, accessed by atomics of this size and by the HCA.
         let cell = unsafe { AtomicU64::from_ptr(owned.base.wrapping_add(offset as usize).cast()) };
-        // Release: pairs with the Acquire of who waits for the cell; the data came before the completion. Acquire
-        // side: a value that the HCA wrote.
+        // Release: pairs with the Acquire of the rank waiting for the cell; the data arrived before the completion. The
+        // Acquire side is for a value that the HCA wrote.
         let _ = cell.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| raised(now, low));
         true
     }
 }
 
-/// Ends a registration, and with it the remote key.
+/// Ends a registration; its remote key is invalid afterwards.
 fn give_up(mut owned: Owned, operation: &'static str) -> Result<()> {
     let Some(memory) = owned.memory.take() else { return Ok(()) };
     memory.deregister().map_err(|e| {
-        // The HCA may still write it: the pages stay for good.
+        // The HCA may still write the memory, so the pages are leaked.
         std::mem::forget(owned);
         Error::system(operation, e).device("verbs")
     })

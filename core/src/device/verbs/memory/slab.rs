@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Anonymous memory of this device, registered as long as it is mapped.
+//! Anonymous memory of this device, registered for as long as it is mapped.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Slab {
 impl Slab {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, rights: Rights) -> io::Result<Self> {
         let map = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
-        // SAFETY: the pages are unmapped after the registration has ended, and are reached by raw pointers only.
+        // SAFETY: the pages are unmapped after the registration has ended, and are accessed only through raw pointers.
         let memory = unsafe { Memory::register(domain, map.as_mut_ptr(), len, rights) }?;
         Ok(Self { memory, map })
     }
@@ -32,7 +32,7 @@ impl Slab {
         Piece { address: self.at(offset).addr() as u64, len: len as u32, key: self.memory.local_key() }
     }
 
-    /// What a peer needs to reach the memory at `offset`: address and remote key.
+    /// Address and remote key by which a peer accesses the memory at `offset`.
     pub(crate) fn remote(&self, offset: usize) -> (u64, u32) {
         (self.at(offset).addr() as u64, self.memory.remote_key())
     }

@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
-//! Memory of the program that the HCA uses in place (zcopy): registered when it is first needed, and kept so for the next
-//! time ([`super::cache`]) as long as its pages stay ([`super::watch`]).
+//! Memory of the program that the HCA accesses in place (zcopy). It is registered when first needed, and stays
+//! registered for later transfers ([`super::cache`]) as long as its pages do not change ([`super::watch`]).
 //!
-//! `userfaultfd` reports what the program frees, unmaps, moves or gives back before the address can be used again. Memory
-//! that it cannot watch (files, shared mappings on some kernels, all where it is not allowed) is registered for one
-//! operation at a time. An HCA with on-demand paging follows the page tables by itself: what it was given is kept too, and
-//! needs neither pinning nor watching.
+//! `userfaultfd` reports memory that the program frees, unmaps, moves or gives back, before the address can be used
+//! again. Memory that it cannot watch (files, shared mappings on some kernels, all memory where `userfaultfd` is not
+//! allowed) is registered for one operation at a time. An HCA with on-demand paging follows the page tables by itself:
+//! its registrations are cached too, and need neither pinning nor watching.
 
 use std::io;
 use std::rc::Rc;
@@ -23,20 +23,20 @@ use crate::device::verbs::sys::{Domain, Memory, Rights};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 
-/// Bytes of a gap that are pinned rather than registering once more: a registration costs about as much as pinning
+/// Longest gap in bytes that is pinned instead of registering once more: a registration costs about as much as pinning
 /// sixteen pages.
 const GAP: usize = 64 << 10;
-/// Longest piece: its length has 32 bits.
+/// Maximum length of a piece; the length field has 32 bits.
 const LONGEST: usize = 1 << 30;
 
-/// What an operation holds until it is complete, so that its memory stays registered.
+/// Registrations that an operation holds until it is complete.
 pub(crate) type Leases = SmallVec<[Rc<Memory>; 1]>;
 
-/// Of each block its key, if it has one.
+/// The local key of each block, if it is registered.
 type Keys = SmallVec<[Option<u32>; 8]>;
 
-/// Whether on-demand paging does all that this device asks of memory of the program: it sends and receives lists of it,
-/// writes from it, and reads into it.
+/// Whether on-demand paging supports all operations of this device on memory of the program: sending and receiving
+/// lists, writing from it, and reading into it.
 pub(crate) fn on_demand(general: u64, reliable: u32) -> bool {
     use rdma_sys::ibv_odp_general_caps as g;
     use rdma_sys::ibv_odp_transport_cap_bits as t;
@@ -51,9 +51,9 @@ pub(crate) struct UserMemory {
     cache: Cache<Memory>,
     domain: Arc<Domain>,
     on_demand: bool,
-    /// Started with the first registration; `Err` where there is none.
+    /// Started with the first registration; `Err` if the machine does not support it.
     watch: Option<Result<Watch, ()>>,
-    /// A registration has met a limit.
+    /// Whether a registration has failed at a limit.
     limited: bool,
 }
 
@@ -62,7 +62,7 @@ impl UserMemory {
         Self { cache: Cache::new(limits), domain: Arc::clone(domain), on_demand, watch: None, limited: false }
     }
 
-    /// Forgets registrations of memory that the program gave up.
+    /// Forgets registrations of memory that the program has given up.
     fn settle(&mut self) {
         if let Some(Ok(watch)) = &self.watch {
             let cache = &mut self.cache;
@@ -70,7 +70,7 @@ impl UserMemory {
         }
     }
 
-    /// The key of each block that is registered, by `known` or from an earlier operation.
+    /// The key of each registered block, from `known` or from an earlier operation.
     fn keys(&mut self, blocks: &[Block], known: impl Fn(&Block) -> Option<u32>, leases: &mut Leases) -> Keys {
         self.settle();
         let mut key = |b: &Block| {
@@ -82,7 +82,7 @@ impl UserMemory {
         blocks.iter().map(|b| if b.len == 0 { Some(0) } else { key(b) }).collect()
     }
 
-    /// Where the HCA finds the blocks, if all of them are registered already.
+    /// Returns pieces for the blocks, if all of them are already registered.
     pub(crate) fn find(
         &mut self,
         blocks: &[Block],
@@ -94,10 +94,11 @@ impl UserMemory {
         Some((cut(blocks.iter().zip(keys)), leases))
     }
 
-    /// Where the HCA finds the blocks; registers those that are not.
+    /// Returns pieces for the blocks; registers blocks that are not registered.
     ///
     /// # Safety
-    /// The blocks are valid as long as the leases are held, and nothing assumes exclusive access to what the HCA writes.
+    /// The blocks are valid as long as the leases are held, and no code assumes exclusive access to memory that the HCA
+    /// writes.
     pub(crate) unsafe fn pieces(
         &mut self,
         blocks: &[Block],
@@ -123,7 +124,7 @@ impl UserMemory {
         Ok((cut(blocks.iter().zip(keys).filter_map(|(b, k)| Some((b, k?)))), leases))
     }
 
-    /// The error of a registration that failed; said in the log for the first one that met a limit.
+    /// The error of a failed registration; the first one caused by a limit is logged.
     #[cold]
     fn failed(&mut self, len: usize, e: io::Error) -> Error {
         let error = registration("register a buffer", len, e);
@@ -133,10 +134,10 @@ impl UserMemory {
         error
     }
 
-    /// Registers a group, or its parts where gaps cannot be.
+    /// Registers a group, or each of its parts if the gaps cannot be registered.
     ///
     /// # Safety
-    /// The parts hold memory that is valid as [`pieces`](Self::pieces) says.
+    /// The parts are valid by the contract of [`pieces`](Self::pieces).
     unsafe fn register(
         &mut self,
         group: Group,
@@ -144,7 +145,7 @@ impl UserMemory {
         stats: &Stats,
         made: &mut Vec<(Group, Rc<Memory>)>,
     ) -> io::Result<()> {
-        // SAFETY: by the contract: the kernel refuses what is not mapped.
+        // SAFETY: by the contract; the kernel refuses unmapped memory.
         unsafe {
             if self.cache.admits(group.len()) {
                 let wide = self.cache.widened(&group);
@@ -168,10 +169,11 @@ impl UserMemory {
         Ok(())
     }
 
-    /// A registration that may be kept: of memory that is watched, and that may be written, so that one serves all ways.
+    /// A registration that can be cached: the memory is watched, and writable, so that one registration serves all
+    /// operations.
     ///
     /// # Safety
-    /// As [`register`](Self::register).
+    /// The contract of [`register`](Self::register).
     unsafe fn register_kept(&mut self, group: &Group, stats: &Stats) -> Option<Memory> {
         if self.on_demand {
             // SAFETY: by the contract.
@@ -180,20 +182,20 @@ impl UserMemory {
         let watch = self.watch.get_or_insert_with(|| {
             Watch::new().map_err(|e| tracing::info!("registrations are not kept, memory cannot be watched: {e}"))
         });
-        // Before it is pinned: changes after that are reported.
+        // Watched before it is pinned, so that every later change is reported.
         watch.as_ref().ok()?.add(group.start, group.end).ok()?;
         // SAFETY: by the contract.
         unsafe { self.pin(group, Rights::Kept, stats) }.ok()
     }
 
     /// # Safety
-    /// As [`register`](Self::register).
+    /// The contract of [`register`](Self::register).
     unsafe fn pin(&mut self, group: &Group, rights: Rights, stats: &Stats) -> io::Result<Memory> {
         loop {
             let base = std::ptr::with_exposed_provenance_mut(group.start);
             // SAFETY: by the contract.
             match unsafe { Memory::register(&self.domain, base, group.len(), rights) } {
-                // The limit of locked memory may be used up by what is kept.
+                // Cached registrations may have used up the limit of locked memory.
                 Err(e) if e.raw_os_error() == Some(libc::ENOMEM) && self.cache.evict() => {}
                 made => {
                     if made.is_ok() {
@@ -206,7 +208,7 @@ impl UserMemory {
     }
 }
 
-/// Keeps a registration for the operation; its key.
+/// Keeps a registration for the operation; returns its local key.
 fn hold(leases: &mut Leases, memory: Rc<Memory>) -> u32 {
     let key = memory.local_key();
     if !leases.iter().any(|m| Rc::ptr_eq(m, &memory)) {
@@ -215,7 +217,7 @@ fn hold(leases: &mut Leases, memory: Rc<Memory>) -> u32 {
     key
 }
 
-/// Blocks and their keys as pieces of at most [`LONGEST`] bytes.
+/// Converts blocks and their keys to pieces of at most [`LONGEST`] bytes.
 fn cut<'a>(blocks: impl Iterator<Item = (&'a Block, u32)>) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(blocks.size_hint().0);
     for (block, key) in blocks {

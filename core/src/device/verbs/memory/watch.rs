@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! Watches memory of the program by `userfaultfd`: which of it was unmapped, moved or given back since the last call. So a
-//! registration that is kept is never used for pages that are no longer there, whoever frees them and how.
+//! Watches memory of the program by `userfaultfd`, and reports which of it was unmapped, moved or given back since the
+//! last call. A cached registration is thus never used for pages that have gone, regardless of which code freed them.
 //!
-//! The kernel makes the thread that unmaps wait until the thread of this watcher has read the event. That thread only
-//! writes it down, in memory that is there already: to allocate or free could unmap watched memory, and wait for itself.
-//! [`Watch::settle`] closes the gap between the unmapping and the event: while there is one the kernel refuses to fill
-//! pages (`EAGAIN`), so it asks for a page of its own until that is refused for being there (`EEXIST`), and then waits for
-//! the thread to have written.
+//! The kernel blocks a thread that unmaps watched memory until the watcher's thread has read the event. The watcher's
+//! thread only records the event, in preallocated memory: an allocation or a free could unmap watched memory, and the
+//! thread would wait for itself. [`Watch::settle`] closes the gap between the unmapping and the event: while a change
+//! is in progress the kernel refuses to fill pages (`EAGAIN`), so `settle` requests a page of its own until that is
+//! refused because the page exists (`EEXIST`), and then takes the lock under which the thread records events.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
 use crate::memory::segment::PAGE;
 
-/// Of `linux/userfaultfd.h`, which neither `libc` nor `rustix` has.
+/// Constants of `linux/userfaultfd.h`, missing from both `libc` and `rustix`.
 mod uffd {
     pub const USER_MODE_ONLY: u32 = 1;
     pub const API: u64 = 0xaa;
@@ -27,7 +27,8 @@ mod uffd {
     pub const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
     pub const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
     pub const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-    /// Events of `mremap`, of pages given back (`madvise`), of unmapping; faults of protected pages are distinguished.
+    /// Features: events of `mremap`, of pages given back (`madvise`) and of unmapping; a flag that distinguishes faults
+    /// of protected pages.
     pub const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
     /// No page is ever protected, so this mode makes no faults, only events.
     pub const MODE_WRITE_PROTECT: u64 = 2;
@@ -37,10 +38,10 @@ mod uffd {
     pub const EVENT_UNMAP: u8 = 0x16;
 }
 
-/// Ranges that can be written down between two calls of [`Watch::settle`]; more count as all of memory.
+/// Maximum number of ranges recorded between two calls of [`Watch::settle`]; more count as all of memory.
 const NOTES: usize = 256;
 
-/// Ranges that are gone, as (start, end).
+/// Changed ranges, as (start, end).
 #[derive(Clone, Copy, Debug)]
 struct Notes {
     count: usize,
@@ -56,17 +57,17 @@ impl Notes {
     }
 }
 
-/// A watcher. What it watches is watched until it is dropped.
+/// A watcher. Its ranges are watched until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     fd: Arc<OwnedFd>,
     /// Readable when the thread must end.
     stop: Arc<OwnedFd>,
-    /// Locked by the thread while it reads events, by the rank only to copy: what the rank frees may be watched, and the
-    /// free would wait for a thread that waits for the lock.
+    /// The thread holds the lock while it reads events; the rank holds it only to copy. A free by the rank under the
+    /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
     notes: Arc<Mutex<Notes>>,
     thread: Option<JoinHandle<()>>,
-    /// A page that is watched and there.
+    /// A page that is watched and present.
     own: MmapMut,
 }
 
@@ -81,15 +82,15 @@ fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Re
 }
 
 impl Watch {
-    /// Starts one.
+    /// Starts a watcher and its thread.
     ///
     /// # Errors
-    /// Where the kernel has no `userfaultfd` with events, or does not allow it to this process.
+    /// If the kernel has no `userfaultfd` with events, or does not allow it to this process.
     pub fn new() -> io::Result<Self> {
         let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-        // SAFETY: only its events are used, and the one kind of fault that it can stop is resumed by the thread.
+        // SAFETY: only its events are used; the thread resumes any write that the one enabled kind of fault stops.
         let open = |flags| unsafe { userfaultfd(flags) };
-        // Allowed to all; kernels before 5.11 know only the other one.
+        // Allowed to all processes; kernels before 5.11 only know the variant without the flag.
         let user_mode = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
         let fd = Arc::new(open(flags | user_mode).or_else(|_| open(flags))?);
         control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
@@ -105,17 +106,17 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Watches whole pages `[start, end)` too.
+    /// Adds the whole pages `[start, end)` to the watched memory.
     ///
     /// # Errors
-    /// For memory that is not anonymous, not mapped, or watched by another descriptor.
+    /// If the memory is not anonymous, not mapped, or watched by another descriptor.
     pub fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
     }
 
-    /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that had changed the memory
-    /// before this one began.
+    /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory
+    /// before `settle` began.
     pub fn settle(&self, mut gone: impl FnMut(usize, usize)) {
         let page = [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
         let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
@@ -142,22 +143,22 @@ impl Drop for Watch {
     }
 }
 
-/// The thread. Allocates and frees nothing once it runs.
+/// The watcher's thread. It allocates and frees no memory while it runs.
 fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
     let mut polls = [PollFd::new(fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
     while polls[1].revents().is_empty() {
         let _ = poll(&mut polls, None);
-        // Before the event is read: who waits for that sees either the lock or the note.
+        // Locked before the event is read: `settle` waits for the lock, or finds the note.
         let mut notes = lock(notes);
         let mut message = [0; 32];
         while rustix::io::read(fd, &mut message) == Ok(32) {
             let at = |i: usize| message[8 * i..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
             match message[0] {
                 uffd::EVENT_REMOVE | uffd::EVENT_UNMAP => notes.add(at(1) as usize, at(2) as usize),
-                // From, to, length.
+                // Old address, new address, length.
                 uffd::EVENT_REMAP => notes.add(at(1) as usize, at(1).saturating_add(at(3)) as usize),
                 uffd::EVENT_PAGEFAULT => {
-                    // Some other code protected a page of watched memory: the thread that wrote it goes on.
+                    // Other code protected a page of watched memory: the thread that wrote to it is resumed.
                     let page = at(2) & !(PAGE as u64 - 1);
                     let _ = control(fd, uffd::UFFDIO_WRITEPROTECT, &mut [page, PAGE as u64, 0]);
                 }
@@ -171,7 +172,7 @@ fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
 mod tests {
     use super::*;
 
-    /// `None`, with a word, where it is not allowed.
+    /// Returns `None`, with a message, if `userfaultfd` is not allowed.
     fn watch() -> Option<Watch> {
         Watch::new().inspect_err(|e| println!("skipped: no userfaultfd: {e}")).ok()
     }
@@ -195,7 +196,7 @@ mod tests {
         let at = m.as_ptr().addr();
         watch.add(at, at + 8 * PAGE).unwrap();
         assert_eq!(gone(&watch), []);
-        // SAFETY: pages of the mapping, which nothing reads.
+        // SAFETY: pages of the mapping, which are not read.
         unsafe { libc::madvise((at + 2 * PAGE) as *mut _, 3 * PAGE, libc::MADV_DONTNEED) };
         assert_eq!(gone(&watch), [(at + 2 * PAGE, at + 5 * PAGE)]);
         drop(m);
@@ -211,7 +212,7 @@ mod tests {
         watch.add(at, at + 4 * PAGE).unwrap();
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         std::mem::forget(m);
-        // SAFETY: both mappings belong to this test; the second is replaced and dropped as such.
+        // SAFETY: both mappings belong to this test; the second is replaced by the move and then dropped.
         let moved = unsafe { libc::mremap(at as *mut _, 4 * PAGE, 4 * PAGE, flags, to as *mut libc::c_void) };
         assert_eq!(moved.addr(), to);
         assert!(gone(&watch).contains(&(at, at + 4 * PAGE)));
@@ -231,7 +232,8 @@ mod tests {
         assert_eq!(gone(&watch), []);
     }
 
-    /// Another thread unmaps, and this one maps the address again: it has the range before it can use the address.
+    /// Another thread unmaps memory, and this thread maps the address again: the range is reported before it can use
+    /// the address.
     #[test]
     fn address_that_another_thread_gave_up_is_reported_before_it_is_used() {
         let Some(watch) = watch() else { return };
@@ -242,7 +244,7 @@ mod tests {
             gone(&watch);
             let other = std::thread::spawn(move || drop(m));
             let again = loop {
-                // SAFETY: a new mapping, made only if nothing is there.
+                // SAFETY: a new mapping, made only at an address without a mapping.
                 let p = unsafe {
                     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
                     libc::mmap(at as *mut _, 64 * PAGE, libc::PROT_READ, flags, -1, 0)
@@ -255,7 +257,7 @@ mod tests {
             assert_eq!(again.addr(), at);
             assert!(gone(&watch).contains(&(at, at + 64 * PAGE)));
             other.join().unwrap();
-            // SAFETY: the mapping of this turn.
+            // SAFETY: the mapping made in this iteration.
             unsafe { libc::munmap(again, 64 * PAGE) };
         }
     }

@@ -1,4 +1,4 @@
-//! What the ranks tell each other before they open a port: the ports that each could open, with their GIDs.
+//! The data that ranks exchange before they open a port: the ports that each could open, with their GIDs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use crate::device::verbs::sys::Gid;
 use crate::wire::{Reader, Writer};
 
-/// The longest text in bytes.
+/// Maximum length of a text in bytes.
 const TEXT: usize = 1024;
 
 /// Kinds of GIDs.
@@ -25,7 +25,7 @@ impl fmt::Display for GidKind {
     }
 }
 
-/// How far an address is valid.
+/// Scope within which an address is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scope {
     Network,
@@ -33,26 +33,26 @@ pub(super) enum Scope {
     Link,
 }
 
-/// A port with one of its GIDs, which a rank can open.
+/// A port that a rank can open, with one of its GIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) device: String,
     pub(super) port: u8,
     pub(super) kind: GidKind,
-    /// The GID; as IPv4 if it maps such an address.
+    /// The GID as an address; IPv4 if the GID maps an IPv4 address.
     pub(super) address: IpAddr,
-    /// The subnet of the address, if it is known.
+    /// The subnet of the address, if known.
     pub(super) subnet: Option<IpNet>,
-    /// Other destinations of the interface's routes (RoCE v2 only).
+    /// Destinations of the interface's routes outside the subnet (RoCE v2 only).
     pub(super) routes: Vec<IpNet>,
 }
 
-/// The address that a GID is.
+/// Converts a GID to an address.
 pub(super) fn address(gid: Gid) -> IpAddr {
     IpAddr::from(gid).to_canonical()
 }
 
-/// The GID of an address.
+/// Converts an address to a GID.
 pub(super) fn gid(address: IpAddr) -> Gid {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -61,7 +61,7 @@ pub(super) fn gid(address: IpAddr) -> Gid {
 }
 
 impl Candidate {
-    /// How far its GID is valid. On InfiniBand all ports of a subnet share its prefix, also if that is fe80::/64.
+    /// Scope of the GID. On InfiniBand all ports of a subnet share its prefix, even if it is fe80::/64.
     pub(super) fn scope(&self) -> Scope {
         match self.address {
             _ if self.kind == GidKind::InfiniBand => Scope::Network,
@@ -72,17 +72,17 @@ impl Candidate {
         }
     }
 
-    /// Whether its address does not tell which others it reaches.
+    /// Whether the address does not tell which other addresses it reaches.
     pub(super) fn is_guess(&self) -> bool {
         self.scope() == Scope::Link || self.subnet.is_none()
     }
 
-    /// Whether its subnet or a route covers `address`; a guess covers all.
+    /// Whether the subnet or a route covers `address`. If the reach is a guess, all addresses count as covered.
     pub(super) fn leads_to(&self, address: &IpAddr) -> bool {
         self.is_guess() || self.subnet.iter().chain(&self.routes).any(|net| net.contains(address))
     }
 
-    /// Its network in words.
+    /// Describes the network of the candidate.
     pub(super) fn network(&self) -> String {
         match (self.scope(), self.subnet) {
             (Scope::Link, _) => format!("{}, addresses of the link", self.kind),
@@ -98,22 +98,22 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// What one rank can open, best first.
+/// The candidates of one rank, best first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PortsOfRank {
-    /// The running kernel, and the network name space in it.
+    /// Identifies the running kernel and the network namespace.
     pub(super) machine: String,
     pub(super) namespace: String,
-    /// Name of the host, for messages.
+    /// Host name, for messages.
     pub(super) host: String,
-    /// Whether `FARSIDE_VERBS_DEVICE` names the device: then the user knows whom it reaches.
+    /// Whether `FARSIDE_VERBS_DEVICE` names the device. If so, the user is assumed to know which ranks it reaches.
     pub(super) named: bool,
     /// Why there are no candidates.
     pub(super) lacks: String,
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// Text of a peer without control characters, which a terminal would obey.
+/// Reads a peer's text, without control characters, which would affect a terminal.
 fn text(r: &mut Reader<'_>) -> Option<String> {
     Some(String::from_utf8_lossy(r.bytes()?).replace(char::is_control, "?"))
 }
@@ -123,7 +123,7 @@ fn nets(r: &mut Reader<'_>) -> Option<Vec<IpNet>> {
 }
 
 impl PortsOfRank {
-    /// No candidates yet, of a rank of this machine.
+    /// The data of a rank of this machine, without candidates.
     pub(super) fn here() -> Self {
         let file = |name| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).map(|t| t.trim().to_owned());
         let host = file("hostname").unwrap_or_default();
@@ -146,7 +146,7 @@ impl PortsOfRank {
         self.candidates.iter().fold(w, candidate).done()
     }
 
-    /// `None` for what no rank of this build writes.
+    /// Decodes the data; `None` for data that no rank of this build writes.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let r = &mut Reader::new(bytes);
         let [machine, namespace, host, lacks] = [text(r)?, text(r)?, text(r)?, text(r)?];
@@ -172,7 +172,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A candidate with an address and a subnet as `10.0.0.1/24`, or without a known subnet, and routes.
+    /// A candidate whose address is given with its subnet, as in `10.0.0.1/24`, or without a known subnet.
     pub(crate) fn candidate(device: &str, kind: GidKind, address: &str, routes: &[&str]) -> Candidate {
         let subnet = address.parse::<IpNet>().ok().map(|net| net.trunc());
         let address = address.split('/').next().unwrap().parse().unwrap();

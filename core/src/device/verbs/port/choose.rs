@@ -1,15 +1,17 @@
-//! Which port each rank opens: a pure function of what all ranks can open, so that both ends of every pair agree.
+//! Chooses the port of each rank: a pure function of the candidates of all ranks, so that both ends of every pair
+//! agree.
 //!
-//! Two GIDs of one kind and address family reach each other if they are in one subnet, or if the interfaces behind both
+//! Two GIDs of one kind and address family reach each other if they are in one subnet, or if the interfaces of both
 //! have routes to the other (RoCE v2 only: routers between InfiniBand subnets are not known here, and two fabrics that
-//! both kept the default prefix look like one). An address that two machines have, and one of the loopback interface,
-//! reaches only its own machine. An address of the link, or one whose subnet is not known, is guessed to reach all such.
+//! both kept the default prefix look alike). An address that two machines have, and one of the loopback interface,
+//! reaches only its own machine. A link-local address, or one whose subnet is unknown, is guessed to reach all
+//! addresses of its kind.
 //!
-//! The network that most ranks have comes first, and each of them takes its first candidate there; the others take their
-//! first candidate that all reach by routes. Of networks with as many ranks RoCE v2 is before v1, and then the one that
-//! the lowest rank has first, so for ranks that have the same the first by name. Known subnets come before the loopback
-//! interface, and that before guesses. It is not tried whether the ranks that depend on routes could have taken another
-//! mixture. If nothing connects all ranks by its addresses, ports that the settings name are believed to do so.
+//! Networks are tried in this order: known subnets, the loopback interface, guesses; then those that more ranks have;
+//! then RoCE v2 before v1; then the order of the candidates of the lowest rank that has the network. Each rank takes
+//! its first candidate in the network, or else its first candidate that all reach by routes. Other mixtures of
+//! candidates are not tried for ranks that depend on routes. If nothing connects all ranks by their addresses, ports
+//! that the settings name are trusted to do so.
 
 use std::cmp::Reverse;
 use std::fmt::Write;
@@ -20,25 +22,25 @@ use rustc_hash::FxHashMap;
 
 use super::candidate::{Candidate, GidKind, PortsOfRank, Scope};
 
-/// Networks that are tried.
+/// Maximum number of networks tried.
 const TRIES: usize = 64;
-/// Ranks, and candidates of each, that an error names.
+/// Maximum number of ranks, and of candidates per rank, that an error lists.
 const RANKS_NAMED: usize = 8;
 const CANDIDATES_NAMED: usize = 4;
 
-/// What was chosen.
+/// The chosen ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Of each rank the index of its candidate.
+    /// Index of the candidate, by rank.
     pub(super) picks: Vec<u8>,
-    /// Only the settings say that they reach each other.
+    /// Whether only the settings indicate that the ports reach each other.
     pub(super) trusted: bool,
-    /// How they reach each other, in words.
+    /// Describes how the ports reach each other.
     pub(super) how: String,
 }
 
-/// What candidates have in common that reach each other without a router: kind, scope, whether IPv4, subnet if it is
-/// known, and for the loopback interface the machine and its name space.
+/// Properties shared by candidates that reach each other without a router: kind, scope, whether IPv4, subnet if known,
+/// and for the loopback interface the machine and its network namespace.
 type Network<'a> = (GidKind, Scope, bool, Option<IpNet>, Option<(&'a str, &'a str)>);
 
 fn network<'a>(rank: &'a PortsOfRank, c: &Candidate) -> Network<'a> {
@@ -50,7 +52,7 @@ fn network<'a>(rank: &'a PortsOfRank, c: &Candidate) -> Network<'a> {
 struct SharedNetwork<'a> {
     network: Network<'a>,
     ranks: usize,
-    /// The lowest rank that has it, and its first candidate there.
+    /// The lowest rank in the network, and its first candidate there.
     first: (usize, &'a Candidate),
 }
 
@@ -74,7 +76,8 @@ fn networks(ranks: &[PortsOfRank]) -> Vec<SharedNetwork<'_>> {
     shared.collect()
 }
 
-/// Whether each reaches the other. With `trust`, ports that the settings name on both sides do if they can at all.
+/// Whether each candidate reaches the other. With `trust`, ports that the settings name on both sides are assumed to
+/// reach each other if that is possible at all.
 fn reach((rank, a): (&PortsOfRank, &Candidate), (other, b): (&PortsOfRank, &Candidate), trust: bool) -> bool {
     let same_machine = rank.machine == other.machine;
     if (a.kind, a.scope(), a.address.is_ipv4()) != (b.kind, b.scope(), b.address.is_ipv4()) {
@@ -92,9 +95,9 @@ fn reach((rank, a): (&PortsOfRank, &Candidate), (other, b): (&PortsOfRank, &Cand
     a.leads_to(&b.address) && b.leads_to(&a.address)
 }
 
-/// The index of a candidate of each rank such that all reach each other, those of `wanted` first.
+/// Returns the index of a candidate for each rank such that all reach each other; candidates in `wanted` are preferred.
 fn connect(ranks: &[PortsOfRank], wanted: &Network<'_>, trust: bool) -> Option<Vec<u8>> {
-    // In the network everyone reaches everyone, unless two machines have one address.
+    // Within the network all candidates reach each other, unless two machines have the same address.
     let mut owners: FxHashMap<IpAddr, &PortsOfRank> = FxHashMap::default();
     let mut picks: Vec<Option<usize>> = Vec::with_capacity(ranks.len());
     for rank in ranks {
@@ -120,10 +123,10 @@ fn connect(ranks: &[PortsOfRank], wanted: &Network<'_>, trust: bool) -> Option<V
     picks.into_iter().map(|pick| pick.map(|p| p as u8)).collect()
 }
 
-/// Chooses.
+/// Chooses a candidate for each rank.
 ///
 /// # Errors
-/// Who has what, if no port of each rank reaches those of all others.
+/// A text that lists the candidates, if no choice connects all ranks.
 pub(super) fn choose(ranks: &[PortsOfRank]) -> Result<Choice, String> {
     let networks = networks(ranks);
     let trusts = if ranks.iter().any(|r| r.named) { &[false, true][..] } else { &[false] };
@@ -153,7 +156,7 @@ fn how(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted:
     }
 }
 
-/// Names ranks that lack what most have, one that has it, and what each has.
+/// Lists ranks that lack the most common network, one that has it, and the candidates of each.
 fn refusal(ranks: &[PortsOfRank], best: Option<&SharedNetwork<'_>>) -> String {
     let mut text = "no port of each rank reaches those of all others by its subnet or routes".to_owned();
     let all_have = best.is_some_and(|b| b.ranks == ranks.len());
@@ -215,7 +218,7 @@ mod tests {
         assert_eq!((choice.picks, choice.trusted), (vec![1, 1, 1], false));
         assert_eq!(choice.how, "all 3 ranks have RoCE v2, 10.9.0.0/24");
         assert_eq!(picks(&ranks[..1]), [0], "alone: the first");
-        // By device name, not by place: two that are common to all.
+        // Two devices that are common to all ranks: chosen by name, not by position.
         let both = |i: u8| {
             let on = |net: u8| format!("10.{net}.0.{i}/24");
             ports(&i.to_string(), &[v2("a", &on(2)), v2("b", &on(1))])
@@ -227,7 +230,7 @@ mod tests {
     fn ranks_with_more_ports_in_one_network_and_of_one_machine_share_the_first() {
         let both = |m| ports(m, &[v2("r0", "10.9.0.1/24"), v2("r1", "10.9.0.2/24")]);
         assert_eq!(picks(&[both("m"), both("m"), both("m")]), [0, 0, 0]);
-        // Where two machines see the same devices, one address cannot be both.
+        // Two machines with the same devices cannot both use the same address.
         assert_eq!(picks(&[both("m"), both("n"), both("m")]), [0, 1, 0]);
         let text = choose(&[both("m"), both("n"), both("o")]).unwrap_err();
         assert!(text.contains("all have RoCE v2, 10.9.0.0/24, but several machines one address: rank 0"), "{text}");
@@ -318,7 +321,7 @@ mod tests {
         assert!(choose(&[far[0].clone(), ib]).is_err());
     }
 
-    /// Whether ranks on machines a and b with these reach each other.
+    /// Whether ranks on machines a and b with these candidates reach each other.
     fn meet(a: Candidate, b: Candidate) -> bool {
         let (x, y) = (ports("a", std::slice::from_ref(&a)), ports("b", std::slice::from_ref(&b)));
         let there = reach((&x, &a), (&y, &b), false);
@@ -380,7 +383,7 @@ mod tests {
         assert!(!reach((&x, &p), (&y, &v2("2001:db8::1/64")), true));
     }
 
-    /// Few addresses and routes, so that they meet.
+    /// Few distinct addresses and routes, so that candidates often reach each other.
     fn small_candidate(routes: bool) -> impl Strategy<Value = Candidate> {
         let kind = prop_oneof![4 => Just(RoceV2), 1 => Just(RoceV1), 1 => Just(InfiniBand)];
         let routed = if routes { 0..3usize } else { 0..1 };
@@ -405,7 +408,7 @@ mod tests {
         chosen.iter().all(|a| chosen.iter().all(|b| reach(*a, *b, trust)))
     }
 
-    /// Every choice of a candidate for each rank.
+    /// All combinations of one candidate for each rank.
     fn every(offers: &[PortsOfRank]) -> Vec<Vec<u8>> {
         offers.iter().fold(vec![Vec::new()], |before, o| {
             let with = |b: &Vec<u8>| (0..o.candidates.len() as u8).map(|p| [&b[..], &[p]].concat()).collect::<Vec<_>>();
@@ -428,11 +431,12 @@ mod tests {
             prop_assert_eq!(choose(&offers), choose(&offers));
         }
 
-        /// Of a network that all ranks have none is missed, and nobody is refused who could be connected.
+        /// A network common to all ranks is always found, and ranks that can be connected are never refused.
         #[test]
         fn without_routes_whatever_is_possible_is_found(offers in small_offers(false)) {
             let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { named: false, ..o }).collect();
-            // Addresses are one machine's each here: which of two that collide yields is not searched for.
+            // All ranks are on one machine, so addresses do not collide: which of two colliding addresses yields is not
+            // tested.
             let offers: Vec<PortsOfRank> = offers.into_iter().map(|o| PortsOfRank { machine: "m".into(), ..o }).collect();
             let possible = every(&offers).iter().any(|picks| all_reach(&offers, picks, false));
             prop_assert_eq!(choose(&offers).is_ok(), possible);

@@ -1,8 +1,8 @@
-//! Which ports and GIDs this rank can open, and why it cannot open the rest.
+//! Discovers the ports and GIDs that this rank can open, and why it cannot open the others.
 //!
-//! Of every active port of every device with remote atomics (or of those that the settings name) one GID for each subnet.
-//! On Ethernet RoCE v2 (routed, and UDP to switches) is before v1, and an IPv4 address before a global IPv6 address; an
-//! address of the link is offered only if the port has no others. On InfiniBand it is the port's first GID.
+//! Considers each active port of every device with remote atomics (or of the devices that the settings name), with one
+//! GID per subnet. On Ethernet, RoCE v2 (routed, and UDP to switches) precedes v1, and an IPv4 address a global IPv6
+//! address; a link-local address is offered only if the port has no others. On InfiniBand it is the port's first GID.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::device::verbs::sys::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 
-/// Link layers, as ports report them.
+/// Link layer code of Ethernet, as ports report it.
 const ETHERNET: u8 = 2;
-/// The most candidates of a rank.
+/// Maximum number of candidates of a rank.
 pub(super) const CANDIDATES: usize = 64;
 
-/// What this rank can open, with the devices, open.
+/// The ports that this rank can open, with their devices, which are open.
 #[derive(Debug, Default)]
 pub(crate) struct LocalPorts {
     pub(super) published: PortsOfRank,
     /// In the order of the candidates.
     pub(super) ports: Vec<Opened>,
-    /// What it cannot open, and why.
+    /// Ports that cannot be opened, and why.
     refused: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ fn unsupported(cause: impl Into<String>) -> Error {
     Error::new(ErrorKind::Unsupported, OP).device("verbs").cause(cause)
 }
 
-/// The entry of `FARSIDE_VERBS_DEVICE` for this rank: name and port, if they are given.
+/// The entry of `FARSIDE_VERBS_DEVICE` for this rank: device name and port, as far as given.
 fn named(setting: &str, rank: u32) -> Result<Option<(String, Option<u8>)>> {
     if setting == "auto" {
         return Ok(None);
@@ -47,13 +47,13 @@ fn named(setting: &str, rank: u32) -> Result<Option<(String, Option<u8>)>> {
     Ok(Some((name.to_owned(), Some(port.parse().map_err(|_| bad())?))))
 }
 
-/// The order of device names: mlx5_2 before mlx5_10.
+/// Sort key of a device name: orders mlx5_2 before mlx5_10.
 fn by_name(name: &str) -> (String, u64) {
     let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
     (stem.to_owned(), name[stem.len()..].parse().unwrap_or(0))
 }
 
-/// Names of all devices, in order.
+/// Names of all devices, sorted.
 fn devices() -> Result<Vec<String>> {
     let list = ibverbs::devices().map_err(|e| {
         unsupported("the kernel offers no RDMA devices to this process")
@@ -69,7 +69,7 @@ fn devices() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Opens a device with remote atomics; how many ports it has.
+/// Opens a device with remote atomics; returns also its number of ports.
 fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
     let context = Context::open(device).map_err(|e| e.to_string())?;
     let attributes = context.attributes().map_err(|e| e.to_string())?;
@@ -79,7 +79,7 @@ fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
     Ok((context, attributes.phys_port_cnt))
 }
 
-/// The GIDs of a port with their indexes, as the kernel's files have them.
+/// The GIDs of a port with their indexes, from the kernel's files.
 fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<(u8, Candidate)> {
     let entry = |index: u8| {
         let file = |name: &str| {
@@ -108,7 +108,7 @@ fn gids(device: &str, port: u8, ethernet: bool, interfaces: &Interfaces) -> Vec<
     (0..=255).filter_map(entry).collect()
 }
 
-/// The GIDs of a port, best first, and why those that are not offered are not.
+/// Orders the GIDs of a port, best first; gives a reason for those that are not offered.
 fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate, Option<String>)> {
     gids.sort_by_key(|(index, c)| (c.scope() == Scope::Link, c.kind, c.scope(), !c.address.is_ipv4(), *index));
     let network = |c: &Candidate| (c.kind, c.scope(), c.subnet, c.address.is_ipv4());
@@ -131,7 +131,7 @@ fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate,
     judged.collect()
 }
 
-/// What kind of GID it is, in words.
+/// Describes the kind of a GID.
 fn describe(c: &Candidate) -> String {
     let address = match c.scope() {
         _ if c.kind == GidKind::InfiniBand => return "the port's own".to_owned(),
@@ -144,7 +144,7 @@ fn describe(c: &Candidate) -> String {
 }
 
 impl LocalPorts {
-    /// Opens all devices that `rank` may use. To find no port that can be opened is not an error here.
+    /// Opens all devices that `rank` may use. If no port can be opened, that is not an error here.
     ///
     /// # Errors
     /// `Setting`; `Unsupported` where the kernel or the setting offers no device at all.
@@ -217,12 +217,12 @@ impl LocalPorts {
         }
     }
 
-    /// The error of a rank that can open nothing.
+    /// The error of a rank that cannot open any port.
     pub(super) fn nothing(&self) -> Error {
         unsupported(self.refused.join("; ")).remedy("bring a port up (ibv_devinfo shows their state)")
     }
 
-    /// A line for each port and GID: whether it would be used, and why.
+    /// One line per port and GID: whether it would be used, and why.
     pub(crate) fn explain(&self) -> Vec<String> {
         let usable = self.ports.iter().zip(&self.published.candidates).enumerate().map(|(i, ((local, _), c))| {
             let routes = c.routes.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(names, ["irdma", "mlx5", "mlx5_2", "mlx5_10", "rxe0"]);
     }
 
-    /// Indexes of the GIDs that are offered, best first, and why each of the others is not.
+    /// Indexes of the offered GIDs, best first, and the reason for each of the others.
     fn offered(table: &[(&str, GidKind)], set: Option<u8>) -> (Vec<u8>, Vec<(u8, String)>) {
         let gids = table.iter().zip(0..).map(|((ip, kind), i)| (i, candidate("r", *kind, ip, &[]))).collect();
         let (no, yes): (Vec<_>, Vec<_>) = judge(gids, set).into_iter().partition(|(.., why_not)| why_not.is_some());
@@ -284,7 +284,7 @@ mod tests {
         let why_not = offered(&t, None).1;
         let says = |index, word| why_not.iter().any(|(i, why)| *i == index && why.contains(word));
         assert!(says(1, "of the link only") && says(5, "same network as GID 4"), "{why_not:?}");
-        // One for each subnet, of the loopback interface too.
+        // One GID for each subnet, including that of the loopback interface.
         let subnets = [("127.0.0.1/8", RoceV2), ("10.1.0.1/24", RoceV2), ("10.2.0.1/24", RoceV2), (link, RoceV2)];
         assert_eq!(offered(&subnets, None).0, [1, 2, 0]);
     }

@@ -1,8 +1,8 @@
-//! The port that a rank opens: what there is ([`discover`]), which of it reaches the other ranks ([`choose`]), and the
-//! agreement of all ranks before one opens anything.
+//! Selection of the port that a rank opens: discovery of the local ports ([`discover`]), the choice of ports that reach
+//! each other ([`choose`]), and the agreement of all ranks before any of them opens its port.
 //!
-//! Every rank publishes what it can open, rank 0 chooses, and all read its choice: a value and two fences of the
-//! bootstrap for each rank, and at rank 0 a value from each. A job of one rank exchanges nothing.
+//! Every rank publishes its candidates, rank 0 chooses, and all ranks read the choice. This takes one value and two
+//! fences of the bootstrap per rank; rank 0 reads one value from each rank. A job of one rank exchanges nothing.
 
 mod candidate;
 mod choose;
@@ -30,14 +30,15 @@ pub(super) struct LocalPort {
     pub(super) gid: Gid,
     pub(super) lid: u16,
     pub(super) ethernet: bool,
-    /// Why it was taken, for messages.
+    /// Why the port was chosen, for messages.
     pub(super) why: String,
 }
 
 /// A port with its device.
 pub(super) type Opened = (LocalPort, Arc<Context>);
 
-/// What rank 0 tells all: its choice, or why there is none, and the rank whose list makes no sense if that is why.
+/// The message of rank 0 to all: its choice, or why there is none, with the rank whose malformed data is the reason, if
+/// any.
 type Decision = std::result::Result<Choice, (Option<u32>, String)>;
 
 fn decide(published: &[Vec<u8>]) -> Decision {
@@ -66,11 +67,12 @@ fn read(bytes: &[u8]) -> Option<Decision> {
     r.rest().is_empty().then_some(decision)
 }
 
-/// The port that this rank opens, of those `found`. Collective: a rank that found none takes part, so that all get the error.
+/// Returns the port that this rank opens, out of `found`. Collective: a rank that found no port takes part too, so that
+/// all ranks get the error.
 ///
 /// # Errors
-/// Its own error for the rank that found none; `Unsupported` at all ranks if no choice connects them; `Protocol`; as
-/// those of `bootstrap`.
+/// Its own error for a rank that found no port; `Unsupported` at all ranks if no choice connects them; `Protocol`;
+/// errors of `bootstrap`.
 pub(super) fn agree(bootstrap: &mut dyn Bootstrap, found: Result<LocalPorts>) -> Result<Opened> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let found = found.and_then(|f| if f.ports.is_empty() { Err(f.nothing()) } else { Ok(f) });
@@ -94,10 +96,10 @@ pub(super) fn agree(bootstrap: &mut dyn Bootstrap, found: Result<LocalPorts>) ->
 }
 
 impl LocalPorts {
-    /// The port for a job of one rank.
+    /// Returns the port for a job of one rank.
     ///
     /// # Errors
-    /// `Unsupported` if there is none.
+    /// `Unsupported` if no port can be opened.
     pub(super) fn alone(self) -> Result<Opened> {
         let decision = choose(std::slice::from_ref(&self.published)).map_err(|_| self.nothing())?;
         self.take(Ok(decision), 0, 1)
@@ -132,7 +134,7 @@ mod tests {
     use crate::bootstrap::threads::{ThreadBootstrap, threads};
     use proptest::prelude::*;
 
-    /// The errors of ranks that have these ports, which hold no device that could be opened.
+    /// The errors of ranks with these ports, none of which can be opened.
     fn errors(found: Vec<Result<LocalPorts>>) -> Vec<Error> {
         let members: Vec<(ThreadBootstrap, Result<LocalPorts>)> =
             threads(found.len() as u32).into_iter().zip(found).collect();

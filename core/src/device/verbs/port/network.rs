@@ -1,12 +1,12 @@
-//! The network behind a RoCE port: the subnet of an address, and where else its interface leads.
+//! The network of a RoCE port: the subnet of an address, and the other destinations of its interface.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Routes of one interface that are published; an interface with more counts as one with a default route.
+/// Maximum number of routes published per interface; an interface with more counts as one with a default route.
 pub(super) const ROUTES: usize = 16;
-/// Flags of routes (`<linux/route.h>`).
+/// Route flags of `<linux/route.h>`.
 const UP: u32 = 1;
 const REJECT: u32 = 0x200;
 
@@ -18,7 +18,8 @@ pub(super) struct Interfaces {
 }
 
 impl Interfaces {
-    /// What cannot be read is left out; an address without a known subnet is taken last.
+    /// Reads addresses and routes. Unreadable ones are omitted; an address without a known subnet has the lowest
+    /// preference.
     pub(super) fn now() -> Self {
         let text = |name: &str| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
         let mut routes: Vec<_> = text("route").lines().filter_map(ipv4_route).collect();
@@ -39,7 +40,7 @@ impl Interfaces {
         self.addresses.iter().find(|(n, a)| n == name && a.addr() == address).map(|(_, a)| a.trunc())
     }
 
-    /// Where interface `name` leads to for packets of the address family of `from`, beside its subnet.
+    /// Destinations that interface `name` has routes to outside its subnet, in the address family of `from`.
     pub(super) fn routes(&self, name: &str, from: IpAddr, subnet: Option<IpNet>) -> Vec<IpNet> {
         let is_link = |ip: IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let fits = |net: &IpNet| {
@@ -60,8 +61,8 @@ fn is_usable(flags: &str) -> bool {
     u32::from_str_radix(flags, 16).is_ok_and(|f| f & UP != 0 && f & REJECT == 0)
 }
 
-/// A line of `/proc/net/route`: interface and destination of a route that is up. Numbers are hexadecimal, addresses in
-/// the machine's byte order.
+/// Parses a line of `/proc/net/route`: interface and destination of a route that is up. Numbers are hexadecimal;
+/// addresses are in the machine's byte order.
 fn ipv4_route(line: &str) -> Option<(String, IpNet)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [name, to, _, flags, _, _, _, mask, ..] = fields[..] else { return None };
@@ -70,7 +71,7 @@ fn ipv4_route(line: &str) -> Option<(String, IpNet)> {
     is_usable(flags).then(|| (name.to_owned(), net.trunc()))
 }
 
-/// The same of `/proc/net/ipv6_route`.
+/// Parses a line of `/proc/net/ipv6_route` in the same way.
 fn ipv6_route(line: &str) -> Option<(String, IpNet)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [to, bits, .., flags, name] = fields[..] else { return None };
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn loopback_has_its_address_with_the_usual_prefix() {
-        // A namespace whose loopback interface is down has none.
+        // In a namespace whose loopback interface is down, the loop has no iterations.
         for (name, net) in Interfaces::now().addresses.iter().filter(|(_, a)| a.addr() == Ipv4Addr::LOCALHOST) {
             assert_eq!((name.as_str(), net.prefix_len()), ("lo", 8));
         }

@@ -1,13 +1,13 @@
 #![allow(unsafe_code)]
-//! Objects of libibverbs, owned: the one place that calls it, through `rdma-sys`.
+//! Owning wrappers for libibverbs objects: the only module that calls libibverbs, through `rdma-sys`.
 //!
-//! The `ibverbs` crate finds devices (`super::port`); it does not give its raw objects
-//! away, and wraps neither RDMA writes, reads and atomics, nor shared receive queues, completion channels,
-//! datagram queue pairs, ports other than 1, or registration of memory that exists. All of that is here. Both
-//! crates link the same shared `libibverbs.so.1` (neither builds or embeds one of its own), so a device that the
-//! one has found by name is opened by name by the other, and no pointer goes from one crate's types to the other's.
+//! The `ibverbs` crate finds devices (`super::port`), but it does not expose its raw objects, and wraps neither RDMA
+//! writes, reads and atomics, nor shared receive queues, completion channels, datagram queue pairs, ports other than 1,
+//! or registration of existing memory; this module does. Both crates link the same shared `libibverbs.so.1` (neither
+//! builds or embeds its own), so a device that one has found by name is opened by name through the other, and no
+//! pointer passes from one crate's types to the other's.
 //!
-//! Children keep their parents alive (`Arc`), so that objects are destroyed in order.
+//! Child objects keep their parents alive (`Arc`), so that objects are destroyed in order.
 
 pub(super) mod qp;
 pub(super) mod queue;
@@ -27,26 +27,27 @@ use rdma_sys::{
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-/// An error of a call that returns an `errno`.
+/// Converts a returned `errno` into a result.
 fn check(code: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// An object that was made; null is an error.
+/// Converts a returned object into a result; null is an error.
 fn made<T>(raw: *mut T) -> io::Result<*mut T> {
     if raw.is_null() { Err(io::Error::last_os_error()) } else { Ok(raw) }
 }
 
-/// An object of libibverbs, which threads may share and its last owner destroys.
+/// Defines an owned libibverbs object. Threads may share it, and its last owner destroys it.
 macro_rules! owned {
     ($name:ident, $destroy:ident) => {
-        // SAFETY: libibverbs locks what threads share.
+        // SAFETY: libibverbs locks the state that threads share.
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: the last owner; what was made of the object keeps it alive, so that is gone.
+                // SAFETY: the last owner; objects made from this one hold an `Arc` of it, so all of them are destroyed
+                // already.
                 unsafe { $destroy(self.raw) };
             }
         }
@@ -54,34 +55,34 @@ macro_rules! owned {
 }
 use owned;
 
-/// A GID.
+/// A global identifier (GID) of a port.
 pub(super) type Gid = [u8; 16];
 
-/// Makes a descriptor return at once when there is nothing.
+/// Makes the descriptor non-blocking.
 fn nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?)
 }
 
-/// A device, opened.
+/// An open device.
 #[derive(Debug)]
 pub(super) struct Context {
     raw: *mut ibv_context,
 }
 
-/// What happened to the device, as far as this rank must know.
+/// Asynchronous events of the device that matter to this rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AsyncEvent {
-    /// Nothing works any more.
+    /// The device no longer works.
     Fatal(String),
     /// A port went down.
     PortDown(u8),
     /// A port came up again.
     PortUp(u8),
-    /// Something that needs no action, for the log.
+    /// An event that needs no action and is only logged.
     Other(String),
 }
 
-/// What an event means: a pure function, so that those of real hardware have tests too.
+/// Interprets an event. A pure function, so that events of real hardware can be tested.
 fn meaning(kind: ibv_event_type, port: i32, text: String) -> AsyncEvent {
     use ibv_event_type::*;
     match kind {
@@ -94,7 +95,7 @@ fn meaning(kind: ibv_event_type, port: i32, text: String) -> AsyncEvent {
 }
 
 impl Context {
-    /// Opens the device of that name.
+    /// Opens the device called `name`.
     pub(super) fn open(name: &str) -> io::Result<Arc<Self>> {
         let mut count = 0;
         // SAFETY: the list lives until it is freed below, and has `count` entries.
@@ -126,7 +127,7 @@ impl Context {
         }
     }
 
-    /// What the device can do with memory that is not pinned: in general, and on reliable connections.
+    /// Capabilities for on-demand paging: general ones, and those on reliable connections.
     pub(super) fn on_demand(&self) -> (u64, u32) {
         // SAFETY: plain data, filled by the call if it succeeds.
         unsafe {
@@ -147,27 +148,27 @@ impl Context {
         }
     }
 
-    /// The partition keys of a port, by index.
+    /// The partition keys of a port, in index order.
     pub(super) fn partition_keys(&self, port: u8, count: u16) -> Vec<u16> {
         let query = |index: u16| {
             let mut key = 0u16;
-            // SAFETY: a live word; the call fails for an index outside.
+            // SAFETY: `key` is valid for writes; the call fails for an index outside the table.
             let ok = unsafe { ibv_query_pkey(self.raw, port, i32::from(index), &raw mut key) } == 0;
             ok.then_some(u16::from_be(key))
         };
         (0..count).map_while(query).collect()
     }
 
-    /// Readable when there is an event.
+    /// A descriptor that is readable when there is an event.
     pub(super) fn event_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: an open context, whose descriptor is open as long.
+        // SAFETY: an open context, whose descriptor stays open as long.
         unsafe { BorrowedFd::borrow_raw((*self.raw).async_fd) }
     }
 
     /// The next event, if there is one.
     pub(super) fn event(&self) -> Option<AsyncEvent> {
-        // SAFETY: plain data, filled by the call if it succeeds; the text is static. Each event is acknowledged
-        // before it is acted upon, so that no destruction waits for it.
+        // SAFETY: plain data, filled by the call if it succeeds; the text is static. Each event is acknowledged before
+        // it is handled, so that no destruction waits for it.
         unsafe {
             let mut e: ibv_async_event = std::mem::zeroed();
             if ibv_get_async_event(self.raw, &raw mut e) != 0 {
@@ -208,25 +209,25 @@ impl Domain {
 
 owned!(Domain, ibv_dealloc_pd);
 
-/// What peers may do with memory, and by way of a queue pair.
+/// Access rights of peers: to memory, and through a queue pair.
 const REMOTE: u32 = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
     | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 
-/// What peers, and the HCA itself, may do with memory.
+/// Access rights of peers and of the HCA to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// The HCA reads it: sources of sends and writes.
+    /// The HCA reads the memory: sources of sends and writes.
     Source,
-    /// Peers read it: memory that is lent to them.
+    /// Peers read the memory: it is lent to them.
     Lent,
-    /// The HCA reads and writes it for this rank: results, receives.
+    /// The HCA reads and writes the memory for this rank: results, receives.
     Local,
-    /// As `Local` and `Lent`: memory of the program that stays registered.
+    /// `Local` and `Lent` together, for memory of the program that stays registered.
     Kept,
-    /// Peers read, write and update it.
+    /// Peers read and write the memory, and apply atomics to it.
     Remote,
-    /// As `Kept`, and the HCA follows the page tables: nothing is pinned.
+    /// `Kept`, with on-demand paging: no pages are pinned.
     OnDemand,
 }
 
@@ -241,8 +242,8 @@ impl Memory {
     /// Registers `[base, base + len)`.
     ///
     /// # Safety
-    /// The memory stays mapped until this is dropped, and nobody assumes exclusive access to what the rights let
-    /// others write.
+    /// The memory stays mapped until the value is dropped, and no code assumes exclusive access to memory that the
+    /// rights let others write.
     pub(super) unsafe fn register(domain: &Arc<Domain>, base: *mut u8, len: usize, rights: Rights) -> io::Result<Self> {
         use ibv_access_flags as f;
         let flags = match rights {
@@ -268,7 +269,7 @@ impl Memory {
         unsafe { (*self.raw).rkey }
     }
 
-    /// Gives it up; from then on its keys are dead.
+    /// Deregisters the memory; its keys are invalid afterwards.
     pub(super) fn deregister(self) -> io::Result<()> {
         let raw = self.raw;
         let this = std::mem::ManuallyDrop::new(self);
@@ -281,16 +282,16 @@ impl Memory {
 
 owned!(Memory, ibv_dereg_mr);
 
-/// How to reach another port: an address vector, as queue pairs and datagrams take it.
+/// The path to another port: the data of an address vector, for queue pairs and datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Path {
-    /// This rank's port.
+    /// Number of this rank's port.
     pub(super) port: u8,
     /// Index of this rank's GID.
     pub(super) gid_index: u8,
-    /// The peer's.
+    /// The peer's GID.
     pub(super) gid: Gid,
-    /// The peer's, on InfiniBand.
+    /// The peer's LID, on InfiniBand.
     pub(super) lid: u16,
     /// Whether a global routing header is used: always on Ethernet, between subnets on InfiniBand.
     pub(super) global: bool,
@@ -319,7 +320,7 @@ impl Path {
     }
 }
 
-/// Where datagrams to a peer go.
+/// An address handle: the destination of datagrams to a peer.
 #[derive(Debug)]
 pub(super) struct Handle {
     raw: *mut ibv_ah,

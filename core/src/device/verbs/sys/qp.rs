@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Queue pairs, whose states are types: [`Fresh`] becomes a [`Responder`], which serves a peer's requests, or a
-//! [`Requester`], which sends this rank's; a [`Datagram`] pair carries control messages.
+//! Queue pairs, with states as types: [`Fresh`] becomes a [`Responder`], which serves a peer's requests, or a
+//! [`Requester`], which sends this rank's; a [`Datagram`] queue pair carries control messages.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::queue::{Completions, Piece, SharedReceives};
 use super::{Domain, Handle, Path, REMOTE, check, made, owned};
 
-/// What queue pairs of a rank are made of.
+/// The objects that queue pairs of a rank are built from.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     pub(crate) domain: Arc<Domain>,
@@ -32,13 +32,13 @@ pub(crate) struct Parts {
 pub(crate) struct Sizes {
     pub(crate) sends: u32,
     pub(crate) receives: u32,
-    /// Of one request, and of one receive.
+    /// Maximum pieces of one request and of one receive.
     pub(crate) pieces: u32,
     pub(crate) scatter: u32,
     pub(crate) inline: u32,
 }
 
-/// How a connection behaves.
+/// Connection parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     pub(crate) pkey_index: u16,
@@ -48,9 +48,9 @@ pub(crate) struct Tuning {
     pub(crate) retries: u8,
 }
 
-/// Waits of a receiver without buffers: 0.64 ms between two tries.
+/// RNR timer of a receiver without buffers, encoded: 0.64 ms between two tries.
 const RNR_TIMER: u8 = 12;
-/// Seven means: without end. A rank that computes for long is slow and not lost; who is lost is found otherwise.
+/// 7 retries forever: a rank that computes for long is slow but not lost. Lost peers are detected in other ways.
 const RNR_RETRIES: u8 = 7;
 
 /// A queue pair in any state.
@@ -91,7 +91,7 @@ impl Pair {
         check(unsafe { ibv_modify_qp(self.raw, &raw mut attributes, mask.0 as i32) })
     }
 
-    /// Moves a reliable one to the state in which receives can be posted; `access` is what the peer may do.
+    /// Moves a reliable queue pair to the state in which receives can be posted; `access` are the peer's rights.
     pub(super) fn initialize(&self, tuning: &Tuning, access: u32) -> io::Result<()> {
         use ibv_qp_attr_mask as m;
         let mut a = attributes(ibv_qp_state::IBV_QPS_INIT);
@@ -99,7 +99,8 @@ impl Pair {
         self.modify(a, m::IBV_QP_STATE | m::IBV_QP_PKEY_INDEX | m::IBV_QP_PORT | m::IBV_QP_ACCESS_FLAGS)
     }
 
-    /// Receives from queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and atomics at once.
+    /// Makes the queue pair ready to receive from queue pair `peer`, whose first packet has number `psn`, with up to
+    /// `depth` reads and atomics in progress.
     pub(super) fn ready_to_receive(
         &self,
         (peer, psn): (u32, u32),
@@ -128,7 +129,7 @@ impl Pair {
         )
     }
 
-    /// Sends too, the first packet with number `psn`.
+    /// Makes the queue pair ready to send; its first packet has number `psn`.
     pub(super) fn ready_to_send(&self, psn: u32, depth: u8, rnr_retries: u8, tuning: &Tuning) -> io::Result<()> {
         use ibv_qp_attr_mask as m;
         let mut a = attributes(ibv_qp_state::IBV_QPS_RTS);
@@ -148,10 +149,10 @@ impl Pair {
         )
     }
 
-    /// Posts a receive into pieces.
+    /// Posts a receive buffer that consists of `pieces`.
     ///
     /// # Safety
-    /// As [`SharedReceives::post`].
+    /// The contract of [`SharedReceives::post`].
     pub(crate) unsafe fn receive(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         let mut sges: SmallVec<[ibv_sge; 32]> = pieces.iter().map(|p| p.raw()).collect();
         // SAFETY: plain data.
@@ -164,7 +165,7 @@ impl Pair {
         check(unsafe { ibv_post_recv(self.raw, &raw mut wr, &raw mut bad) })
     }
 
-    /// Posts a request to the send queue. The code of the error, or 0.
+    /// Posts a request to the send queue. Returns 0 or the error code.
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
@@ -178,7 +179,7 @@ impl Pair {
         for (place, piece) in pieces.iter_mut().zip(order.pieces) {
             place.write(piece.raw());
         }
-        // SAFETY: as many pieces as were written; the memory by the contract.
+        // SAFETY: all pieces were written; the memory by the contract.
         unsafe { self.send_pieces(order, pieces.as_mut_ptr().cast()) }
     }
 
@@ -187,12 +188,12 @@ impl Pair {
     #[inline(never)]
     unsafe fn send_many(&self, order: &Order<'_>) -> i32 {
         let mut pieces: SmallVec<[ibv_sge; MOST]> = order.pieces.iter().map(|p| p.raw()).collect();
-        // SAFETY: as many pieces; the memory by the contract.
+        // SAFETY: all pieces are initialized; the memory by the contract.
         unsafe { self.send_pieces(order, pieces.as_mut_ptr()) }
     }
 
     /// # Safety
-    /// As [`send`](Self::send), and `pieces` are those of the order.
+    /// The contract of [`send`](Self::send); `pieces` are those of `order`.
     #[inline(always)]
     unsafe fn send_pieces(&self, order: &Order<'_>, pieces: *mut ibv_sge) -> i32 {
         // SAFETY: plain data.
@@ -204,8 +205,8 @@ impl Pair {
         unsafe { ibv_post_send(self.raw, &raw mut wr, &raw mut bad) }
     }
 
-    /// Moves it to the error state: what is under way completes with an error, and the HCA touches no memory of it after
-    /// that.
+    /// Moves the queue pair to the error state: outstanding requests complete with an error, and the HCA no longer
+    /// accesses their memory afterwards.
     pub(crate) fn fail(&self) -> io::Result<()> {
         self.modify(attributes(ibv_qp_state::IBV_QPS_ERR), ibv_qp_attr_mask::IBV_QP_STATE)
     }
@@ -220,7 +221,7 @@ pub(super) fn attributes(state: ibv_qp_state::Type) -> ibv_qp_attr {
 
 owned!(Pair, ibv_destroy_qp);
 
-/// Types of queue pairs have what all queue pairs have.
+/// Gives a queue pair type the methods common to all.
 macro_rules! is_a_pair {
     ($($name:ident.$field:tt),*) => {
         $(impl std::ops::Deref for $name {
@@ -239,21 +240,21 @@ pub(super) use is_a_pair;
 pub(crate) struct Fresh(Pair);
 
 impl Fresh {
-    /// Makes one; `remote` says whether the peer may reach memory through it.
+    /// Creates a queue pair; `remote` permits the peer to access memory through it.
     pub(crate) fn new(parts: &Parts, sizes: Sizes, tuning: &Tuning, remote: bool) -> io::Result<Self> {
         let pair = Pair::new(parts, sizes, false)?;
         pair.initialize(tuning, if remote { REMOTE } else { 0 })?;
         Ok(Self(pair))
     }
 
-    /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, up to `depth` reads and
-    /// atomics at once. It answers without ever being able to send.
+    /// Serves the requests of queue pair `peer`, whose first packet has number `psn`, with up to `depth` reads and
+    /// atomics in progress. The queue pair answers but cannot send requests.
     pub(crate) fn respond(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Responder> {
         self.0.ready_to_receive((peer, psn), depth, RNR_TIMER, path, tuning)?;
         Ok(Responder(self.0))
     }
 
-    /// Sends requests to queue pair `peer`, the first packet with number `psn`.
+    /// Makes the queue pair send requests to queue pair `peer`; the first packet has number `psn`.
     pub(crate) fn request(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Requester> {
         self.0.ready_to_receive((peer, 0), 0, RNR_TIMER, path, tuning)?;
         self.0.ready_to_send(psn, depth, RNR_RETRIES, tuning)?;
@@ -261,11 +262,11 @@ impl Fresh {
     }
 }
 
-/// A queue pair that serves a peer.
+/// A queue pair that serves a peer's requests.
 #[derive(Debug)]
 pub(crate) struct Responder(Pair);
 
-/// What a work request does at the peer.
+/// The operation of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Write { address: u64, key: u32 },
@@ -276,7 +277,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// What it is called in errors.
+    /// Name of the operation in errors.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Action::Write { .. } => "write remote memory",
@@ -287,7 +288,7 @@ impl Action {
         }
     }
 
-    /// The same write or read, `len` bytes further on.
+    /// The same write or read, at a remote address `len` bytes further on.
     pub(crate) fn behind(self, len: u64) -> Self {
         match self {
             Action::Write { address, key } => Action::Write { address: address + len, key },
@@ -297,19 +298,19 @@ impl Action {
     }
 }
 
-/// A work request as the HCA takes it.
+/// A work request in the form that the HCA takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) id: u64,
     pub(crate) action: Action,
     pub(crate) pieces: &'a [Piece],
-    /// The bytes are taken when it is posted.
+    /// Whether the bytes are copied into the request when it is posted.
     pub(crate) inline: bool,
     pub(crate) immediate: Option<u32>,
     pub(crate) signalled: bool,
 }
 
-/// Pieces of a request as a rule, and the most that any has.
+/// Typical and maximum number of pieces of a request.
 const FEW: usize = 2;
 const MOST: usize = 64;
 
@@ -318,12 +319,12 @@ const MOST: usize = 64;
 pub(crate) struct Requester(Pair);
 
 impl Requester {
-    /// Bytes that go inside a request.
+    /// Inline limit in bytes.
     pub(crate) fn inline(&self) -> usize {
         self.0.inline as usize
     }
 
-    /// Posts a request. The code of the error, or 0.
+    /// Posts a request. Returns 0 or the error code.
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
@@ -392,7 +393,7 @@ impl Datagram {
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RTS), m::IBV_QP_STATE | m::IBV_QP_SQ_PSN)
     }
 
-    /// Makes it usable again, with the same number, once all that was posted has completed.
+    /// Makes the queue pair usable again, with the same number. All posted requests must have completed.
     pub(crate) fn restart(&self) -> io::Result<()> {
         self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RESET), ibv_qp_attr_mask::IBV_QP_STATE)?;
         self.start()
@@ -401,7 +402,7 @@ impl Datagram {
     /// Sends one datagram.
     ///
     /// # Safety
-    /// The buffer stays registered and unchanged until the completion.
+    /// The buffer stays registered and unchanged until the request has completed.
     pub(crate) unsafe fn send(&self, id: u64, bytes: Piece, to: &Handle, number: u32, qkey: u32) -> io::Result<()> {
         let mut sge = bytes.raw();
         // SAFETY: plain data.

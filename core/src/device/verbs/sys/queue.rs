@@ -16,7 +16,7 @@ use rdma_sys::{
 
 use super::{Context, Domain, check, made, nonblocking, owned};
 
-/// Readable when a queue that was armed has a completion.
+/// A completion channel: readable when an armed queue has a completion.
 #[derive(Debug)]
 pub(crate) struct Channel {
     raw: *mut ibv_comp_channel,
@@ -33,14 +33,15 @@ impl Channel {
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: a live channel, whose descriptor is open as long.
+        // SAFETY: a live channel, whose descriptor stays open as long.
         unsafe { BorrowedFd::borrow_raw((*self.raw).fd) }
     }
 
-    /// Takes and acknowledges an event, if one is there.
+    /// Takes and acknowledges an event, if there is one.
     pub(crate) fn event(&self) -> Option<Fired> {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live words; a queue that an event names is alive, since its destruction waits for this.
+        // SAFETY: live words; the queue of an event is alive, since its destruction waits until the event is
+        // acknowledged.
         unsafe {
             if ibv_get_cq_event(self.raw, &raw mut cq, &raw mut context) != 0 {
                 return None;
@@ -51,7 +52,7 @@ impl Channel {
     }
 }
 
-/// That a queue which was armed has got a completion, and is armed no more.
+/// The event of an armed queue that has received a completion and is no longer armed.
 #[derive(Debug)]
 pub(crate) struct Fired(*mut ibv_cq);
 
@@ -69,14 +70,14 @@ pub(crate) struct Completion {
     pub(crate) qp: u32,
 }
 
-/// Completions taken at once.
+/// Maximum completions polled at once.
 pub(crate) const BATCH: usize = 16;
 
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Completions {
     pub(super) raw: *mut ibv_cq,
-    /// Used by the thread that sleeps on the channel; atomic for the sake of `Sync`.
+    /// Accessed only by the thread that sleeps on the channel; atomic only to make the type `Sync`.
     armed: AtomicBool,
     _channel: Arc<Channel>,
 }
@@ -88,7 +89,7 @@ impl Completions {
         Ok(Arc::new(Self { raw, armed: AtomicBool::new(false), _channel: Arc::clone(channel) }))
     }
 
-    /// Hands up to [`BATCH`] completions to `each`; how many.
+    /// Calls `each` with up to [`BATCH`] completions; returns their number.
     #[inline]
     pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> io::Result<usize> {
         let mut wc: MaybeUninit<[ibv_wc; BATCH]> = MaybeUninit::uninit();
@@ -116,10 +117,10 @@ impl Completions {
         }
     }
 
-    /// Asks for an event on the channel with the next completion, unless that was asked for and has not come.
+    /// Requests an event on the channel for the next completion, unless a requested event is still to come.
     pub(crate) fn arm(&self) -> io::Result<()> {
-        // Relaxed: written and read by the one thread that arms and takes the events, here and in `note`; no other memory
-        // depends on it.
+        // Relaxed: only the one thread that arms the queue and takes the events accesses it, here and in `note`; no
+        // other memory depends on it.
         if !self.armed.load(Ordering::Relaxed) {
             // SAFETY: a live queue.
             check(unsafe { ibv_req_notify_cq(self.raw, 0) })?;
@@ -128,11 +129,11 @@ impl Completions {
         Ok(())
     }
 
-    /// Takes note of an event; whether it is this queue's.
+    /// Records an event; returns whether it belongs to this queue.
     pub(crate) fn note(&self, fired: &Fired) -> bool {
         let own = self.raw == fired.0;
         if own {
-            // Relaxed: read by `arm` of the same thread.
+            // Relaxed: read by `arm` in the same thread.
             self.armed.store(false, Ordering::Relaxed);
         }
         own
@@ -141,7 +142,7 @@ impl Completions {
 
 owned!(Completions, ibv_destroy_cq);
 
-/// A piece of registered memory.
+/// A range of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) address: u64,
@@ -155,7 +156,7 @@ impl Piece {
     }
 }
 
-/// Receive buffers that all queue pairs of a rank share.
+/// Receive buffers shared by all queue pairs of a rank.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     pub(super) raw: *mut ibv_srq,
@@ -173,10 +174,10 @@ impl SharedReceives {
         Ok(Arc::new(Self { raw, _domain: Arc::clone(domain) }))
     }
 
-    /// Gives buffers, each with its number, in one list.
+    /// Posts buffers, each with its number, in lists of up to [`BATCH`].
     ///
     /// # Safety
-    /// The buffers stay registered and untouched until a completion returns their number or the queue is gone.
+    /// The buffers stay registered and untouched until a completion returns their number or the queue is destroyed.
     pub(crate) unsafe fn post(&self, buffers: &[(u64, Piece)]) -> io::Result<()> {
         for batch in buffers.chunks(BATCH) {
             let mut pieces: [ibv_sge; BATCH] = std::array::from_fn(|i| match batch.get(i) {

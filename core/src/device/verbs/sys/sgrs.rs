@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The SGRS queue pair: it sends and receives, and has receives and completions of its own. Shared by the rank, which
-//! posts, and its agent, which connects it or ends it.
+//! The SGRS queue pair: it sends and receives, with its own receive queue and completion queue. It is shared by the
+//! rank, which posts requests, and its agent, which connects or ends it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,26 +10,26 @@ use super::qp::{Action, Order, Pair, Parts, Sizes, Tuning, is_a_pair};
 use super::queue::{Channel, Completions, Piece};
 use super::{Domain, Path};
 
-/// A sender to whom no list was posted tries again after 0.33 s, six times.
+/// A sender whose peer has posted no list tries again after 0.33 s, six times.
 const RNR_TIMER: u8 = 30;
 const RNR_RETRIES: u8 = 6;
 
-/// A queue pair that is connected to one of the same kind at the peer, or is about to be.
+/// A queue pair that is, or will be, connected to an SGRS queue pair of the peer.
 #[derive(Debug)]
 pub(crate) struct SgrsQueuePair {
     pair: Pair,
     pub(crate) completions: Arc<Completions>,
     pub(crate) psn: u32,
-    /// The peer's is connected too: what is sent will be received.
+    /// Whether the peer's queue pair is connected too, so that messages will be received.
     confirmed: AtomicBool,
-    /// Why it was ended.
+    /// Why the queue pair was ended.
     ended: OnceLock<String>,
 }
 
 is_a_pair!(SgrsQueuePair.pair);
 
 impl SgrsQueuePair {
-    /// Makes one, to which receives can be posted already.
+    /// Creates a queue pair, to which receives can be posted immediately.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         channel: &Arc<Channel>,
@@ -49,24 +49,26 @@ impl SgrsQueuePair {
         Ok(Self { pair, completions, psn, confirmed: AtomicBool::new(false), ended: OnceLock::new() })
     }
 
-    /// Connects it to queue pair `peer`, whose first packet has number `psn`.
+    /// Connects the queue pair to queue pair `peer`, whose first packet has number `psn`.
     pub(crate) fn connect(&self, peer: u32, psn: u32, path: &Path, tuning: &Tuning) -> io::Result<()> {
         self.pair.ready_to_receive((peer, psn), 0, RNR_TIMER, path, tuning)?;
         self.pair.ready_to_send(self.psn, 0, RNR_RETRIES, tuning)
     }
 
-    /// From now on it may send.
+    /// Records the peer's confirmation: the queue pair may send from now on.
     pub(crate) fn confirm(&self) {
-        // Release: pairs with the Acquire of `is_confirmed`, whose rank posts to the queue pair that was connected before.
+        // Release: pairs with the Acquire of `is_confirmed`; the rank then posts to the queue pair that was connected
+        // before.
         self.confirmed.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_confirmed(&self) -> bool {
-        // Acquire: see `confirm`.
+        // Acquire: pairs with the Release of `confirm`.
         self.confirmed.load(Ordering::Acquire)
     }
 
-    /// Ends it: everything that was posted completes with an error, and the HCA touches no memory of it after that.
+    /// Ends the queue pair: all posted requests complete with an error, and the HCA no longer accesses their memory
+    /// afterwards.
     pub(crate) fn end(&self, why: &str) {
         if self.ended.set(why.to_owned()).is_ok()
             && let Err(e) = self.pair.fail()
@@ -82,7 +84,7 @@ impl SgrsQueuePair {
     /// Sends pieces as one message.
     ///
     /// # Safety
-    /// The memory stays registered and mapped until the completion.
+    /// The memory stays registered and mapped until the request has completed.
     pub(crate) unsafe fn send(&self, id: u64, pieces: &[Piece]) -> io::Result<()> {
         let order = Order { id, action: Action::Send, pieces, inline: false, immediate: None, signalled: true };
         // SAFETY: the same contract.
