@@ -23,7 +23,7 @@ struct Ranked<F> {
     to: F,
 }
 
-/// Buffers one event, so that it is written in one piece.
+/// Writes each event, which arrives in one piece, with the rank in front.
 struct Line<W> {
     rank: u32,
     to: W,

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Active messages: whole and in order, counters, completions that send and wait, and hostile packets.
+//! Active messages: integrity and order, counters, completions that send and wait, and malformed packets.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Over the default, and over the smallest rings with ranks that sleep at once.
+/// Runs with the default settings, and with the smallest rings and ranks that sleep at once.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
@@ -40,7 +40,7 @@ fn wait_for(job: &Job, counter: &Counter, value: u64) -> Result<()> {
     job.wait("a counter", || Ok((counter.value() >= value).then_some(())))
 }
 
-/// Whether less is wanted, for emulated machines.
+/// Whether shorter tests are wanted, for emulated machines.
 fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
@@ -56,7 +56,7 @@ fn messages_of_every_length_come_whole_and_in_order() {
         let into = got.clone();
         job.active_messages().register(ID, move |m| {
             let (into, source, header) = (into.clone(), m.source as usize, m.header.to_vec());
-            // The buffer that a handler gives back may hold anything before.
+            // The buffer that a handler provides may have any contents.
             let then = Then::quick(move |r| into.borrow_mut()[source].push((header, r.unwrap().buffer)));
             Delivery::Into(Sink::buffer(vec![9; 50]), then)
         })?;
@@ -103,7 +103,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             am::send(job, peer, ID, &[i as u8 % 3], &pattern(i, len), counters)?;
             assert_eq!(origin.value(), i as u64 + 1, "the buffer is free when send returns");
         }
-        // Each of the others alone.
+        // Each counter alone.
         am::send(job, peer, ID, &[0], &[], Counters { origin: Some(&origin), ..Counters::default() })?;
         am::send(job, peer, ID, &[0], &[], Counters { target: Some(number), ..Counters::default() })?;
         am::send(job, peer, ID, &[0], &[], Counters { completion: Some(&completion), ..Counters::default() })?;
@@ -111,7 +111,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
         wait_for(job, &target, 61)?;
         signals.set(peer as usize, 1, 1)?;
         job.wait("the peer", || Ok((signals.get(peer as usize, 1) == 1).then_some(())))?;
-        // The peer has its completions, so every handler here has run.
+        // The peer has received its completions, so every handler here has run.
         assert_eq!(ran.get(), 40);
         team.barrier()?;
         assert_eq!((origin.value(), target.value(), completion.value()), (61, 61, 61));
@@ -122,7 +122,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
 #[test]
 fn later_completions_send_while_both_rings_are_full() {
     over_rings(2, |job| {
-        // Every message of generation g is answered by one of generation g - 1 as long as the ring is full of them.
+        // Every message of generation g is answered by one of generation g - 1, so the rings stay full.
         let (got, sent) = (Rc::new(Cell::new(0u32)), 3 * job.settings().shm_ring / 8192);
         let count = got.clone();
         job.active_messages().register(ID, move |m| {
@@ -191,7 +191,7 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
             Delivery::Into(
                 Sink::buffer(Vec::new()),
                 Then::later(move |job, _| {
-                    // Both ranks are in here at once, and each needs the other's acknowledgement to get out.
+                    // Both ranks wait here at once, and each needs the other's acknowledgement to continue.
                     let completion = Counter::new();
                     let counters = Counters { completion: Some(&completion), ..Counters::default() };
                     am::send(job, source, ID, &[1], &[], counters)?;
@@ -287,7 +287,7 @@ fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
     });
 }
 
-/// Looks at memory alone, so that nothing is dispatched meanwhile; ends with a peer that is lost.
+/// Reads memory only, so that nothing is dispatched meanwhile; fails if a peer is lost.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
         job.check_peers()?;
@@ -319,11 +319,11 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
             }
             meet(round + 1)?;
             if job.rank() == 0 {
-                // Acknowledgements of what it never sent. Where requests take places in a queue, a turn now and then
-                // gives them back.
+                // Rank 0 may receive acknowledgements of messages that it never sent. If requests occupy queue entries,
+                // a turn of progress frees them.
                 let _ = job.progress();
             } else {
-                // Once more, so that a packet behind it would be seen.
+                // The second call would see a packet behind the first.
                 let results = [job.progress(), job.progress()];
                 let refused = results.iter().any(Result::is_err);
                 for e in results.into_iter().filter_map(Result::err) {
@@ -332,8 +332,8 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
                 assert!(expect.is_none_or(|e| e == refused), "{packet:02x?}: refused: {refused}");
             }
         }
-        // Acknowledgements that the hostile packets asked for reach rank 0, which never sent them: as many
-        // errors. Then everything works as before.
+        // Rank 0 gets an error for each acknowledgement that the malformed packets have requested, since it never sent
+        // those messages. Afterwards everything works as before.
         meet(1 << 40)?;
         while job.progress().is_err() {}
         signals.set(1 - team.rank(), 3, 1)?;
@@ -355,16 +355,17 @@ fn hostile_packets_of_every_sort_are_refused() {
         (vec![1; PREFIX - 1], Some(true)),
         (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
         (prefix(8, 0, 7, 1, 0, 0, 0), Some(true)),
-        // A header longer than the packet, more data than announced, no such handler, no such counter.
+        // A header longer than the packet, more data than announced, an unknown handler, unknown counters.
         (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
         (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
         (prefix(1, 0, 8, 1, 0, 0, 0), Some(true)),
         (prefix(1, 0, 7, 1, 0, 2, 0), Some(true)),
         (prefix(1, 0, 7, 1, 0, u32::MAX, 0), Some(true)),
-        // Lengths that nobody has memory for.
+        // Lengths that cannot be allocated.
         (with(prefix(1, 1, 7, 1, u64::MAX, 0, 0), 1), Some(true)),
         (with(prefix(1, 1, 7, 1, 1 << 40, 0, 0), 1), None),
-        // A piece of nothing; then a message in pieces: twice the same, empty, out of place, too long.
+        // A piece of an unknown message; then the pieces of a message: empty, out of place, too long, correct,
+        // repeated.
         (with(prefix(2, 0, 7, 5, 0, 0, 0), 4), Some(true)),
         (with(prefix(1, 1, 7, 6, 10, 0, 0), 3), Some(false)),
         (with(prefix(2, 0, 7, 6, 2, 0, 0), 0), Some(true)),
@@ -379,16 +380,16 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2001), Some(true)),
         (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2000), Some(false)),
         (with(prefix(2, 0, 7, 6, 1000, 0, 0), 2000), Some(true)),
-        // Acknowledgements of what was never sent.
+        // Acknowledgements of messages that were never sent.
         (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
-        // Requests to send: too long, to no handler, twice. Their data, out of place and then in place.
+        // Requests to send: too long, to an unknown handler, with a repeated message number.
         (with(prefix(4, 1, 7, 20, 1 << 41, 0, 0), 1), Some(true)),
         (prefix(4, 1, 7, 20, 10, 0, 0), Some(true)),
         (prefix(4, 0, 8, 20, 10, 0, 0), Some(true)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(false)),
         (with(prefix(4, 1, 7, 20, 10, 0, 0), 1), Some(true)),
-        // Places of the data that make no sense.
+        // Malformed addresses of the data; then the data of message 20: out of place, in place, too long, the rest.
         (with(prefix(4, 1, 7, 22, 10, 0, 0), 2), Some(true)),
         (with(prefix(4, 1, 7, 23, 10, 0, 0), 30), Some(true)),
         (with(prefix(2, 0, 0, 20, 4, 0, 0), 6), Some(true)),
@@ -396,16 +397,16 @@ fn hostile_packets_of_every_sort_are_refused() {
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 5), Some(true)),
         (with(prefix(2, 0, 0, 20, 6, 0, 0), 4), Some(false)),
         (prefix(7, 0, 0, 20, 0, 0, 0), Some(false)),
-        // One that is cancelled while its data comes, and what comes then.
+        // A message that is cancelled while its data arrives, and a piece that arrives afterwards.
         (with(prefix(4, 1, 7, 21, 10, 0, 0), 1), Some(false)),
         (prefix(7, 0, 0, 21, 0, 0, 0), Some(false)),
         (with(prefix(2, 0, 0, 21, 0, 0, 0), 6), Some(true)),
-        // Clear to send, and the end, of what was never sent.
+        // A clear to send, and ends, of messages that were never sent.
         (prefix(5, 0, 0, 1, 5, 0, 0), Some(true)),
         (prefix(5, 0, 0, 0, 0, 0, 0), Some(true)),
         (prefix(6, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(6, 0, 0, 1, u64::MAX, 0, 0), Some(true)),
-        // And what is in order.
+        // Well-formed packets.
         (prefix(1, 0, 7, 9, 0, 1, 0), Some(false)),
         (with(prefix(1, 2, 7, 9, 5, 0, 0), 7), Some(false)),
     ];
@@ -436,7 +437,7 @@ fn hostile_packets_at_random_never_panic() {
         .unwrap();
 }
 
-/// The target of a message alone can acknowledge it.
+/// Only the target of a message can acknowledge it.
 #[test]
 fn acknowledgement_by_another_rank_is_refused() {
     Job::threads_with(3, &settings(&[]), |job| {
@@ -463,7 +464,7 @@ fn acknowledgement_by_another_rank_is_refused() {
             cell(0, 1)?;
         } else {
             cell(0, 1)?;
-            // Whatever number the message has.
+            // The message is refused with any number.
             for message in 0..50 {
                 send_raw(job, 0, &prefix(3, 0, 0, message, 0, 0, 0))?;
             }
@@ -474,7 +475,7 @@ fn acknowledgement_by_another_rank_is_refused() {
     .unwrap();
 }
 
-/// A place of data that is well formed, and where there is nothing, or nothing of that peer: the receiver asks for packets.
+/// Well-formed addresses of data that do not exist, or are not memory of that peer: the receiver asks for packets.
 #[test]
 fn hostile_places_of_data_are_not_read() {
     let offer = |key: &[u8], ranges: &[(u64, u64)]| {

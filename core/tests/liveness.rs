@@ -1,4 +1,4 @@
-//! A rank that ends in any phase: the others get `PeerLost` naming it, and nobody waits for ever.
+//! A rank that ends in any phase: the others get `PeerLost` naming it, and no rank waits forever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -32,7 +32,7 @@ fn end(how: End) -> Result<()> {
     }
 }
 
-/// These settings, and the device from the environment.
+/// `set`, and the device from the environment.
 fn settings(set: &[(&str, &str)]) -> Settings {
     let find = |name: &str| {
         let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
@@ -42,7 +42,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(find).unwrap()
 }
 
-/// Runs `phase` at every rank, in which rank `victim` ends itself; the others must get `PeerLost` that names it.
+/// Runs `phase` at every rank; in it, rank `victim` ends itself, and the others must get `PeerLost`.
 fn others_hear_of_it(
     name: &str,
     phase: impl Fn(&Job, &dyn Fn() -> Result<()>) -> Result<()> + Send + Sync + Copy + 'static,
@@ -51,7 +51,7 @@ fn others_hear_of_it(
     let quick = std::env::var_os("FARSIDE_TEST_QUICK").is_some();
     for (i, wait) in WAITS.into_iter().enumerate() {
         let ends = [(End::Panic, 0), (End::Error, 1), (End::Panic, RANKS - 1)];
-        // In a quick run one end for each way to wait.
+        // A quick run tests one kind of end for each way to wait.
         for (how, victim) in ends.into_iter().enumerate().filter(|(e, _)| !quick || i % 3 == *e).map(|(_, end)| end) {
             let case = format!("{name}, {how:?} of rank {victim}, waiting by {wait}");
             let (done, result) = mpsc::channel();
@@ -72,7 +72,7 @@ fn others_hear_of_it(
             for (rank, error) in heard.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
                 let (kind, blamed) = error.unwrap_or_else(|| panic!("{case}: rank {rank} noticed nothing"));
                 assert_eq!(kind, ErrorKind::PeerLost, "{case}: rank {rank}");
-                // Whoever ends for want of the victim is missed by others in turn.
+                // A rank that ends because of the victim is in turn lost to the others.
                 assert!(blamed.is_some_and(|b| b as usize != rank), "{case}: rank {rank} blames {blamed:?}");
             }
         }
@@ -115,7 +115,7 @@ fn rank_lost_in_an_exchange_of_regions() {
         let handle = own.handle;
         end()?;
         let e = exchange_regions(&team, Ok(own), None).map(drop).unwrap_err();
-        // What was registered was released, since nobody else could any more.
+        // The region was released, since no other rank could release it any more.
         assert_eq!(release(job, handle).unwrap_err().kind(), ErrorKind::Freed);
         Err(e)
     });
@@ -148,7 +148,7 @@ fn rank_lost_while_its_ring_is_full() {
         let team = job.world()?;
         team.barrier()?;
         end()?;
-        // Without end: only the loss of a peer stops it.
+        // Endless: only the loss of a peer stops it.
         loop {
             for to in 0..RANKS {
                 am::send(job, to, ID, &[], &[0; 1500], Counters::default())?;
@@ -166,7 +166,7 @@ fn rank_lost_while_others_keep_sending() {
         team.barrier()?;
         end()?;
         if job.rank() == 2 {
-            // Never waits by itself; its traffic keeps the others busy.
+            // This rank never waits; its traffic keeps the others busy.
             while job.check_peers().is_ok() {
                 for to in 0..RANKS {
                     am::send(job, to, ID, &[], &[], Counters::default())?;
@@ -181,7 +181,7 @@ fn rank_lost_while_others_keep_sending() {
 fn rank_lost_in_its_completion_handler() {
     others_hear_of_it("in a completion handler", |job, end| {
         use am::{Sink, Then};
-        // The handler fails; its failure comes out of the call that made progress.
+        // The completion fails; the call that made progress returns its error.
         job.active_messages().register(ID, |_| {
             Delivery::Into(Sink::discard(), Then::later(|_, _| Err(Error::new(ErrorKind::BadArgument, "handle"))))
         })?;
@@ -203,7 +203,7 @@ fn rank_lost_at_the_end() {
     });
 }
 
-/// A rank that fails in its own end, here for a packet that makes no sense, is missed by the others.
+/// A rank that fails while it ends, here because of a malformed packet, is lost to the others.
 #[test]
 fn rank_that_fails_to_end_is_lost() {
     let (done, result) = mpsc::channel();
@@ -214,14 +214,14 @@ fn rank_that_fails_to_end_is_lost() {
             let team = job.world()?;
             let signals = SignalArray::new(&team, 0)?;
             team.barrier()?;
-            // Who is through a barrier may be ahead of who is not: rank 1 must not meet the packet in that barrier.
+            // A rank may leave a barrier before others do: rank 1 must not get the packet while it is in the barrier.
             if job.rank() == 1 {
                 signals.set(0, 1, 1)?;
             } else if job.rank() == 0 {
                 job.wait("rank 1", || Ok((signals.get(1, 1) == 1).then_some(())))?;
             }
             if job.rank() == 0 {
-                // No handler of that number at rank 1.
+                // Rank 1 has no handler with this number.
                 am::send(job, 1, HandlerId(77), &[], &[], Counters::default())?;
                 signals.set(1, 0, 1)?;
             } else if job.rank() == 1 {
@@ -230,7 +230,7 @@ fn rank_that_fails_to_end_is_lost() {
                     std::thread::yield_now();
                 }
             }
-            // The others end when rank 1 has failed to, so that its part in their barrier is missing.
+            // The others end only after rank 1 has failed to, so that its signals of the barrier are missing.
             while job.rank() != 1 && job.check_peers().is_ok() {
                 std::thread::yield_now();
             }
@@ -245,12 +245,12 @@ fn rank_that_fails_to_end_is_lost() {
     errors.sort_unstable_by_key(|e| e.0);
     use ErrorKind::{PeerLost, Protocol};
     assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
-    // Rank 2 has all that it needs for its own end, perhaps; or it hears of a loss in the barrier already: the last
-    // signal to it may still be under way on one device when another says that its sender has gone.
+    // Rank 2 may have received all that it needs for its own end, or may see a loss while in the barrier: the last
+    // signal to it may still be in transit on one device when another reports its sender as lost.
     assert!(matches!(errors[2..], [] | [(2, None | Some(PeerLost))]), "{errors:?}");
 }
 
-/// A rank that never comes to the end.
+/// A rank that never calls `finalize`.
 #[test]
 fn finalize_waits_no_longer_than_its_limit() {
     let settings = settings(&[("FARSIDE_TIMEOUT_S", "1")]);
@@ -287,7 +287,7 @@ fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_nobody() {
     .unwrap();
 }
 
-/// After `retire` ranks still communicate, some of them having said that they stay.
+/// After `retire` ranks still communicate, if some of them stay.
 #[test]
 fn retired_job_is_used_until_its_end() {
     Job::threads_with(3, &settings(&[]), |job| {
@@ -296,13 +296,13 @@ fn retired_job_is_used_until_its_end() {
         let sum = coll::allreduce(&world, &[1], &mut |into, from| into[0] += from[0])?;
         assert_eq!(sum, [3]);
         job.leave()?;
-        // No third time: `finalize`, which comes now, waits for nobody.
+        // Has no effect, like the `finalize` that follows: this rank has left.
         job.leave()
     })
     .unwrap();
 }
 
-/// A rank that leaves alone ends in order: the others go on among themselves.
+/// A rank that leaves alone ends in order: the others go on without it.
 #[test]
 fn rank_that_leaves_is_not_lost() {
     let left = AtomicBool::new(false);
@@ -316,7 +316,7 @@ fn rank_that_leaves_is_not_lost() {
         while !left.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }
-        // Over a network: for longer than a rank may be silent.
+        // Over a network the rounds take longer than a rank may be silent.
         let rounds = if job.device().capabilities().mapped { 50 } else { 90 };
         for _ in 0..rounds {
             if job.rank() == 1 && rounds > 50 {

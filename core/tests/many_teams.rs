@@ -1,6 +1,6 @@
-//! Ten thousand teams, one after the other and all at once: nothing of them stays, and those that make few collectives take
-//! nothing of the device. A hundred thousand sends that wait: a bound for each. A program of its own, since other tests
-//! would count too.
+//! Ten thousand teams, one after the other and all at once: they leave no resources behind, and teams of few
+//! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. A
+//! separate test program, since other tests would change the counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -17,10 +17,10 @@ thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count per thread, which is a rank.
+/// The system's allocator with a count of bytes for each thread, which is a rank.
 struct Counting;
 
-// SAFETY: every call goes to `System` as it came; the count allocates nothing.
+// SAFETY: every call is forwarded unchanged to `System`; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, request: Layout) -> *mut u8 {
         BYTES.set(BYTES.get().wrapping_add(request.size()));
@@ -40,10 +40,11 @@ static COUNTING: Counting = Counting;
 
 const RANKS: u32 = 3;
 
-/// One test at a time: descriptors and regions are those of the process.
+/// Runs one test at a time, since descriptors and regions are counted for the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What is held, while no rank makes or frees anything: bytes of this rank; at rank 0 also descriptors and regions of all.
+/// Resources in use while no rank allocates or frees: bytes of this rank; at rank 0 also descriptors and regions of the
+/// process.
 fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
     team.barrier()?;
     still.wait();
@@ -59,7 +60,7 @@ fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
     Ok((bytes, descriptors, regions))
 }
 
-/// As many contexts, given by rank 0.
+/// Returns `count` new contexts, given by rank 0.
 fn contexts(world: &Team, count: usize) -> Result<Vec<u32>> {
     let given =
         if world.rank() == 0 { (0..count).map(|_| world.job().new_context()).collect() } else { Ok(Vec::new()) };
@@ -68,7 +69,7 @@ fn contexts(world: &Team, count: usize) -> Result<Vec<u32>> {
     Ok(bytes.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect())
 }
 
-/// A collective, and some barriers: more than go by messages if `signals`.
+/// Runs an allgather and some barriers; with `signals`, more barriers than a team runs by messages.
 fn works(team: &Team, signals: bool) -> Result<()> {
     let all = coll::allgather(team, &[team.rank() as u8])?;
     assert!(all.iter().enumerate().all(|(rank, block)| *block == [rank as u8]));
@@ -90,7 +91,7 @@ fn ten_thousand_teams_leave_nothing() {
                 works(&team, i % 50 == 0)
             })
         };
-        // Queues that have grown stay so: less than two bytes for each team.
+        // Queues do not shrink: the bound is less than two bytes for each team.
         let gone = |now: (usize, usize, usize), before: (usize, usize, usize), how: &str| {
             let grown = now.0 >= before.0 + (16 << 10) || (now.1, now.2) != (before.1, before.2);
             assert!(!grown, "{teams} {how}: (bytes, descriptors, regions) {before:?}, then {now:?}");
@@ -112,8 +113,8 @@ fn ten_thousand_teams_leave_nothing() {
     Job::threads(RANKS, run).unwrap();
 }
 
-/// Sends to a rank that does not take them, of a packet or less and of those that wait at their sender: each takes a place in
-/// the queue, whatever its length, and leaves nothing.
+/// Sends to a rank that does not receive them, short and long: each takes an entry of the queue, whatever its length,
+/// and leaves no memory behind.
 #[test]
 fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +155,8 @@ fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
             send_all(len)?;
         }
         for len in [8, 200_000] {
-            // Tables that have grown stay so, and how far they grow depends on the ranks' turns: not in each of three rounds.
+            // Tables do not shrink, and their growth depends on timing: it suffices that one of three rounds leaves
+            // nothing.
             let left = [send_all(len)?, send_all(len)?, send_all(len)?];
             assert!(left.iter().any(|left| *left < sends), "{left:?} bytes are left after sends of {len} bytes");
         }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Where the data of messages goes, when it goes, and that sends do not wait.
+//! Where the data of messages is stored, the order of messages, and that sends do not wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,11 +25,11 @@ fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Reads what does not fit into a packet out of the sender's memory.
+/// Messages that do not fit into a packet are read out of the sender's memory.
 const READING: [(&str, &str); 1] = [("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1")];
 
-/// With all that can be read out of a sender's memory read, and over the smallest rings with ranks that sleep at once, where
-/// nothing is.
+/// Runs with all messages read that can be, and with the smallest rings and ranks that sleep at once, where none is
+/// read.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     for set in
         [&READING[..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
@@ -78,7 +78,7 @@ fn strided(block: usize, stride: usize, len: usize) -> (Vec<u8>, Rc<Strided>) {
     (memory, Rc::new(Strided { base, block, stride, len }))
 }
 
-/// What the layout holds, and whether every byte between its blocks is as it was.
+/// The bytes in the layout, and whether all bytes between its blocks are unchanged.
 fn packed(memory: &[u8], l: &Strided) -> (Vec<u8>, bool) {
     let (mut bytes, mut clean) = (Vec::new(), true);
     for (at, byte) in memory.iter().enumerate() {
@@ -97,7 +97,7 @@ fn wait_for(job: &Job, track: &Track) -> Result<()> {
     track.check()
 }
 
-/// Around every limit of the device.
+/// Lengths around every limit of the device.
 fn lengths(job: &Job) -> Vec<usize> {
     let most = job.device().capabilities().max_packet;
     let mut lens = vec![0, 1, 7, 24, 25, 63, 64, 65, 200];
@@ -108,10 +108,10 @@ fn lengths(job: &Job) -> Vec<usize> {
     lens
 }
 
-/// How a message of the test is received: its number and the room of the sink stand in the header.
+/// Received messages. The header holds the number of the message.
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Of each message whether its data was whole, and what came of it.
+    /// Number and result of each message.
     done: Vec<(u32, Result<Received>)>,
     held: VecDeque<(u32, usize, Token)>,
 }
@@ -131,7 +131,7 @@ fn note(inbox: &Shared, number: u32) -> Then {
     Then::quick(move |received| inbox.borrow_mut().done.push((number, received)))
 }
 
-/// Registers a handler that holds what waits and puts the rest into buffers.
+/// Registers a handler that holds messages that wait, and receives the others into buffers.
 fn holding(job: &Job) -> Result<Shared> {
     let inbox = Shared::default();
     let to = inbox.clone();
@@ -171,7 +171,7 @@ fn messages_from_layout_to_layout_of_every_length() {
         job.world()?.barrier()?;
         let track = Track::new();
         let mut sources = Vec::new();
-        // To the other rank and, in a second round, to this one.
+        // To the other rank, then to this rank.
         for to in [1 - job.rank(), job.rank()] {
             for (i, len) in lens.iter().enumerate() {
                 let (block, stride) = shapes[(i + 2) % 5];
@@ -189,7 +189,7 @@ fn messages_from_layout_to_layout_of_every_length() {
                 let (memory, layout) = &sinks[n as usize];
                 let (received, len) = (received?, lens[n as usize]);
                 assert_eq!((received.len, received.kept), (len, len));
-                // SAFETY: the messages are complete, and nobody writes any more.
+                // SAFETY: the messages are complete, so the memory is not written any more.
                 let memory = unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) };
                 assert!(packed(memory, layout) == (pattern(n as usize, len), true), "{len} bytes to {to}");
             }
@@ -202,7 +202,7 @@ fn messages_from_layout_to_layout_of_every_length() {
 fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
     over_rings(2, |job| {
         let lens = lengths(job);
-        // Of each message nothing, a byte, half, and all but one byte are kept.
+        // The sinks have room for no byte, one byte, half, and all but one byte.
         let room = |len: usize, how: usize| [0, 1.min(len), len / 2, len.saturating_sub(1)][how];
         let sinks: Vec<Vec<u8>> = (0..4 * lens.len()).map(|i| vec![0xee; room(lens[i / 4], i % 4) + 1]).collect();
         let places: Vec<(*mut u8, usize)> = sinks.iter().map(|s| (s.as_ptr().cast_mut(), s.len() - 1)).collect();
@@ -226,7 +226,7 @@ fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
                 let kept = sink.len() - 1;
                 let received = received?;
                 assert_eq!((received.len, received.kept), (len, kept));
-                // SAFETY: the messages are complete, and nobody writes any more.
+                // SAFETY: the messages are complete, so the memory is not written any more.
                 let sink = unsafe { std::slice::from_raw_parts(sink.as_ptr(), sink.len()) };
                 assert!(sink[..kept] == pattern(n as usize, len)[..kept] && sink[kept] == 0xee, "{kept} of {len}");
             }
@@ -248,7 +248,7 @@ fn held_messages_are_delivered_in_any_order_and_once() {
             job.wait("messages", || Ok((inbox.borrow().held.len() == sent.len()).then_some(())))?;
             let mut held: Vec<_> = inbox.borrow_mut().held.drain(..).collect();
             assert!(held.iter().map(|(n, ..)| *n).eq(0..40), "handlers run in the order of sending");
-            // The last, then every other one, then the rest; of these one is given up.
+            // Delivers the last message, then every other one, then the rest, of which one is abandoned.
             held.rotate_right(1);
             let (first, second): (Vec<_>, Vec<_>) = held.into_iter().partition(|(n, ..)| n % 2 == 1);
             for (n, len, token) in first.into_iter().chain(second) {
@@ -306,8 +306,9 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
     });
 }
 
-/// From layout to layout, of few blocks: by one packet; or read out of the sender's memory, in one copy where both are on
-/// one node, and with none of this library's over verbs; or else in packets. One copy to oneself.
+/// Messages between layouts of few blocks travel in one packet, are read out of the sender's memory, or travel in
+/// several packets. A read is one copy within a node, and no copy by this library over verbs. A message to the rank
+/// itself is one copy.
 #[test]
 fn messages_from_layout_to_layout_are_copied_at_most_once() {
     [&[][..], &READING].into_iter().for_each(copied_at_most_once);
@@ -333,7 +334,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
         let cut_offs = c.messages.adjusted(&settings.transfer);
         let read_from = if c.node.is_empty() { cut_offs.read_inter } else { cut_offs.read_intra };
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
-            // SAFETY: no message is under way.
+            // SAFETY: no message is in progress.
             unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
             team.barrier()?;
             let (before, track) = (job.stats(), Track::new());
@@ -343,7 +344,8 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             job.wait("a message", || Ok(inbox.borrow_mut().done.pop().map(|(_, received)| received)))??;
             wait_for(job, &track)?;
             let spent = job.stats() - before;
-            // The request to send and the end of the other's, or clear to send for the other's and the packets.
+            // A read costs the request to send and the end of the other rank's message; packets beyond the eager limit
+            // cost the request to send, the clear to send for the other rank's message, and the packets.
             let (most, len) = (c.max_packet - 24, len as u64);
             let (sends, reads) = match len as usize {
                 _ if to == me => (0, 0),
@@ -367,7 +369,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
     .unwrap();
 }
 
-/// Looks at memory alone, so that nothing is dispatched meanwhile.
+/// Reads memory only, so that nothing is dispatched meanwhile.
 fn look_until(job: &Job, ready: impl Fn() -> bool) -> Result<()> {
     while !ready() {
         job.check_peers()?;
@@ -395,7 +397,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
-        // Rank 1 computes until rank 0 has sent all.
+        // Rank 1 computes until rank 0 has started all sends.
         if job.rank() == 1 {
             look_until(job, || signals.get(0, 1) == 1)?;
             job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
@@ -426,7 +428,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         start(job, peer, 1, &data, &track)?;
         start(job, peer, 2, &data[..200_000], &track)?;
         job.wait("messages", || Ok((inbox.borrow().held.len() == 2).then_some(())))?;
-        // The peer has them too, once it says so.
+        // After the barrier the peer has received the requests to send, too.
         job.world()?.barrier()?;
         job.cancel(&track);
         assert_eq!(track.open(), 0);
@@ -441,7 +443,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
             let e = received.unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(peer)), "{e}");
         }
-        // Those to itself, and one that has not begun.
+        // A message to this rank, and one that has not left.
         for to in [job.rank(), peer] {
             let track = Track::new();
             start(job, to, 3, &data, &track)?;
@@ -449,7 +451,7 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
             assert_eq!(track.open(), 0);
         }
         job.world()?.barrier()?;
-        // What comes afterwards is whole.
+        // A later message arrives whole.
         am::send(job, peer, ID, &header(9), b"whole", Counters::default())?;
         job.wait("a message", || Ok((!inbox.borrow().done.is_empty()).then_some(())))?;
         let (n, received) = inbox.borrow_mut().done.pop().unwrap();
@@ -458,7 +460,8 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
     });
 }
 
-/// Sends that are cancelled at any time, and whose memory is then used otherwise: what their target takes for whole is so.
+/// Sends that are cancelled at any time, and whose memory is then reused: a message that its target reports as complete
+/// is whole.
 #[test]
 fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
     let rounds = if farside_harness::quick() { 60 } else { 600 };
@@ -544,7 +547,7 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         if job.rank() == 0 {
-            // No message comes while rank 1 is in the barrier.
+            // Rank 1 is out of the barrier, so it does not get the message there.
             look_until(job, || signals.get(1, 1) == 1)?;
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;
             signals.set(1, 1, 1)?;

@@ -1,4 +1,4 @@
-//! The PMI-1 client against servers that lie, stammer, fall silent or vanish.
+//! The PMI-1 client against servers that send wrong or partial answers, fall silent or vanish.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +11,7 @@ use farside_core::bootstrap::pmi1::Pmi1;
 use farside_core::{Error, ErrorKind, Result};
 use proptest::prelude::*;
 
-/// Far more than an answer takes; short where silence is what is tested.
+/// `PATIENT` is far longer than an answer takes; `IMPATIENT` is for tests of silent servers.
 const PATIENT: Duration = Duration::from_secs(20);
 const IMPATIENT: Duration = Duration::from_millis(50);
 
@@ -28,14 +28,14 @@ fn script(replies: &[&[u8]]) -> (UnixStream, JoinHandle<()>) {
         for reply in replies {
             let mut line = String::new();
             requests.read_line(&mut line).unwrap();
-            // The client may have had enough already.
+            // The client may have closed the connection.
             let _ = (&theirs).write_all(&reply);
         }
     });
     (ours, server)
 }
 
-/// What a client gets that connects, puts, fences, gets and finalizes.
+/// The result of a client that connects, puts, fences, gets and finalizes.
 fn talk(replies: &[&[u8]], timeout: Duration) -> Result<Vec<u8>> {
     let (socket, server) = script(replies);
     let result = (|| {
@@ -50,7 +50,7 @@ fn talk(replies: &[&[u8]], timeout: Duration) -> Result<Vec<u8>> {
     result
 }
 
-/// As `talk`, after a connection that goes well.
+/// As `talk`, after a successful connection.
 fn talk_on(replies: &[&str]) -> Result<Vec<u8>> {
     let all: Vec<&[u8]> = [&[INIT, MAXES, NAME], replies].concat().iter().map(|r| r.as_bytes()).collect();
     talk(&all, PATIENT)
@@ -140,7 +140,7 @@ fn client_waits_no_longer_than_the_timeout_and_stays_broken() {
     let e = Pmi1::over(socket.into(), 0, 2, IMPATIENT).unwrap_err();
     refused(&e, ErrorKind::Timeout, "no `response_to_init`");
     drop(silent);
-    // A server that goes silent in the barrier: later calls must not take late replies for theirs.
+    // A server that falls silent in the barrier: later calls must not take late replies as theirs.
     let (socket, theirs) = UnixStream::pair().unwrap();
     for line in [INIT, MAXES, NAME] {
         (&theirs).write_all(line.as_bytes()).unwrap();
@@ -160,7 +160,7 @@ fn client_waits_no_longer_than_the_timeout_for_a_server_that_does_not_read() {
     }
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|s| {
-        // Answers every put before it is asked, and reads nothing.
+        // Writes a reply to every put in advance, and reads nothing.
         s.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::SeqCst) {
                 if (&theirs).write_all(b"cmd=put_result rc=0\n").is_err() {
@@ -228,7 +228,8 @@ proptest! {
         let start = [INIT, MAXES, NAME, "cmd=put_result rc=0\n", "cmd=barrier_out rc=0\n"];
         let mut replies: Vec<&[u8]> = start[..good.min(start.len())].iter().map(|r| r.as_bytes()).collect();
         replies.push(&bytes);
-        // Random bytes are no valid end of the conversation, and the server hangs up: an error, and no hang.
+        // Random bytes are not a valid conversation, and the server hangs up: the client gets an error and does not
+        // hang.
         prop_assert!(talk(&replies, PATIENT).is_err());
     }
 }

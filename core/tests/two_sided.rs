@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Two-sided messages: what a receive gets, when sends are complete, probes, cancelled receives, bounds.
+//! Two-sided messages: results of receives, completion of sends, probes, cancelled receives, bounds.
 
 use std::rc::Rc;
 
@@ -61,12 +61,12 @@ unsafe fn receive_taken(job: &Job, message: Matched, sink: Sink) -> Result<Rc<Re
 }
 
 fn post(job: &Job, pattern: Pattern, buffer: &mut [u8]) -> Result<Rc<Receive>> {
-    // SAFETY: each test waits for the receive, or forgets it, before the buffer goes.
+    // SAFETY: each test waits for the receive, or forgets it, before the buffer is dropped.
     unsafe { start(job, pattern, Sink::memory(buffer.as_mut_ptr(), buffer.len())) }
 }
 
 fn send(job: &Job, to: u32, tag: i32, data: &[u8], mode: Mode) -> Result<Sending> {
-    // SAFETY: each test waits for the send, or forgets it, before the data goes.
+    // SAFETY: each test waits for the send, or forgets it, before the data is dropped.
     unsafe { job.start_message(to, CONTEXT, tag, Source::of(data), mode) }
 }
 
@@ -78,7 +78,7 @@ fn sent(job: &Job, sending: &Sending) -> Result<()> {
     job.wait("a send", || sending.outcome())
 }
 
-/// All ranks have come here, and everything before was received.
+/// Waits for all ranks. Messages sent before it have arrived when it returns.
 fn meet(job: &Job) -> Result<()> {
     job.world()?.barrier()
 }
@@ -144,7 +144,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
     over(3, |job| {
         const MESSAGES: usize = 300;
         let mut random = StdRng::seed_from_u64(seed);
-        // All ranks know all messages: to whom, tag, length.
+        // All messages, known to all ranks: source, target, tag, length.
         let plan: Vec<(u32, u32, i32, usize)> = (0..3 * MESSAGES)
             .map(|i| {
                 let long = random.random_range(0..20) == 0;
@@ -169,13 +169,13 @@ fn random_traffic_with_wildcards_is_all_received_once() {
                     None => open = false,
                 }
             } else if receives.len() < expected {
-                // A receive for any message: a pattern that names more could wait for what never comes.
+                // Receives any message: a narrower pattern could wait for a message that never comes.
                 let mut into = vec![0; 200_000];
                 receives.push((post(job, ANY, &mut into)?, into));
             }
             job.progress()?;
         }
-        // Each is one of the messages to this rank, and the first of its sender and tag that was not yet received.
+        // Each received message is the first to this rank from its sender with its tag that was not yet received.
         let mut left: Vec<usize> = (0..plan.len()).filter(|i| plan[*i].1 == job.rank()).collect();
         for (receive, into) in &receives {
             let status = finish(job, receive)?;
@@ -284,13 +284,13 @@ fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
             if job.rank() == 0 {
                 let first = send(job, 1, 0, &data, Mode::Synchronous)?;
                 let second = send(job, 1, 0, &data, Mode::Synchronous)?;
-                // The first has come, and nobody receives it.
+                // The first message has arrived, and no receive takes it.
                 meet(job)?;
                 job.withdraw_send(&first);
                 let failed = sent(job, &first).unwrap_err();
                 assert_eq!(failed.kind(), ErrorKind::Aborted, "{failed}");
                 meet(job)?;
-                // The second has been matched.
+                // The second message has been matched.
                 meet(job)?;
                 job.withdraw_send(&second);
                 meet(job)?;
@@ -304,7 +304,7 @@ fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
                 assert_eq!(job.probe(&ANY)?, None);
                 meet(job)?;
                 meet(job)?;
-                // SAFETY: waited for at once.
+                // SAFETY: the receive is waited for at once.
                 let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
                 assert_eq!(finish(job, &receive)?.len, len);
                 assert!(into[..len] == data);
@@ -329,12 +329,12 @@ fn unexpected_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
             let data = bytes(1, LEN);
             let sends: Vec<Sending> =
                 (0..count).map(|_| send(job, 1, 0, &data, Mode::Standard)).collect::<Result<_>>()?;
-            // Nothing is received before all were started.
+            // No message is received before all sends were started.
             let open = sends.iter().filter(|s| !s.is_done()).count();
             assert!(open >= count - UNEXPECTED as usize / LEN, "{open} of {count} wait");
             meet(job)?;
             sends.iter().try_for_each(|s| sent(job, s))?;
-            // There is room again.
+            // The target has room again.
             meet(job)?;
             while job.progress()? {}
             assert!(send(job, 1, 1, &data[..8], Mode::Standard)?.is_done());
@@ -414,7 +414,8 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
 
 #[test]
 fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_only_sends() {
-    /// With their envelopes less than three quarters of what may be unexpected: what is not advertised yet is a quarter.
+    /// With their envelopes these messages take less than three quarters of the credits: up to a quarter may not be
+    /// advertised yet.
     const MESSAGES: usize = 10_000;
     over(2, |job| {
         let send_all = |tag| (0..MESSAGES).try_for_each(|_| sent(job, &send(job, 1, tag, &[1; 8], Mode::Standard)?));
@@ -425,7 +426,7 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
                 meet(job)?;
                 send_all(1)?;
                 meet(job)?;
-                // Nobody receives before all are sent.
+                // No message is received before all are sent.
                 send_all(2)?;
                 meet(job)?;
                 continue;
@@ -468,9 +469,9 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
         assert!(!receive.is_done(), "all of it is here");
         job.forget_receive(&receive);
         assert_eq!(receive.outcome().unwrap_err().kind(), ErrorKind::Aborted);
-        // It may be started again.
+        // The receive may be started again.
         let mut next = vec![0; 8];
-        // SAFETY: cancelled before the buffer goes.
+        // SAFETY: the receive is cancelled before the buffer is dropped.
         unsafe { job.start_receive(&receive, from(0, 9), Sink::memory(next.as_mut_ptr(), next.len())) }?;
         started.wait();
         meet(job)?;
@@ -483,7 +484,7 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
 
 #[test]
 fn sends_that_are_taken_back_leave_their_room_to_others() {
-    // The receiver takes nothing before.
+    // The receiver enters the runtime only after the sends.
     let started = std::sync::Barrier::new(2);
     over(2, |job| {
         if job.rank() == 0 {
@@ -508,7 +509,7 @@ fn sends_that_are_taken_back_leave_their_room_to_others() {
         }
         started.wait();
         meet(job)?;
-        // All that has come.
+        // Receives all messages that have arrived.
         while job.probe(&from(0, 0))?.is_some() {
             let mut into = vec![0; 2000];
             match finish(job, &*post(job, from(0, 0), &mut into)?) {
