@@ -140,9 +140,8 @@ pub struct RemoteRegion {
     /// [`Operation::ReadBlocks`]), and from which length in bytes of the shortest block this is better than packing at
     /// one rank and unpacking at the other; `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
-    /// Whether accumulates are made of steps in which the owner takes no part
-    /// ([`service::steps`](crate::service::steps)). If false, the owner's processor applies them, which takes fewer
-    /// messages.
+    /// Whether accumulates are made of steps in which the owner takes no part ([`service::steps`](crate::service::steps)).
+    /// Steps take more messages than an accumulate that the owner's processor applies.
     pub steps: bool,
 }
 
@@ -500,7 +499,7 @@ pub trait Device: fmt::Debug {
     /// another, and for a program of several threads.
     ///
     /// # Errors
-    /// `Unsupported` if the device cannot be woken by a thread.
+    /// `Unsupported` if the device has no waker.
     fn waker(&self) -> Result<Waker> {
         Err(Error::new(ErrorKind::Unsupported, "join two devices").device(self.capabilities().name))
     }

@@ -73,7 +73,7 @@ impl<M: Memory + Clone> Direction<M> {
 pub(super) struct Channel<M: Memory = Mapping> {
     outgoing: Direction<M>,
     incoming: Direction<M>,
-    /// In the segment of the lower rank.
+    /// The reply line of both ends, in the segment of the lower rank.
     reply_line: M::Line,
     /// Whether this end owns the reply line: the packet in it was received.
     owns_reply_line: Cell<bool>,

@@ -75,7 +75,7 @@ pub struct ShmDevice {
     shared: Arc<Segments>,
     /// Number on this node, by rank of the job.
     numbers: Vec<u32>,
-    /// By number; `None` for peers in this process.
+    /// Processes of the ranks of this node, by number; `None` for ranks in this process.
     processes: Vec<Option<Process>>,
     pids: Vec<(u32, u64)>,
     capabilities: Capabilities,
@@ -94,7 +94,7 @@ pub struct ShmDevice {
     vm_works: Vec<Cell<bool>>,
     /// Maximum time that `release` waits for a transfer of a peer.
     timeout: Duration,
-    /// By peer.
+    /// Channels to the ranks of this node, by number.
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,

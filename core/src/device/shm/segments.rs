@@ -18,7 +18,7 @@ pub(super) struct Segments {
     pub(super) ranks: Vec<u32>,
     pub(super) service: Layout,
     pub(super) own: Segment,
-    /// By number, including this rank.
+    /// The segments of all ranks, including this rank's, by number.
     pub(super) peers: Vec<Mapping>,
 }
 
