@@ -43,9 +43,9 @@ impl Untyped {
             (RawWindow::allocate(team, bytes, Options::default())?, None)
         } else {
             let memory = Pages::new(bytes)?;
-            // SAFETY: `memory` is kept by `Self` and touched by copies only until the window is released; if this
-            // fails, the window was not made.
-            let raw = unsafe { RawWindow::create(team, memory.as_ptr(), bytes, Options::default()) }?;
+            // SAFETY: `memory` is kept by `Self` and touched by copies of this thread only, in its epochs, until the window is
+            // released; if this fails, the window was not made.
+            let raw = unsafe { RawWindow::create_exclusively(team, memory.as_ptr(), bytes, Options::default()) }?;
             (raw, Some(ManuallyDrop::new(memory)))
         };
         Ok(Self { raw, bytes, memory, origin, words: ManuallyDrop::default() })

@@ -4,8 +4,9 @@
 //!
 //! A rank has two lines, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
 //! line is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
-//! and so have read the line. After an exchange that has failed at a rank, a line may be written while a peer reads it:
-//! the peer detects that from the changed flag.
+//! and so have read the line. An exchange that fails at a rank is followed by one in the same line, so the line of the
+//! last complete exchange stays until all ranks have read it. The line of the failed exchange may be written while a peer
+//! reads it: the peer detects that from the changed flag.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -122,6 +123,13 @@ impl SignalArray {
         }
         let others = self.remotes.iter().enumerate().filter(|(rank, _)| *rank != self.me);
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
+    }
+
+    /// Makes the next exchange use the line of this one, which has failed here without the data of all ranks: a peer that is
+    /// behind may still have to read the other line, that of the exchange before.
+    #[cold]
+    pub(crate) fn repeat_short(&self) {
+        self.shorts.set(self.shorts.get().wrapping_sub(1));
     }
 
     /// State of team rank `of`'s data in the exchange of `flag`.

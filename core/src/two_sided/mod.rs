@@ -8,7 +8,7 @@
 //! | longer, or synchronous, or without room | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
 //!
 //! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank: the sender counts them, and the
-//! receiver returns credits in messages of their own. No call of this module waits; callers wait with [`Mailbox::wait`]
+//! receiver returns credits in messages of their own. No call of this module waits; callers wait with [`Engine::wait`](crate::engine::Engine::wait)
 //! for an [outcome](Receive::outcome) or a [`Sending`].
 
 mod credit;

@@ -95,7 +95,7 @@ pub(super) struct Coming {
 }
 
 /// An unexpected message that was taken out of matching for a receive of its own
-/// ([`Mailbox::take_message`](crate::Job::take_message)). If it is dropped, the message is lost, and its sender may
+/// ([`Mailbox::take_message`](super::Mailbox::take_message)). If it is dropped, the message is lost, and its sender may
 /// wait forever.
 #[must_use]
 pub struct Matched {

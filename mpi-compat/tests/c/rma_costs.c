@@ -1,6 +1,7 @@
 /* What windows and regions hold: ten thousand take few descriptors and mappings, and windows no pages that nobody touches.
    ranks 2
-   not on peers: they hold other things */
+   not on peers: they hold other things
+   not over verbs: registered memory is pinned, and each region is a registration */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <sys/mman.h>

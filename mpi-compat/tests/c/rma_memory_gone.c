@@ -2,7 +2,8 @@
    program is at fault, but the window can be freed, and what is there now stays.
    ranks 2
    env FARSIDE_LOG=warn
-   says were unmapped before the window was freed */
+   says were unmapped before the window was freed
+   not over verbs: no pages of the program are moved */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 

@@ -5,7 +5,7 @@
 //! since two ranks would share no node.
 //!
 //! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
-//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers:
+//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`, `not over verbs:
 //! REASON`.
 
 #[path = "../../build/table.rs"]
@@ -35,6 +35,7 @@ struct Program {
     link: Vec<String>,
     env: Vec<String>,
     on_peers: bool,
+    over_verbs: bool,
 }
 
 impl Program {
@@ -54,6 +55,7 @@ impl Program {
             link: words("link "),
             env: words("env "),
             on_peers: !head.contains("not on peers:"),
+            over_verbs: !head.contains("not over verbs:"),
             source,
         }
     }
@@ -90,6 +92,9 @@ impl Program {
 
     /// Runs it on this library and on the peer; what is wrong with what came.
     fn run(&self, folder: &Path, compiler: Option<&str>) -> Vec<String> {
+        if !self.over_verbs && std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device != "shm") {
+            return Vec::new();
+        }
         let program = folder.join(&self.name);
         let mut wrong = Vec::new();
         let least = if std::env::var_os("FARSIDE_TEST_NODES").is_some() { 3 } else { 2 };

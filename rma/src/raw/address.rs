@@ -6,7 +6,7 @@
 //! changed the table, and reads the table if that is so. A region is imported at its first use. Messages: one read for
 //! either look where the table is not mapped, else none; bytes that are mapped are then reached as those of any window.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +38,25 @@ struct KnownTable {
     slots: HashMap<u64, (u64, usize)>,
     /// By the number of the attachment.
     imports: HashMap<u64, RemoteRegion>,
+    /// The mapped bytes that were reached last; `None` after a change.
+    recent: Cell<Option<MappedRange>>,
+}
+
+/// Mapped bytes of an attachment.
+#[derive(Clone, Copy, Debug)]
+struct MappedRange {
+    /// Their address at the target.
+    address: usize,
+    len: usize,
+    /// Their address here.
+    base: *mut u8,
+}
+
+impl MappedRange {
+    fn direct(&self, address: usize, len: usize) -> Option<*mut u8> {
+        let at = address.checked_sub(self.address)?;
+        (at <= self.len && len <= self.len - at).then(|| self.base.wrapping_add(at))
+    }
 }
 
 #[derive(Debug)]
@@ -79,6 +98,7 @@ impl KnownTable {
         if version <= self.version {
             return gone;
         }
+        self.recent.set(None);
         let mut new = Vec::new();
         for (slot, entry) in entries {
             let [id, len, _, base] = [0, 1, 2, 3].map(|word| entry[word]);
@@ -113,6 +133,7 @@ impl KnownTable {
 
     /// Keeps the import of an attachment, or forgets it: then it gives it.
     fn set_import(&mut self, attachment: Attachment, region: Option<RemoteRegion>) -> Option<RemoteRegion> {
+        self.recent.set(None);
         if let Some((id, base)) = self.slots.get(&attachment.slot)
             && *id == attachment.id
             && let Some(known) = self.attachments.get_mut(base)
@@ -149,10 +170,14 @@ impl Attachments {
         if !self.is_current(target, &known) {
             return None;
         }
+        if let Some(direct) = known.recent.get().and_then(|range| range.direct(address, len)) {
+            return Some(direct);
+        }
         let one = known.find(address, len)?;
         let Mapped { base, lo, hi } = one.region?.mapped?;
-        let at = address - one.base;
-        (at >= lo && at <= hi && len <= hi - at).then(|| base.wrapping_add(at))
+        let range = MappedRange { address: one.base.checked_add(lo)?, len: hi - lo, base: base.wrapping_add(lo) };
+        known.recent.set(Some(range));
+        range.direct(address, len)
     }
 
     /// Whether a target's table is mapped, and has not changed.

@@ -79,6 +79,19 @@ impl RawWindow {
         unsafe { Self::create_of(team, Region::of(base, len), options, None) }
     }
 
+    /// Makes a window over memory that only the device and peers access until the window is released, so that its pages can be
+    /// mapped whatever other threads do.
+    ///
+    /// # Safety
+    /// The contract of [`create`](Self::create) and that of [`Region::exclusive`].
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create).
+    pub unsafe fn create_exclusively(team: &Team, base: *mut u8, len: usize, options: Options) -> Result<Self> {
+        // SAFETY: the same contract.
+        unsafe { Self::create_of(team, Region { exclusive: true, ..Region::of(base, len) }, options, None) }
+    }
+
     /// A window over memory of the user that all ranks use for elements of type `element`.
     ///
     /// # Safety

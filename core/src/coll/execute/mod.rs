@@ -236,7 +236,7 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
 }
 
 /// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
-/// whether it is complete here. `wait` must make progress until then, by [`Job::wait`] or one turn at a time.
+/// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait) or one turn at a time.
 ///
 /// # Safety
 /// That of [`run`].

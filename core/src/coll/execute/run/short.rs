@@ -83,6 +83,9 @@ impl Run {
             wait(&awaited, &ready)?;
         }
         if next.get() < size || self.fault.borrow().is_some() {
+            if next.get() < size {
+                signals.repeat_short();
+            }
             self.end_in_vain(other.get());
         } else {
             // SAFETY: the caller's promise.
