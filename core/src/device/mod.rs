@@ -474,7 +474,8 @@ pub trait Device: fmt::Debug {
     /// # Safety
     /// [`RemoteRegion::mapped`] of that region is not used after the call.
     unsafe fn forget(&self, handle: u64);
-    /// Posts a work request. A write is visible at the target before any atomic or signal that this rank posts to it later.
+    /// Posts a work request. A write is visible at the target before any atomic or signal that this rank posts to the
+    /// same target later.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
