@@ -1,4 +1,4 @@
-//! One error type for the whole runtime: what failed, at which rank, on which device, why, and what to do.
+//! The error type of the whole runtime: operation, rank, device, cause and remedy.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $remedy:literal;)*) => {
-        /// What went wrong, as data; the one list of errors of the runtime.
+        /// Kind of an error; the only list of errors of the runtime.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[$doc])* $name,)* }
@@ -16,13 +16,13 @@ macro_rules! kinds {
             /// Every kind, for tables and tests.
             pub const ALL: &'static [ErrorKind] = &[$(ErrorKind::$name),*];
 
-            /// What the kind means, in a few words.
+            /// A short description of the kind.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(ErrorKind::$name => $text,)* }
             }
 
-            /// What usually helps; a call may give a better one.
+            /// The usual remedy; a call may give a better one.
             #[must_use]
             pub const fn remedy(self) -> &'static str {
                 match self { $(ErrorKind::$name => $remedy,)* }
@@ -121,35 +121,35 @@ impl Error {
         Self::system(operation, std::io::Error::last_os_error())
     }
 
-    /// Says which rank reports.
+    /// Sets the reporting rank.
     #[must_use]
     pub fn rank(mut self, rank: u32) -> Self {
         self.0.rank = Some(rank);
         self
     }
 
-    /// Says which rank is to blame or was addressed.
+    /// Sets the rank that is to blame or was addressed.
     #[must_use]
     pub fn peer(mut self, peer: u32) -> Self {
         self.0.peer = Some(peer);
         self
     }
 
-    /// Names the device.
+    /// Sets the device.
     #[must_use]
     pub fn device(mut self, device: &'static str) -> Self {
         self.0.device = Some(device);
         self
     }
 
-    /// Gives the cause.
+    /// Sets the cause.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.0.cause = cause.into();
         self
     }
 
-    /// Says in which operation, where that is better known than where the error was made.
+    /// Sets the operation, for a caller that knows it better than the code that made the error.
     #[must_use]
     pub(crate) fn during(mut self, operation: &'static str) -> Self {
         self.0.operation = operation;
@@ -181,14 +181,14 @@ impl Error {
         self
     }
 
-    /// Says what to do about it, where that is better known than the kind's own remedy.
+    /// Sets a remedy that is better than the kind's own.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.0.remedy = Some(remedy.into());
         self
     }
 
-    /// Keeps an operating-system error as the source.
+    /// Sets an operating-system error as the source.
     #[must_use]
     pub fn source_error(mut self, source: std::io::Error) -> Self {
         self.0.source = Some(source);
@@ -207,7 +207,7 @@ impl Error {
         Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
     }
 
-    /// What went wrong.
+    /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

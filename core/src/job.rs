@@ -1,7 +1,7 @@
 //! A job as one rank sees it: the engine, with messages and collectives above it.
 //!
-//! A rank is one thread: `Job` is neither `Send` nor `Sync`. Ranks may be processes ([`Job::init`]) or threads
-//! of one process ([`Job::threads`]), with the same code below.
+//! A rank is one thread: `Job` is neither `Send` nor `Sync`. Ranks may be processes ([`Job::init`]) or threads of one
+//! process ([`Job::threads`]); both run the same code.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,7 @@ use crate::two_sided::{Mailbox, TwoSided};
 pub use crate::engine::CancelOnDrop;
 pub use crate::tracked::Track;
 
-/// A job, as one of its ranks. Clones are the same rank.
+/// A job, as seen by one of its ranks. Clones refer to the same rank.
 #[derive(Clone, Debug)]
 pub struct Job(Rc<Inner>);
 

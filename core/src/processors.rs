@@ -39,7 +39,7 @@ fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Where a rank may run.
+/// The processors that a rank may run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Processors {
     /// Identifies the running kernel; empty if unknown.

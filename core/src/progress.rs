@@ -14,7 +14,7 @@ use crate::device::{Device, PeerCheck, Sleep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{Settings, WaitPolicy};
 
-/// How a rank waits.
+/// The way in which a rank waits.
 #[derive(Debug)]
 pub struct Progress {
     spin: Duration,
@@ -165,7 +165,7 @@ impl Progress {
     /// anything happened; `blocked` says that an operation waits for room at a target, which no event announces.
     ///
     /// # Errors
-    /// What `ready`, `turn` or the check of the peers fails with; `Timeout` once `deadline` has passed.
+    /// An error of `ready`, `turn` or the check of the peers; `Timeout` once `deadline` has passed.
     pub fn wait<R>(
         &self,
         operation: &'static str,
@@ -294,7 +294,7 @@ pub fn pace(pace: Pace) {
     std::hint::spin_loop();
 }
 
-/// How long [`pace`] takes.
+/// Duration of [`pace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(u32);
 

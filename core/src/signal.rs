@@ -142,8 +142,8 @@ impl SignalArray {
         }
         if to == self.me && self.job.device().capabilities().own_by_copy {
             self.stats().add(Kind::Signal, 8);
-            // SAFETY: a cell of this rank's own array, aligned, accessed as an atomic. Its setter waits for a cell to show
-            // a value before it sets a greater one, so that a store and a message of the device do not cross.
+            // SAFETY: a cell of this rank's own array, aligned, accessed as an atomic. Its setter waits for a cell to
+            // show a value before it sets a greater one, so a store and a message of the device do not cross.
             // Release: pairs with the Acquire of `place`.
             unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) }.store(value, Ordering::Release);
             return Ok(());
@@ -165,7 +165,7 @@ impl SignalArray {
     /// exchanges in a row costs one transfer of a line instead of one each way.
     ///
     /// # Errors
-    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
+    /// `PeerLost`, naming the lost rank; an error of a handler.
     #[inline]
     pub fn exchange(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
         assert!(cell < EXCHANGE_CELLS);
@@ -197,7 +197,7 @@ impl SignalArray {
     /// which it can arrive again.
     ///
     /// # Errors
-    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
+    /// `PeerLost`, naming the lost rank; an error of a handler.
     pub fn arrive(&self, operation: &'static str, mark: u16) -> Result<u16> {
         let number = self.arrivals.get() + 1;
         self.arrivals.set(number);
@@ -288,7 +288,7 @@ impl SignalArray {
     /// Waits until cell `cell` of team rank `from` is set to `value`: see [`reached`](Self::reached).
     ///
     /// # Errors
-    /// `PeerLost`, naming the rank that is gone; what a handler fails with.
+    /// `PeerLost`, naming the lost rank; an error of a handler.
     #[inline]
     pub fn wait(&self, operation: &'static str, from: usize, cell: usize, value: u64, pace: Pace) -> Result<()> {
         self.job.wait_signal(|| self.awaited(operation, value, from), pace, || self.reached(from, cell, value))

@@ -14,7 +14,7 @@ impl Counter {
         Self::default()
     }
 
-    /// Its value.
+    /// The value.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.get()

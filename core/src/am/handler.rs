@@ -32,7 +32,7 @@ impl HandlerId {
 pub struct Listening(pub(super) HandlerId);
 
 impl Listening {
-    /// Its number, by which other ranks send to it.
+    /// The handler's number, by which other ranks send to it.
     #[must_use]
     pub fn id(&self) -> HandlerId {
         self.0
@@ -101,8 +101,8 @@ pub type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
 pub enum Then<J> {
     /// Runs in the dispatcher: short, without waiting or sending.
     Quick(QuickFn),
-    /// Runs after the dispatcher, with the job: may send and wait. While it waits up to some ten others run, but none
-    /// while it sends. Its error is returned by the wait in which it runs.
+    /// Runs after the dispatcher, with the job: may send and wait. While it waits other completions may run, nested at
+    /// most 8 deep; while it sends none runs. Its error is returned by the wait in which it runs.
     Later(LaterFn<J>),
 }
 

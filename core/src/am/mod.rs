@@ -1,5 +1,5 @@
-//! Active messages: a header handler at the target says where the data goes, a completion handler runs when it
-//! is there (LAPI; Banikazemi et al., "MPI-LAPI").
+//! Active messages: a header handler at the target names the destination of the data, and a completion handler runs
+//! when the data has arrived (LAPI; Banikazemi et al., "MPI-LAPI").
 //!
 //! Header handlers, and the `Quick` completions, run in the dispatcher's own context, one at a time: they must
 //! not wait and cannot send, for they are not given the job. `Later` completions run after the dispatcher has
@@ -10,7 +10,7 @@
 //! | header and data fit into one packet | 1 |
 //! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
-//! | the same where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
+//! | longer still, where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and

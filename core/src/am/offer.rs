@@ -9,7 +9,7 @@ use crate::wire::{Reader, Writer};
 /// Maximum number of blocks of an offered source: their addresses travel with the request to send, in one packet.
 pub(super) const OFFERED: usize = 192;
 
-/// Where the data of a message lies in its sender's memory.
+/// The location of a message's data in its sender's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) key: Vec<u8>,

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Where the data of a message comes from and where it goes: contiguous memory, the blocks of a layout, or nowhere.
+//! Sources and destinations of the data of a message: contiguous memory, the blocks of a layout, or (for a destination)
+//! none.
 
 use std::fmt;
 use std::rc::Rc;

@@ -152,7 +152,7 @@ impl Engine {
     /// Checks that all other ranks are alive.
     ///
     /// # Errors
-    /// `PeerLost`, naming one that is not.
+    /// `PeerLost`, naming a lost rank.
     pub fn check_peers(&self) -> Result<()> {
         self.device.check_peers(PeerCheck::Alive).map(|_| ())
     }
@@ -256,8 +256,7 @@ impl Engine {
     /// Waits until `ready` gives a value, making progress meanwhile.
     ///
     /// # Errors
-    /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the rank that is gone; what `ready` or a
-    /// handler fails with.
+    /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the lost rank; an error of `ready` or a handler.
     pub fn wait<R>(&self, operation: &'static str, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         self.wait_for(|| Awaited::unknown(operation), ready)
     }

@@ -46,8 +46,8 @@ impl Engine {
     /// already.
     ///
     /// # Safety
-    /// As [`Device::post`](crate::device::Device::post): local memory stays valid until the tracks say that the request is complete, or
-    /// [`cancel`](Self::cancel) has returned.
+    /// As [`Device::post`](crate::device::Device::post): local memory stays valid until the tracks have counted the
+    /// request as complete, or [`cancel`](Self::cancel) has returned.
     ///
     /// # Errors
     /// As [`Device::post`](crate::device::Device::post).

@@ -95,8 +95,8 @@ impl SignalArray {
             _ => self.own.base,
         };
         let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
-        // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and kept
-        // as long as `self`.
+        // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and
+        // kept as long as `self`.
         [0, LINE / 8].map(|line| unsafe { std::slice::from_raw_parts(at.add(line), 1 + MOST / 8) })
     }
 

@@ -161,7 +161,8 @@ impl Mailbox {
         }
     }
 
-    /// Takes the message that a receive of `pattern` would get now, so that no other receive or probe finds it (matched probe).
+    /// Takes the message that a receive of `pattern` would get now, so that no other receive or probe finds it (matched
+    /// probe).
     ///
     /// # Errors
     /// As [`probe`](Self::probe).

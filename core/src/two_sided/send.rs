@@ -204,7 +204,7 @@ impl Mailbox {
         }
     }
 
-    /// Abandons a send in any state: its memory is not read any more. If no byte of the message has left, it is
+    /// Abandons a send in any state: its memory is not read any more. A message that has not left completely is
     /// cancelled.
     pub fn forget_send(&self, sending: &Sending) {
         if let Sending::Open(track) = sending

@@ -141,7 +141,7 @@ pub struct Receive {
     stage: Cell<Stage>,
     /// Destination of the bytes, while the receive is posted. Its memory is not accessed after the end.
     sink: RefCell<Sink>,
-    /// The message whose bytes are arriving in packets from another rank.
+    /// Token of the message whose bytes are arriving.
     token: Cell<Option<Token>>,
     /// Result, if it has ended.
     status: Cell<Status>,
@@ -234,7 +234,7 @@ impl Receive {
         }
     }
 
-    /// Takes the token of the message whose bytes are arriving, if they come in packets.
+    /// Takes the token of the message whose bytes are arriving, if any.
     pub(super) fn coming(&self) -> Option<Token> {
         self.token.take()
     }
