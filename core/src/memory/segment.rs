@@ -229,7 +229,7 @@ impl Segment {
     /// Like [`sparse`](Self::sparse), but mapped in this process at a multiple of `align`, a power of two.
     ///
     /// # Errors
-    /// Those of [`sparse`](Self::sparse).
+    /// The errors of [`sparse`](Self::sparse).
     pub fn sparse_aligned(len: usize, align: usize) -> Result<Self> {
         let len = whole_pages(len)?;
         let memory = memory_of_machine();
@@ -357,7 +357,7 @@ pub fn overcommit_is_strict() -> bool {
 /// Reserves the pages of a part of a file.
 ///
 /// # Errors
-/// Those of `fallocate`.
+/// The errors of `fallocate`.
 pub fn reserve(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }

@@ -381,7 +381,7 @@ impl Steps {
     /// Posts an accumulate, or a compare-and-swap that the device does not have.
     ///
     /// # Safety
-    /// As [`Device::post`].
+    /// The contract of [`Device::post`].
     unsafe fn update(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let peer = request.peer;
         let direct = |operation| WorkRequest { operation, ..*request };

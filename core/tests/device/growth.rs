@@ -1,4 +1,4 @@
-//! Nothing is left behind: descriptors and mappings after many rounds.
+//! No leaks: descriptors and mappings after many rounds.
 
 use std::fs;
 
@@ -13,7 +13,8 @@ fn usage() -> (usize, usize) {
     (descriptors, fs::read_to_string("/proc/self/maps").unwrap().lines().count())
 }
 
-/// Rounds of a region and a signal array at both ranks, as processes: threads of other tests would count too.
+/// Rounds with a region and a signal array at both ranks. The ranks are processes, since threads of other tests would
+/// be counted too.
 #[test]
 fn allocate_import_release_many_rounds_without_growth() {
     if let Some(rank) = Rank::from_env() {
@@ -32,7 +33,7 @@ fn allocate_import_release_many_rounds_without_growth() {
             let rounds = if quick() { 150 } else { 1000 };
             (50..50 + rounds).try_for_each(round)?;
             let after = usage();
-            // The allocator may take or give an arena; a leak would be hundreds.
+            // The allocator may add or drop an arena; a leak would amount to hundreds.
             assert!(after.0 == before.0 && after.1 < before.1 + 10, "(descriptors, mappings): {before:?}, {after:?}");
             Ok(())
         });

@@ -1,4 +1,4 @@
-//! The table of configurations, and how a check is run over each of them.
+//! The table of configurations, and functions that run a check over each of them.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use farside_core::settings::Settings;
 
 use crate::processes;
 
-/// One way to use the device.
+/// A configuration of the device.
 #[derive(Debug)]
 pub struct Config {
-    /// For messages.
+    /// Name, for messages.
     pub name: &'static str,
     /// Settings that differ from the defaults.
     pub set: &'static [(&'static str, &'static str)],
-    /// Whether regions are memory of the user.
+    /// Whether regions are in the user's memory.
     pub user: bool,
-    /// The device, if it is not the one that the settings name: it connects threads alone.
+    /// The device, if it is not the one that the settings select; it connects threads only.
     pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
 }
 
@@ -28,7 +28,7 @@ impl Config {
         settings(self.set)
     }
 
-    /// What the checks are to know of it.
+    /// The properties of the configuration that checks depend on.
     pub fn setup(&self) -> Setup {
         let ring = self.settings().shm_ring;
         Setup {
@@ -37,10 +37,11 @@ impl Config {
             quick: quick(),
             packet_room: match self.device {
                 Some(_) => Some(Box::new(|_| 64..=64)),
-                // The queue of an HCA is full at other lengths.
+                // The send queue of an HCA fills up at other lengths.
                 None if verbs() => None,
                 None => Some(Box::new(move |len| {
-                    // Three of the largest fit wherever the ring is when it starts; no more than it has lines.
+                    // At least three of the largest packets fit, wherever the ring starts; at most as many as it has
+                    // lines.
                     let lines = if len <= 48 { 2 } else { 0 };
                     let most = ring / (8 + len).next_multiple_of(64) + lines;
                     3.min(most)..=most
@@ -50,13 +51,13 @@ impl Config {
         }
     }
 
-    /// The value of a setting that this configuration changes.
+    /// The value of a setting, if this configuration changes it.
     pub fn value(&self, name: &str) -> Option<&'static str> {
         self.set.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
     }
 }
 
-/// Settings with some values given and the others default, whatever the environment says, but for the device.
+/// Settings with the given values and defaults otherwise. Of the environment only the choice of the device counts.
 pub fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
@@ -66,13 +67,13 @@ pub fn settings(set: &[(&str, &str)]) -> Settings {
     Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap()
 }
 
-/// Whether the environment asks for the verbs device, alone or between nodes that have shared memory. Then
-/// `FARSIDE_TEST_NODES` is 2, so that the team of all ranks spans nodes in every test, and what it uses is verbs'.
+/// Whether the environment selects the verbs device, alone or between nodes with shared memory. In the second case
+/// `FARSIDE_TEST_NODES` is 2, so that the team of all ranks spans nodes in every test and uses verbs.
 pub fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
-/// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
+/// Whether to run fewer rounds and combinations, though every kind of test; meant for emulated machines.
 pub fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
@@ -82,7 +83,7 @@ pub fn configs() -> &'static [Config] {
     if verbs() { VERBS } else { CONFIGS }
 }
 
-/// Over verbs nothing is mapped; the shortest queues are full most of the time.
+/// Over verbs no memory is mapped; the shortest queues are full most of the time.
 const VERBS: &[Config] = &[
     Config { name: "verbs", set: &[], user: false, device: None },
     Config { name: "verbs, user memory, parking", set: &[("FARSIDE_WAIT", "park")], user: true, device: None },
@@ -96,7 +97,7 @@ const VERBS: &[Config] = &[
 
 pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 
-/// Every configuration that the suite runs over.
+/// The configurations of the suite without verbs.
 const CONFIGS: &[Config] = &[
     Config { name: "mapped", set: &[], user: false, device: None },
     Config { name: "mapped, parking", set: &[("FARSIDE_WAIT", "park")], user: false, device: None },

@@ -1,4 +1,4 @@
-//! Keys come from peers: any bytes must be refused or lead to the region that they name, never to a panic.
+//! Keys come from peers: any bytes must be refused or lead to the region that they identify, and never to a panic.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ fn allowed(e: &Error) -> bool {
     )
 }
 
-/// Imports `key` and uses what comes of it; what is read must be the region that the true key names.
+/// Imports `key` and uses the region, if it is accepted; the data read must be that of the region with the true key.
 fn try_key(job: &Job, key: &[u8], want: &[u8], world: &mut World<'_>) {
     match job.device().import(1, key, None) {
         Err(e) => assert!(allowed(&e), "{e}"),
@@ -49,10 +49,11 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
     let keys = coll::allgather(&world.team, &world.own.key)?;
     if world.me() == 0 {
         let true_key = keys[1].clone();
-        // The true key with a byte changed, anywhere but in the address of user memory and in the number by which requests
-        // name it, whose truth only the peer that gave them can know; some of them cut short. And bytes at random behind every tag.
+        // The true key with one byte changed, some of them truncated; and random bytes after every tag. Unchanged are
+        // the address of user memory and the number by which requests name it: only the peer that issued them can check
+        // these.
         let len = true_key.len();
-        // Over verbs all addresses are the owner's; beside shared memory the first byte names the device.
+        // Over verbs all addresses are the owner's; with shared memory beside it, the first byte identifies the device.
         let first = 1 + usize::from(job.device().capabilities().name == "route");
         let address = match (crate::harness::verbs(), config.user) {
             (true, _) => [first..first + 8, 0..0],
@@ -130,7 +131,7 @@ fn import_never_maps_what_is_not_a_segment() {
         let mut file = tempfile::tempfile().unwrap();
         file.seek(SeekFrom::Start(8191)).and_then(|_| file.write_all(&[7])).unwrap();
         let key = |pid: u32, fd: i32, len: u64| Writer::new().u8(1).u32(pid).u32(fd as u32).u64(len).u64(len).u64(len);
-        // A plain file of the right length; then the descriptor of a segment under another process's number.
+        // A plain file of the right length; then descriptors of other processes; then a length of 0.
         let me = std::process::id();
         let peer = 1 - job.rank();
         for (pid, fd, len) in [(me, file.as_raw_fd(), 8192), (1, 0, 4096), (u32::MAX, 0, 4096), (me, 0, 0)] {
@@ -155,7 +156,7 @@ fn import_of_a_key_whose_descriptor_was_used_again_is_refused() {
             let region = Region::allocated(4096);
             let first = job.device().allocate(region)?;
             release(job, first.handle)?;
-            // As a rule this one gets the same descriptor.
+            // The second region usually gets the same descriptor.
             let second = job.device().allocate(region)?;
             coll::broadcast(&team, 1, &first.key)?;
             team.barrier()?;

@@ -1,6 +1,6 @@
 //! Conformance of the devices of this crate with the contracts of `core/src/device/mod.rs`: the checks of
 //! `farside-conformance`, each a test over every configuration in [`harness::configs`], with ranks as threads and as
-//! processes; and what concerns shared memory alone.
+//! processes; and tests of shared memory only.
 
 mod harness;
 mod processes;

@@ -1,4 +1,4 @@
-//! Memory of a rank that computes is served from the start.
+//! Memory of a rank that computes can be accessed from the start.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use farside_core::stats::Kind;
 use crate::harness::{USER_MEMORY, settings};
 use crate::regions::{forget, release};
 
-/// The owner computes as soon as it has registered, without another wait in the runtime, so the origin wakes its agent
-/// even for the first request.
+/// The owner computes as soon as it has registered, without another wait in the runtime, so the origin must wake the
+/// owner's agent even for the first request.
 #[test]
 #[allow(unsafe_code)]
 fn passive_memory_is_served_right_after_registration() {

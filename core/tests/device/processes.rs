@@ -1,4 +1,4 @@
-//! Ranks as processes: this test binary again, once a rank, with files in a directory as the bootstrap.
+//! Ranks as processes: this test binary is started once per rank, with files in a directory as the bootstrap.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use farside_core::settings::Settings;
 use farside_core::{Error, ErrorKind, Job, Result};
 
 const SPEC: &str = "FARSIDE_TEST_RANK";
-/// Longer than any test takes; a hang becomes a failure.
+/// Exceeds the duration of any test; a hang becomes a failure.
 const WATCHDOG: Duration = Duration::from_secs(300);
 
-/// What a child learns from its environment.
+/// The parameters that a child gets from its environment.
 pub struct Rank {
     pub config: usize,
     rank: u32,
@@ -22,7 +22,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// What this process is, if it is a rank.
+    /// The parameters of this process; `None` if it is not a rank.
     pub fn from_env() -> Option<Self> {
         let spec = std::env::var(SPEC).ok()?;
         let mut fields = spec.splitn(4, ',');
@@ -72,7 +72,7 @@ pub fn run(test: &str, config: usize, size: u32) -> Result<(), String> {
     Err(format!("{ends:?}{logs}"))
 }
 
-/// This binary with one test chosen; `test` starts with the name of the crate.
+/// A command that runs one test of this binary; `test` starts with the name of the crate.
 pub fn itself(test: &str) -> Command {
     let (_, path) = test.split_once("::").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -80,7 +80,7 @@ pub fn itself(test: &str) -> Command {
     command
 }
 
-/// A key is a file; a fence is a file of every rank.
+/// A bootstrap in files: one file per key, and one per rank for each fence.
 struct Files {
     rank: u32,
     size: u32,

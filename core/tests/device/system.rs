@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! What the system forbids or has no room for. Each test is a child process, which takes the limit on itself.
+//! Operations that the system forbids or lacks memory for. Each test runs in a child process, which imposes the limit
+//! on itself.
 
 use std::process::Output;
 
@@ -15,7 +16,7 @@ use crate::world::{World, pattern};
 
 const CHILD: &str = "FARSIDE_TEST_CHILD";
 
-/// Whether this process is the child; if not, runs the test again as one and expects it to succeed.
+/// Returns `true` in the child; otherwise runs the test again in a child and expects it to succeed.
 fn in_child(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -74,20 +75,21 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
         for mode in ["auto", "remap", "ring"] {
             Job::threads_with(2, &settings(&[(USER_MEMORY, mode)]), use_user_memory).unwrap();
         }
-        // Memory that cannot be moved onto shared pages: a shared mapping of the user.
+        // A shared mapping of the user, which cannot be moved onto shared pages.
         let before = Job::threads_with(2, &settings(&[]), use_shared_mapping).unwrap();
         assert_eq!(before, [true, true]);
     }
 }
 
-/// Writes memory that `remap` leaves alone, longer than what goes by `process_vm_writev` where that is allowed.
+/// Writes to memory that `remap` leaves alone, with more bytes than `process_vm_writev` is used for where it is
+/// allowed.
 fn use_shared_mapping(job: &Job) -> Result<bool> {
     use farside_core::device::{Block, Operation, Place};
     const LEN: usize = 64 << 10;
     let map = memmap2::MmapOptions::new().len(LEN).map_anon().unwrap();
     let base = map.as_ptr().cast_mut();
     let team = job.world()?;
-    // SAFETY: the mapping outlives the registration and is looked at only after the barrier.
+    // SAFETY: the mapping outlives the registration and is read only after the barrier.
     let own = unsafe { job.device().register(Region::of(base, LEN)) };
     let (own, remotes) = exchange_regions(&team, own, None)?;
     let to = 1 - team.rank();
@@ -113,19 +115,19 @@ fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
             assert!(matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::Aborted), "{e}");
             let text = e.to_string();
             assert!(text.contains("FARSIDE_SHM_USER_MEMORY=ring") && text.contains("ptrace_scope"), "{text}");
-            // The job is still whole.
+            // The job still works.
             job.world()?.barrier()
         })
         .unwrap();
     }
 }
 
-/// Mounts a memory file system of `kib` KiB that only this process sees; `None` where that takes more rights.
+/// Mounts a memory file system of `kib` KiB that only this process sees; `None` without the necessary rights.
 fn small_file_system(kib: usize) -> Option<tempfile::TempDir> {
     let dir = tempfile::tempdir().unwrap();
     let path = std::ffi::CString::new(dir.path().to_str().unwrap()).unwrap();
     let size = std::ffi::CString::new(format!("size={kib}k")).unwrap();
-    // SAFETY: live C strings, null where the kernel allows it.
+    // SAFETY: live C strings, or null where the kernel allows it.
     let rc = unsafe {
         if libc::unshare(libc::CLONE_NEWNS) != 0 {
             return None;
@@ -158,7 +160,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             let team = job.world()?;
             let allocate = |len| job.device().allocate(Region::allocated(len));
             if job.rank() == 0 {
-                // Fill it, touch every page, and give it back.
+                // Fills the file system, touches every page, and releases all regions.
                 let mut all = Vec::new();
                 let e = loop {
                     match allocate(64 << 10) {
@@ -170,15 +172,15 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
                 assert!(e.to_string().contains("FARSIDE_SHM_DIR"), "{e}");
                 assert!(all.len() > 2, "{}", all.len());
                 for r in all {
-                    // SAFETY: memory of that length, that no other rank uses.
+                    // SAFETY: memory of that length, which no other rank uses.
                     unsafe { r.base.write_bytes(0xFF, r.len) };
                     release(job, r.handle)?;
                 }
             }
             team.barrier()?;
-            // Long memory, and that of the user, is in no file system.
+            // Long memory and memory of the user are not in the limited file system.
             let long = allocate(2 << 20)?;
-            // SAFETY: memory of that length, that no other rank uses.
+            // SAFETY: memory of that length, which no other rank uses.
             unsafe { long.base.write_bytes(0xFF, long.len) };
             release(job, long.handle)?;
             let world = World::new(job, &Setup { user_memory: true, ..Setup::default() }, 3 << 20)?;
@@ -188,15 +190,15 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
             world.barrier()
         })
         .unwrap();
-        // No room even for the base segments.
+        // The base segments alone exceed the file system.
         let big = [("FARSIDE_SHM_DIR", at), ("FARSIDE_SHM_RING", "16777216")];
         let e = Job::threads_with(2, &settings(&big), |_| Ok(())).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
     }
 }
 
-/// A team that finds no shared memory for its signal array goes on by messages, at all its ranks alike: also where the room is
-/// enough for some of them, and until memory is there again.
+/// A team that gets no shared memory for its signal array uses messages instead, at all its ranks alike, even if the
+/// memory suffices for some of them.
 #[test]
 fn team_without_memory_for_signals_goes_on_by_messages() {
     if crate::harness::verbs() {
@@ -233,7 +235,7 @@ fn team_without_memory_for_signals_goes_on_by_messages() {
     }
 }
 
-/// Fills a file system but for some pages.
+/// Fills a file system except for `pages` pages.
 fn leave_pages(dir: &std::path::Path, pages: u64) {
     use std::io::Write;
     let mut file = std::fs::File::create(dir.join("fill")).unwrap();

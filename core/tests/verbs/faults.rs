@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Faults: requests that are refused, memory that goes away under them, links that lose packets, go down, or are cut.
+//! Faults: refused requests, memory that is released during requests, and links that lose packets, go down, or are cut.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,7 @@ use farside_core::{ErrorKind, Job, Result};
 use crate::mlx5::{self, Silent};
 use crate::{region, two, two_with, well};
 
-/// Writes, signals and packets behind a write that is refused: they arrive, once and in order, and only the refused one
-/// fails.
+/// Writes, signals and packets posted after a refused write arrive once and in order, and only the refused write fails.
 #[test]
 fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
     const ID: HandlerId = HandlerId(9);
@@ -31,13 +30,13 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             Delivery::Done
         })?;
         let mut memory = vec![0u8; 100_000];
-        // SAFETY: the memory is lent until it is released, and looked at after that.
+        // SAFETY: the memory is lent until it is released, and is read after that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), memory.len())) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let good = job.device().allocate(farside_core::device::Region::allocated(4096));
         let (good, good_remotes) = exchange_regions(&team, good, None)?;
         if job.rank() == 1 {
-            // Taken back, while rank 0 still has the key.
+            // The region is released while rank 0 still has the key.
             release(job, own.handle)?;
             team.barrier()?;
             job.wait("packets", || Ok((got.borrow().len() == PACKETS as usize).then_some(())))?;
@@ -72,7 +71,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         team.barrier()?;
         if job.rank() == 1 {
             let mut words = vec![0u64; PACKETS as usize];
-            // SAFETY: memory of this rank, of that length, that nobody writes any more.
+            // SAFETY: memory of this rank of that length, which is not written any more.
             unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
             assert_eq!(words, vec![5; PACKETS as usize]);
         }
@@ -83,8 +82,8 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
     }));
 }
 
-/// Memory is taken back while writes and reads of it are under way: from some operation on they fail, with the reason, and
-/// the ranks go on with each other.
+/// Memory is released while writes and reads of it are outstanding: from some operation on they fail, with the reason,
+/// and communication between the ranks continues.
 #[test]
 fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     const LEN: usize = 256 << 10;
@@ -92,20 +91,20 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
         let mut memory = vec![0u8; LEN];
-        // SAFETY: the memory is lent until it is released, and not looked at before.
+        // SAFETY: the memory is lent until it is released, and is not accessed before that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
         if job.rank() == 1 {
             job.wait("some writes", || Ok((signals.get(0, 1) >= 3).then_some(())))?;
             release(job, own.handle)?;
-            // It is this rank's alone again.
+            // The memory belongs to this rank alone again.
             memory.fill(9);
             job.wait("an error", || Ok((signals.get(0, 2) == 1).then_some(())))?;
             assert!(memory.iter().all(|b| *b == 9), "memory that was taken back was written");
         } else {
             let bytes = vec![7u8; LEN];
-            // One packet: the refusal of a longer read that has been answered in part is lost on Soft-RoCE, which puts
-            // the number of the first packet on it, and the requester takes that for an old one.
+            // One packet only: Soft-RoCE loses the refusal of a longer read that was answered in part, because the
+            // refusal carries the number of the first packet and the requester takes it for an old one.
             let mut back = [0u8; 4096];
             let to = Place { region: remotes[1].handle, offset: 0 };
             let mut round = 0;
@@ -135,15 +134,15 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     nothing_is_left();
 }
 
-/// Connections are made anew to a rank that computes and has not polled yet what came over the former ones: notifications,
-/// packets and the receive buffers that they took all come back, though the queue pairs end as mlx5 ends them.
+/// Connections are made anew to a rank that computes and has not yet polled for messages of the former connections: no
+/// notification, packet or receive buffer is lost, though queue pairs are destroyed as by mlx5.
 #[test]
 fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     const ID: HandlerId = HandlerId(9);
     const ROUNDS: u64 = 4;
     const PACKETS: u64 = 6;
     let computes = std::sync::Arc::new(AtomicBool::new(true));
-    // Of 32 buffers, each round takes 7.
+    // Each round takes 7 of 32 buffers.
     well(two_with(&[("FARSIDE_VERBS_RECEIVES", "32")], move |job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
@@ -156,7 +155,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
         let own = job.device().allocate(farside_core::device::Region::allocated(64));
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let mut lent = [0u8; 64];
-        // SAFETY: the memory is lent until it is released, and not looked at before.
+        // SAFETY: the memory is lent until it is released, and is not accessed before that.
         let released = unsafe { job.device().register(region(lent.as_mut_ptr(), lent.len())) };
         let (released, refusing) = exchange_regions(&team, released, None)?;
         let word = 5u64.to_le_bytes();
@@ -186,14 +185,14 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
                     am::send(job, 1, ID, &[], &word, Counters::default())?;
                 }
                 write(remotes[1].handle, Some((signals.cell_at(1, 1, round), round)))?;
-                // Refused: what follows takes another connection.
+                // The write is refused, so later requests use another connection.
                 assert_eq!(write(refusing[1].handle, None).unwrap_err().kind(), ErrorKind::BadKey);
             }
             write(remotes[1].handle, None)?;
             computes.store(false, Ordering::SeqCst);
             release(job, released.handle)?;
         }
-        // Every buffer is needed once more.
+        // These packets need every buffer once more.
         for _ in 0..20 {
             team.barrier()?;
         }
@@ -205,8 +204,8 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     nothing_is_left();
 }
 
-/// The adapter says nothing any more: a transfer and a list that are cancelled end nevertheless, once their queue pairs are
-/// destroyed, and the rank has its memory back.
+/// The HCA reports no completions: a cancelled transfer and a cancelled list end nevertheless, once their queue pairs
+/// are destroyed, and the rank can use its memory again.
 #[test]
 fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
     const LEN: usize = 256 << 10;
@@ -235,7 +234,7 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
             job.post(1, Operation::Scatter { into: &scatter }, None, &[&received])?;
         }
         job.device().cancel(&|_| true);
-        // One queue pair for requests; that of the list has come and gone.
+        // One queue pair for requests fewer; that of the list was created and destroyed in between.
         let after = left_behind("qp").len();
         drop(silent);
         assert!(before == 0 || after == before - 1, "{before} queue pairs before, {after} after");
@@ -249,7 +248,7 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
     nothing_is_left();
 }
 
-/// Queue pairs (or completion queues, regions, domains) that programs have; tests run one at a time.
+/// Queue pairs (or completion queues, regions, domains) that processes hold; tests run one at a time.
 fn left_behind(kind: &str) -> Vec<String> {
     let Ok(shown) = Command::new("rdma").args(["res", "show", kind]).output() else { return Vec::new() };
     let text = String::from_utf8_lossy(&shown.stdout);
@@ -262,11 +261,11 @@ fn nothing_is_left() {
     }
 }
 
-/// `rxe-link` of the emulated machine; mends all links when it is dropped.
+/// Controls `rxe-link` of the emulated machine; restores all links when dropped.
 struct Links;
 
 impl Links {
-    /// `None`, with a word, where there are no links to play with.
+    /// Returns `None`, with a message, if links cannot be controlled.
     fn new() -> Option<Self> {
         let there = Command::new("rxe-link").arg("show").output().is_ok_and(|o| o.status.success());
         if !there {
@@ -289,7 +288,7 @@ impl Drop for Links {
     }
 }
 
-/// Writes of every length class, reads, atomics, signals and packets, each result compared.
+/// Writes of every length class, reads, atomics, signals and packets; compares each result.
 fn exchange(job: &Job, rounds: u64) -> Result<()> {
     const ID: HandlerId = HandlerId(9);
     const LEN: usize = 64 << 10;
@@ -334,7 +333,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
 fn exchange_with_loss(loss: &str) {
     let Some(_links) = Links::new() else { return };
     Links::change(&["loss", "all", loss]);
-    // What was lost is repeated after 67 ms instead of two seconds.
+    // Lost packets are repeated after 67 ms instead of two seconds.
     well(two_with(&[("FARSIDE_VERBS_TIMEOUT", "14")], |job| exchange(job, 100)));
     nothing_is_left();
 }
@@ -349,8 +348,8 @@ fn one_packet_of_twenty_lost_changes_no_result() {
     exchange_with_loss("5%");
 }
 
-/// Every third answer to a read or to an atomic is lost, in operations of several steps and behind reads that notify: all
-/// that is sent again goes through, and no addition is done twice.
+/// Every third response to a read or an atomic is lost, in operations of several steps and in operations behind reads
+/// that notify: all retransmissions succeed, and no addition is done twice.
 #[test]
 fn lost_answers_of_operations_in_steps_stop_nothing() {
     const ROUNDS: u64 = 12;
@@ -391,10 +390,10 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
     }
 }
 
-/// Packets vanish for a while, of which nobody is told: everything goes on as if nothing had been.
+/// Packets are lost for a while, without an error report: all operations complete as usual.
 #[test]
 fn link_that_is_cut_for_a_second_changes_no_result() {
-    // Where the machine was so slow that the link was down for long, its ranks are rightly lost: then once more.
+    // On a slow machine the link may be down so long that ranks are rightly reported lost: then the test is repeated.
     const LONG: Duration = Duration::from_secs(2);
     for _ in 0..3 {
         let Some(_links) = Links::new() else { return };
@@ -422,8 +421,8 @@ fn link_that_is_cut_for_a_second_changes_no_result() {
     panic!("the machine is too slow to mend a link within {LONG:?}");
 }
 
-/// The queue pairs for datagrams go into the error state, as Soft-RoCE's do when one is sent while the port is down: there
-/// are datagrams again after that, by which a connection is made anew.
+/// The queue pairs for datagrams enter the error state, as Soft-RoCE's do when a datagram is sent while the port is
+/// down. Afterwards datagrams work again, and a connection can be made anew.
 #[test]
 fn datagrams_go_on_after_their_queue_pairs_have_failed() {
     well(two(|job| {
@@ -439,7 +438,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
             let word = [0u8; 8];
             let from = [Block::of(word.as_ptr(), 8)];
             let to = Place { region: remotes[1].handle, offset: 0 };
-            // SAFETY: the bytes live.
+            // SAFETY: the bytes outlive the call, which completes the operation.
             let refused = unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::BadKey);
         }
@@ -450,7 +449,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
     nothing_is_left();
 }
 
-/// From some time on nothing arrives any more: both ranks hear that the other is lost.
+/// From some time on no packet arrives: both ranks report that the other is lost.
 #[test]
 fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
     let Some(links) = Links::new() else { return };
@@ -472,7 +471,7 @@ fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
     nothing_is_left();
 }
 
-/// The cable is pulled out: both ranks hear that it is their port, and not the other rank.
+/// The cable is unplugged: both ranks report that their port is down, not that the other rank is lost.
 #[test]
 fn port_that_stays_down_is_said_at_both_ends() {
     let Some(links) = Links::new() else { return };

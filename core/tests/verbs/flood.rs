@@ -1,4 +1,4 @@
-//! Packets to a rank that does not take them: their senders wait, and the HCA never finds a rank without a buffer.
+//! Packets to a rank that does not take them: the senders wait, and the HCA never lacks a receive buffer.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::{ranks, well};
 const ID: HandlerId = HandlerId(9);
 const PACKETS: u64 = 700;
 
-/// How often devices of this machine have met a rank without a receive buffer, or have heard that they did.
+/// How often devices of this machine lacked a receive buffer, or were told so by a peer.
 fn refusals() -> Option<u64> {
     let mut sum = None;
     for device in std::fs::read_dir("/sys/class/infiniband").ok()?.flatten() {
@@ -26,7 +26,8 @@ fn refusals() -> Option<u64> {
     sum
 }
 
-/// Three ranks send more packets than rank 0 has buffers, while it sleeps: all arrive in order, and none is refused.
+/// Three ranks send more packets than rank 0 has buffers, while it sleeps: all arrive in order, and no packet is
+/// refused.
 #[test]
 fn packets_to_a_rank_that_sleeps_wait_at_their_senders() {
     let Some(before) = refusals() else {
@@ -50,7 +51,7 @@ fn packets_to_a_rank_that_sleeps_wait_at_their_senders() {
             job.wait("all packets", || Ok((1..4).all(|r| got[r].get() == PACKETS).then_some(())))?;
         } else {
             (0..PACKETS).try_for_each(|i| am::send(job, 0, ID, &[], &i.to_le_bytes(), Counters::default()))?;
-            // The last ones may wait here in copies.
+            // The last packets may be queued at the sender as copies.
             let sent = || (job.stats() - before).count(Kind::Send);
             job.wait("packets to go", || Ok((sent() >= PACKETS).then_some(())))?;
             assert_eq!(sent(), PACKETS);

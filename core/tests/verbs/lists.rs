@@ -1,5 +1,5 @@
-//! Scatter and gather lists over the second queue pair: of any number of blocks, both ways at once, and every way in which
-//! they fail.
+//! Scatter and gather lists over the second queue pair: any number of blocks, both directions at once, and all kinds of
+//! failure.
 
 use std::fs;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use farside_core::{Error, ErrorKind, Job, Result};
 
 use crate::{two, well};
 
-/// A small generator: same seed, same lists.
+/// A small generator: the same seed gives the same lists.
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
         (self.0 >> 33) as usize % n
     }
 
-    /// `parts` lengths of at least 1, together `total`.
+    /// Splits `total` into `parts` lengths of at least 1.
     fn split(&mut self, total: usize, parts: usize) -> Vec<usize> {
         let mut cuts: Vec<usize> = (0..parts - 1).map(|_| self.below(total - parts + 1)).collect();
         cuts.sort_unstable();
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Blocks of the given lengths in a buffer, with gaps of some bytes between.
+/// Lays out blocks of the given lengths in a buffer, separated by `gap` bytes.
 fn lay_out(buffer: &mut [u8], lens: &[usize], gap: usize) -> Vec<Block> {
     let mut at = 0;
     let base = buffer.as_mut_ptr();
@@ -63,7 +63,7 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
     finish(job, &track).expect_err("a list that must fail")
 }
 
-/// Moves `value` from each rank to the other by one list of one block, in order.
+/// Sends `value` from each rank to the other by lists of one block, in order.
 fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     let peer = 1 - job.rank();
     let (mut into, from) = ([0u8; 64], [value ^ job.rank() as u8; 64]);
@@ -77,9 +77,9 @@ fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     Ok(())
 }
 
-/// One to three lists of up to `max_sge` blocks on either side, both ways at once, blocks of random lengths: every byte
-/// arrives in its place and none elsewhere, one work request a list, and nothing is copied. The second time nothing is
-/// registered either.
+/// One to three lists of up to `max_sge` blocks on either side, in both directions at once, with blocks of random
+/// lengths: every byte arrives in its place and nowhere else, with one work request per list and no copy. The second
+/// round makes no registrations either.
 #[test]
 fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
     const ROOM: usize = 1 << 20;
@@ -92,7 +92,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
         for round in 0..2u64 {
             let mut random = Random(7);
             for blocks in [1, 2, most - 1, most, most + 1, 2 * most, 3 * most] {
-                // The same plan at both ranks: of each message the lengths on either side.
+                // Both ranks make the same plan: for each message the block lengths on either side.
                 let messages: Vec<[Vec<usize>; 2]> = (0..blocks.div_ceil(most))
                     .map(|i| {
                         let here = most.min(blocks - i * most);
@@ -150,7 +150,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
     }));
 }
 
-/// Nobody is connected, and both send at once, to each other and to themselves.
+/// Both ranks send at once, to each other and to themselves, without any connection.
 #[test]
 fn first_use_from_both_ends_at_once() {
     for _ in 0..3 {
@@ -172,7 +172,7 @@ fn first_use_from_both_ends_at_once() {
     }
 }
 
-/// A full queue is back-pressure: many more lists than it has places go through, in order.
+/// A full queue is back-pressure: many more lists than it has slots are transferred, in order.
 #[test]
 fn more_lists_than_places_arrive_in_order() {
     const LISTS: usize = 300;
@@ -182,7 +182,7 @@ fn more_lists_than_places_arrive_in_order() {
         let mut words = vec![0u64; LISTS];
         let base = words.as_mut_ptr().cast::<u8>();
         if job.rank() == 0 {
-            // What does not fit waits for the first to be taken.
+            // The lists that do not fit wait until the first is received.
             let (mut tracks, mut first) = (Vec::new(), true);
             for i in 0..LISTS {
                 let into = [Block { base: base.wrapping_add(8 * i), len: 8 }];
@@ -205,8 +205,8 @@ fn more_lists_than_places_arrive_in_order() {
     }));
 }
 
-/// A message that is longer than the list that waits for it: an error at both ends that names the other, and the next
-/// list goes through.
+/// A message longer than its scatter list is an error at both ends that names the other rank, and the next list is
+/// transferred.
 #[test]
 fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_anew() {
     well(two(|job| {
@@ -227,7 +227,7 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)), "{e}");
         assert_eq!(bytes[100..], [0; 100], "bytes behind the list");
         team.barrier()?;
-        // Both have seen it; the connection comes back by itself.
+        // Both ranks have seen the error; the connection is made anew without further action.
         std::thread::sleep(Duration::from_millis(300));
         team.barrier()?;
         works(job, &signals, 2)?;
@@ -235,7 +235,7 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
     }));
 }
 
-/// Nobody posts a scatter list: the sender hears of it within a bounded time.
+/// If the peer posts no scatter list, the sender gets an error within a bounded time.
 #[test]
 fn gather_without_scatter_is_an_error_that_names_the_rank() {
     well(two(|job| {
@@ -258,7 +258,7 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
     }));
 }
 
-/// A scatter list that is taken back is not written any more, though the peer sends; what was posted with it ends too.
+/// A cancelled scatter list is not written any more, although the peer sends; lists posted along with it end too.
 #[test]
 fn cancelled_list_is_not_touched_any_more() {
     well(two(|job| {
@@ -274,7 +274,7 @@ fn cancelled_list_is_not_touched_any_more() {
             team.barrier()?;
         } else {
             team.barrier()?;
-            // It may find the former connection, or the next, where nobody waits for it.
+            // The list may go to the former connection or to the next one, on which no scatter list is posted.
             let e = ended(job, post(job, peer, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 64)] })?);
             assert_eq!(e.blamed(), Some(peer), "{e}");
         }
@@ -286,7 +286,7 @@ fn cancelled_list_is_not_touched_any_more() {
     }));
 }
 
-/// One rank ends out of order while lists are under way and waiting: the other hears that it is lost.
+/// One rank ends abnormally while lists are outstanding and waiting: the other reports that it is lost.
 #[test]
 fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
     let errors = two(|job| {
@@ -343,8 +343,8 @@ fn sent_packets() -> Option<u64> {
     counts.map(|c| c?.trim().parse::<u64>().ok()).sum()
 }
 
-/// A page in as many blocks as a list has is one packet and its acknowledgement, where a write for each block is a packet
-/// for each.
+/// A page in as many blocks as a list can have takes one packet and its acknowledgement, where separate writes would
+/// take one packet per block.
 #[test]
 fn list_of_many_blocks_is_one_packet() {
     const ROUNDS: u64 = 50;
@@ -383,7 +383,7 @@ fn list_of_many_blocks_is_one_packet() {
             counts.push(sent_packets().unwrap() - before);
             meeting.wait();
         }
-        // The difference of two runs: a barrier of two is four packets, the list two.
+        // Difference of two runs: a barrier of two ranks takes four packets, the list two.
         assert_eq!(counts[2] - counts[1], ROUNDS * (4 + 2), "{counts:?}");
         team.barrier()
     }));

@@ -1,8 +1,9 @@
 #![allow(unsafe_code)]
-//! What only the verbs device has: registered memory; in [`flood`] packets to a rank that does not take them; in
-//! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`ports`] the choice of
-//! a port; in [`memlock`] limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). Runs where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; elsewhere each test is skipped, and
-//! says so.
+//! Tests specific to the verbs device: registered memory; in [`flood`] packets to a rank that does not take them; in
+//! [`faults`] refusals that end a connection, and links that lose packets, go down or are cut; in [`ports`] the choice
+//! of a port; in [`memlock`] limits of locked memory. Queue pairs are destroyed as by mlx5 ([`mlx5`]). The tests run
+//! where `FARSIDE_DEVICE=verbs`, as in the emulated machine of `ci/rxe`; otherwise each test is skipped, with a
+//! message.
 
 mod faults;
 mod flood;
@@ -23,10 +24,10 @@ use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Job, Result};
 use regions::{exchange_regions, forget, release};
 
-/// Longer than any of them takes; a hang becomes a failure.
+/// Exceeds the duration of any test; a hang becomes a failure.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-/// Runs `body` as two ranks; what each returned. `None`, with a word, where there is no such device.
+/// Runs `body` as two ranks; returns the error of each. `None`, with a message, if the verbs device is not selected.
 fn two(body: impl Fn(&Job) -> Result<()> + Send + Sync + 'static) -> Option<Vec<Option<Error>>> {
     two_with(&[], body)
 }
@@ -75,7 +76,7 @@ fn well(errors: Option<Vec<Option<Error>>>) {
     }
 }
 
-/// Registered memory is used where it lies, whatever the length; what is not is copied once, or registered.
+/// Registered memory is used in place, whatever the length; other memory is copied once, or registered.
 #[test]
 fn registered_memory_is_never_copied() {
     const LEN: usize = 1 << 20;
@@ -89,7 +90,7 @@ fn registered_memory_is_never_copied() {
             for len in [8, 300, 4096, 65_536, 65_537, LEN] {
                 let there = [Block { base: own.base, len }];
                 let back = [Block { base: own.base.wrapping_add(LEN), len }];
-                // SAFETY: the region's own memory, until each is complete.
+                // SAFETY: memory of the region, which is valid until each operation is complete.
                 unsafe {
                     own.base.write_bytes(len as u8 | 1, len);
                     job.complete("write", 1, Operation::Write { from: &there, to: place })?;
@@ -103,7 +104,7 @@ fn registered_memory_is_never_copied() {
             for (len, copies) in [(8, 0), (4096, 1), (LEN, 0)] {
                 let before = job.stats();
                 let from = [Block { base: other.as_mut_ptr(), len }];
-                // SAFETY: the vector lives.
+                // SAFETY: the vector outlives the call.
                 unsafe { job.complete("write", 1, Operation::Write { from: &from, to: place }) }?;
                 assert_eq!((job.stats() - before).count(Kind::Copy), copies, "{len} bytes that are not registered");
             }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Limits of locked memory. The limit is that of a process, so each test runs again in a process of its own.
+//! Limits of locked memory. The limit applies to a process, so each test runs again in its own process.
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use farside_core::{ErrorKind, Job, Result};
 
 use crate::{region, two, well};
 
-/// Runs the test `name` of this file again with a limit of `kib`; whether this is that process.
+/// Runs the test `name` of this file again with a limit of `kib`; returns whether this is that process.
 fn is_limited(kib: u32, name: &str) -> bool {
     const CHILD: &str = "FARSIDE_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
@@ -31,7 +31,7 @@ fn is_limited(kib: u32, name: &str) -> bool {
     false
 }
 
-/// What does not fit is an error with the command that lifts the limit, and the job goes on.
+/// Memory beyond the limit is an error with the command that raises the limit, and the job continues.
 #[test]
 fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
     if !is_limited(49152, "memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy") {
@@ -49,7 +49,7 @@ fn memory_beyond_the_limit_of_locked_memory_is_an_error_with_a_remedy() {
     }));
 }
 
-/// A job that cannot start says how much it needs, and what it may have.
+/// The error of a job that cannot start states how much memory it needs, and how much it may lock.
 #[test]
 fn start_beyond_the_limit_of_locked_memory_names_the_bytes_and_the_limit() {
     if !is_limited(1024, "start_beyond_the_limit_of_locked_memory_names_the_bytes_and_the_limit") {
@@ -60,7 +60,7 @@ fn start_beyond_the_limit_of_locked_memory_names_the_bytes_and_the_limit() {
     assert!(["ulimit -l unlimited", "are to be pinned", "1048576 bytes"].iter().all(|t| text.contains(t)), "{text}");
 }
 
-/// Posts an operation and waits for it.
+/// Posts an operation and waits until it is complete.
 fn complete(job: &Job, operation: Operation<'_>, notify: Option<(Place, u64)>) -> Result<()> {
     let track = Track::new();
     // SAFETY: the callers' buffers outlive the wait.
@@ -73,8 +73,8 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i / 1000) ^ i) as u8).collect()
 }
 
-/// Buffers that can no longer be registered are copied in pieces: every byte arrives, before the notification; lists go
-/// through one chunk; what is refused is an error, and what comes after it is executed.
+/// Buffers that can no longer be registered are copied in pieces: every byte arrives, before the notification; lists
+/// use one chunk; a refused operation is an error, and later operations are executed.
 #[test]
 fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
     const LEN: usize = 8 << 20;
@@ -93,7 +93,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let mut spare = Vec::new();
         if me == 0 {
-            // Nothing is left for either rank.
+            // Use up the limit, so that neither rank can register more.
             while let Ok(r) = job.device().allocate(farside_core::device::Region::allocated(4096)) {
                 spare.push(r.handle);
             }
@@ -116,7 +116,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             signals.set(1, 2, 1)?;
         } else {
             job.wait("the notification", || Ok((signals.get(0, 1) == 1).then_some(())))?;
-            // SAFETY: the registered memory, which rank 0 only reads from now on.
+            // SAFETY: the registered memory; rank 0 only reads it from now on.
             let got = unsafe { std::slice::from_raw_parts(own.base, LEN) };
             assert!(got == bytes, "other bytes came");
             let mut list = vec![0u8; LIST];

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A driver with faults to order. Queue pairs are destroyed as by the mlx5 driver: their completions that nobody has polled are gone. This program defines
-//! the functions of libibverbs that are concerned itself, and calls the library's.
+//! A driver with injected faults. Queue pairs are destroyed as by the mlx5 driver: their completions that were not
+//! polled are lost. This program defines the affected functions of libibverbs itself, and calls the library's.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_int, c_void};
@@ -11,15 +11,15 @@ use rdma_sys::{ibv_context, ibv_cq, ibv_device, ibv_pd, ibv_qp, ibv_qp_init_attr
 
 type Poll = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 
-/// Context and number of each queue pair that was destroyed.
+/// Context and number of each destroyed queue pair.
 static DESTROYED: Mutex<Option<HashSet<(usize, u32)>>> = Mutex::new(None);
-/// The driver's function that polls; all devices here have the same.
+/// The driver's poll function; all devices in these tests have the same.
 static POLL: OnceLock<Poll> = OnceLock::new();
 /// Addresses of the queue pairs for datagrams.
 static DATAGRAMS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static SILENT: AtomicBool = AtomicBool::new(false);
 
-/// While it lives no completion comes.
+/// Suppresses all completions until it is dropped.
 pub(crate) struct Silent;
 
 impl Silent {
@@ -42,7 +42,7 @@ fn datagrams() -> MutexGuard<'static, Vec<usize>> {
 /// Moves all queue pairs for datagrams to the error state.
 pub(crate) fn fail_datagrams() {
     for qp in datagrams().iter() {
-        // SAFETY: a live queue pair, since it is not destroyed while the list is locked; plain data.
+        // SAFETY: a live queue pair, since none is destroyed while the list is locked; plain data.
         let code = unsafe {
             let mut attributes: rdma_sys::ibv_qp_attr = std::mem::zeroed();
             attributes.qp_state = rdma_sys::ibv_qp_state::IBV_QPS_ERR;
@@ -66,7 +66,7 @@ unsafe extern "C" fn poll(cq: *mut ibv_cq, entries: c_int, first: *mut ibv_wc) -
     if SILENT.load(Ordering::SeqCst) {
         return 0;
     }
-    // SAFETY: the same contract; the first `found` entries are the driver's, and are moved to the front of the array.
+    // SAFETY: the same contract; the driver fills the first `found` entries, which are moved to the front of the array.
     unsafe {
         let found = driver(cq, entries, first);
         let context = (*cq).context.addr();
@@ -85,7 +85,7 @@ unsafe extern "C" fn poll(cq: *mut ibv_cq, entries: c_int, first: *mut ibv_wc) -
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: the library's function, of this type; the context is new, so nobody else uses its table.
+    // SAFETY: the library's function, of this type; the context is new, so its table is not in use yet.
     unsafe {
         let open: unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context =
             std::mem::transmute(library(c"ibv_open_device"));

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Which port a rank takes. In the emulated machine each of two ranks is made to see two devices only: one first by name, in
-//! a subnet of its own, and one of the network that both have. The ranks are this program again, under `farside run`.
+//! The choice of a rank's port. In the emulated machine each of two ranks sees two devices only: the first by name in a
+//! subnet of its own, the other in the network that both have. The ranks run this program again, under `farside run`.
 
 use std::process::{Command, Stdio};
 
@@ -8,9 +8,9 @@ use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place};
 use farside_core::{Job, Result};
 
-/// What rank 0 and rank 1 see of the devices, set for ranks.
+/// Environment variables with the devices that rank 0 and rank 1 see.
 const SEEN: [&str; 2] = ["FARSIDE_TEST_SEEN_0", "FARSIDE_TEST_SEEN_1"];
-/// Hides all other devices from this process, and becomes the rank.
+/// Script that hides all other devices from this process, and then becomes the rank.
 const HIDE: &str = r#"set -e
 eval "seen=\$FARSIDE_TEST_SEEN_$PMI_RANK"
 mount -t tmpfs -o mode=755 tmpfs /dev/infiniband
@@ -19,11 +19,11 @@ for u in /sys/class/infiniband_verbs/uverbs*; do
 done
 exec "$@""#;
 
-/// Two devices more, each alone in its subnet: a0 and a1, which come before rxe0 and rxe1. They go with this.
+/// Two additional devices, each alone in its subnet: a0 and a1, which precede rxe0 and rxe1. They are removed on drop.
 struct Lonely;
 
 impl Lonely {
-    /// `None`, with a word, where devices cannot be made.
+    /// Returns `None`, with a message, if devices cannot be created.
     fn new() -> Option<Self> {
         if std::env::var_os("RXE").is_none() {
             println!("skipped: not in the machine of ci/rxe");
@@ -59,12 +59,12 @@ impl Drop for Lonely {
 /// Packets that a device has sent.
 fn sent(device: &str) -> u64 {
     let counter = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts");
-    // What is read may be 10 ms old on devices that the machine has not made.
+    // The kernel caches the counters for 10 ms on devices whose `lifespan` the machine's set-up has not changed.
     std::thread::sleep(std::time::Duration::from_millis(20));
     std::fs::read_to_string(counter).unwrap().trim().parse().unwrap()
 }
 
-/// A job of two ranks that see these devices, and what they said.
+/// Runs a job of two ranks that see these devices; returns its success and output.
 fn job(seen: [&str; 2]) -> (bool, String) {
     let output = Command::new("timeout")
         .arg("50")
@@ -80,7 +80,7 @@ fn job(seen: [&str; 2]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// Not a test of its own: what the ranks run.
+/// Not a test by itself: the ranks run it.
 #[test]
 fn as_a_rank() {
     if std::env::var_os(SEEN[0]).is_none() {
@@ -92,7 +92,7 @@ fn as_a_rank() {
     }
 }
 
-/// Writes to the other rank and adds there, and looks at what came.
+/// Writes to the other rank, adds to its memory, and checks the results.
 fn rank() -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;
@@ -102,7 +102,7 @@ fn rank() -> Result<()> {
     let at = |offset| Place { region: remotes[1 - me as usize].handle, offset };
     let (value, mut old) = (100 + u64::from(me), u64::MAX);
     let from = [Block::of((&raw const value).cast(), 8)];
-    // SAFETY: the variables live until each operation is complete; after the barrier nobody writes this rank's memory.
+    // SAFETY: the variables live until each operation is complete; this rank's memory is not written after the barrier.
     let got = unsafe {
         job.complete("write", 1 - me, Operation::Write { from: &from, to: at(0) })?;
         job.complete("add", 1 - me, Operation::FetchAdd { at: at(8), add: 7, old: &raw mut old })?;
@@ -116,7 +116,7 @@ fn rank() -> Result<()> {
     job.finalize()
 }
 
-/// The first port of each rank reaches nobody; the job runs over the second.
+/// The first port of each rank reaches no other rank; the job uses the second.
 #[test]
 fn port_that_reaches_the_peers_is_taken_though_another_is_first() {
     let Some(_lonely) = Lonely::new() else { return };
@@ -130,7 +130,7 @@ fn port_that_reaches_the_peers_is_taken_though_another_is_first() {
     }
 }
 
-/// Both ranks hear who has what, and what to do.
+/// Both ranks report which rank has which ports, and what to do.
 #[test]
 fn ranks_without_a_common_network_are_told_what_each_has() {
     let Some(_lonely) = Lonely::new() else { return };
@@ -147,14 +147,14 @@ fn ranks_without_a_common_network_are_told_what_each_has() {
             assert!(line.contains(word), "{word}: {line}");
         }
     }
-    // A rank with no device at all says what is wrong with its machine, and the other hears of it.
+    // A rank without devices reports the problem of its machine, and the other rank reports that too.
     let (well, text) = job(["", "rxe1"]);
     assert!(!well, "{text}");
     let says = |what: &str| text.lines().any(|l| l.contains("rank says: ") && l.contains(what));
     assert!(says("(at rank 0)") && says("(at rank 1)") && says("rank 0 on `rxe` has none: "), "{text}");
 }
 
-/// `farside info` says of each port and GID whether it would be used, and why.
+/// `farside info` shows for each port and GID whether it would be used, and why.
 #[test]
 fn info_explains_every_port_and_gid() {
     let Some(_lonely) = Lonely::new() else { return };

@@ -1,4 +1,5 @@
-//! The registration cache: memory of the program is registered once, and never used for what it was once it has gone.
+//! The registration cache: memory of the program is registered once, and a registration is never used after its pages
+//! have gone.
 
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place, Range, Region, RemoteVector};
@@ -9,7 +10,7 @@ use crate::{two, two_with, well};
 
 const LEN: usize = 256 << 10;
 
-/// Rank 0 does something with a region of rank 1, of `2 * LEN` bytes.
+/// Rank 0 runs `body` with a region of rank 1 of `2 * LEN` bytes.
 fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result<()> {
     let team = job.world()?;
     let own = job.device().allocate(farside_core::device::Region::allocated(2 * LEN));
@@ -23,7 +24,7 @@ fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result
 
 fn write(job: &Job, to: Place, bytes: &[u8]) -> Result<()> {
     let from = [Block::of(bytes.as_ptr(), bytes.len())];
-    // SAFETY: the bytes live.
+    // SAFETY: the bytes outlive the call, which completes the operation.
     unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) }
 }
 
@@ -33,7 +34,7 @@ fn read(job: &Job, from: Place, bytes: &mut [u8]) -> Result<()> {
     unsafe { job.complete("read", 1, Operation::Read { into: &into, from }) }
 }
 
-/// Registrations made, and copies, in `f`.
+/// Numbers of registrations and of copies in `f`.
 fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     let before = job.stats();
     f()?;
@@ -41,7 +42,7 @@ fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
     Ok((spent.count(Kind::Register), spent.count(Kind::Copy)))
 }
 
-/// Whether registrations are kept here: memory can be watched.
+/// Whether this machine can watch memory, so that registrations are cached.
 fn is_kept() -> bool {
     let kept = farside_core::device::verbs::Watch::new();
     if let Err(e) = &kept {
@@ -56,8 +57,8 @@ fn pages(len: usize, value: u8) -> memmap2::MmapMut {
     m
 }
 
-/// The buffer of an earlier operation, and any part of it above the packet's size, is used where it lies without being
-/// registered again, for writing and reading alike.
+/// The buffer of an earlier operation, and any part of it longer than a packet, is used in place without another
+/// registration, for both writing and reading.
 #[test]
 fn buffer_is_registered_once() {
     if !is_kept() {
@@ -77,7 +78,7 @@ fn buffer_is_registered_once() {
     }));
 }
 
-/// Blocks of one page each, with gaps: one registration where gaps are short, one for each where they are long.
+/// Blocks of one page each, with gaps: one registration if the gaps are short, one per block if they are long.
 #[test]
 fn blocks_are_registered_in_groups() {
     const PAGE: usize = 4096;
@@ -89,7 +90,7 @@ fn blocks_are_registered_in_groups() {
             for (stride, groups) in [(2 * PAGE, 1), (40 * PAGE, 32)] {
                 let mine = pages(32 * stride, 9);
                 let from: Vec<Block> = (0..32).map(|i| Block::of(mine[i * stride..].as_ptr(), PAGE)).collect();
-                // SAFETY: the pages live.
+                // SAFETY: the pages outlive the call.
                 let write = || unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
                 assert_eq!(cost(job, write)?, (groups, 0));
                 assert_eq!(cost(job, write)?, (0, 0));
@@ -99,7 +100,7 @@ fn blocks_are_registered_in_groups() {
     }));
 }
 
-/// The address of a buffer that was registered and unmapped, with other pages: what goes is what is there now.
+/// A buffer is registered and unmapped, and its address gets other pages: the transfer uses the current pages.
 #[test]
 fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
     well(two(|job| {
@@ -110,7 +111,7 @@ fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
             write(job, place, &first)?;
             drop(first);
             for value in 2..20u8 {
-                // SAFETY: a new mapping, where nothing is.
+                // SAFETY: a new mapping, made only at an address without a mapping.
                 let again = unsafe {
                     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
                     let p = libc::mmap(at as *mut _, LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -124,7 +125,7 @@ fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
                 again.fill(0);
                 read(job, place, again)?;
                 assert!(again.iter().all(|b| *b == value), "received into other pages: {}", again[0]);
-                // SAFETY: the mapping of this turn.
+                // SAFETY: the mapping made in this iteration.
                 unsafe { libc::munmap(at as *mut _, LEN) };
             }
             Ok(())
@@ -132,7 +133,7 @@ fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
     }));
 }
 
-/// As it happens in programs: buffers of the allocator come and go, large and small, and their pages with them; pages are
+/// As in real programs: buffers of the allocator come and go, large and small, and their pages with them; pages are
 /// given back inside a buffer, and a buffer moves as it grows.
 #[test]
 fn freed_given_back_and_moved_memory_is_never_mistaken() {
@@ -155,7 +156,7 @@ fn freed_given_back_and_moved_memory_is_never_mistaken() {
                 let mut map = pages(LEN, value);
                 check(&map, "a mapping")?;
                 let middle = map[LEN / 2..].as_mut_ptr();
-                // SAFETY: pages of the mapping, which read as zero from then on.
+                // SAFETY: pages of the mapping, which read as zero afterwards.
                 unsafe { libc::madvise(middle.cast(), LEN / 4, libc::MADV_DONTNEED) };
                 map[LEN / 2] = value + 1;
                 check(&map, "pages given back")?;
@@ -165,7 +166,7 @@ fn freed_given_back_and_moved_memory_is_never_mistaken() {
     }));
 }
 
-/// What is too much goes, the oldest first, and comes back when it is needed.
+/// Registrations beyond the limits are dropped, least recently used first, and are made again when needed.
 #[test]
 fn cache_keeps_to_its_limits() {
     if !is_kept() {
@@ -190,8 +191,8 @@ fn cache_keeps_to_its_limits() {
     }));
 }
 
-/// Memory that is lent for one read: blocks of either side meet without a copy, and the second time without a registration. Of
-/// memory that was taken back nothing counts as read, and the connection stays.
+/// Memory lent for one read: blocks on both sides are transferred without a copy, and the second time without a
+/// registration. If memory was taken back, the read fails, and the connection stays.
 #[test]
 fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
     const BLOCK: usize = 32 << 10;
@@ -199,7 +200,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
         let team = job.world()?;
         let (mut data, mut into) = (pages(4 * BLOCK, 0), pages(4 * BLOCK, 0));
         data.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / 7 % 251) as u8);
-        // Two ranges of rank 1 into three blocks of rank 0.
+        // Two ranges of rank 1 are read into three blocks of rank 0.
         let ranges = [Range { offset: 5, len: BLOCK }, Range { offset: 2 * BLOCK, len: BLOCK + 1 }];
         let expected = [&data[5..5 + BLOCK], &data[2 * BLOCK..3 * BLOCK + 1]].concat();
         let base = into.as_mut_ptr();
@@ -210,7 +211,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
             let (before, mut handle, mut key) = (job.stats(), 0, Vec::new());
             if job.rank() == 1 {
                 let lent = Region { brief: true, ..Region::of(data.as_mut_ptr(), data.len()) };
-                // SAFETY: the pages live.
+                // SAFETY: the pages outlive the lease.
                 let lent = unsafe { job.device().register(lent) }?;
                 (handle, key) = (lent.handle, lent.key);
                 if is_taken_back {
@@ -223,7 +224,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
                 assert!(region.lists.is_some() && region.mapped.is_none(), "{region:?}");
                 let read = |ranges: &[Range]| {
                     let from = RemoteVector { region: region.handle, ranges };
-                    // SAFETY: the pages live.
+                    // SAFETY: the pages outlive the call.
                     unsafe { job.complete("read", 1, Operation::ReadBlocks { into: &blocks, from }) }
                 };
                 let wrong = read(&ranges[..1]).unwrap_err();

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Updates by steps over the least device, one poll at a time: contention, errors, cancels and full queues in the middle.
+//! Updates in steps over the loopback device, one poll at a time: contention, errors, cancellation, and queues that
+//! become full in the middle.
 
 use std::rc::Rc;
 
@@ -7,11 +8,11 @@ use super::*;
 use crate::device::code::{Effect, hint};
 use crate::device::loopback::{Hub, Loopback};
 
-/// Adds elements of the size that the code says.
+/// Adds elements; their size is encoded in `code`.
 unsafe fn add(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool {
     let size = code::element(code);
     for at in (0..bytes).step_by(size) {
-        // SAFETY: three ranges of that length by the contract of `AccumulateFn`, or null for `result`.
+        // SAFETY: three ranges of that length by the contract of `AccumulateFn`; `result` may be null.
         unsafe {
             let (mut old, mut more) = ([0; 8], [0; 8]);
             std::ptr::copy_nonoverlapping(target.add(at), old.as_mut_ptr(), size);
@@ -26,15 +27,15 @@ unsafe fn add(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, b
     true
 }
 
-/// What the device below is asked to do: its requests in their order, and which of the next ones it is too busy for.
+/// A script for the device below: the requests that it has taken, in order, and the upcoming ones for which it is busy.
 #[derive(Debug, Default)]
 struct Script {
     taken: RefCell<Vec<&'static str>>,
-    /// A bit for each of the next requests, the first lowest.
+    /// One bit per upcoming request, the first lowest; a set bit makes the device busy.
     busy: Cell<u32>,
 }
 
-/// The least device, which follows a script.
+/// A loopback device that follows a script.
 #[derive(Debug)]
 struct Scripted {
     inner: Loopback,
@@ -133,11 +134,11 @@ impl Ranks {
         let operand = Block::of(operand.as_ptr().cast(), operand.as_flattened().len());
         let operation = Operation::Accumulate { at: place(offset), code: hint(SIZE, Effect::Other), operand, old };
         let notify = notify.map(|offset| (place(offset), 1));
-        // SAFETY: the operand is copied by the call, and `old` as said.
+        // SAFETY: the operand is copied by the call; `old` outlives the update or is null.
         unsafe { self.origins[me].post(&WorkRequest { peer: TARGET, operation, notify, id }) }.unwrap()
     }
 
-    /// What one poll completes.
+    /// Polls once; returns the completions.
     fn poll(&self, me: usize) -> Vec<(u64, Result<()>)> {
         let mut all = Vec::new();
         let mut sink = |event: Event<'_>| {
@@ -155,7 +156,7 @@ impl Ranks {
     }
 
     fn word(&self, offset: usize) -> u64 {
-        // SAFETY: a word of the region, that no other thread uses.
+        // SAFETY: a word of the region that no other thread uses.
         unsafe { self.own.base.add(offset).cast::<u64>().read_volatile() }
     }
 
@@ -165,7 +166,7 @@ impl Ranks {
         locks.as_ref().unwrap().base.wrapping_add((self.own.handle % LOCKS) as usize * LINE).cast()
     }
 
-    /// Who holds the region's lock or waits for it.
+    /// Number of ranks that hold or wait for the region's lock.
     fn in_line(&self) -> u32 {
         // SAFETY: a word of the lock's line.
         let word = unsafe { self.lock().read_volatile() };
@@ -180,7 +181,7 @@ fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
     const UPDATES: u64 = 200;
     let ranks = Ranks::new();
     for id in 0..UPDATES {
-        // Neighbours in a word, and the second element of one and the first of the next.
+        // Two elements of one word, and an update that continues into the next word.
         ranks.add(0, id, 0, &[1u32.to_le_bytes()], NULL, None);
         ranks.add(1, id, 4, &[1u32, 2].map(u32::to_le_bytes), NULL, None);
     }
@@ -207,10 +208,10 @@ fn two_ranks_add_exactly_to_elements_of_4_bytes_of_the_same_words() {
 fn lock_is_held_in_the_order_in_which_it_was_asked_for_and_its_tickets_begin_again() {
     const LAST: u64 = u32::MAX as u64;
     let ranks = Ranks::new();
-    // SAFETY: the lock's word, which nobody uses yet.
+    // SAFETY: the lock's word, which is not in use yet.
     unsafe { ranks.lock().write_volatile((LAST - 1) << 32 | (LAST - 1)) };
     let one = [1u32.to_le_bytes()];
-    // Rank 1, which is slow, waits for one update of rank 0, not for all.
+    // Rank 1 polls less often. It waits for one update of rank 0, not for all of them.
     for id in 0..4 {
         ranks.add(0, id, 0, &one, NULL, None);
     }
@@ -240,13 +241,13 @@ fn word_that_changes_after_it_was_read_is_computed_again() {
 
 #[test]
 fn region_released_while_the_lock_is_held_is_an_error_that_gives_the_lock_back() {
-    // Before the elements are read, and before they are written.
+    // Released before the elements are read, and before they are written.
     for polls in [0, 1] {
         let ranks = Ranks::new();
         ranks.add(0, 7, 0, &[1u32.to_le_bytes()], NULL, None);
         (0..polls).for_each(|_| assert!(ranks.poll(0).is_empty()));
         assert_eq!(ranks.in_line(), 1, "rank 0 holds the lock");
-        // SAFETY: the memory is not used any more.
+        // SAFETY: the memory is not used after the release.
         unsafe { ranks.target.release(ranks.own.handle) }.unwrap();
         let (id, result) = ranks.complete(0).remove(0);
         assert_eq!((id, result.unwrap_err().kind()), (7, ErrorKind::BadKey));
@@ -261,7 +262,7 @@ fn update_cancelled_while_it_holds_the_lock_is_finished_and_touches_no_memory_of
     let ranks = Ranks::new();
     let mut old = [0xEEu8; 4];
     ranks.add(0, 1, 0, &[3u32.to_le_bytes()], old.as_mut_ptr(), Some(32));
-    // One that waits behind it is never begun if it is cancelled, and another one is.
+    // Of the two updates that wait behind the first, the cancelled one is never begun, and the other one is done.
     ranks.add(0, 2, 0, &[50u32.to_le_bytes()], NULL, None);
     ranks.add(0, 3, 4, &[4u32.to_le_bytes()], NULL, None);
     assert_eq!(ranks.in_line(), 1);
@@ -274,7 +275,7 @@ fn update_cancelled_while_it_holds_the_lock_is_finished_and_touches_no_memory_of
 
 #[test]
 fn steps_that_find_the_device_busy_are_posted_later_in_their_order() {
-    // Each pattern of seven requests, and none of the first 20.
+    // All busy patterns of the first seven requests; then the first 20 requests all busy.
     for busy in (0..128).chain([(1 << 20) - 1]) {
         let (locked, words) = (Ranks::new(), Ranks::new());
         for ranks in [&locked, &words] {
