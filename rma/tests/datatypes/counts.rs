@@ -25,7 +25,9 @@ fn cost(config: &Config, put: bool, origin: &TypeMap, target: &TypeMap) -> Snaps
         let window = match config.memory {
             Memory::Allocated => RawWindow::allocate(team, len, Options::default())?,
             // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
-            Memory::Vector => unsafe { RawWindow::create(team, memory.as_mut_ptr().cast(), len, Options::default()) }?,
+            Memory::Vector => unsafe {
+                RawWindow::create_exclusively(team, memory.as_mut_ptr().cast(), len, Options::default())?
+            },
         };
         let mut buffer = vec![0xabu8; origin.true_ub() as usize];
         let mut counted = Snapshot::default();
@@ -212,7 +214,8 @@ fn unmapped_put_between_fences_packs_short_blocks_only() {
                 let mut memory = vec![0u32; target.true_ub() as usize / 4];
                 let (base, len) = (memory.as_mut_ptr(), 4 * memory.len());
                 // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
-                let window = unsafe { RawWindow::create(team, base.cast(), len, Options { locks: false }) }?;
+                let window =
+                    unsafe { RawWindow::create_exclusively(team, base.cast(), len, Options { locks: false }) }?;
                 let buffer: Vec<u32> = (0..origin.true_ub() as u32 / 4).collect();
                 window.fence(Assert::NOPRECEDE)?;
                 let before = team.job().stats();

@@ -83,8 +83,9 @@ fn window(team: &Team, config: &Config) -> Result<(RawWindow, Vec<u64>)> {
         Memory::Allocated => Ok((RawWindow::allocate(team, LEN, Options::default())?, Vec::new())),
         Memory::Vector => {
             let mut vec = vec![0u64; LEN / 8 + 2];
-            // SAFETY: the vector is kept until the window is freed, and touched only as its epochs allow.
-            let window = unsafe { RawWindow::create(team, vec[2..].as_mut_ptr().cast(), LEN, Options::default()) }?;
+            let base = vec[2..].as_mut_ptr().cast();
+            // SAFETY: the vector is kept until the window is freed, and touched only as its epochs allow, by this thread.
+            let window = unsafe { RawWindow::create_exclusively(team, base, LEN, Options::default()) }?;
             Ok((window, vec))
         }
     }
