@@ -107,13 +107,13 @@ pub enum Then<J> {
 }
 
 impl<J> Then<J> {
-    /// A [`Quick`](Self::Quick) one.
+    /// A [`Quick`](Self::Quick) completion that runs `f`.
     #[must_use]
     pub fn quick(f: impl FnOnce(Result<Received>) + 'static) -> Self {
         Self::Quick(Box::new(f))
     }
 
-    /// A [`Later`](Self::Later) one.
+    /// A [`Later`](Self::Later) completion that runs `f`.
     #[must_use]
     pub fn later(f: impl FnOnce(&J, Result<Received>) -> Result<()> + 'static) -> Self {
         Self::Later(Box::new(f))

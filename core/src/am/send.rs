@@ -166,11 +166,13 @@ pub fn try_send(
 
 /// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is free again;
 /// returns whether it is free already. Messages to one target keep their order, including those of [`send`].
-/// [`Track::check`] returns an error of the message; [`Engine::cancel`](crate::engine::Engine::cancel) cancels all messages that the track counts.
+/// [`Track::check`] returns an error of the message; [`Engine::cancel`](crate::engine::Engine::cancel) cancels all
+/// messages that the track counts.
 ///
 /// # Safety
 /// The memory of `source` stays valid and is not written until the track has counted the message as complete, or
-/// [`Engine::cancel`](crate::engine::Engine::cancel) of the track has returned. For a handler of the runtime also the contract of [`send_any`].
+/// [`Engine::cancel`](crate::engine::Engine::cancel) of the track has returned. For a handler of the runtime also the
+/// contract of [`send_any`].
 ///
 /// # Errors
 /// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above [`MAX_MESSAGE`], `NoSuchRank`, `PeerLost`.

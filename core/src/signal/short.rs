@@ -1,11 +1,11 @@
 #![allow(unsafe_code)]
 //! Short data with a signal: every rank of a team provides up to 24 bytes, and reads those of all others, without a
 //! message.
-//!
 //! A rank has two lines, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
 //! line is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
 //! and so have read the line. An exchange that fails at a rank is followed by one in the same line, so the line of the
-//! last complete exchange stays until all ranks have read it. The line of the failed exchange may be written while a peer
+//! last complete exchange stays until all ranks have read it. The line of the failed exchange may be written while a
+//! peer reads it: the peer detects that from the changed flag.
 //! reads it: the peer detects that from the changed flag.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -125,8 +125,8 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// Makes the next exchange use the line of this one, which has failed here without the data of all ranks: a peer that is
-    /// behind may still have to read the other line, that of the exchange before.
+    /// Makes the next exchange use the line of this one, which has failed here without the data of all ranks: a slower
+    /// peer may still have to read the other line, which holds the previous exchange.
     #[cold]
     pub(crate) fn repeat_short(&self) {
         self.shorts.set(self.shorts.get().wrapping_sub(1));

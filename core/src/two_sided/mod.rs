@@ -8,8 +8,8 @@
 //! | longer, or synchronous, or without room | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
 //!
 //! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank: the sender counts them, and the
-//! receiver returns credits in messages of their own. No call of this module waits; callers wait with [`Engine::wait`](crate::engine::Engine::wait)
-//! for an [outcome](Receive::outcome) or a [`Sending`].
+//! receiver returns credits in messages of their own. No call of this module waits; callers wait with
+//! [`Engine::wait`](crate::engine::Engine::wait) for an [outcome](Receive::outcome) or a [`Sending`].
 
 mod credit;
 mod mailbox;
@@ -98,7 +98,7 @@ impl TwoSided {
 }
 
 impl Mailbox {
-    /// Advertises credits to peers if that is due. Called in every turn of progress in which something has arrived.
+    /// Advertises credits to all peers to which they are due.
     #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;

@@ -144,8 +144,8 @@ impl Mailbox {
         receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up"));
     }
 
-    /// The message that a receive of `pattern` would get now. Makes no progress: see [`wait`](crate::engine::Engine::wait) and
-    /// [`progress`](crate::engine::Engine::progress).
+    /// The message that a receive of `pattern` would get now. Makes no progress: see
+    /// [`wait`](crate::engine::Engine::wait) and [`progress`](crate::engine::Engine::progress).
     ///
     /// # Errors
     /// `NoSuchRank`, `Freed`.
