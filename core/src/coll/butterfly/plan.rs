@@ -239,7 +239,7 @@ impl Plan {
         })
     }
 
-    /// The places of a rank in the rounds in which it is active; if it is eliminated, the last one is where.
+    /// The places of a rank in the rounds in which it is active, up to the round that eliminates it, if any.
     #[must_use]
     pub fn places(&self, rank: u32) -> Vec<Place> {
         let (mut places, mut index) = (Vec::new(), 0);

@@ -2,27 +2,27 @@
 
 use super::{Action, Buffer, List, Schedule, Side, Sizes, Slice, Stored};
 
-/// Which steps have touched a block.
+/// Steps that have touched a block.
 #[derive(Clone, Debug, Default)]
 struct Touched {
     writer: Option<u32>,
     readers: Vec<u32>,
 }
 
-/// Makes the schedule of one rank. Steps are given in the order in which the algorithm does them one after the other; the
-/// schedule lets go on at the same time what does not touch the same blocks. A step waits for earlier ones that
-/// - write a block that it reads or writes, or read a block that it writes;
-/// - are signals (but see [`signal_after`](Self::signal_after)) or awaits, or before a [`fence`](Self::fence): those wait for
-///   all before them, and all after them for them; but awaits do not wait for the signals and awaits just before them.
+/// Makes the schedule of one rank. Steps are added in the order in which the algorithm does them one after the other;
+/// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
+/// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
+/// - one of them is a signal (but see [`signal_after`](Self::signal_after)) or an await, or a [`fence`](Self::fence) is
+///   between them; but an await does not wait for the signals and awaits directly before it.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
     touched: [Vec<Touched>; 3],
-    /// Steps since the last one that all later ones wait for.
+    /// Steps since the last one for which all later steps wait.
     open: Vec<u32>,
-    /// What every later step waits for.
+    /// Steps for which every later step waits.
     last: Vec<u32>,
-    /// The first step of `last`'s run of signals and then awaits. More awaits stand beside it.
+    /// The first step of `last`'s run of signals and then awaits. Further awaits do not wait for this run.
     run: Option<u32>,
     /// Whether the run has awaits, so that a signal begins another.
     awaits: bool,
@@ -30,7 +30,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// For rank `rank` of `size`, whose input and output have blocks of these sizes.
+    /// A builder for rank `rank` of `size`, whose input and output have blocks of these sizes.
     #[must_use]
     pub fn new(rank: u32, size: u32, input: Sizes, output: Sizes) -> Self {
         let (scratch, steps, slices, after) = Default::default();
@@ -40,15 +40,16 @@ impl Builder {
         Self { schedule, touched, open: Vec::new(), last: Vec::new(), run: None, awaits: false, in_place: None }
     }
 
-    /// The call is in place: block `b` of the input is block `b + first` of the output, and has the content of the input at
-    /// first. Reads of the input become reads of the output, and copies of a block to itself are left out.
+    /// Makes the call in place: block `b` of the input is block `b + first` of the output, which at first has the
+    /// content of the input. Reads of the input become reads of the output, and copies of a block to itself are left
+    /// out.
     #[must_use]
     pub fn in_place(mut self, first: Option<u32>) -> Self {
         self.in_place = first;
         self
     }
 
-    /// The rank.
+    /// The rank of the schedule.
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.schedule.rank
@@ -60,7 +61,7 @@ impl Builder {
         self.schedule.size
     }
 
-    /// Scratch with a block of each of these size numbers.
+    /// Adds a block of scratch for each of these size numbers.
     pub fn scratch(&mut self, sizes: impl IntoIterator<Item = u32>) -> Slice {
         let first = self.schedule.scratch.len() as u32;
         self.schedule.scratch.extend(sizes);
@@ -69,7 +70,7 @@ impl Builder {
         Slice::new(Buffer::Scratch, first, all as u32 - first)
     }
 
-    /// Scratch with blocks like those of a slice.
+    /// Adds scratch with blocks of the same sizes as those of a slice.
     pub fn scratch_like(&mut self, slice: Slice) -> Slice {
         let sizes: Vec<u32> = slice.blocks().map(|b| self.schedule.size_of(slice.buffer, b)).collect();
         self.scratch(sizes)
@@ -105,18 +106,19 @@ impl Builder {
         self.add(Action::Signal { to, tag }, &[], &[]);
     }
 
-    /// Signals a rank after the earlier steps that write these blocks: it waits for no others, and orders no later ones.
+    /// Signals a rank after the earlier steps that write these blocks. The signal waits for no other steps, and later
+    /// steps do not wait for it.
     pub fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
         self.add_step(Action::Signal { to, tag }, blocks, &[], false);
     }
 
-    /// Waits for a signal before all later steps. Awaits one after the other wait at the same time, and at the same time as
-    /// signals just before them are given.
+    /// Waits for a signal before all later steps. Consecutive awaits wait at the same time, and while the signals
+    /// directly before them are sent.
     pub fn wait(&mut self, source: u32, tag: u32) {
         self.add(Action::Await { source, tag }, &[], &[]);
     }
 
-    /// Later steps wait for all earlier ones: the end of a round, where an algorithm is to go in step.
+    /// Makes later steps wait for all earlier ones: the end of a round, if an algorithm must go in step.
     pub fn fence(&mut self) {
         if !self.open.is_empty() {
             self.last = std::mem::take(&mut self.open);
@@ -128,11 +130,11 @@ impl Builder {
         self.add_step(action, from, into, true);
     }
 
-    /// Adds a step. `orders`: if it is a signal, all earlier steps come before it and all later ones after it.
+    /// Adds a step. If it is a signal, `orders` says that all earlier steps come before it and all later ones after it.
     ///
     /// # Panics
-    /// If a slice lies outside its buffer, if the input is written, if a block is reduced into itself, or a rank or itself is
-    /// named that cannot be meant: a mistake of the algorithm.
+    /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, or the peer is this
+    /// rank or not a rank of the call: a mistake of the algorithm.
     fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
         if let Action::Send { to: peer, .. }
         | Action::Receive { source: peer, .. }

@@ -6,9 +6,9 @@ use std::io::{Result, Write};
 use super::predict::Bytes;
 use super::{Action, Schedule};
 
-/// Writes the schedules of `size` ranks, `of(rank)` that of a rank. A step has the label `l` and its number from 1 on; the
-/// reduction of a received message is a step of its own, `c`. A signal is a message of a byte, and a reduction takes
-/// `reduction` nanoseconds for each byte.
+/// Writes the schedules of `size` ranks, where `of(rank)` is that of a rank. A step has the label `l` and its number,
+/// from 1 on; the reduction of a received message is a separate step with the label `c`. A signal is a message of one
+/// byte, and a reduction takes `reduction` nanoseconds for each byte.
 ///
 /// # Errors
 /// Those of `out`.
@@ -22,7 +22,7 @@ pub fn write(
     writeln!(out, "num_ranks {size}")?;
     for rank in 0..size {
         let schedule = of(rank);
-        // The label of what later steps wait for.
+        // The label of the line for which the steps after `step` wait.
         let last = |step: u32| match schedule.step(step as usize).action {
             Action::ReceiveReduce { .. } => format!("c{}", step + 1),
             _ => format!("l{}", step + 1),

@@ -1,8 +1,8 @@
 //! Collectives as schedules: an algorithm is a pure function from (rank, P, root, parameters) to the steps of that rank.
 //!
 //! A step sends, receives, reduces or copies named blocks of named buffers, never bytes or pointers; so one description
-//! is executed, checked for every P without a device ([`check`]), and predicted. What a step has to wait for follows from
-//! the blocks that it reads and writes, in the order in which the algorithm names its steps ([`Builder`]).
+//! is executed, checked for every P without a device ([`check`]), and predicted. The dependencies of a step follow from
+//! the blocks that it reads and writes, in the order in which the algorithm adds its steps ([`Builder`]).
 //! After Hoefler, Siebert, Lumsdaine, "Group Operation Assembly Language" (2009), and Cowan et al., "MSCCLang" (2023).
 
 mod builder;
@@ -18,19 +18,19 @@ pub use builder::Builder;
 /// A buffer of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Buffer {
-    /// What the rank contributes: only read. In a call in place it may be the same memory as the output, where the
-    /// operation says so ([`Operation`](super::operation::Operation)).
+    /// The rank's contribution, which is only read. In a call in place it may be the same memory as the output, where
+    /// the operation says so ([`Operation`](super::operation::Operation)).
     Input,
-    /// What the rank gets. The root of a broadcast has its data here.
+    /// The rank's result. The root of a broadcast has its data here.
     Output,
-    /// Memory of the schedule's own, without content at first.
+    /// Memory of the schedule itself, without content at first.
     Scratch,
 }
 
 /// Consecutive blocks of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
-    /// Which buffer.
+    /// The buffer.
     pub buffer: Buffer,
     /// First block.
     pub first: u32,
@@ -57,8 +57,8 @@ impl Slice {
         Self::new(Buffer::Output, first, count)
     }
 
-    /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has those that
-    /// come round, and is empty where none does.
+    /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has the
+    /// blocks that wrap round, and is empty if none does.
     #[must_use]
     pub const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
         let to_the_end = if count < of - first { count } else { of - first };
@@ -68,21 +68,21 @@ impl Slice {
     /// Blocks `first` to `first + count - 1` of this slice.
     ///
     /// # Panics
-    /// If it has fewer.
+    /// If the slice has fewer blocks.
     #[must_use]
     pub fn part(self, first: u32, count: u32) -> Self {
         assert!(first + count <= self.count, "blocks {first} to {} of {}", first + count, self.count);
         Self::new(self.buffer, self.first + first, count)
     }
 
-    /// Its block numbers.
+    /// The block numbers of the slice.
     pub fn blocks(self) -> impl Iterator<Item = u32> + Clone {
         self.first..self.first + self.count
     }
 }
 
-/// On which side of the operator the operand stands: `into` becomes `operand ∘ into` or `into ∘ operand`. An operator need
-/// not be commutative; contributions of lower ranks stand left of those of higher ones.
+/// The side of the operator on which the operand stands: `into` becomes `operand ∘ into` or `into ∘ operand`. An
+/// operator need not be commutative; contributions of lower ranks stand left of those of higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// `into = operand ∘ into`: the operand has contributions of lower ranks.
@@ -91,52 +91,52 @@ pub enum Side {
     Right,
 }
 
-/// What a step does. Messages between two ranks are matched by their tag, which no other message from the one to the
-/// other in the same schedule has.
+/// The action of a step. A message is matched by its tag, which is unique among the messages from one rank to another
+/// in a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Sends the blocks of `from` as one message.
     Send {
         /// The receiving rank.
         to: u32,
-        /// Its number between the two ranks.
+        /// The message's tag.
         tag: u32,
     },
     /// Receives one message into the blocks of `into`.
     Receive {
         /// The sending rank.
         source: u32,
-        /// Its number between the two ranks.
+        /// The message's tag.
         tag: u32,
     },
     /// Receives one message as an operand for the blocks of `into`.
     ReceiveReduce {
         /// The sending rank.
         source: u32,
-        /// Its number between the two ranks.
+        /// The message's tag.
         tag: u32,
-        /// On which side of the operator it stands.
+        /// The side of the operator on which the operand stands.
         side: Side,
     },
     /// Reduces the blocks of `from`, as operands, into those of `into`.
     Reduce {
-        /// On which side of the operator the operands stand.
+        /// The side of the operator on which the operands stand.
         side: Side,
     },
-    /// Copies the blocks of `from` to those of `into`. Nothing to do where both are the same memory.
+    /// Copies the blocks of `from` to those of `into`. No operation where both are the same memory.
     Copy,
-    /// Signals to a rank that this rank has come here: a message without data, and a signal cell where there is one.
+    /// Signals to a rank that this rank has come to this step: a message without data.
     Signal {
-        /// The rank that is signalled.
+        /// The rank that receives the signal.
         to: u32,
-        /// Its number between the two ranks.
+        /// The signal's tag.
         tag: u32,
     },
     /// Waits for a signal.
     Await {
-        /// The rank that gives it.
+        /// The rank that sends the signal.
         source: u32,
-        /// Its number between the two ranks.
+        /// The signal's tag.
         tag: u32,
     },
 }
@@ -149,7 +149,7 @@ pub(crate) enum Port {
 }
 
 impl Action {
-    /// The port that it uses and the message, as (from, to, tag), at rank `own`.
+    /// The port that the action uses and its message, as (from, to, tag), at rank `own`.
     pub(crate) fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
         match self {
             Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
@@ -174,7 +174,7 @@ impl List {
     }
 }
 
-/// A step of a schedule: views of it are given by [`Schedule::step`].
+/// A step as a schedule stores it; [`Schedule::step`] gives a view of it.
 #[derive(Clone, Copy, Debug)]
 struct Stored {
     action: Action,
@@ -186,19 +186,19 @@ struct Stored {
 /// One step of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// What it does.
+    /// The action.
     pub action: Action,
-    /// Blocks that are read.
+    /// Blocks that the step reads.
     pub from: &'a [Slice],
-    /// Blocks that are written, or reduced into.
+    /// Blocks that the step writes, or reduces into.
     pub into: &'a [Slice],
-    /// Earlier steps that must be complete before this one starts: a send when its blocks may be changed, a receive when
-    /// its blocks are there.
+    /// Earlier steps that must be complete before this one starts. A send is complete when its blocks may be changed, a
+    /// receive when its blocks have the data.
     pub after: &'a [u32],
 }
 
-/// Which sizes the blocks of a buffer have. Sizes are numbered; the caller of a collective has a table of them, in
-/// elements. Block `b` of a buffer has size number `first + b`.
+/// Sizes of the blocks of a buffer. Sizes are numbered; the caller of a collective has a table of them, in elements.
+/// Block `b` of a buffer has size number `first + b`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Size number of block 0.
@@ -208,18 +208,18 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Of `count` blocks from size number `first` on.
+    /// Sizes of `count` blocks, from size number `first` on.
     #[must_use]
     pub const fn new(first: u32, count: u32) -> Self {
         Self { first, count }
     }
 
-    /// Of no block.
+    /// Sizes of a buffer without blocks.
     pub const NONE: Self = Self::new(0, 0);
 }
 
-/// The steps of one rank. Starting every step as soon as those in [`Step::after`] are complete, and otherwise in the order
-/// of their numbers, executes it.
+/// The steps of one rank. To execute it, start every step as soon as the steps in [`Step::after`] are complete, and
+/// otherwise in the order of their numbers.
 #[derive(Clone)]
 pub struct Schedule {
     rank: u32,
@@ -271,7 +271,7 @@ impl Schedule {
         self.steps.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether the schedule has no steps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -280,7 +280,7 @@ impl Schedule {
     /// Step number `index`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the schedule has no such step.
     #[must_use]
     pub fn step(&self, index: usize) -> Step<'_> {
         let s = self.steps[index];
@@ -297,8 +297,8 @@ impl Schedule {
         (0..self.steps.len()).map(|i| self.step(i))
     }
 
-    /// A schedule with the same buffers and other steps, taken as they are: nothing is derived or checked, which is for tests of
-    /// what finds mistakes. It is not executed.
+    /// A schedule with the same buffers and other steps. Nothing is derived or checked: this is for tests of the
+    /// checker, and the schedule is not executed.
     #[must_use]
     pub fn with_steps<'s>(&self, steps: impl IntoIterator<Item = Step<'s>>) -> Self {
         fn listed<T: Copy>(table: &mut Vec<T>, of: &[T]) -> List {
@@ -316,8 +316,8 @@ impl Schedule {
         Self { scratch: self.scratch.clone(), steps, slices, after, is_checked: false, ..*self }
     }
 
-    /// Whether all its steps came through a [`Builder`]: their slices lie inside their buffers, the input is not written, no
-    /// step reduces a block into itself, and steps that touch the same block wait for each other.
+    /// Whether all steps came through a [`Builder`]: their slices lie inside their buffers, the input is not written,
+    /// no step reduces a block into itself, and steps that touch the same block are ordered.
     pub(crate) fn is_checked(&self) -> bool {
         self.is_checked
     }
@@ -342,7 +342,7 @@ impl Schedule {
         }
     }
 
-    /// Elements of the blocks of some slices, of sizes by number.
+    /// Elements of the blocks of some slices, with `sizes` by size number.
     #[must_use]
     pub fn elements(&self, slices: &[Slice], sizes: &[u64]) -> u64 {
         let of = |s: &Slice| s.blocks().map(|b| sizes[self.size_of(s.buffer, b) as usize]).sum::<u64>();

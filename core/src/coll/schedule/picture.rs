@@ -7,12 +7,12 @@ use rustc_hash::FxHashMap;
 use super::predict::{Bytes, Model, Moment, watch};
 use super::{Action, Port, Schedule};
 
-/// What stands above and below the lanes.
+/// Text above and below the lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
-    /// What is shown.
+    /// The title.
     pub title: &'a str,
-    /// By which model and parameters.
+    /// The model and its parameters.
     pub subtitle: &'a str,
     /// The unit of time.
     pub unit: &'a str,
@@ -22,10 +22,10 @@ const WIDTH: f64 = 1000.0;
 const LEFT: f64 = 70.0;
 const TOP: f64 = 84.0;
 
-/// The picture of the schedules of `size` ranks, `of(rank)` that of a rank.
+/// Draws the schedules of `size` ranks, where `of(rank)` is that of a rank.
 ///
 /// # Errors
-/// The rank and the step at which it stops, if the ranks wait for each other for ever.
+/// The rank and the step at which the prediction stops, if the ranks wait for each other for ever.
 pub fn svg<M: Model>(
     labels: Labels<'_>,
     size: u32,
@@ -59,7 +59,7 @@ impl Scale {
         TOP + (f64::from(rank) + 0.5) * self.lane
     }
 
-    /// Times of the axis: round numbers, about ten.
+    /// The marks of the time axis: round numbers, about ten.
     fn ticks(self) -> impl Iterator<Item = f64> {
         let power = 10f64.powf((self.time / 10.0).log10().floor());
         let factors = [1.0, 2.0, 5.0, 10.0];
@@ -157,7 +157,7 @@ fn draw(
             continue;
         }
         let Some(send) = sends.get(&key) else { continue };
-        // A message that is there when its sender is done was sent all the while.
+        // If a message arrives before its send has ended, its arrow begins where the send starts.
         let from = if m.start > send.end { send.end } else { send.start };
         let class = if matches!(action, Action::Await { .. }) { "signal" } else { "message" };
         writeln!(

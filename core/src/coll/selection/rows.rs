@@ -97,7 +97,7 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
 ///
 /// Where ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
-/// are measured with 4 and 8 ranks on 2 processors.
+/// follow measurements with 4 and 8 ranks on 2 processors.
 pub const ROWS: &[Row] = &[
     // Through short data in blocking calls.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),

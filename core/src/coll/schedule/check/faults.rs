@@ -1,24 +1,24 @@
-//! What can be wrong with the schedules of a call.
+//! Faults of the schedules of a call.
 
 use std::fmt;
 
 use crate::coll::schedule::Schedule;
 
-/// What is wrong with the schedules of a call.
+/// A fault of the schedules of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The rank at which it shows.
+    /// The rank at which the fault shows.
     pub rank: u32,
-    /// Its step, if it is one.
+    /// The step at which it shows, if there is one.
     pub step: Option<usize>,
-    /// What kind of mistake.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// In words.
+    /// A description.
     pub what: String,
 }
 
 impl Fault {
-    /// Of a step.
+    /// A fault of a step.
     pub(super) fn at(schedule: &Schedule, step: usize, kind: FaultKind, what: impl fmt::Display) -> Self {
         let what = format!("{what} ({:?})", schedule.step(step));
         Self { rank: schedule.rank(), step: Some(step), kind, what }
@@ -35,29 +35,29 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Kinds of mistakes.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
-    /// A step reads a block that has no content.
+    /// A step reads a block without content.
     Empty,
-    /// A block of the result is not what the operation promises.
+    /// A block of the result is not what the operation requires.
     Result,
     /// Contributions of the same rank, or of different blocks, are reduced together.
     Doubled,
-    /// Contributions are reduced out of the order of the ranks, and the algorithm does not say so.
+    /// Contributions are reduced out of the order of the ranks, and the algorithm is not declared commutative.
     Order,
-    /// Two ranks have results that were put together differently.
+    /// Two ranks have results with different bracketings.
     Bracketing,
     /// Blocks of different sizes meet, or different numbers of blocks.
     Shape,
-    /// A message that only one side knows.
+    /// A message without a send or without a receive.
     Unmatched,
-    /// A rank leaves a barrier although another may not have come.
+    /// A rank leaves a barrier although another rank may not have come.
     Early,
     /// Two messages between two ranks with the same tag.
     Tag,
     /// Two steps touch a block, one of them writes it, and neither waits for the other.
     Race,
-    /// Ranks wait for each other for ever, or do where a send is complete only when its receive has begun.
+    /// Ranks wait for each other for ever, possibly only if a send is complete no sooner than its receive has begun.
     Deadlock,
 }

@@ -1,11 +1,11 @@
-//! The steps of all ranks as one graph: what waits for a step, and which steps are the two sides of a message.
+//! The steps of all ranks as one graph: the dependents of each step, and the two sides of each message.
 
 use rustc_hash::FxHashMap;
 
 use super::{Fault, FaultKind};
 use crate::coll::schedule::{Action, Schedule};
 
-/// A step: its rank, and its number there.
+/// A step: its rank, and its number in the rank's schedule.
 pub type Node = (u32, u32);
 
 impl Action {
@@ -20,9 +20,9 @@ pub struct Graph<'a> {
     pub schedules: &'a [Schedule],
     /// Index of step 0 of each rank, and the number of all steps.
     first: Vec<u32>,
-    /// The other side of a message.
+    /// For each step of a message: its other side.
     partner: Vec<Node>,
-    /// Where the steps that wait for a step begin in `dependents`.
+    /// For each step: the start of the steps that wait for it in `dependents`.
     start: Vec<u32>,
     dependents: Vec<u32>,
 }
@@ -46,7 +46,7 @@ impl<'a> Graph<'a> {
         self.partner.len()
     }
 
-    /// The place of a step in tables of all steps.
+    /// The index of a step in tables of all steps.
     pub fn index(&self, (r, i): Node) -> usize {
         (self.first[r as usize] + i) as usize
     }

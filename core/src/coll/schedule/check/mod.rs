@@ -1,10 +1,10 @@
-//! Runs the schedules of all ranks symbolically: each block carries whose contributions it holds, in which order, so an
-//! algorithm is shown to be right for a number of ranks without a device.
+//! Runs the schedules of all ranks symbolically: each block carries the ranks whose contributions it holds, in their
+//! order. So an algorithm is shown to be right for a number of ranks without a device.
 //!
-//! Found are: a step that reads a block without content, a result that is not what the operation promises, contributions
-//! that are lost, doubled or out of the order of the ranks, messages of unequal shape, messages that nobody sends or
-//! receives, tags used twice, steps that touch the same block in no order, and steps that wait for each other for ever, also
-//! where a send is complete only when its receive has begun.
+//! The check finds: a step that reads a block without content; a result that is not what the operation requires;
+//! contributions that are lost, doubled or out of the order of the ranks; messages of unequal shape; messages without a
+//! send or without a receive; tags used twice; steps that touch the same block without being ordered; and steps that
+//! wait for each other for ever, also if only because a send is complete no sooner than its receive has begun.
 
 mod faults;
 mod graph;
@@ -19,7 +19,7 @@ pub use faults::{Fault, FaultKind};
 use super::Schedule;
 use crate::coll::operation::{Algorithm, Call};
 
-/// What the schedules of a call cost.
+/// Costs of the schedules of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Messages and signals that each rank sends.
@@ -28,20 +28,20 @@ pub struct Cost {
     pub elements: Vec<u64>,
     /// Elements that each rank reduces.
     pub reduced: Vec<u64>,
-    /// Rounds where each rank sends at most one message and receives at most one in a round, each in the order of its steps.
+    /// Rounds if each rank sends and receives at most one message in a round, each in the order of its steps.
     pub rounds: u32,
-    /// Messages in the longest chain of which each waits for the one before.
+    /// Messages in the longest chain in which each message waits for the one before.
     pub chain: u32,
-    /// Blocks of scratch of the rank that has most.
+    /// The most blocks of scratch of any rank.
     pub scratch: u32,
-    /// Whether all blocks of a reduction are put together in the same way, so that the result of an element does not depend
-    /// on where in the vector it stands.
+    /// Whether all blocks of a reduction have the same bracketing, so that the result of an element does not depend on
+    /// its position in the vector.
     pub same_bracketing: bool,
 }
 
-/// Checks the schedules of all ranks, `schedules[r]` that of rank `r`, for the calls that they were made from. `sizes[r]` has
-/// the elements of each size number at rank `r`, or is empty where all blocks have one. `commutative` is that of the
-/// algorithm.
+/// Checks the schedules of all ranks, where `schedules[r]` is that of rank `r`, for the calls from which they were
+/// made. `sizes[r]` has the elements of each size number at rank `r`, or is empty if all blocks have one element.
+/// `commutative` says whether the algorithm may reduce out of the order of the ranks.
 ///
 /// # Errors
 /// The first fault that was found.
@@ -53,7 +53,7 @@ pub fn check(calls: &[Call<'_>], schedules: &[Schedule], commutative: bool, size
     Ok(cost)
 }
 
-/// Builds and checks an algorithm for one call, given as `of(rank)`.
+/// Builds and checks an algorithm for one call, where `of(rank)` is the call at a rank.
 ///
 /// # Errors
 /// The first fault that was found.

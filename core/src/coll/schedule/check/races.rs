@@ -1,16 +1,17 @@
-//! Steps of a rank that touch the same block are ordered by what they wait for.
+//! Checks that steps of a rank that touch the same block are ordered by their dependencies.
 
 use super::{Fault, FaultKind};
 use crate::coll::schedule::{Buffer, Schedule};
 
-/// Who has touched a block.
+/// Steps that have touched a block.
 #[derive(Clone, Debug, Default)]
 struct Touched {
     writer: Option<usize>,
     readers: Vec<usize>,
 }
 
-/// Whether steps that touch a block, one of them writing it, are ordered, at every rank; and no step waits for a later one.
+/// Checks at every rank that steps that touch the same block are ordered if one of them writes it, and that no step
+/// waits for a later one.
 pub fn ordered(schedules: &[Schedule]) -> Result<(), Fault> {
     let mut before = Vec::new();
     let mut touched: [Vec<Touched>; 3] = Default::default();
@@ -28,7 +29,7 @@ pub fn ordered(schedules: &[Schedule]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `before` is memory for the steps before each step: a bit for each.
+/// `before` is scratch memory: for each step, one bit for each step that precedes it.
 fn ordered_of(schedule: &Schedule, before: &mut Vec<u64>, touched: &mut [Vec<Touched>; 3]) -> Result<(), Fault> {
     let words = schedule.len().div_ceil(64);
     before.clear();

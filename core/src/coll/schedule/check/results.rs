@@ -1,11 +1,11 @@
-//! What a rank has before a call, and what it is promised after it.
+//! The contents of a rank's buffers before a call, and the required results after it.
 
 use super::value::{Ranks, Value};
 use super::{Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
 use crate::coll::schedule::{Buffer, Schedule};
 
-/// What a rank has.
+/// The contents of a rank's buffers.
 pub struct Memory([Vec<Option<Value>>; 3]);
 
 impl Memory {
@@ -22,7 +22,7 @@ impl Memory {
         let contribution = |b: usize| Some(Value::of(first + b as u32, call.rank));
         let fill = |at: &mut [Option<Value>]| at.iter_mut().enumerate().for_each(|(b, at)| *at = contribution(b));
         let at_root = call.rank == call.root;
-        // In place, what stands in the output is not read by the name of the input.
+        // In place, the steps read the output instead of the input.
         match call.operation {
             O::Broadcast if at_root => fill(output),
             O::Gather if call.in_place && at_root => fill(&mut output[call.rank as usize..][..1]),
@@ -43,15 +43,15 @@ impl Memory {
     }
 }
 
-/// Whether the outputs are what the operation promises, except for blocks without elements. Gives whether all blocks of a
-/// reduction were put together alike.
+/// Checks that the outputs are what the operation requires, except in blocks without elements. Returns whether all
+/// blocks of a reduction have the same bracketing.
 pub fn promised(
     calls: &[Call<'_>],
     memories: &[Memory],
     has_elements: impl Fn(u32, u32) -> bool,
 ) -> Result<bool, Fault> {
     let operation = calls.first().map(|c| c.operation);
-    // By block: how it was put together at the first rank that has it.
+    // By block: the bracketing at the first rank that has the block.
     let mut first = vec![None; memories.iter().map(|m| m.output().len()).max().unwrap_or(0)];
     let mut same = true;
     for (call, memory) in calls.iter().zip(memories).filter(|(call, _)| !is_idle(call)) {
@@ -67,7 +67,8 @@ pub fn promised(
                 let what = format!("block {b} was put together in another way than at a rank before");
                 return Err(fault(FaultKind::Bracketing, what));
             }
-            // Ranks of a reduce_scatter have one block each of the same result, others all blocks of one of their own.
+            // In a reduce_scatter each rank has one block of the same result; otherwise each rank has all blocks of its
+            // own result.
             let of = if operation == Some(Operation::ReduceScatter) { like } else { *own.get_or_insert(value.tree) };
             same &= of == value.tree;
         }
@@ -75,7 +76,7 @@ pub fn promised(
     Ok(same || operation.is_none_or(|o| !o.is_reduction()))
 }
 
-/// Whether the rank has an output that is not written.
+/// Whether the rank has an output that the call does not write.
 fn is_idle(call: &Call<'_>) -> bool {
     match call.operation {
         Operation::Exscan => call.rank == 0,
@@ -84,7 +85,7 @@ fn is_idle(call: &Call<'_>) -> bool {
     }
 }
 
-/// Whether the value is what block `b` of the output has to be.
+/// Whether the value is what block `b` of the output must be.
 fn is_right(calls: &[Call<'_>], call: &Call<'_>, b: u32, value: &Value) -> bool {
     use Operation as O;
     let (p, rank, root) = (call.size, call.rank, call.root);
@@ -101,7 +102,7 @@ fn is_right(calls: &[Call<'_>], call: &Call<'_>, b: u32, value: &Value) -> bool 
         O::Exscan => value.is(b, 0, rank),
         O::NeighborAllgather => own(0, call.neighbors.sources[b as usize]),
         O::NeighborAlltoall => {
-            // Of several edges between two ranks, the first block sent is the first received.
+            // If two ranks have several edges, the first block sent is the first received.
             let sources = &call.neighbors.sources[..=b as usize];
             let source = sources[b as usize];
             let before = sources.iter().filter(|s| **s == source).count() - 1;

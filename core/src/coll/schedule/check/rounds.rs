@@ -1,18 +1,18 @@
-//! Rounds of an algorithm where each rank sends at most one message and receives at most one in a round (one port, full
-//! duplex), each in the order of its steps.
+//! Rounds of an algorithm if each rank sends and receives at most one message in a round (one port, full duplex), each
+//! in the order of its steps.
 
 use super::graph::{Graph, Node};
 use crate::coll::schedule::Port;
 
-/// The number of rounds that the schedules of all ranks take. A message goes in the first round after those in which its
-/// rank got what it depends on, and after that of the message that its rank sends before it; it is received in that round,
-/// or in a later one where other messages are received first. What is sent in a round may be overwritten by what is received
-/// in the same.
+/// The number of rounds of the schedules of all ranks. A message goes in the first round after the rounds in which its
+/// rank received the messages on which it depends, and after the round of the message that its rank sends before it. It
+/// is received in that round, or in a later one if other messages are received first. Blocks that are sent in a round
+/// may be overwritten by a message received in the same round.
 ///
-/// The steps must end. Where receives of a rank cannot be in the order of its steps, those rounds that can be counted are.
+/// The steps must end. If a rank cannot receive in the order of its steps, only the rounds that can be counted are.
 pub fn rounds(graph: &Graph<'_>) -> u32 {
     let mut walk = Walk { graph, missing: vec![0; graph.len()], passed: vec![0; graph.len()], ready: Vec::new() };
-    // The step that uses a port after a step.
+    // For each step: the next step on the same port.
     let mut after_on_port = vec![None::<u32>; graph.len()];
     for (schedule, r) in graph.schedules.iter().zip(0..) {
         let mut last = [None::<u32>; 2];
@@ -34,7 +34,7 @@ pub fn rounds(graph: &Graph<'_>) -> u32 {
     let mut most = 0;
     while let Some(node) = walk.ready.pop() {
         let passed = walk.passed[graph.index(node)];
-        // Rounds that have passed when its dependents may start, and when its port is free.
+        // Rounds after which the dependents may start, and after which the port is free.
         let (done, free) = match graph.action(node).message(node.0) {
             Some((Port::Out, _)) => {
                 walk.reached(graph.partner(node), passed);
@@ -54,9 +54,10 @@ pub fn rounds(graph: &Graph<'_>) -> u32 {
 
 struct Walk<'a> {
     graph: &'a Graph<'a>,
-    /// How many of a step's predecessors are not reached: what it depends on, the step before it on its port, its message.
+    /// For each step: the number of predecessors that are not reached. Predecessors are its dependencies, the step
+    /// before it on its port, and its message.
     missing: Vec<u32>,
-    /// Rounds that must have passed before a step.
+    /// For each step: rounds that must pass before it.
     passed: Vec<u32>,
     ready: Vec<Node>,
 }

@@ -1,4 +1,4 @@
-//! Moves symbols through the steps of all ranks.
+//! Symbolic execution of the steps of all ranks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ enum State {
     Done,
 }
 
-/// A block that a step moves. One without elements needs no content.
+/// A block that a step moves. A block without elements needs no content.
 #[derive(Clone, Copy)]
 struct Moved {
     size: u32,
@@ -26,8 +26,9 @@ struct Moved {
     value: Option<Value>,
 }
 
-/// A send is complete only when its receive has begun, so that a deadlock shows that would be hidden by buffers; a signal
-/// when it is set. What ends so ends where sends complete sooner, with the same values: steps that touch a block are ordered.
+/// A send is complete only when its receive has begun, so that deadlocks show that buffers would hide; a signal is
+/// complete when it is set. Schedules that end in this model also end if sends complete sooner, with the same values,
+/// since steps that touch a block are ordered.
 pub struct Run<'a> {
     calls: &'a [Call<'a>],
     graph: &'a Graph<'a>,
@@ -36,11 +37,11 @@ pub struct Run<'a> {
     /// Whether size numbers are counted alike at all ranks.
     numbered_alike: bool,
     state: Vec<State>,
-    /// Steps that a step still waits for.
+    /// For each step: the number of steps that it still waits for.
     missing: Vec<u32>,
-    /// Messages in the longest chain up to a step.
+    /// For each step: messages in the longest chain up to it.
     chain: Vec<u32>,
-    /// Of a barrier: the ranks that have come before a step is complete, a bit for each, `words` for a step.
+    /// In a barrier, for each step: the ranks that have come before it is complete, one bit each in `words` words.
     come: Vec<u64>,
     words: usize,
     memories: Vec<Memory>,
@@ -92,7 +93,7 @@ impl<'a> Run<'a> {
             done += self.start(node)?;
         }
         if done < self.graph.len() {
-            // The step that others wait for is one of which nothing is missing.
+            // The fault is reported at a step that waits only for the other side of its message, if there is one.
             let stuck = |n: &Node| self.state[self.graph.index(*n)] != State::Done;
             let begun = |n: &Node| self.state[self.graph.index(*n)] == State::Begun;
             let node = self.graph.nodes().find(begun).or_else(|| self.graph.nodes().find(stuck));
@@ -116,7 +117,7 @@ impl<'a> Run<'a> {
         self.sizes.get(r as usize).and_then(|s| s.get(size as usize)).copied().unwrap_or(1)
     }
 
-    /// Starts a step: gives the number of steps that are complete by this.
+    /// Starts a step. Returns the number of steps that this completes.
     fn start(&mut self, node: Node) -> Result<usize, Fault> {
         let (graph, at) = (self.graph, self.graph.index(node));
         let step = graph.schedules[node.0 as usize].step(node.1 as usize);
@@ -153,7 +154,7 @@ impl<'a> Run<'a> {
         Ok(done + 1)
     }
 
-    /// A step knows what the steps before it know.
+    /// A step takes over the knowledge of the steps before it.
     fn follow(&mut self, node: Node, after: &[u32]) {
         let at = self.graph.index(node);
         for dep in after {
@@ -166,7 +167,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A receiving step knows what its sender knew.
+    /// A receiving step takes over the knowledge of the sending step.
     fn arrive(&mut self, out: Node, into: Node) {
         let (from, at) = (self.graph.index(out), self.graph.index(into));
         self.chain[at] = self.chain[at].max(self.chain[from] + 1);
@@ -180,7 +181,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes the contents of blocks to `moved`.
+    /// Loads the contents of blocks into `moved`.
     fn load(&mut self, node: Node, from: &[Slice]) -> Result<(), Fault> {
         let schedule = &self.graph.schedules[node.0 as usize];
         self.moved.clear();
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Stores or reduces what is in `moved`.
+    /// Stores or reduces the contents in `moved`.
     fn apply(&mut self, node: Node) -> Result<(), Fault> {
         let schedule = &self.graph.schedules[node.0 as usize];
         let step = schedule.step(node.1 as usize);
@@ -236,7 +237,8 @@ impl<'a> Run<'a> {
             .map_err(|kind| self.fault(node, kind, format_args!("{left:?} and {right:?}")))
     }
 
-    /// A block fits another of as many elements; where sizes are not known, of the same number if all ranks count alike.
+    /// Checks that a block has as many elements as another, or, if sizes are not known and all ranks count alike, the
+    /// same size number.
     fn fits(&self, node: Node, moved: Moved, buffer: Buffer, block: u32) -> Result<(), Fault> {
         let size = self.graph.schedules[node.0 as usize].size_of(buffer, block);
         let elements = self.count(node.0, size);
@@ -261,7 +263,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A rank that has done all its steps knows that every rank has come.
+    /// Checks that a rank that has done all its steps knows that every rank has come.
     fn all_have_come(&self, r: usize) -> Result<(), Fault> {
         let mut come = vec![0; self.words];
         come[r / 64] |= 1u64 << (r % 64);

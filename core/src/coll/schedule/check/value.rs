@@ -1,15 +1,15 @@
-//! What a block holds, as a symbol.
+//! The symbolic content of a block.
 
 use super::FaultKind;
 
-/// Whose contributions a block holds.
+/// The contributions that a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// The block of the input that they are of.
+    /// The block of the input from which the contributions come.
     pub block: u32,
-    /// The ranks.
+    /// The contributing ranks.
     pub ranks: Ranks,
-    /// A hash of how they were put together.
+    /// A hash of the bracketing.
     pub tree: u64,
 }
 
@@ -22,7 +22,7 @@ pub enum Ranks {
     Set(u32),
 }
 
-/// Sets of ranks with gaps, which only commutative reductions have: each as its runs, in order.
+/// Sets of ranks with gaps, which only commutative reductions have. Each set is stored as its runs, in order.
 #[derive(Debug, Default)]
 pub struct Sets(Vec<Box<[(u32, u32)]>>);
 
@@ -65,7 +65,7 @@ impl Value {
         Self { block, ranks: Ranks::Run(rank, rank + 1), tree: mixed(1, u64::from(rank)) }
     }
 
-    /// Whether it is block `block` with the contributions of ranks `lo` to `hi - 1`.
+    /// Whether the value is block `block` with the contributions of ranks `lo` to `hi - 1`.
     pub fn is(&self, block: u32, lo: u32, hi: u32) -> bool {
         self.block == block && self.ranks == Ranks::Run(lo, hi)
     }

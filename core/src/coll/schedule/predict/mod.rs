@@ -1,8 +1,9 @@
 //! Predicts how long a collective takes, by walking the schedules of all ranks in virtual time.
 //!
 //! One event loop serves all models ([`Model`]): LogP, LogGP, LogGOPS, pLogP, LoP, and the one-port model with latency,
-//! bandwidth and reduction costs. Schedules are made rank by rank and kept as a few bytes for each step, decoded as far as
-//! steps can start at all, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine, "LogGOPSim" (2010).
+//! bandwidth and reduction costs. Schedules are made rank by rank and kept as a few bytes for each step; steps are
+//! decoded in pieces as their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
+//! "LogGOPSim" (2010).
 
 mod model;
 mod program;
@@ -14,19 +15,19 @@ pub use walk::{Moment, Prediction};
 use super::{Schedule, Slice};
 use crate::coll::operation::{Algorithm, Call};
 
-/// How many bytes blocks have.
+/// Sizes of blocks in bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Bytes<'a> {
-    /// All blocks have so many.
+    /// Bytes of every block.
     Each(u64),
-    /// A vector of so many is cut evenly into as many parts as the schedule has.
+    /// Bytes of a vector that is cut evenly into the parts of the schedule.
     Vector(u64),
-    /// By size number.
+    /// Bytes by size number.
     BySize(&'a [u64]),
 }
 
 impl Bytes<'_> {
-    /// Of some blocks of a schedule.
+    /// Bytes of some blocks of a schedule.
     #[must_use]
     pub fn of(self, schedule: &Schedule, slices: &[Slice]) -> u64 {
         match self {
@@ -42,10 +43,10 @@ impl Bytes<'_> {
     }
 }
 
-/// Predicts schedules of `size` ranks, `of(rank)` that of a rank.
+/// Predicts schedules of `size` ranks, where `of(rank)` is that of a rank.
 ///
 /// # Errors
-/// The rank and the step at which it stops, if the ranks wait for each other for ever.
+/// The rank and the step at which the prediction stops, if the ranks wait for each other for ever.
 pub fn predict<M: Model>(
     size: u32,
     of: impl FnMut(u32) -> Schedule,
@@ -55,10 +56,10 @@ pub fn predict<M: Model>(
     watch(size, of, bytes, model, |_| {})
 }
 
-/// Predicts, and tells when each step runs.
+/// Predicts schedules, and reports when each step runs.
 ///
 /// # Errors
-/// As [`predict`].
+/// Those of [`predict`].
 pub fn watch<M: Model>(
     size: u32,
     mut of: impl FnMut(u32) -> Schedule,
@@ -73,10 +74,10 @@ pub fn watch<M: Model>(
     walk.run()
 }
 
-/// Predicts an algorithm for a call, given as `of(rank)`.
+/// Predicts an algorithm for a call, where `of(rank)` is the call at a rank.
 ///
 /// # Errors
-/// As [`predict`].
+/// Those of [`predict`].
 pub fn predict_algorithm<'a, M: Model>(
     algorithm: &Algorithm,
     of: impl Fn(u32) -> Call<'a>,

@@ -1,35 +1,35 @@
 //! Models of a network, with their parameters as data. Times are in any one unit.
 
-/// What sending a message costs. All times count from when the processor and the port are free for it.
+/// Costs of sending a message. All times count from when the processor and the port are free for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sending {
-    /// The processor is busy.
+    /// Time for which the processor is busy.
     pub overhead: f64,
-    /// The port is busy: the least time between two messages.
+    /// Time for which the port is busy: the least time between two messages.
     pub port: f64,
-    /// Until steps that wait for the send may start.
+    /// Time until steps that wait for the send may start.
     pub done: f64,
-    /// Until the message is at the receiver's port.
+    /// Time until the message is at the receiver's port.
     pub transit: f64,
 }
 
-/// What receiving a message costs, from when it is at the receiver's port and the port is free.
+/// Costs of receiving a message, from when it is at the receiver's port and the port is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
-    /// The port is busy: the least time between two messages.
+    /// Time for which the port is busy: the least time between two messages.
     pub port: f64,
-    /// Until the message is through the port and the processor may take it.
+    /// Time until the message is through the port and the processor may take it.
     pub transfer: f64,
-    /// The processor is busy, after the transfer; then the data is there.
+    /// Time for which the processor is busy after the transfer; then the data has arrived.
     pub overhead: f64,
 }
 
 /// A model of a network. `fan` is the number of messages that a rank sends, or receives, in the whole schedule.
 pub trait Model {
-    /// Sends `bytes` at a rank that sends `fan` messages.
+    /// Costs of sending `bytes` at a rank that sends `fan` messages.
     fn send(&self, bytes: u64, fan: u32) -> Sending;
 
-    /// Receives `bytes` between a sender with `from` messages and a receiver with `fan`.
+    /// Costs of receiving `bytes` from a sender of `from` messages at a receiver of `fan` messages.
     fn receive(&self, bytes: u64, from: u32, fan: u32) -> Receiving;
 
     /// Whether a message may be at the receiver's port before its receive has begun.
@@ -37,14 +37,14 @@ pub trait Model {
         true
     }
 
-    /// The processor reduces `bytes`.
+    /// Time for which the processor reduces `bytes`.
     fn reduce(&self, _bytes: u64) -> f64 {
         0.0
     }
 }
 
-/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): those are the same where the
-/// parameters that they do not have are 0.
+/// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): a model is the same as
+/// the next one with the parameters that it lacks set to 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogGP {
     /// L: from the sender's network interface to the receiver's.
@@ -57,11 +57,11 @@ pub struct LogGP {
     pub gap: f64,
     /// G: for each byte after the first of a message.
     pub gap_per_byte: f64,
-    /// O: of the processor for each byte.
+    /// O: time of the processor for each byte.
     pub overhead_per_byte: f64,
-    /// S: the longest message that does not wait for its receive; without, none waits.
+    /// S: the longest message that does not wait for its receive; `None` if no message waits.
     pub threshold: Option<u64>,
-    /// Of the processor for each byte that is reduced.
+    /// Time of the processor for each byte that is reduced.
     pub reduction: f64,
 }
 
@@ -98,13 +98,13 @@ impl Model for LogGP {
     }
 }
 
-/// Times by message size, measured at some sizes and linear between them; beyond the last size with the last slope, below
-/// the first the first.
+/// Times by message size, measured at some sizes and linear between them. Beyond the last size the last slope
+/// continues; below the first size the first time holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table(pub Vec<(u64, f64)>);
 
 impl Table {
-    /// The time of a size.
+    /// The time for a message of `bytes`.
     #[must_use]
     pub fn at(&self, bytes: u64) -> f64 {
         let points = &self.0;
@@ -116,10 +116,11 @@ impl Table {
     }
 }
 
-/// Parameterised LogP (Kielmann, Bal, Verstoep 2000): a message of m bytes is there L + g(m) after its send began.
+/// Parameterised LogP (Kielmann, Bal, Verstoep 2000): a message of m bytes arrives L + g(m) after the start of its
+/// send.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PLogP {
-    /// L: without what depends on the size.
+    /// L: the part of the latency that does not depend on the size.
     pub latency: f64,
     /// g(m): at least os(m) and or(m).
     pub gap: Table,
@@ -127,7 +128,7 @@ pub struct PLogP {
     pub send_overhead: Table,
     /// or(m).
     pub receive_overhead: Table,
-    /// Of the processor for each byte that is reduced.
+    /// Time of the processor for each byte that is reduced.
     pub reduction: f64,
 }
 
@@ -152,7 +153,7 @@ impl Model for PLogP {
 pub struct Overhead(pub [f64; 3]);
 
 impl Overhead {
-    /// For each of p messages.
+    /// The overhead of each of p messages.
     #[must_use]
     pub fn at(&self, p: f64) -> f64 {
         let [a, b, c] = self.0;
@@ -165,7 +166,7 @@ impl Overhead {
 pub struct RoundTrip(pub [f64; 6]);
 
 impl RoundTrip {
-    /// For each of p messages.
+    /// The round-trip time of each of p messages.
     #[must_use]
     pub fn at(&self, p: f64) -> f64 {
         let [a, b, c, d, e, f] = self.0;
@@ -179,9 +180,9 @@ impl RoundTrip {
 pub struct LoP {
     /// o_s(p).
     pub send_overhead: Overhead,
-    /// o_r(p): nothing where receives are posted in advance, or for RDMA writes.
+    /// o_r(p): zero if receives are posted in advance, and for RDMA writes.
     pub receive_overhead: Overhead,
-    /// RTT(p), of which L(p) is half without the overheads.
+    /// RTT(p); L(p) is half of it without the overheads.
     pub round_trip: RoundTrip,
 }
 
@@ -206,16 +207,16 @@ impl Model for LoP {
     }
 }
 
-/// One port, full duplex: a rank sends one message and receives one at a time, which takes α + β m on both sides at once, and
-/// reduces a byte in γ (Rabenseifner, Träff 2004). What is sent may be overwritten by what is received meanwhile. With α = 1,
-/// β = γ = 0 the time is the number of rounds.
+/// One port, full duplex: a rank sends one message and receives one at a time, which takes α + β m on both sides at
+/// once, and reduces a byte in γ (Rabenseifner, Träff 2004). Blocks being sent may be overwritten by a message received
+/// at the same time. With α = 1 and β = γ = 0 the time is the number of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OnePort {
-    /// α: of a message.
+    /// α: time for each message.
     pub latency: f64,
-    /// β: of a byte.
+    /// β: time for each byte.
     pub byte: f64,
-    /// γ: of a byte that is reduced.
+    /// γ: time for each byte that is reduced.
     pub reduction: f64,
 }
 

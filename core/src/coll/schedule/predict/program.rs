@@ -1,9 +1,9 @@
-//! A schedule as a prediction needs it: some bytes for each step.
+//! A schedule in the compact form of a prediction: a few bytes for each step.
 
 use super::Bytes;
 use crate::coll::schedule::{Action, Schedule};
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Send,
@@ -22,7 +22,7 @@ pub struct Decoded {
     pub peer: u32,
     pub tag: u32,
     pub bytes: u64,
-    /// Number of steps of the same stretch that it waits for: they follow, each as the distance back to it.
+    /// Number of steps of the same stretch for which the step waits; they follow, each as the distance back to it.
     pub after: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct Decoded {
 pub struct Program {
     code: Box<[u8]>,
     at: u32,
-    /// Messages that the rank sends and receives.
+    /// Numbers of messages that the rank sends and receives.
     pub sends: u32,
     pub receives: u32,
 }
@@ -72,7 +72,7 @@ impl Program {
         program
     }
 
-    /// Bytes of memory.
+    /// Bytes of the encoded program.
     pub fn len(&self) -> usize {
         self.code.len()
     }
@@ -81,7 +81,7 @@ impl Program {
         self.at as usize == self.code.len()
     }
 
-    /// The next number: at the start of a stretch its steps.
+    /// The next number; at the start of a stretch, its number of steps.
     pub fn number(&mut self) -> u32 {
         self.take() as u32
     }
@@ -115,11 +115,11 @@ fn put(code: &mut Vec<u8>, mut number: u64) {
     code.push(number as u8);
 }
 
-/// Where stretches begin: at a step that waits for all that nothing else waited for yet, if every later step waits for it or
-/// one after it, or for the same steps.
+/// The first steps of stretches. A stretch begins at a step that waits for all steps for which no other step has
+/// waited, if every later step waits for it, for a later one, or for the same steps.
 fn stretches(schedule: &Schedule) -> Vec<u32> {
     let mut starts: Vec<u32> = Vec::new();
-    // Whether a step is waited for, and how many are not.
+    // Whether some step waits for a step, and the number of steps for which no step waits.
     let mut waited = vec![false; schedule.len()];
     let mut ends = 0;
     for (i, step) in (0u32..).zip(schedule.steps()) {

@@ -1,4 +1,4 @@
-//! The event loop: steps of all ranks in the order of time.
+//! The event loop: the steps of all ranks in the order of time.
 
 use std::collections::BTreeMap;
 
@@ -7,44 +7,45 @@ use rustc_hash::FxHashMap;
 use super::Model;
 use super::program::{Kind, Program};
 
-/// What was predicted.
+/// A prediction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prediction {
-    /// When the last rank is done.
+    /// Time at which the last rank is done.
     pub time: f64,
-    /// When each rank is done.
+    /// Time at which each rank is done.
     pub ends: Vec<f64>,
-    /// Messages and signals.
+    /// Number of messages and signals.
     pub messages: u64,
-    /// Most steps that were decoded at once, of all ranks.
+    /// The most steps of all ranks that were decoded at the same time.
     pub steps: usize,
-    /// Bytes of all schedules as they were kept.
+    /// Bytes of all encoded schedules.
     pub bytes: usize,
 }
 
-/// A step that ran: of one that receives and reduces a message there are two.
+/// A step that ran. A step that receives and reduces a message has two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// The rank.
     pub rank: u32,
     /// The number of the step in its schedule.
     pub step: u32,
-    /// When processor and port were free for it, and what it waits for was there.
+    /// Time at which processor and port were free for the step and its dependencies were complete.
     pub start: f64,
-    /// When its processor or, in models without overhead, its port was free again; of a receive, when its data was there.
+    /// Time at which its processor or, in models without overhead, its port was free again; for a receive, at which its
+    /// data had arrived.
     pub end: f64,
-    /// Whether it reduces, instead of sending or receiving.
+    /// Whether the step reduces, instead of sending or receiving.
     pub reduces: bool,
 }
 
-/// No step.
+/// Stands for no step.
 const NONE: u32 = u32::MAX;
 
-/// In the second number of an event: a message is at the receiver's port.
+/// Flag in the second number of an event: a message is at the receiver's port.
 const ARRIVES: u32 = 1 << 31;
 
-/// A rank, its step or [`ARRIVES`] with a number that orders messages, the place of the message. Of events at the same time
-/// those of earlier steps come first.
+/// A rank; its step, or [`ARRIVES`] with a number that orders messages; and the index of the message. Of events at the
+/// same time, those of earlier steps come first.
 type Event = (u32, u32, u32);
 
 /// A step that may start before all steps of its rank's stretch are complete.
@@ -53,18 +54,18 @@ struct Step {
     kind: Kind,
     peer: u32,
     tag: u32,
-    /// Steps that it still waits for.
+    /// Number of steps for which the step still waits.
     missing: u32,
     bytes: u64,
-    /// When those that it waited for were complete.
+    /// Time at which its completed dependencies were complete.
     ready: f64,
-    /// Where the steps that wait for it begin in the stretch's list.
+    /// Start of the steps that wait for it in the stretch's list.
     dependents: u32,
-    /// The step behind it in the queue for the port.
+    /// The next step in the queue for the port.
     behind: u32,
 }
 
-/// The side of a network interface that sends, and the steps that queue for it.
+/// The sending side of a network interface, and the steps that queue for it.
 #[derive(Clone, Copy, Debug)]
 struct Out {
     free: f64,
@@ -81,36 +82,36 @@ impl Default for Out {
 #[derive(Debug, Default)]
 struct Rank {
     program: Program,
-    /// The steps of the stretch, the number of the first, and how many are not complete.
+    /// The steps of the stretch, the number of the first one, and the number of those that are not complete.
     stretch: Vec<Step>,
     first: u32,
     open: u32,
     dependents: Vec<u32>,
-    /// When the processor is free.
+    /// Time at which the processor is free.
     processor: f64,
     out: Out,
-    /// When the side of the network interface that receives is free.
+    /// Time at which the receiving side of the network interface is free.
     into: f64,
     end: f64,
 }
 
-/// A message under way.
+/// A message in transit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
     key: (u32, u32, u32),
     bytes: u64,
-    /// Messages that its sender sends.
+    /// Number of messages that its sender sends.
     fan: u32,
 }
 
-/// What is known of a message that is not received.
+/// State of a message that is not received.
 #[derive(Clone, Copy, Debug)]
 enum Side {
-    /// It could be at the receiver's port from a time on, and waits for the receive.
+    /// The message can be at the receiver's port from this time on, and waits for the receive.
     Sent(f64, u32),
-    /// It is through the receiver's port from a time on.
+    /// The message is through the receiver's port from this time on.
     Through(f64),
-    /// The step that receives it.
+    /// The receive has begun, by this step.
     Receives(u32),
 }
 
@@ -118,13 +119,13 @@ pub struct Walk<'a, M, F> {
     model: &'a M,
     observe: F,
     ranks: Vec<Rank>,
-    /// Events by time, which is never negative, so that its bits are in its order.
+    /// Events by the bits of their time, which have its order since it is never negative.
     events: BTreeMap<u64, Vec<Event>>,
-    /// Lists of events without any, for reuse.
+    /// Empty lists of events, for reuse.
     spare: Vec<Vec<Event>>,
     sides: FxHashMap<(u32, u32, u32), Side>,
     messages: Vec<Message>,
-    /// Places in `messages` without one.
+    /// Free indices of `messages`.
     places: Vec<u32>,
     decoded: usize,
     result: Prediction,
@@ -170,7 +171,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.events.entry(time.to_bits()).or_insert_with(|| spare.pop().unwrap_or_default()).push(event);
     }
 
-    /// Takes the next stretch of a rank, whose steps may start from `time` on.
+    /// Decodes the next stretch of a rank, whose steps may start from `time` on.
     fn decode(&mut self, r: u32, time: f64) {
         let rank = &mut self.ranks[r as usize];
         rank.end = rank.end.max(time);
@@ -182,7 +183,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
             return;
         }
         let len = rank.program.number();
-        // Pairs of a step and one that waits for it, then the list of the latter by the former.
+        // Pairs of a step and a step that waits for it; then the second ones in the order of the first.
         let mut pairs = Vec::new();
         for i in 0..len {
             let d = rank.program.step();
@@ -217,7 +218,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         }
     }
 
-    /// What a step waits for within its rank is complete.
+    /// Handles a step whose dependencies within its rank are complete.
     fn ready(&mut self, r: u32, i: u32) {
         let step = self.ranks[r as usize].stretch[i as usize];
         if !matches!(step.kind, Kind::Receive | Kind::ReceiveReduce) {
@@ -263,7 +264,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         (self.observe)(Moment { rank: r, step: self.ranks[r as usize].first + i, start, end, reduces });
     }
 
-    /// Whether a send has the port now. If not it queues: only the first in the queue has an event, when the port is free.
+    /// Whether a send has the port now. If not it queues; only the first send of the queue has an event, at the time
+    /// when the port is free.
     fn takes_port(&mut self, now: f64, r: u32, i: u32) -> bool {
         let rank = &mut self.ranks[r as usize];
         let out = &mut rank.out;
@@ -290,7 +292,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         if rank.out.first == i {
             rank.out.first = step.behind;
         }
-        // The next in the queue has the port when it is free.
+        // The next send of the queue has the port when it is free.
         let next = rank.out.first;
         if next != NONE {
             self.push(start + cost.port, (r, next, NONE));
@@ -319,7 +321,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.complete(r, i, start + cost.done);
     }
 
-    /// A message comes in through the port.
+    /// A message arrives at the port.
     fn arrives(&mut self, now: f64, place: u32) {
         let message = self.messages[place as usize];
         self.places.push(place);
@@ -395,7 +397,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     }
 }
 
-/// Takes the processor for `overhead` from `now` or when it is free; what has no overhead needs no processor.
+/// Takes the processor for `overhead`, from `now` or from when it is free. A step without overhead needs no processor.
 fn processor(rank: &mut Rank, now: f64, overhead: f64) -> f64 {
     if overhead == 0.0 {
         return now;
