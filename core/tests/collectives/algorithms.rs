@@ -8,7 +8,7 @@ use farside_core::{Job, Result, Team};
 use crate::model::{Case, Made, Placing};
 use crate::{every_size, quick};
 
-/// Values of the parameters: the defaults, the least, and some more than the default.
+/// Values of the parameters: the defaults, the least values, and values above the defaults.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {
     let of = |f: fn(u32, u32, u32) -> u32| a.parameters.iter().map(|p| f(p.default, p.least, p.most)).collect();
     let mut all: Vec<Vec<u32>> = vec![of(|d, _, _| d), of(|_, least, _| least), of(|d, _, most| most.min(d + 2))];
@@ -44,7 +44,7 @@ fn cases(a: &'static Algorithm, p: usize) -> Vec<Case> {
             cases.push(Case { placing: Placing::Displaced, irregular, ..plain });
         }
     }
-    // Of more bytes than go without asking the receiver.
+    // More bytes than are sent without asking the receiver.
     let long = if quick() { 3000 } else { 20_000 };
     if a.operation != O::Barrier {
         cases.push(Case { algorithm: Some(a), commutative: a.commutative, elements: long, ..Case::new(a.operation) });
@@ -90,7 +90,8 @@ fn check_all(operation: Operation) {
     });
 }
 
-/// Long messages in packets, without asking and after it, whatever the device does as a rule; also before their steps.
+/// Long messages in packets, sent with and without asking the receiver, whatever the device does by default; also ones
+/// that arrive before their steps.
 #[test]
 fn long_messages_in_packets() {
     for cut_offs in

@@ -54,7 +54,7 @@ fn collectives_of_bytes_send_as_many_messages_as_they_say() {
     });
 }
 
-/// Bytes that differ by rank and place.
+/// Bytes that differ by rank and index.
 fn pattern(rank: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (rank * 17 + 1)) as u8).collect()
 }
@@ -63,7 +63,7 @@ fn pattern(rank: usize, len: usize) -> Vec<u8> {
 fn allgather_of_different_lengths_gives_every_block_in_order() {
     every_size(|job| {
         let team = job.world()?;
-        // Empty blocks, short ones, and ones of many packets, at other ranks in each round.
+        // Empty blocks, short ones, and blocks of many packets, at different ranks in each round.
         for (round, lens) in [[0, 1, 7], [100, 0, 9000], [200_000, 3, 0], [0, 0, 0]].into_iter().enumerate() {
             let len = |rank: usize| lens[(rank + round) % 3] + rank;
             let got = coll::allgather(&team, &pattern(team.rank(), len(team.rank())))?;
@@ -82,7 +82,7 @@ fn broadcast_from_every_root_of_every_length() {
         let team = job.world()?;
         for root in 0..team.size() {
             for len in [0, 1, 100, 8000, 100_000] {
-                // What others give must not matter.
+                // The data of ranks other than the root must not matter.
                 let mine = pattern(team.rank() + 50, if team.rank() == root { len } else { 13 });
                 assert!(coll::broadcast(&team, root, &mine)? == pattern(root + 50, len), "{len} bytes from {root}");
             }
@@ -120,7 +120,7 @@ fn allreduce_combines_in_canonical_order() {
 fn allreduce_of_floats_is_bitwise_the_same_everywhere() {
     every_size(|job| {
         let team = job.world()?;
-        // Sums of such numbers depend on the order of adding.
+        // Sums of these numbers depend on the order of addition.
         let value = |rank: usize, i: usize| (1.0 + i as f64) * 10f64.powi((rank * 7 % 20) as i32 - 10) / 3.0;
         let mine: Vec<u8> = (0..100).flat_map(|i| value(team.rank(), i).to_le_bytes()).collect();
         let sum = coll::allreduce(&team, &mine, &mut |low, high| {
@@ -156,7 +156,7 @@ fn split_orders_by_key_and_keeps_colors_apart() {
     every_size(|job| {
         let world = job.world()?;
         let (p, me) = (world.size(), world.rank());
-        // Three colors, the last one without a team; keys that turn the order round, with ties.
+        // Three colors, the last one without a team; keys that reverse the order, with ties.
         let color = |r: usize| (r % 3 != 2).then_some(r as u32 % 3);
         let key = |r: usize| ((p - r) / 2) as u32;
         let team = world.split(color(me), key(me))?;
@@ -168,7 +168,7 @@ fn split_orders_by_key_and_keeps_colors_apart() {
                 assert!(team.members().iter().map(|m| *m as usize).eq(want.iter().copied()));
                 assert_eq!(team.job_rank(team.rank())?, me as u32);
                 assert_eq!(team.job_rank(team.size()).unwrap_err().kind(), ErrorKind::NoSuchRank);
-                // Both colors at once, each many times, so that traffic that mixed would show.
+                // Both colors at once, each many times, so that mixed traffic would show.
                 for i in 0..20 {
                     let all = coll::allgather(team, &[me as u8, i])?;
                     assert!(all.iter().zip(&want).all(|(b, r)| *b == [*r as u8, i]), "{all:?}");

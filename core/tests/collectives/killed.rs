@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! A rank that is killed inside each operation, blocking, started and persistent: the others get `PeerLost` that names it,
-//! within the seconds that the launcher leaves them, and nothing stays behind.
+//! A rank that is killed inside each operation, blocking, started and persistent: the others get a `PeerLost` that
+//! names it, within the seconds that the launcher leaves them, and no shared memory is left behind.
 //!
 //! The ranks are this test program again, started by `farside run` with operation and form in the environment.
 
@@ -18,10 +18,10 @@ const CASE: &str = "FARSIDE_TEST_CASE";
 const RANKS: u32 = 3;
 const VICTIM: usize = 1;
 
-/// How the call is made in which the victim dies.
+/// The form of the call in which the victim dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Killed at any moment of a row of calls.
+    /// Killed at any moment during a series of calls.
     Blocking,
     /// Killed between start and wait; the others test.
     Started,
@@ -80,7 +80,7 @@ fn rank(operation: Operation, form: Form) -> Result<()> {
     Ok(())
 }
 
-/// Not a test of its own: what the ranks run.
+/// Not a test of its own: the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(case) = std::env::var(CASE) else { return };
@@ -96,10 +96,10 @@ fn killed_in_every_operation_the_others_name_it_and_nothing_stays() {
     if std::env::var(CASE).is_ok() {
         return;
     }
-    // A folder of its own for shared memory, so that what others make meanwhile is not taken for left behind.
+    // A separate folder for shared memory, so that files of other processes do not count as left behind.
     let folder = tempfile::Builder::new().prefix("killed-").tempdir_in("/dev/shm").unwrap();
     for (number, (operation, form)) in Operation::ALL.into_iter().flat_map(|o| FORMS.map(|f| (o, f))).enumerate() {
-        // In a quick run each operation in one form; over verbs every fourth.
+        // A quick run tests each operation in one form; over verbs, every fourth operation.
         let place = operation as usize;
         if farside_harness::quick()
             && (place % FORMS.len() != form as usize || crate::verbs() && !place.is_multiple_of(4))
@@ -114,7 +114,7 @@ fn killed_in_every_operation_the_others_name_it_and_nothing_stays() {
         let case = format!("{}, {form:?}", operation.name());
         assert_eq!(done.code, Some(128 + 9), "{case}: {text}");
         assert!(text.contains("killed by signal 9"), "{case}: {text}");
-        // Both others say it themselves, and say who.
+        // Both other ranks report the error themselves, and name the victim.
         let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
         assert_eq!(said.len(), 2, "{case}: {text}");
         assert!(said.iter().all(|l| l.contains("is gone") && l.contains("rank 1")), "{case}: {text}");

@@ -1,4 +1,4 @@
-//! Collectives over threads as ranks: values by absolute comparison, messages against the table.
+//! Collectives over threads as ranks: results against exact values, message counts against the table.
 
 mod algorithms;
 mod bytes;
@@ -17,13 +17,13 @@ fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs" || device == "route")
 }
 
-/// Numbers of ranks for what is about ranks that disagree, or fail: a power of two, and others.
+/// Numbers of ranks for tests of ranks that disagree, or fail: a power of two, and others.
 fn some_sizes() -> impl Iterator<Item = u32> {
     [2, 3, 5].into_iter().take(if verbs() { 2 } else { 3 })
 }
 
 fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
-    // In a quick run up to five: a power of two and others. Over verbs those that differ in the way of messages.
+    // A quick run goes up to five: a power of two and others. Over verbs, numbers that differ in the path of messages.
     let sizes = match (verbs(), quick()) {
         (true, _) => 2..=4,
         (false, true) => 1..=5,

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Ranks that disagree, and calls that no rank can make: an error at every rank that waits, and the team goes on.
+//! Ranks that disagree, and calls that no rank can make: every waiting rank gets an error, and the team can be used on.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 use crate::model::{ADD, Case, Made, reduction};
 use crate::some_sizes;
 
-/// Runs `call` at every rank, which must fail at every rank for which `fails` says so, and then calls that must not fail, on a
-/// team without a signal array.
+/// Runs `call` at every rank, which must fail at every rank for which `fails` returns `true`, and then calls that must
+/// not fail, on a team without a signal array.
 fn disagree(
     p: u32,
     call: impl Fn(&Team) -> Result<()> + Sync,
@@ -24,7 +24,7 @@ fn disagree(
     disagree_on(true, p, call, fails, check);
 }
 
-/// The same on such a team, or on that of all ranks.
+/// Like `disagree`, on a team without a signal array if `split`, else on the world team.
 pub fn disagree_on(
     split: bool,
     p: u32,
@@ -90,20 +90,21 @@ fn other_counts_are_a_mismatch() {
 
 #[test]
 fn other_roots_are_a_mismatch() {
-    // The odd rank takes itself for the root, or another.
+    // The odd rank takes itself for the root, or another rank.
     let cases = Operation::ALL.into_iter().filter(|o| o.is_rooted()).flat_map(|o| [(o, 1), (o, 2)]);
     for (operation, odd) in cases {
         for p in some_sizes().filter(|p| *p > odd as u32) {
             let wrong =
                 |team: &Team| call(team, Case { root: usize::from(team.rank() == odd), ..Case::new(operation) });
-            // A root that waits for what does not come.
+            // A root that waits for messages that no rank sends.
             let waits = matches!(operation, Operation::Gather | Operation::Reduce);
             disagree(p, wrong, |rank| waits && rank == 0, mismatch);
         }
     }
 }
 
-/// A rank that only sends has ended the call when the root finds that it disagrees. That is none of its later calls.
+/// A rank that only sends has completed the call when the root finds the disagreement. Its later calls must not fail by
+/// it.
 #[test]
 fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
     let cases = [Operation::Gather, Operation::Reduce].into_iter().flat_map(|o| [(o, true), (o, false)]);
@@ -127,13 +128,13 @@ fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
     }
 }
 
-/// The block is none for its sender, which sends no message of it, or for its receiver.
+/// The block is empty for its sender, which sends no message for it, or for its receiver.
 #[test]
 fn block_that_is_empty_for_one_side_is_a_mismatch() {
     for (p, empty) in some_sizes().flat_map(|p| [(p, 0), (p, 1)]) {
         let wrong = |team: &Team| {
             let (me, size) = (team.rank(), team.size());
-            // Block from rank 0 to rank 1: in the sizes of what goes at 0, of what comes at 1.
+            // Block from rank 0 to rank 1: among the sizes that rank 0 sends, or that rank 1 receives.
             let mut sizes = vec![3u64; 2 * size];
             if me == empty {
                 sizes[if me == 0 { 1 } else { size }] = 0;
@@ -149,7 +150,7 @@ fn block_that_is_empty_for_one_side_is_a_mismatch() {
             // SAFETY: the buffers outlive the call.
             unsafe { Collective::start(team, &arguments) }?.wait()
         };
-        // A message that its receiver does not wait for may come when all is over.
+        // A message for which its receiver does not wait may arrive after the call is over.
         disagree(p, wrong, |rank| empty == 0 && rank == 1, mismatch);
     }
 }
@@ -165,12 +166,12 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
             unsafe { persistent.start_again() }?;
             persistent.wait()
         };
-        // Ranks that take themselves for the root wait for each other; if none does, all only send.
+        // Ranks that take themselves for the root wait for each other; if no rank does, all ranks only send.
         disagree(p, wrong, |rank| odd == 1 && rank < 2, mismatch);
     }
 }
 
-/// A rank that comes late is asked after its messages, and comes all the same: no rank fails.
+/// A late rank is asked for its messages, and then makes the call: no rank fails.
 #[test]
 fn late_rank_that_is_asked_is_waited_for() {
     for p in some_sizes() {
@@ -295,17 +296,17 @@ fn call_after_the_end_of_the_job_is_an_error() {
     .unwrap();
 }
 
-/// Where no message shows that ranks disagree, a rank asks after some checks of its peers: these are soon.
+/// Settings with frequent checks of the peers, so that a rank soon asks for missing messages that show a disagreement.
 fn soon() -> Settings {
     let find =
         |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
     Settings::from_lookup(find).unwrap()
 }
 
-/// Barriers by signals have no messages that would be compared with those of other calls.
+/// Signals of a barrier have no messages that could be compared with those of other calls.
 #[test]
 fn collective_where_others_call_a_barrier_is_a_mismatch() {
-    // A root that only sends comes to its next barrier; one that waits is in its call.
+    // A root that only sends comes to its next barrier; a root that waits is still in its call.
     for (operation, odd) in [(Operation::Broadcast, 0), (Operation::Broadcast, 1), (Operation::Allreduce, 1)] {
         for (p, elements) in some_sizes().flat_map(|p| [(p, 1), (p, 1000)]) {
             let wrong = |job: &Job| {
@@ -316,7 +317,7 @@ fn collective_where_others_call_a_barrier_is_a_mismatch() {
                 };
                 let e = result.expect_err("ranks have called different things");
                 assert_eq!(e.kind(), ErrorKind::Mismatch, "{operation:?} at {odd} of {p}: {e}");
-                // Others may still be in the barrier, which needs this rank.
+                // Other ranks may still be in the barrier, which needs this rank.
                 let until = Instant::now() + Duration::from_millis(200);
                 while Instant::now() < until {
                     job.progress()?;
@@ -328,7 +329,7 @@ fn collective_where_others_call_a_barrier_is_a_mismatch() {
     }
 }
 
-/// A rank that comes to the end of the job is named to those that wait for it.
+/// A rank that comes to the end of the job is named in the errors of the ranks that wait for it.
 #[test]
 fn rank_that_ends_is_named_to_those_that_wait_for_it() {
     type Wait = fn(&Team, &SignalArray) -> Result<()>;
@@ -346,7 +347,7 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
                 return Ok(());
             }
             let e = wait(&team, &signals).expect_err("a rank has ended");
-            // Of the ranks that got the error one may come to the end before another has asked.
+            // A rank that got the error may come to the end itself before another rank has asked.
             let blamed = e.blamed().filter(|rank| *rank != job.rank() && (p > 2 || *rank == 1));
             assert!(e.kind() == ErrorKind::PeerLost && blamed.is_some(), "{e}");
             assert!(e.to_string().contains("the end of the job"), "{e}");

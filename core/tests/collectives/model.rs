@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Calls with data that tells every rank and place apart, and what they must give, by a serial model.
+//! Calls with data that is different for every rank and index, and their expected results by a serial model.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use farside_core::coll::schedule::Side;
 use farside_core::device::Block;
 use farside_core::{Result, Team};
 
-/// What elements outside of the blocks have, before and after.
+/// Content of the memory outside of the blocks, before and after.
 const OUTSIDE: u64 = 0x5555_5555_5555_5555;
 
 /// Element `i` of the contribution of `rank` for `to`.
@@ -19,7 +19,7 @@ pub fn value(rank: usize, to: usize, i: u64) -> u64 {
     (x ^ i.wrapping_mul(0x1656_67b1_9e37_79f9)).rotate_left(23).wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
-/// Composition of two affine maps x → a x + b of the integers modulo 2^32: associative, not commutative.
+/// Composition of two affine maps x → a x + b modulo 2^32: associative, not commutative.
 pub fn compose(low: u64, high: u64) -> u64 {
     let split = |x: u64| (x as u32, (x >> 32) as u32);
     let ((a, b), (c, d)) = (split(low), split(high));
@@ -31,12 +31,12 @@ pub fn add(low: u64, high: u64) -> u64 {
 }
 
 /// # Safety
-/// As `ReduceFn`; the context points to a `fn(u64, u64) -> u64`.
+/// The contract of `ReduceFn`; the context points to a `fn(u64, u64) -> u64`.
 unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> bool {
     // SAFETY: the caller's promise.
     let f = unsafe { *context.cast::<fn(u64, u64) -> u64>() };
     for i in 0..elements {
-        // SAFETY: the caller's promise: aligned, so many elements.
+        // SAFETY: by the caller's promise the pointers are aligned and have `elements` elements.
         unsafe {
             let (operand, into) = (*operand.cast::<u64>().add(i), into.cast::<u64>().add(i));
             *into = if side == Side::Left { f(operand, *into) } else { f(*into, operand) };
@@ -53,13 +53,13 @@ pub fn reduction(f: &'static fn(u64, u64) -> u64, commutative: bool) -> Reductio
 pub static ADD: fn(u64, u64) -> u64 = add;
 pub static COMPOSE: fn(u64, u64) -> u64 = compose;
 
-/// How the blocks of a buffer lie in memory.
+/// The layout of the blocks of a buffer in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
     Contiguous,
-    /// From the last block to the first, with a gap between.
+    /// From the last block to the first, with gaps between blocks.
     Displaced,
-    /// Each element followed by two that do not belong to it.
+    /// Each element is followed by two that are not part of the buffer.
     Gaps,
 }
 
@@ -116,7 +116,7 @@ impl Data {
             .collect()
     }
 
-    /// Place in memory, block and number of every element.
+    /// Index in memory, block, and index in the block of every element.
     fn places(&self) -> impl Iterator<Item = (usize, usize, u64)> + use<> {
         let stride = if self.placing == Placing::Gaps { 3 } else { 1 };
         let sizes = self.sizes.clone();
@@ -137,7 +137,7 @@ impl Data {
         }
     }
 
-    /// Compares with what must be there.
+    /// Compares the memory with the expected content.
     fn assert(&self, what: &str, content: impl Fn(usize, u64) -> u64) {
         let mut want = vec![OUTSIDE; self.memory.len()];
         self.places().for_each(|(at, block, i)| want[at] = content(block, i));
@@ -145,7 +145,7 @@ impl Data {
     }
 }
 
-/// A graph with double edges and edges to a rank itself: destinations and sources of each rank.
+/// A graph with double edges and self-loops: destinations and sources of each rank.
 pub fn graph(p: usize) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let destinations: Vec<Vec<u32>> = (0..p)
         .map(|r| [(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r][r % 3..].iter().map(|d| *d as u32).collect())
@@ -160,7 +160,7 @@ pub fn graph(p: usize) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     (destinations, sources)
 }
 
-/// What is called.
+/// The parameters of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub operation: Operation,
@@ -168,7 +168,7 @@ pub struct Case {
     pub root: usize,
     /// Elements of a vector or a block.
     pub elements: u64,
-    /// Whether blocks have different sizes, some of them none.
+    /// Whether blocks have different sizes, some of them zero.
     pub irregular: bool,
     pub in_place: bool,
     pub commutative: bool,
@@ -190,7 +190,7 @@ impl Case {
         }
     }
 
-    /// Elements of the block from a rank to another, or the block of a rank.
+    /// Elements of the block from one rank to another, or of the block of a rank.
     fn size(&self, from: usize, to: usize) -> u64 {
         match self.irregular {
             false => self.elements,
@@ -211,7 +211,7 @@ pub struct Made {
     output: Data,
     sources: Vec<u32>,
     destinations: Vec<u32>,
-    /// Place of each edge to this rank among the edges of its source.
+    /// For each edge to this rank: its index among the edges from the same source.
     edges: Vec<usize>,
 }
 
@@ -259,7 +259,7 @@ impl Made {
             }
         };
         let placing = |data: &Vec<u64>| {
-            // One vector has no displacements.
+            // A single vector has no displacements.
             let plain = case.placing == Placing::Displaced && data.len() < 2;
             if plain { Placing::Contiguous } else { case.placing }
         };
@@ -289,7 +289,8 @@ impl Made {
         }
     }
 
-    /// Fills the input, and the output with what is in place and else with nothing of the result. Addresses stay.
+    /// Fills the input, and the output with the data in place or else with values that are not in the result. Addresses
+    /// do not change.
     pub fn fill(&mut self) {
         use Operation as O;
         let (case, me) = (self.case, self.rank);
@@ -350,7 +351,7 @@ impl Made {
         self.with(parameters, |arguments| unsafe { execute::run(team, arguments) })
     }
 
-    /// Checks that the output is what it must be, and that the input and all memory between blocks has not changed.
+    /// Checks that the output is as expected, and that the input and all memory between blocks are unchanged.
     pub fn assert(&self) {
         use Operation as O;
         let (case, me, p) = (self.case, self.rank, self.size);

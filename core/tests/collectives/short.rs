@@ -1,4 +1,4 @@
-//! Calls of few bytes that wait, which ranks that share memory make without messages.
+//! Blocking calls of few bytes, which ranks that share memory make without messages.
 
 use farside_core::coll::operation::Operation;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -16,7 +16,7 @@ const OPERATIONS: [Operation; 6] = [
     Operation::Allreduce,
 ];
 
-/// Of up to three elements, with the algorithm that makes them in one round.
+/// Calls of up to three elements, with the algorithm that makes them in one round.
 fn cases(p: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for operation in OPERATIONS {
@@ -53,7 +53,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
             assert!(!signals || (job.stats() - before).messages() == 1, "{case:?}");
             made.assert();
         }
-        // What goes by messages in between lets ranks run ahead of each other.
+        // Calls by messages in between let ranks run ahead of each other.
         let mut long =
             Made::new(&team, Case { root: round % team.size(), elements: 9, ..Case::new(Operation::Broadcast) });
         long.run(&team, &[])?;
@@ -73,7 +73,7 @@ fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
     }
 }
 
-/// A team without a signal array has one after some collectives, also where one of them could not be made at one rank.
+/// A team without a signal array gets one after some collectives, also if one of them could not be made at one rank.
 #[test]
 fn short_of_a_new_team_sends_one_signal_after_some_calls() {
     let sum = |team: &Team| {
@@ -119,7 +119,7 @@ fn short_and_something_else_is_a_mismatch() {
         for (operation, elements, waits) in
             [(Allreduce, 2, true), (Allreduce, 100, true), (Allreduce, 1, false), (Allgather, 1, true)]
         {
-            // By messages both are the same call.
+            // By messages, blocking and started calls are the same.
             if !waits && verbs() {
                 continue;
             }
@@ -134,7 +134,7 @@ fn short_and_something_else_is_a_mismatch() {
     }
 }
 
-/// A rank whose reduction fails, or that makes a call that cannot be made, is heard of by the others.
+/// If a reduction fails at a rank, or a rank makes an invalid call, the other ranks get the error.
 #[test]
 fn short_that_a_rank_cannot_make_fails_everywhere() {
     for p in some_sizes() {

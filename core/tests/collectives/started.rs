@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Calls that are started: several at once, completed in every order, on several teams; persistent ones; dropped ones.
+//! Started calls: several at once, completed in every order, on several teams; persistent calls; dropped calls.
 
 use farside_core::coll::execute::{self, Collective};
 use farside_core::coll::operation::Operation;
@@ -21,7 +21,7 @@ fn cases(p: usize) -> Vec<Case> {
     Operation::ALL.into_iter().filter(has).enumerate().map(case).collect()
 }
 
-/// A permutation of 0..n that is another one for each seed.
+/// A permutation of 0..n that depends on the seed.
 fn shuffled(n: usize, seed: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     let mut x = seed as u64 + 1;
@@ -52,7 +52,7 @@ fn started_of_every_operation_complete_in_another_order_at_every_rank() {
     });
 }
 
-/// Three of one kind, waited for in each of the six orders, the reverse at every other rank.
+/// Three calls of one kind, waited for in each of the six orders, the reverse order at every other rank.
 #[test]
 fn started_three_at_once_complete_in_each_order() {
     every_size(|job| {
@@ -136,7 +136,7 @@ fn persistent_of_every_operation_start_again_in_any_order() {
     });
 }
 
-/// A root may be many rounds ahead: messages of one round are not taken for those of another.
+/// A root may be many rounds ahead: messages of one round must not be taken for those of another.
 #[test]
 fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
     every_size(|job| {
@@ -164,7 +164,7 @@ fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
     });
 }
 
-/// A call that is dropped fails at the others, which do not wait for ever, and the next one is as good as ever.
+/// A dropped call fails at the other ranks, which do not wait for ever, and the next call succeeds.
 #[test]
 fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
     for p in some_sizes() {
@@ -178,7 +178,7 @@ fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
                     drop(started);
                 } else {
                     match started.wait() {
-                        // A short contribution may have gone before.
+                        // A short contribution may have been sent before the drop.
                         Ok(()) if elements == 3 => made.assert(),
                         Ok(()) => panic!("rank {} has a result without rank 1", team.rank()),
                         Err(e) => assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(1)), "{e}"),

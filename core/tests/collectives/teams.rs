@@ -1,4 +1,4 @@
-//! Teams: made by every member for itself, split, kept apart; their barriers.
+//! Teams: made locally by every member, split, kept apart; their barriers.
 
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
@@ -54,15 +54,15 @@ fn subteam_of_bad_ranks_is_refused_everywhere() {
     });
 }
 
-/// Every member makes the team when it comes to it, and only members do; the context is one that all know. The last is later
-/// than messages of the others.
+/// Only members make the team, each at its own time; all know its context. The last member makes it after messages of
+/// the others have arrived.
 #[test]
 fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
     every_size(|job| {
         let world = job.world()?;
         let odd: Vec<u32> = (0..job.size()).filter(|rank| rank % 2 == 1).collect();
         let even: Vec<u32> = (0..job.size()).rev().filter(|rank| rank % 2 == 0).collect();
-        // Teams that share no member may have the same context.
+        // Teams that share no member may use the same context.
         let members = if job.rank() % 2 == 1 { &odd } else { &even };
         for i in 0..3 {
             if members.first() == Some(&job.rank()) {
@@ -73,7 +73,7 @@ fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
             assert_eq!((job.stats() - before).messages(), 0);
             assert_eq!(team.members(), members);
             use_team(&team, i)?;
-            // A fixed context is used again once all members have dropped its team.
+            // A fixed context may be used again after all members have dropped its team.
             drop(team);
             world.barrier()?;
         }
@@ -142,7 +142,7 @@ fn members_in_another_order_are_a_mismatch() {
     });
 }
 
-/// Barriers, of which none may let a rank out before the last is in.
+/// Barriers, none of which may release a rank before the last rank has entered.
 fn barriers(team: &Team, rounds: u64) -> Result<()> {
     let signals = SignalArray::new(team, 0)?;
     for round in 1..=rounds {
@@ -166,7 +166,7 @@ fn barrier_lets_nobody_out_before_the_last_is_in() {
     every_size(|job| barriers(&job.world()?, 50));
 }
 
-/// By messages, while the signal array is made, and by signals.
+/// Barriers by messages, during the construction of the signal array, and by signals.
 #[test]
 fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
     every_size(|job| {
@@ -175,7 +175,7 @@ fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
     });
 }
 
-/// Whatever the machine: ranks that never spin count as ranks that share cores, ranks that only spin as ones that do not.
+/// On any machine: ranks that never spin count as ranks that share cores, ranks that only spin as ranks that do not.
 #[test]
 fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
     for (wait, oversubscribed, rounds) in [("park", true, 50), ("spin", false, 5)] {
@@ -183,7 +183,7 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
         for p in some_sizes() {
             let run = |job: &Job| {
                 let team = job.world()?;
-                // Memory that is not mapped, as over a network, has no counter that all could add to.
+                // Memory that is not mapped, as over a network, has no counter to which all ranks could add.
                 assert_eq!(
                     team.is_oversubscribed(),
                     oversubscribed && p > 2 && job.device().capabilities().mapped,
@@ -196,7 +196,8 @@ fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
     }
 }
 
-/// Ranks that disagree on how long a signal array is hear of it, and nobody looks behind the shorter one.
+/// Ranks that disagree on the length of a signal array get an error, and no rank accesses memory beyond the shorter
+/// one.
 #[test]
 fn signal_array_of_different_lengths_is_a_mismatch() {
     for p in some_sizes() {

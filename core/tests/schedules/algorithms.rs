@@ -5,14 +5,15 @@ use farside_core::coll::schedule::Buffer;
 use farside_core::coll::schedule::check::check_algorithm;
 use farside_core::coll::table;
 
-/// Numbers of ranks.
+/// Numbers of ranks to test.
 fn ranks() -> Vec<u32> {
     let most = std::env::var("FARSIDE_TEST_RANKS").map_or(u32::MAX, |n| n.parse().unwrap());
     (1..=128).chain([255, 256, 257]).filter(|p| *p <= most).collect()
 }
 
-/// Whether a call is tried. Roots differ only in where ranks come round to 0: of more than 20 ranks, two take part in all choices
-/// and two more with defaults, and all others with defaults where the algorithm has few steps, or if all are asked for.
+/// Whether a call is tested. Roots differ only in where the numbers of ranks wrap to 0. For more than 20 ranks, two
+/// roots are tested with all parameters and two more with defaults; the others are tested with defaults if the
+/// algorithm has few steps. `FARSIDE_TEST_ROOTS=all` tests all of them.
 fn is_tried(a: &Algorithm, call: &Call<'_>, is_plain: bool) -> bool {
     let (root, p) = (call.root, call.size);
     let always =
@@ -24,8 +25,9 @@ fn wanted(a: &Algorithm) -> bool {
     std::env::var("FARSIDE_TEST_ALGORITHM").map_or(true, |w| w == format!("{}/{}", a.operation.name(), a.name))
 }
 
-/// Values of the parameters to be tried: of each its least, and of those with small defaults the next two and one beyond, with
-/// defaults of the others; and none of them a default. Of more than 40 ranks all defaults, and none.
+/// Values of the parameters to be tested. For each parameter its least value, and if its default is small the next two
+/// and one beyond, with defaults of the others; also a list in which no value is a default. For more than 40 ranks only
+/// the defaults and that list.
 fn parameters(a: &Algorithm, ranks: u32) -> Vec<Vec<u32>> {
     let mut all = vec![a.defaults(), a.parameters.iter().map(|p| p.most.min(p.default + 1)).collect()];
     for (i, p) in a.parameters.iter().enumerate().filter(|_| ranks <= 40) {
@@ -44,7 +46,7 @@ fn irregular(n: u32) -> Vec<u64> {
     (0..u64::from(n)).map(|i| if i % 3 == 1 { 0 } else { 1 + i * 7 % 5 }).collect()
 }
 
-/// Destinations of all ranks of a graph, with edges to itself and double ones; and each rank's sources.
+/// Destinations of all ranks of a graph, with self-loops and double edges; and each rank's sources.
 pub fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let destinations: Vec<Vec<u32>> =
         (0..p).map(|r| vec![(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r].split_off((r % 3) as usize)).collect();
@@ -61,7 +63,7 @@ fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[V
     let p = destinations.len();
     let by_rank = irregular(p as u32);
     let pair = |from: usize, to: usize| by_rank[(from * 5 + to) % p];
-    // The nth edge between two ranks has another size than the one before.
+    // The nth edge between two ranks has another size than the edge before.
     let edge = |from: usize, to: usize, n: usize| pair(from, to + n);
     let edges = |ranks: &[u32], of: &dyn Fn(usize, usize) -> u64| -> Vec<u64> {
         let n = |i: usize| ranks[..i].iter().filter(|r| **r == ranks[i]).count();
@@ -82,7 +84,7 @@ fn irregular_sizes(operation: Operation, destinations: &[Vec<u32>], sources: &[V
 enum Blocks {
     Equal,
     Irregular,
-    /// Irregular, and only the root knows the sizes.
+    /// Irregular sizes that only the root knows.
     Unknown,
 }
 
@@ -152,7 +154,7 @@ fn check_family(operation: Operation) {
     }
 }
 
-/// Parameters that are out of range are taken into their limits, within which no value is a fault.
+/// Parameters that are out of range are clamped to their limits, within which no value is a fault.
 #[test]
 fn parameters_out_of_range() {
     for a in Operation::ALL.into_iter().flat_map(table::of) {

@@ -9,14 +9,14 @@ fn barrier(name: &str, parameters: &[u32], p: u32) -> Cost {
     cost(Operation::Barrier, name, parameters, p)
 }
 
-// `chain` counts rounds in which a rank may signal and hear from any number of ranks, `rounds` those with one port.
+// `chain` counts rounds in which a rank may send and receive any number of signals, `rounds` those with one port.
 
-/// Signals of each rank at the release over a binomial tree: to r + 2^i for all 2^i > r.
+/// Signals of each rank in the release over a binomial tree: to r + 2^i for all 2^i > r.
 fn released(p: u32) -> Vec<u32> {
     (0..p).map(|r| (0..7).filter(|i| 1 << i > r && r + (1 << i) < p).count() as u32).collect()
 }
 
-/// One signal of every rank but 0, and those at the release.
+/// One signal of every rank but 0, and the signals of the release.
 fn up_and(released: &[u32]) -> Vec<u32> {
     released.iter().enumerate().map(|(r, n)| n + u32::from(r > 0)).collect()
 }
@@ -78,7 +78,7 @@ fn f_way_tournament_takes_as_few_rounds_with_smaller_games() {
 
 #[test]
 fn mcs_tree_takes_the_heights_of_its_trees() {
-    // Of the tree in which rank r has the children n r + 1 to n r + n: ⌈log_n((n - 1) P + 1)⌉ - 1.
+    // Height of the tree in which rank r has the children n r + 1 to n r + n: ⌈log_n((n - 1) P + 1)⌉ - 1.
     let height = |n: u32, p: u32| if n == 1 { p - 1 } else { log_ceil(n, (n - 1) * p + 1) - 1 };
     for p in 2..=128 {
         for (n, w) in [(4, 2), (2, 2), (1, 3), (8, 1), (64, 64)] {
@@ -114,7 +114,7 @@ fn exchanges_take_the_rounds_of_the_largest_power_and_two_more() {
             let c = barrier("n-wise-exchange", &[n], p);
             let rounds = log_floor(n + 1, p);
             let most = (n + 1).pow(rounds);
-            // Rank 0 has as many ranks beyond as any: it hears from them first, and tells them last.
+            // No rank has more ranks beyond than rank 0, which receives their signals first and signals them last.
             assert_eq!(c.rounds, n * rounds + 2 * ((p - 1) / most), "P {p}, n {n}");
             for (r, messages) in (0..p).zip(&c.messages) {
                 let beyond = (p - r - 1) / most;
@@ -133,7 +133,7 @@ fn dissemination_takes_the_fewest_rounds() {
         for n in [1, 2, 3, 7, 64] {
             let c = barrier("dissemination", &[n], p);
             let rounds = log_ceil(n + 1, p);
-            // The last round leaves out ranks that were met already.
+            // The last round leaves out ranks of earlier rounds.
             let last = n.min((p - 1) / (n + 1).pow(rounds - 1));
             assert_eq!(c.chain, rounds, "P {p}, n {n}");
             assert_eq!(c.rounds, n * (rounds - 1) + last, "P {p}, n {n}");

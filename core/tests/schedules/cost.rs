@@ -1,4 +1,4 @@
-//! What an algorithm costs, by the checker.
+//! The cost of an algorithm by the checker.
 
 use farside_core::coll::operation::{Call, Operation};
 use farside_core::coll::schedule::check::{Cost, check_algorithm};

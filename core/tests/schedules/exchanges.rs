@@ -6,8 +6,8 @@ use farside_core::coll::schedule::check::Cost;
 
 use crate::cost::{cost, cost_of, log_ceil, log_floor};
 
-/// Every rank sends so many messages with so many elements in all, in so many rounds with one port, of which each waits for the
-/// one before in a chain of so many.
+/// Checks that every rank sends `messages` messages with `elements` elements in all, in `rounds` rounds with one port,
+/// and that `chain` is the length of the longest chain of messages that wait for each other.
 fn assert_each(c: &Cost, messages: u32, elements: u32, rounds: u32, chain: u32, what: &str) {
     assert!(c.messages.iter().all(|m| *m == messages), "{what}: {:?}", c.messages);
     assert!(c.elements.iter().all(|n| *n == u64::from(elements)), "{what}: {:?}", c.elements);
@@ -49,7 +49,7 @@ fn allgather_by_recursive_doubling_sends_twice_what_is_beyond_a_power_of_two() {
             let has_partner = r + most < p;
             let messages = if r < most { rounds + u32::from(has_partner) } else { 1 };
             assert_eq!(c.messages[r as usize], messages, "P {p}, rank {r}");
-            // The blocks of each group that r was in, one of each rank below `most` and those of their partners.
+            // The blocks of each group of r: one of each rank below `most`, and those of their partners.
             let groups = (0..rounds).map(|k| (r >> k << k, 1 << k));
             let sent: u32 = groups.map(|(g, n)| n + p.saturating_sub(g + most).min(n)).sum();
             let elements = if r < most { sent + if has_partner { p - 1 } else { 0 } } else { 1 };
@@ -130,7 +130,8 @@ fn alltoall_leaves_out_empty_messages() {
     }
 }
 
-/// On a ring of P ranks, where each gives two blocks to each side and one to itself: with P = 2 both sides are the same rank.
+/// On a ring of P ranks each rank gives two blocks to each side and one to itself; with P = 2 both sides are the same
+/// rank.
 #[test]
 fn neighbors_get_a_message_for_each_edge() {
     for p in 1..=128 {

@@ -1,4 +1,4 @@
-//! Schedules as GOAL text and as pictures say what the schedules say.
+//! Schedules as GOAL text and as pictures have the content of the schedules.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use farside_core::coll::table;
 
 use crate::cost::cost;
 
-/// A line of GOAL: a labelled step, or what a label requires.
+/// Lines of GOAL by label: the labelled steps, and the labels that they require.
 type Steps<'a> = HashMap<&'a str, (Vec<&'a str>, Vec<&'a str>)>;
 
 /// The steps of each rank, read by the grammar of LogGOPSim's `txt2bin`.
@@ -44,7 +44,8 @@ fn schedule(operation: Operation, name: &str, parameters: &[u32], p: u32, rank: 
     (a.build)(&Call { parameters, elements: 96, ..Call::new(operation, rank, p) })
 }
 
-/// Every message has both sides with the same size and tag, and a simulator that only waits for what is required ends.
+/// Every message has both sides with the same size and tag, and a simulator that waits only for the required labels
+/// ends.
 #[test]
 fn goal_text_is_a_graph_that_ends() {
     let algorithms: [(Operation, &str, &[u32]); 4] = [
@@ -103,7 +104,7 @@ fn goal_text_of_a_reduction() {
     assert!(text.contains("send 96b to 0 tag 0"), "{text}");
 }
 
-/// A lane for each rank, an arrow for each message, labels that are escaped, nothing outside.
+/// A picture has a lane for each rank, an arrow for each message, escaped labels, and nothing outside.
 #[test]
 fn pictures_have_ranks_messages_and_labels() {
     for (operation, name, parameters, p) in [

@@ -1,7 +1,7 @@
 //! Every algorithm is right for every number of ranks, without a device: its schedules are run symbolically.
 //!
-//! `FARSIDE_TEST_ALGORITHM=operation/name` checks one, `FARSIDE_TEST_RANKS=n` up to so many ranks,
-//! `FARSIDE_TEST_ROOTS=all` every root with all parameters also of more than 20 ranks.
+//! `FARSIDE_TEST_ALGORITHM=operation/name` tests one algorithm, `FARSIDE_TEST_RANKS=n` at most n ranks,
+//! `FARSIDE_TEST_ROOTS=all` every root with all parameters also for more than 20 ranks.
 
 mod algorithms;
 mod barriers;

@@ -13,7 +13,7 @@ const fn output(first: u32, count: u32) -> Slice {
     Slice::output(first, count)
 }
 
-/// The check of steps given as `steps(rank, builder)`, of vectors in `parts`.
+/// Checks the steps that `steps(rank, builder)` adds, for vectors in `parts`.
 fn checked(operation: Operation, p: u32, parts: u32, steps: impl Fn(u32, &mut Builder)) -> Result<(), Fault> {
     let calls: Vec<Call<'_>> = (0..p).map(|rank| Call::new(operation, rank, p)).collect();
     let schedules: Vec<Schedule> = calls
@@ -27,18 +27,18 @@ fn checked(operation: Operation, p: u32, parts: u32, steps: impl Fn(u32, &mut Bu
     check(&calls, &schedules, false, &[]).map(drop)
 }
 
-/// The steps have this mistake.
+/// Asserts that the steps have this mistake.
 fn wrong(kind: FaultKind, operation: Operation, p: u32, steps: impl Fn(u32, &mut Builder)) {
     let got = checked(operation, p, 1, steps);
     assert_eq!(got.as_ref().map_err(|f| f.kind), Err(kind), "{got:?}");
 }
 
-/// The steps are right.
+/// Asserts that the steps are right.
 fn right(operation: Operation, p: u32, steps: impl Fn(u32, &mut Builder)) {
     assert_eq!(checked(operation, p, 1, steps), Ok(()));
 }
 
-/// Both ranks of two send their input, and take the other's with `takes`.
+/// Both of two ranks send their input, and receive that of the other with `takes`.
 fn exchange(s: &mut Builder, rank: u32, takes: impl Fn(&mut Builder)) {
     s.copy(&[input(0, 1)], &[output(0, 1)]);
     s.send(1 - rank, 0, &[input(0, 1)]);
@@ -48,7 +48,7 @@ fn exchange(s: &mut Builder, rank: u32, takes: impl Fn(&mut Builder)) {
 #[test]
 fn empty() {
     use FaultKind::Empty;
-    // Sends, copies, reduces what was never written; forwards before the receive.
+    // Sends, copies and reductions of blocks that were never written; a forward before the receive.
     wrong(Empty, Operation::Broadcast, 2, |rank, s| match rank {
         0 => s.receive(1, 0, &[output(0, 1)]),
         _ => s.send(0, 0, &[output(0, 1)]),
@@ -75,7 +75,8 @@ fn empty() {
 #[test]
 fn result() {
     use FaultKind::Result;
-    // Nothing at all; a block left out; blocks exchanged; a contribution lost; one too many; the block of another rank.
+    // No steps at all; a block left out; blocks exchanged; a contribution lost; one too many; the block of another
+    // rank.
     wrong(Result, Operation::Broadcast, 2, |_, _| {});
     wrong(Result, Operation::Allgather, 1, |_, _| {});
     wrong(Result, Operation::Gather, 3, |rank, s| match rank {
@@ -104,7 +105,7 @@ fn result() {
     };
     right(Operation::Reduce, 4, |rank, s| reduce(s, rank, 1..4));
     wrong(Result, Operation::Reduce, 4, |rank, s| reduce(s, rank, 1..3));
-    // An inclusive scan for an exclusive one, and the other way round.
+    // An inclusive scan instead of an exclusive one, and the reverse.
     let scan = |s: &mut Builder, rank: u32| exchange_up(s, rank, true);
     right(Operation::Scan, 2, |rank, s| scan(s, rank));
     wrong(Result, Operation::Exscan, 2, |rank, s| scan(s, rank));
@@ -123,7 +124,7 @@ fn exchange_up(s: &mut Builder, rank: u32, inclusive: bool) {
     }
 }
 
-/// Of edges between the same two ranks, the nth block sent must be the nth received.
+/// If two ranks have several edges, the nth block sent must be the nth received.
 #[test]
 fn result_of_neighbours() {
     let (sources, destinations) = ([vec![1, 1], vec![]], [vec![], vec![0, 0]]);
@@ -151,7 +152,7 @@ fn result_of_neighbours() {
 #[test]
 fn doubled() {
     use FaultKind::Doubled;
-    // A message that is reduced twice; a contribution that comes by two ways; two blocks of one vector.
+    // A message that is reduced twice; a contribution that arrives by two paths; two blocks of one vector.
     wrong(Doubled, Operation::Allreduce, 1, |_, s| {
         s.copy(&[input(0, 1)], &[output(0, 1)]);
         s.reduce(&[input(0, 1)], Side::Left, &[output(0, 1)]);
@@ -183,7 +184,7 @@ fn doubled() {
 #[test]
 fn order() {
     use FaultKind::Order;
-    // The operand on the wrong side; a rank between left out; both halves of a butterfly exchanged.
+    // The operand on the wrong side; a rank in between left out; both halves of a butterfly exchanged.
     wrong(Order, Operation::Allreduce, 2, |rank, s| {
         exchange(s, rank, |s| s.receive_reduce(1 - rank, 0, Side::Left, &[output(0, 1)]));
     });
@@ -230,7 +231,7 @@ fn bracketing() {
             s.reduce(&[all.part(r, 1)], if r == 0 { Side::Left } else { Side::Right }, &[output(0, 1)]);
         }
     });
-    // The blocks of a ring are each put together from another rank on, alike at all ranks: no fault, but told.
+    // In a ring each block is reduced from another rank on, in the same way at all ranks: not a fault, but reported.
     let ring = table::named(Operation::Allreduce, "ring").unwrap();
     let butterfly = table::named(Operation::Allreduce, "butterfly").unwrap();
     for (a, same) in [(ring, false), (butterfly, true)] {
@@ -244,7 +245,7 @@ fn bracketing() {
 #[test]
 fn shape() {
     use FaultKind::Shape;
-    // Two blocks for one; one for two; one of another size; a size that differs where sizes are told.
+    // Two blocks for one; one for two; one of another size; a size that differs where the sizes are given.
     let parts = |sends: u32, receives: u32| {
         checked(Operation::Broadcast, 2, 2, |rank, s| match rank {
             0 => s.send(1, 0, &[output(0, sends)]),
@@ -307,7 +308,8 @@ fn unmatched() {
 #[test]
 fn early() {
     use FaultKind::Early;
-    // Nobody waits; the root releases before all have come; one round too few; a rank that is told but not asked.
+    // No rank waits; the root releases before all have come; one round too few; a rank that gets a signal but sends
+    // none.
     wrong(Early, Operation::Barrier, 2, |_, _| {});
     let central = |s: &mut Builder, rank: u32, releases_first: bool| match (rank, releases_first) {
         (0, false) => {
@@ -340,7 +342,7 @@ fn early() {
 #[test]
 fn tag() {
     use FaultKind::Tag;
-    // Of two messages, two receives, two signals between the same two ranks.
+    // Two messages, two receives and two signals between the same two ranks.
     let twice = |tags: [[u32; 2]; 2]| {
         checked(Operation::Broadcast, 2, 2, |rank, s| {
             for (part, tag) in (0..).zip(tags[rank as usize]) {
@@ -364,8 +366,7 @@ fn tag() {
     });
 }
 
-/// A schedule of one rank with dependencies as given.
-/// A step: what it does, what it reads, what it writes, what it waits for.
+/// A step: its action, the blocks that it reads, the blocks that it writes, and the steps for which it waits.
 type Written<'a> = (Action, &'a [Slice], &'a [Slice], &'a [u32]);
 
 fn raced(steps: &[Written<'_>]) -> Result<(), FaultKind> {
@@ -385,7 +386,8 @@ fn raced(steps: &[Written<'_>]) -> Result<(), FaultKind> {
 fn race() {
     let (a, out, scratch) = ([input(0, 1)], [output(0, 1)], [Slice::new(Buffer::Scratch, 0, 1)]);
     let copy = Action::Copy;
-    // A read after a write, a write after a read, a write after a write; and what two steps before orders.
+    // A read after a write, a write after a read, a write after a write; and an order that follows from two steps
+    // before.
     assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[0])]), Ok(()));
     assert_eq!(raced(&[(copy, &a, &scratch, &[]), (copy, &scratch, &out, &[])]), Err(FaultKind::Race));
     let overwritten =
@@ -410,14 +412,14 @@ fn deadlock() {
         s.wait((rank + 4) % 5, 0);
         s.signal((rank + 1) % 5, 0);
     });
-    // A vector that both send and reduce into, without a copy of it.
+    // A vector that both ranks send and reduce into, without a copy of it.
     wrong(Deadlock, Operation::Allreduce, 2, |rank, s| {
         let side = if rank == 0 { Side::Right } else { Side::Left };
         s.copy(&[input(0, 1)], &[output(0, 1)]);
         s.send(1 - rank, 0, &[output(0, 1)]);
         s.receive_reduce(1 - rank, 0, side, &[output(0, 1)]);
     });
-    // Only where sends wait for their receives: both send before they receive, or all of a ring do.
+    // Deadlocks only where sends wait for their receives: both ranks, or all ranks of a ring, send before they receive.
     let ring = |s: &mut Builder, rank: u32, p: u32, in_step: bool| {
         s.copy(&[input(0, 1)], &[output(rank, 1)]);
         for k in 0..p - 1 {

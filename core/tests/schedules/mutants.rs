@@ -1,5 +1,5 @@
-//! Every change of a single step of a right schedule is found by the checker, or is as good for a reason that does not come from
-//! the checker.
+//! The checker finds every change of a single step of a right schedule, unless the changed schedule is equivalent for a
+//! reason that does not come from the checker.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use farside_core::coll::table;
 
 use crate::algorithms::graph;
 
-/// A step that can be changed.
+/// A step that can be modified.
 #[derive(Clone, Debug, PartialEq)]
 struct Owned {
     action: Action,
@@ -25,13 +25,13 @@ fn steps_of(s: &Schedule) -> Vec<Owned> {
         .collect()
 }
 
-/// Takes steps as they are.
+/// A schedule of these steps, without a check.
 fn with(s: &Schedule, steps: &[Owned]) -> Schedule {
     s.with_steps(steps.iter().map(|s| Step { action: s.action, from: &s.from, into: &s.into, after: &s.after }))
 }
 
-/// Steps from number `at` on are moved by one, or left out if they are `at` itself, in what others wait for; a step that waited
-/// for one that is left out waits for what that waited for.
+/// Removes step `at`. In the dependencies later steps are renumbered, and a step that waited for the removed step waits
+/// for its dependencies.
 fn without(steps: &[Owned], at: usize) -> Vec<Owned> {
     let gone = steps[at].after.clone();
     let mut left = steps.to_vec();
@@ -48,7 +48,7 @@ fn without(steps: &[Owned], at: usize) -> Vec<Owned> {
     left
 }
 
-/// Steps before each step, by what they wait for.
+/// For each step: the steps before it, by their dependencies.
 fn before(steps: &[Owned]) -> Vec<Vec<bool>> {
     let mut all: Vec<Vec<bool>> = Vec::new();
     for step in steps {
@@ -72,21 +72,21 @@ fn conflict(a: &Owned, b: &Owned) -> bool {
     meet(&a.into, &b.into) || meet(&a.into, &b.from) || meet(&a.from, &b.into)
 }
 
-/// Why a changed schedule is as good as the one that it was made from.
+/// The reason why a changed schedule is as good as the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Equivalent {
-    /// What was left out of what a step waits for is before it by another way.
+    /// The removed dependency follows from other dependencies.
     Implied,
-    /// The step waited only to go in step: it has no conflicting block in common with the one before it, or is an await, which
-    /// begins sooner, or in a barrier does not follow an await.
+    /// The step waited only to go in step: it has no conflicting block in common with the one before it, or is an
+    /// await, which then starts sooner, or in a barrier does not follow an await.
     InStep,
-    /// The step copies again what it copied.
+    /// The step copies again blocks that it has copied.
     CopiedTwice,
     /// The operator is commutative.
     Commutative,
 }
 
-/// Every single change of a step: its name, the new steps, and why it may be equivalent.
+/// Every single change of a step: its name, the new steps, and the reason why it may be equivalent.
 fn mutants(
     steps: &[Owned],
     rank: u32,
@@ -161,7 +161,7 @@ fn mutants(
             }
             Action::Receive { .. } | Action::Copy => {}
         }
-        // Blocks beside those that are meant, fewer, and in another order.
+        // More blocks than intended, fewer, and in another order.
         for side in [0, 1] {
             let of = |s: &Owned| if side == 0 { s.from.clone() } else { s.into.clone() };
             let put = |slices: Vec<Slice>| {

@@ -1,4 +1,4 @@
-//! Predicted times are those of the papers' closed formulas.
+//! Predicted times equal the closed formulas of the papers.
 
 use farside_core::coll::operation::{Call, Operation};
 use farside_core::coll::schedule::check::check_algorithm;
@@ -20,7 +20,7 @@ fn near(got: f64, formula: f64, what: &str) {
     assert!((got - formula).abs() <= 1e-9 * formula.abs().max(1.0), "{what}: predicted {got}, formula {formula}");
 }
 
-/// The time of schedules given as `steps(rank, builder)`.
+/// The time of the schedules that `steps(rank, builder)` adds.
 fn time<M: Model>(
     operation: Operation,
     p: u32,
@@ -41,7 +41,7 @@ fn barrier<M: Model>(p: u32, model: &M, steps: impl Fn(u32, &mut Builder)) -> f6
     time(Operation::Barrier, p, 0, Bytes::Each(0), model, steps)
 }
 
-/// The time of an algorithm of the table, by elements of a byte.
+/// The time of an algorithm of the table, with elements of one byte.
 fn algorithm<M: Model>(operation: Operation, name: &str, parameters: &[u32], p: u32, elements: u64, model: &M) -> f64 {
     let a = table::named(operation, name).unwrap();
     let call = |rank| Call { parameters, elements, ..Call::new(operation, rank, p) };
@@ -110,7 +110,8 @@ fn barriers_of_the_thesis() {
                 }
                 notify(rank, p, s);
             });
-            // The first message of a level may come before the port is free after the last of the level before.
+            // The first message of a level may arrive before the port is free after the last message of the level
+            // before.
             if gap <= step {
                 let check_in = f64::from(k) * (step + f_r * f64::from(n - 2));
                 let notified = barrier(p, &model, |rank, s| notify(rank, p, s));
@@ -177,7 +178,8 @@ fn p_log_p() -> PLogP {
     }
 }
 
-/// Barchet-Estefanel, Mounié 2004, table 1. Those of the trees are exact for powers of two, and bounds between them.
+/// Barchet-Estefanel, Mounié 2004, table 1. The formulas of the trees are exact for powers of two, and bounds between
+/// them.
 #[test]
 fn broadcasts_of_plogp() {
     let model = p_log_p();
@@ -234,7 +236,7 @@ fn broadcasts_of_plogp() {
                 }
                 (2 * rank + 1..2 * rank + 3).filter(|c| *c < p).for_each(|c| s.send(c, 0, &[all(1)]));
             });
-            // Complete trees have one level less than ⌈log2 P⌉.
+            // Complete trees have one level fewer than ⌈log2 P⌉.
             let level = 2.0 * g(m) + l;
             assert!(binary <= f64::from(ceil_log(2, p)) * level + 1e-9);
             if (p + 1).is_power_of_two() {
@@ -281,7 +283,8 @@ fn scatters_of_plogp() {
     let (l, g) = (model.latency, |m: u64| model.gap.at(m));
     for m in [1, 500, 40_000] {
         for p in 2..34u32 {
-            // A rank has the blocks of `range(rank)`, gets them from `parent` and sends `range(child)` to each child.
+            // A rank has the blocks of `range(rank)`, receives them from `parent` and sends `range(child)` to each
+            // child.
             let scatter =
                 |parent: &dyn Fn(u32) -> u32, range: &dyn Fn(u32) -> u32, children: &dyn Fn(u32) -> Vec<u32>| {
                     time(Operation::Scatter, p, 0, Bytes::Each(m), &model, |rank, s| {
@@ -311,8 +314,8 @@ fn scatters_of_plogp() {
     }
 }
 
-/// The one-port model sends and receives messages in the order in which they are ready, the checker counts rounds in the order of
-/// the steps: for most algorithms that is the same.
+/// The one-port model sends and receives messages in the order in which they are ready, and the checker counts rounds
+/// in the order of the steps. For most algorithms the results are the same.
 #[test]
 fn rounds_are_times_of_one_port() {
     let model = OnePort { latency: 1.0, ..OnePort::default() };
@@ -335,7 +338,7 @@ fn rounds_are_times_of_one_port() {
     assert!(same * 20 >= all * 19, "{same} of {all}");
 }
 
-/// A barrier keeps a round of each rank, and less than 16 bytes for a round that waits.
+/// The prediction of a barrier decodes one round of each rank at a time, and keeps less than 16 bytes for a round.
 #[test]
 fn schedules_of_many_ranks_are_small() {
     let p = 1 << 14;
@@ -348,7 +351,7 @@ fn schedules_of_many_ranks_are_small() {
     assert!(got.bytes < 16 * 14 * p as usize, "{} bytes", got.bytes);
 }
 
-/// Ranks that wait for each other are an error that names one of them.
+/// If ranks wait for each other, the result is an error that names one of them.
 #[test]
 fn a_deadlock_is_an_error() {
     let of = |rank: u32| -> Schedule {

@@ -1,4 +1,4 @@
-//! Rounds, elements and predicted times of the reductions are those of the papers.
+//! Rounds, elements and predicted times of the reductions equal those of the papers.
 
 use farside_core::coll::butterfly::{Costs, Factor, Plan, Reduction, factorized, odd_factor, prime_factors};
 use farside_core::coll::operation::{Call, Operation};
@@ -23,8 +23,8 @@ fn time(schedules: &[Schedule], costs: Costs) -> f64 {
     predict(schedules.len() as u32, |r| schedules[r as usize].clone(), Bytes::Each(1), &model).unwrap().time
 }
 
-/// The same steps, in which a rank reduces when its round's messages are through, and goes on when it has reduced: as the paper
-/// counts. Without that a reduction overlaps with the next message.
+/// The same steps, in which a rank reduces after all messages of the round, and continues after the reduction, as the
+/// paper counts. Otherwise a reduction overlaps with the next message.
 fn in_step(schedules: &[Schedule]) -> Vec<Schedule> {
     let of = |schedule: &Schedule| {
         let mut s = Builder::new(schedule.rank(), schedule.size(), schedule.input(), schedule.output());
@@ -74,7 +74,7 @@ fn log2_up(p: u32) -> f64 {
 /// Rounds, elements sent and elements reduced on the longest chain, of a vector of size 1.
 type Formula = (f64, f64, f64);
 
-/// Those of `algorithm` for p = q 2^n, for a long vector (halved in each round) or a short one (never).
+/// The formula of `algorithm` for p = q 2^n, for a long vector (halved in each round) or a short one (never halved).
 fn formula(algorithm: &str, p: u32, long: bool) -> Formula {
     let n = if algorithm == "rabenseifner" && !p.is_power_of_two() { 0 } else { p.trailing_zeros() };
     let (q, n, piece) = (p >> n, f64::from(n), 0.5f64.powi(n as i32));
@@ -151,8 +151,8 @@ fn allreduce_has_the_rounds_and_elements_of_the_paper() {
     }
 }
 
-/// Every number of halving rounds, in every plan: the same bits at every rank, in order, by one bracketing; and the cost that
-/// the choice of a plan goes by is that of the schedules.
+/// Every number of halving rounds, in every plan: all ranks get the same bits, in the order of the ranks and by one
+/// bracketing; and the cost by which a plan is chosen is that of the schedules.
 #[test]
 fn plans_may_stop_halving_in_any_round() {
     for p in (2..=48).chain([63, 96, 105, 127]) {
@@ -181,10 +181,10 @@ fn plans_may_stop_halving_in_any_round() {
 /// Rabenseifner, Träff 2004, table 1: the time of four protocols in multiples of α, for βm of 0.1 α (S), 1 α (M), 10 α (L)
 /// and 100 α (XL), with γ a tenth of β.
 ///
-/// Zeros stand for numbers of the ring with full vectors that the scan of the paper does not show; its formula gives them. That
-/// formula says ⌈log2 p⌉ α, as the visible rows do: Bruck's allgather, not p - 1 rounds. The elimination with full vectors at
-/// p = 63 is printed with 7 α but 6 βm, against the formula, (⌈log2 p⌉ + 1)(α + βm), which all other rows follow and which is
-/// trusted here: each of the seven rounds moves the full vector.
+/// Zeros stand for numbers of the ring with full vectors that are not visible in the scan of the paper; its formula
+/// gives them. The formula has ⌈log2 p⌉ α, as the visible rows have: Bruck's allgather, not p - 1 rounds. The
+/// elimination with full vectors at p = 63 is printed with 7 α but 6 βm, contrary to the formula, (⌈log2 p⌉ + 1)(α +
+/// βm), which all other rows follow and which is used here: each of the seven rounds moves the full vector.
 #[test]
 fn table_1_of_the_paper() {
     const TABLE: [(u32, f64, [f64; 4]); 23] = [
@@ -223,7 +223,7 @@ fn table_1_of_the_paper() {
         println!("{p:3} {size:6}  {overlapping:16.2?}");
         for (i, printed) in printed.into_iter().enumerate() {
             near(non_overlapping[i], overlapping[i], "the two elimination protocols cost the same");
-            // Three digits are printed, more of numbers above a thousand; the totals are sums of rounded parts.
+            // Three digits are printed, more for numbers above a thousand; the totals are sums of rounded parts.
             if printed == 0.0 {
                 continue;
             }
@@ -265,7 +265,7 @@ fn gain_over_folding_first_at_24_and_40_ranks() {
     }
 }
 
-/// The factorized combination is never worse than what it is chosen from, and has the optimal number of rounds for short
+/// The factorized combination is never worse than its alternatives, and has the optimal number of rounds for short
 /// vectors at 3·2^n and 9·2^n (Rabenseifner, Träff 2004, section 3.4).
 #[test]
 fn factorized_costs_least() {
@@ -330,7 +330,7 @@ fn reduce_has_the_rounds_and_elements_of_its_formulas() {
                 assert!(cost.same_bracketing);
             }
             if folds == 0 {
-                // Reduce-scatter m(1 - 1/P) by each rank; the gather moves as much to the root alone.
+                // Each rank sends m(1 - 1/P) in the reduce-scatter; the gather moves as much, to the root alone.
                 for cost in [&rabenseifner, &elimination] {
                     let others = parts - 1.0;
                     assert_eq!(cost.elements[root as usize] as f64, others);

@@ -31,7 +31,7 @@ fn recursive_doubling_takes_log2_rounds() {
             assert_eq!((c.rounds, c.chain), (log_ceil(2, p), log_floor(2, p)), "P {p}");
             for r in 0..p {
                 assert_eq!(c.messages[r as usize], log_ceil(2, p - r), "P {p}, rank {r}");
-                // Messages come from r - 1, r - 2, r - 4, ..
+                // Messages arrive from r - 1, r - 2, r - 4, ..
                 let came = if r == 0 { 0 } else { log_floor(2, r) + 1 };
                 let given = (0..came).filter(|k| r + (2 << k) < p).count() as u32;
                 let reduced = if operation == Scan { came } else { came.saturating_sub(1) + given };
@@ -50,7 +50,7 @@ fn doubling_123_reduces_once_in_a_round() {
         assert_eq!(c.rounds, rounds, "P {p}");
         assert!((log_ceil(2, p - 1)..=log_ceil(2, p) + 1).contains(&rounds), "P {p}");
         for r in 0..p {
-            // Messages come from r - 1, r - 2, r - 3, r - 6, .., the last ones not from rank 0.
+            // Messages arrive from r - 1, r - 2, r - 3, r - 6, .., the last ones not from rank 0.
             let came =
                 [1, 2].into_iter().filter(|d| r >= *d).count() as u32 + (0..6).filter(|k| r > 3 << k).count() as u32;
             let reduced = came.saturating_sub(1) + u32::from(r > 0 && r + 2 < p);
@@ -64,7 +64,8 @@ fn doubling_123_reduces_once_in_a_round() {
 fn binomial_sends_fewer_than_two_messages_for_each_rank() {
     for p in 2..=128 {
         let levels = log_floor(2, p);
-        // Upwards all give but the roots, one for each 1 of P; downwards all get but those that have all, the r = 2^k - 1.
+        // Upwards all ranks send but the roots, one for each 1 bit of P; downwards all receive but the ranks r = 2^k -
+        // 1, which have the whole prefix.
         let messages = (p - p.count_ones()) + (p - levels - 1);
         let scan = cost(Scan, "binomial", &[], p);
         let exscan = cost(Exscan, "binomial", &[], p);

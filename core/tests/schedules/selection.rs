@@ -1,4 +1,4 @@
-//! Every call has an algorithm that is for it; rows of the table are legal and none is in vain; settings fix an algorithm.
+//! Every call has an algorithm that can make it; all rows of the table are legal and used; settings fix an algorithm.
 
 use std::collections::HashSet;
 
@@ -73,7 +73,7 @@ fn facts_count_bytes() {
     assert_eq!(facts(Operation::Allgather, &[], true), 320);
     assert_eq!(facts(Operation::Scatter, &sizes, true), 16);
     assert_eq!(facts(Operation::Allgather, &sizes, true), 64);
-    // What is not the same at all ranks does not count.
+    // Sizes that are not the same at all ranks do not count.
     assert_eq!(facts(Operation::Gather, &sizes, false), 0);
     assert_eq!(facts(Operation::Alltoall, &[1, 0, 5, 2, 1, 1, 1, 1], true), 0);
     assert_eq!(facts(Operation::NeighborAllgather, &[1], true), 0);
@@ -111,7 +111,7 @@ fn settings_of_algorithms_take_defaults_for_what_is_not_given() {
     assert_eq!(parse("flat()").unwrap(), "flat(1)");
 }
 
-/// A job with this setting does not start, and says why.
+/// Asserts that a job with this setting does not start, and that the error has these texts.
 fn assert_refused(text: &str, said: &[&str]) {
     let settings = Settings::from_lookup(|n| (n == "FARSIDE_COLL").then(|| text.to_owned())).unwrap();
     let e = Job::threads_with(1, &settings, |_| Ok(())).unwrap_err();

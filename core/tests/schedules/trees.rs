@@ -18,24 +18,24 @@ fn log2_up(p: u32) -> u32 {
     p.next_power_of_two().ilog2()
 }
 
-/// Ranks below number `n` of a binomial tree, itself counted.
+/// Number of ranks in the subtree of number `n` of a binomial tree.
 fn subtree(n: u32, p: u32) -> u32 {
     let span = if n == 0 { p } else { 1 << n.trailing_zeros() };
     span.min(p - n)
 }
 
-/// Children of number `n` of a binomial tree.
+/// Number of children of number `n` of a binomial tree.
 fn children(n: u32, p: u32) -> u32 {
     log2_up(subtree(n, p))
 }
 
-/// Numbers of ranks, with every root of few.
+/// Numbers of ranks, with every root if the ranks are few.
 fn ranks_and_roots() -> impl Iterator<Item = (u32, u32)> {
     (2..=128).flat_map(|p| (0..if p <= 12 { p } else { 1 }).map(move |root| (p, root)))
 }
 
-/// What an algorithm costs; messages and elements by the number of the rank after the root. `sizes` are those of blocks by
-/// rank; vectors are divided into `parts`.
+/// The cost of an algorithm, with messages and elements by the number of the rank after the root. `sizes` are the sizes
+/// of blocks by rank, or of the parts of a vector.
 fn cost(operation: Operation, name: &str, parameters: &[u32], (p, root): (u32, u32), sizes: &[u64]) -> Cost {
     let a = table::named(operation, name).unwrap();
     let call = |rank| Call { root, parameters, elements: VECTOR, ..Call::new(operation, rank, p) };
@@ -46,12 +46,12 @@ fn cost(operation: Operation, name: &str, parameters: &[u32], (p, root): (u32, u
     cost
 }
 
-/// A vector in so many parts.
+/// The cost of a broadcast of a vector in `parts` parts.
 fn broadcast(name: &str, parameters: &[u32], at: (u32, u32), parts: u32) -> Cost {
     cost(Operation::Broadcast, name, parameters, at, &vec![VECTOR / u64::from(parts); parts as usize])
 }
 
-/// What each rank should have sent.
+/// A value for each rank.
 fn each(p: u32, of: impl Fn(u32) -> u32) -> Vec<u32> {
     (0..p).map(of).collect()
 }
@@ -77,7 +77,7 @@ fn broadcast_down_trees() {
             assert_eq!((c.rounds, c.chain), (p - 1 + k - 1, p - 1), "P {p}");
             let c = check("binomial", &[k], &|n| children(n, p));
             assert_eq!((c.rounds, c.chain), (k * log2_up(p), log2_down(p)), "P {p}");
-            // A rank may have fewer than two children; levels are as few as can be.
+            // A rank may have fewer than two children; the tree has the least possible number of levels.
             let c = broadcast("binary", &[k], (p, root), k);
             assert!(c.messages.iter().all(|m| *m <= 2 * k), "P {p}");
             assert_eq!(c.messages.iter().sum::<u32>(), k * (p - 1), "P {p}");
@@ -92,7 +92,7 @@ fn broadcast_down_trees_of_k() {
     for (p, root) in ranks_and_roots() {
         for k in [2, 3, 4, 7] {
             let c = broadcast("k-ary", &[k, 1], (p, root), 1);
-            // Levels: the least d with 1 + k + .. + k^d ≥ P.
+            // Number of levels: the least d with 1 + k + .. + k^d ≥ P.
             let levels = (0u32..).find(|d| (0..=*d).map(|i| k.pow(i)).sum::<u32>() >= p).unwrap();
             assert_eq!(c.chain, levels, "P {p}, k {k}");
             assert!(c.messages.iter().all(|m| *m <= k));
@@ -111,7 +111,7 @@ fn broadcast_down_trees_of_k() {
 #[test]
 fn broadcast_by_rendezvous() {
     for (p, root) in ranks_and_roots() {
-        // To each child a request and the vector, to the parent an answer.
+        // Each rank sends a request and the vector to each child, and an answer to the parent.
         let check = |name: &str, children: &dyn Fn(u32) -> u32| {
             let c = broadcast(name, &[], (p, root), 1);
             assert_eq!(c.messages, each(p, |n| 2 * children(n) + u32::from(n > 0)), "{name}, P {p}, root {root}");
@@ -128,7 +128,8 @@ fn broadcast_by_rendezvous() {
 fn broadcast_in_parts() {
     for (p, root) in ranks_and_roots() {
         let log = log2_up(p);
-        // Every rank but the root gets each element once, and none sends more than twice (P - 1) / P of the vector.
+        // Every rank but the root receives each element once, and no rank sends more than twice (P - 1) / P of the
+        // vector.
         let check = |name: &str, most: u32, rounds: u32| {
             let sizes = vec![PART; p as usize];
             let c = cost(Operation::Broadcast, name, &[], (p, root), &sizes);
@@ -148,7 +149,7 @@ fn broadcast_in_parts() {
             assert_eq!(c.messages.iter().sum::<u32>(), (p - 1) * (k + 1), "P {p}");
             assert_eq!(c.elements.iter().sum::<u64>(), u64::from(p - 1) * VECTOR, "P {p}");
             assert!(c.elements.iter().all(|e| *e <= 3 * VECTOR / 2), "P {p}: {:?}", c.elements);
-            // Levels of the two trees, and the exchange of those that have a counterpart.
+            // Levels of the two trees, and the exchange between counterparts.
             let exchanged = if p > 2 { log2_down((p - 1) / 2) + 2 } else { 0 };
             assert_eq!(c.chain, exchanged.max(log2_down(p / 2) + 1), "P {p}");
         }
@@ -161,12 +162,12 @@ fn scatter_and_gather() {
         let all = u64::from(p - 1);
         let irregular: Vec<u64> = (0..u64::from(p)).map(|i| if i % 3 == 1 { 0 } else { i * 7 % 11 }).collect();
         for sizes in [&vec![PART; p as usize], &irregular] {
-            // Elements of a run of ranks after the root.
+            // Elements of consecutive ranks after the root.
             let run = |n: u32, count: u32| (n..n + count).map(|i| sizes[((root + i) % p) as usize]).sum::<u64>();
             let scatter = |name, messages: &dyn Fn(u32) -> u32, below: &dyn Fn(u32) -> u32| {
                 let c = cost(Operation::Scatter, name, &[], (p, root), sizes);
                 assert_eq!(c.messages, each(p, messages), "{name}, P {p}, root {root}");
-                // What is sent is for those below.
+                // All elements that a rank sends are for the ranks below it.
                 assert_eq!(c.elements, elements(p, |n| run(n + 1, below(n))), "{name}, P {p}, root {root}");
                 c.rounds
             };
@@ -188,7 +189,7 @@ fn scatter_and_gather() {
         }
         for window in [1, 2, 5] {
             let c = cost(Operation::Gather, "flat-window", &[window], (p, root), &vec![PART; p as usize]);
-            // The root signals each rank; ranks whose signals follow each other's blocks make a chain.
+            // The root signals each rank; ranks whose signals follow each other's blocks form a chain.
             assert_eq!(c.messages, each(p, |n| if n == 0 { p - 1 } else { 1 }), "P {p}");
             assert_eq!(c.elements.iter().sum::<u64>(), all * PART);
             assert_eq!(c.chain, 2 * (p - 1).div_ceil(window), "P {p}, window {window}");
@@ -196,7 +197,7 @@ fn scatter_and_gather() {
     }
 }
 
-/// pLogP with gaps that are not linear in the size, and latency `latency`.
+/// pLogP with gaps that are not linear in the size, and the given latency.
 fn plogp(latency: f64) -> PLogP {
     PLogP { latency, gap: Table(vec![(1, 3.0), (100, 11.0), (2000, 190.0), (200_000, 31_000.0)]), ..PLogP::default() }
 }
