@@ -126,8 +126,8 @@ const CONFIGS: &[Config] = &[
     },
 ];
 
-/// Runs a check over every configuration, as threads and then as processes (in a quick run over the first configuration).
-/// `test` is the path of the test with the crate's name.
+/// Runs a check over every configuration, as threads and then as processes (in a quick run over the first
+/// configuration only). `test` is the path of the test with the crate's name.
 pub fn each(test: &str, check: &Check) {
     if let Some(rank) = processes::Rank::from_env() {
         let config = &configs()[rank.config];

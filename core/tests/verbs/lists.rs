@@ -130,7 +130,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
                     assert_eq!(spent.count(Kind::Register), 0, "registered a second time: {spent:?}");
                 }
                 team.barrier()?;
-                // What the peer's blocks hold, in order, and then this rank's, with the gaps untouched.
+                // The bytes sent from the peer's blocks, then those expected in this rank's, with untouched gaps.
                 let mut sent = Vec::new();
                 let mut i = 0usize;
                 for len in sizes(0) {

@@ -81,7 +81,7 @@ pub struct VerbsDevice {
     stash: RefCell<VecDeque<(Option<u32>, Completion)>>,
     /// Sources of packets whose buffers are about to be posted again.
     taken: RefCell<Vec<u32>>,
-    /// Rank served by each responder, by queue pair number, for responders of which completions have come.
+    /// Rank served by each responder, by queue pair number, recorded when the first completion of the responder comes.
     sources: RefCell<FxHashMap<u32, u32>>,
     known: RefCell<KnownSlots>,
     heartbeat: RefCell<Heartbeat>,

@@ -81,7 +81,7 @@ pub(crate) struct Table {
     pub(crate) down: Option<Instant>,
     /// Sent to all peers before the agent ends.
     pub(crate) farewell: Option<Message>,
-    /// Sent to all peers once: the peer whose loss this rank has detected.
+    /// Notice of the peer whose loss this rank has detected; sent to all peers once.
     notice: Option<Message>,
     noticed: bool,
 }

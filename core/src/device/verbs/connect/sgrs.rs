@@ -27,7 +27,7 @@ const OP: &str = "connect to a peer for lists";
 /// State of the SGRS queue pair to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Pairing {
-    /// Number of the own queue pair: the count of those created so far.
+    /// Number of queue pairs created so far; identifies the current one.
     attempt: u32,
     own: Option<Arc<SgrsQueuePair>>,
     /// The peer's latest attempt known from a datagram.

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! Reads of many ranges of remote memory into many blocks ([`Operation::ReadBlocks`](crate::device::Operation::ReadBlocks)):
-//! at least one request for each range, with the blocks as its scatter list.
+//! Reads of many ranges of remote memory into many blocks
+//! ([`Operation::ReadBlocks`](crate::device::Operation::ReadBlocks)): at least one request for each range,
+//! with the blocks as its scatter list.
 //!
 //! Zcopy only: memory that is not yet registered is registered, and stays so. For memory that was lent to this rank,
 //! the last request reads the word that tells whether the owner has taken it back
