@@ -1,6 +1,6 @@
-//! Loops that a library is compared with: for each layout the one that a programmer would write for it alone, with the length of a
-//! block known to the compiler where the programmer knows it. As in a safe function, the ends of both buffers are
-//! checked once.
+//! Loops that a library is compared with: for each layout the loop that a programmer would write for it alone, with the
+//! length of a block known to the compiler where the programmer knows it. As in a safe function, the ends of both
+//! buffers are checked once.
 #![allow(unsafe_code)]
 
 use std::ptr::copy_nonoverlapping;
@@ -13,9 +13,9 @@ use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 pub struct Facts {
     /// Where the first block starts; of the nested vector, the inner stride; of the diagonals, bytes of a row of a block.
     pub first: usize,
-    /// Blocks.
+    /// The number of blocks.
     pub count: usize,
-    /// Distance from start to start.
+    /// The distance from the start of one block to that of the next.
     pub stride: usize,
     /// Length of a block; of the nested vector, the inner count.
     pub len: usize,
@@ -28,7 +28,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A layout of `len` bytes in one piece.
+    /// A layout of `len` contiguous bytes.
     #[must_use]
     pub fn of_one_block(len: usize) -> Self {
         Self { count: 1, len, room: len, bytes: len, ..Self::default() }
@@ -48,7 +48,7 @@ pub fn loops(shape: Shape) -> [Loop; 3] {
                     assert!(facts.room <= memory.len() && facts.bytes <= packed.len());
                     let (from, to, mut done) = (memory.as_ptr(), packed.as_mut_ptr(), 0);
                     $walk(facts, |at, len| {
-                        // SAFETY: a block of the layout ends inside both, as was checked.
+                        // SAFETY: the end of the layout was checked against both, so each block is inside.
                         unsafe { copy_nonoverlapping(from.add(at), to.add(done), len) };
                         done += len;
                     });
@@ -90,10 +90,11 @@ pub fn loops(shape: Shape) -> [Loop; 3] {
 /// Copies from a layout to the same one in other memory.
 pub type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
 
-/// The two ways in which one would write a copy of rows of ints: a memcpy of each row, or a loop in a loop.
+/// The two usual ways to copy rows of ints: a memcpy of each row, or a nested loop.
 ///
 /// # Safety
-/// As of each function: both sides are valid for their lengths, disjoint, and not used by others meanwhile.
+/// For each function: both sides are valid for their lengths, do not overlap, and are not accessed by other code
+/// meanwhile.
 #[must_use]
 pub fn copies(shape: Shape) -> [HandCopy; 2] {
     macro_rules! both {
@@ -101,12 +102,13 @@ pub fn copies(shape: Shape) -> [HandCopy; 2] {
             [
                 |facts, from, to, room| {
                     assert!(facts.room <= room);
-                    // SAFETY: a block of the layout ends inside, as was checked; else the caller's promise.
+                    // SAFETY: the end of the layout was checked, so each block is inside; the caller guarantees the
+                    // rest.
                     $walk(facts, |at, len| unsafe { copy_nonoverlapping(from.add(at), to.add(at), len) });
                 },
                 |facts, from, to, room| {
                     assert!(facts.room <= room);
-                    // SAFETY: as above; ints of any alignment, as the bytes are.
+                    // SAFETY: as above; the ints may have any alignment, as the bytes have.
                     $walk(facts, |at, len| unsafe {
                         let (from, to) = (from.add(at).cast::<i32>(), to.add(at).cast::<i32>());
                         (0..len / 4).for_each(|i| to.add(i).write_unaligned(from.add(i).read_unaligned()));
@@ -121,7 +123,7 @@ pub fn copies(shape: Shape) -> [HandCopy; 2] {
     }
 }
 
-// Each hands the blocks of a layout, place and length, to `block`.
+// Each function calls `block` with the offset and length of each block of a layout.
 
 #[inline(always)]
 fn strided<const LEN: usize, F: FnMut(usize, usize)>(facts: &Facts, mut block: F) {
@@ -137,7 +139,7 @@ fn rows(facts: &Facts, mut block: impl FnMut(usize, usize)) {
     (0..facts.count).for_each(|i| block(facts.first + i * facts.stride, facts.len));
 }
 
-/// The two leading block diagonals: in each row two blocks, in those of the last block one.
+/// The two leading block diagonals: each row has two blocks, except in the last block, which has one.
 #[inline(always)]
 fn diagonals(facts: &Facts, mut block: impl FnMut(usize, usize)) {
     let (side, mut at) = (facts.first / 4, 0);
@@ -153,11 +155,11 @@ fn diagonals(facts: &Facts, mut block: impl FnMut(usize, usize)) {
 
 #[inline(always)]
 fn listed<const LEN: usize, F: FnMut(usize, usize)>(facts: &Facts, mut block: F) {
-    // The list is this program's own, and no place is beyond the room.
+    // This program made the list, and no offset is beyond the room.
     facts.list.iter().for_each(|at| block(*at, LEN));
 }
 
-/// Int, three doubles and char.
+/// Structures of an int, three doubles and a char.
 #[inline(always)]
 fn structures(facts: &Facts, mut block: impl FnMut(usize, usize)) {
     for i in 0..facts.count {

@@ -1,12 +1,12 @@
-//! Binding the calling thread to a core of those that it may use.
+//! Binding the calling thread to one of the cores that it may use.
 
 use farside_core::error::{Error, ErrorKind, Result};
 pub use farside_core::processors::allowed;
 use farside_core::processors::only;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Binds the calling thread, and those that it starts later, to `core`; allocates nothing, so that a forked process may
-/// call it. Whether that was possible.
+/// Binds the calling thread, and threads that it starts later, to `core`; returns whether that succeeded. Allocates
+/// nothing, so a forked process may call it.
 pub(crate) fn bind(core: usize) -> bool {
     only(core).is_ok_and(|set| sched_setaffinity(None, &set).is_ok())
 }
@@ -40,7 +40,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It was allowed before; should that have changed, the thread stays where it is.
+        // The mask was allowed before; if it no longer is, the thread stays bound.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

@@ -1,7 +1,8 @@
-//! Resources that a rank over verbs holds, and packets that it sends, as the number of ranks grows: queue pairs and registered memory, as the kernel
-//! counts them (`rdma resource`), and packets until all are connected.
+//! Resources that a rank over verbs holds, and packets that it sends, as the number of ranks grows: queue pairs and
+//! registered memory, as the kernel counts them (`rdma resource`), and packets until all are connected.
 //!
-//! The ranks are threads of this process, on the devices of this machine; nobody else may use these meanwhile.
+//! The ranks are threads of this process, on the devices of this machine; no other process may use these devices
+//! meanwhile.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use crate::table::text;
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// When it is looked.
+/// The times at which the counters are read.
 pub const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
 
 /// The resources of all ranks together at a stage.
@@ -35,7 +36,7 @@ pub struct Held {
     pub packets: u64,
 }
 
-/// One number of ranks.
+/// The measurements with one number of ranks.
 #[derive(Clone, Debug)]
 pub struct Growth {
     /// Ranks P.
@@ -44,8 +45,8 @@ pub struct Growth {
     pub held: Vec<Held>,
 }
 
-/// Peers to which a rank sends up to each stage: those of the rounds of the start's allgathers, which send to ranks below;
-/// with those of a barrier's rounds, which signal ranks above; all.
+/// The peers to which a rank has sent by each stage: the ranks below, in the rounds of the start's allgathers; in
+/// addition the ranks above, in the rounds of a barrier; all ranks.
 fn targets(ranks: u32) -> [u64; 3] {
     let rounds = log2_up(ranks as usize);
     let below: BTreeSet<u32> = (0..rounds).map(|k| ranks - (1 << k)).collect();
@@ -55,15 +56,15 @@ fn targets(ranks: u32) -> [u64; 3] {
 }
 
 impl Growth {
-    /// Queue pairs of all ranks: each has one for datagrams, one for each peer that it sends to, and one for each
-    /// that sends to it.
+    /// Queue pairs of all ranks: each rank has one for datagrams, one for each peer that it sends to, and one for each
+    /// peer that sends to it.
     #[must_use]
     pub fn pairs(&self) -> [u64; 3] {
         targets(self.ranks).map(|s| u64::from(self.ranks) * (1 + 2 * s))
     }
 
-    /// Packets: two datagrams for each queue pair that sends, and two for each signal or message; the start has two
-    /// messages a round, the barrier one signal a round.
+    /// Packets of all ranks: two datagrams for each queue pair that sends, and two packets for each signal or message;
+    /// the start has two messages a round, the barrier one signal a round.
     #[must_use]
     pub fn packets(&self) -> [u64; 3] {
         let p = u64::from(self.ranks);
@@ -73,8 +74,8 @@ impl Growth {
         [0, 1, 2].map(|i| 2 * p * (targets[i] + messages[i]))
     }
 
-    /// Whether queue pairs are as the formula has them, no memory came with connections, and packets are those of the
-    /// formula. A machine that stands still repeats datagrams that connect: more packets than these are possible there.
+    /// Whether the number of queue pairs equals the formula, connections registered no memory, and the packets equal
+    /// the formula. If the machine stalls, datagrams that connect are sent again, so more packets are possible.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.held.iter().map(|h| h.pairs).eq(self.pairs())
@@ -82,17 +83,18 @@ impl Growth {
             && self.held.iter().zip(self.packets()).all(|(h, formula)| h.packets >= formula)
     }
 
-    /// Datagrams of all ranks that were sent again.
+    /// Datagrams of all ranks that were retransmitted.
     #[must_use]
     pub fn repeated(&self) -> u64 {
         self.held.last().map_or(0, |h| h.packets).saturating_sub(self.packets()[2])
     }
 }
 
-/// Measures `ranks` ranks; a machine that stood still repeats datagrams, and is given a second and a third try.
+/// Measures `ranks` ranks. Tries up to three times if datagrams were retransmitted, as they are after a stall of the
+/// machine.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] without the `rdma` command or devices that count; what the calls fail with.
+/// [`ErrorKind::Unsupported`] without the `rdma` command or devices that count; the errors of the calls.
 pub fn measure(ranks: u32) -> Result<Growth> {
     let mut growth = once(ranks)?;
     for _ in 0..2 {
@@ -106,7 +108,7 @@ pub fn measure(ranks: u32) -> Result<Growth> {
 
 fn once(ranks: u32) -> Result<Growth> {
     let meeting = Barrier::new(ranks as usize);
-    // The kernel's own queue pairs, and what the last job's devices sent.
+    // The baseline, with the kernel's own queue pairs, once the previous job's devices have stopped sending.
     let before = look(Duration::from_millis(200))?;
     let mut held = Job::threads_with(ranks, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
     for h in &mut held {
@@ -120,7 +122,7 @@ fn once(ranks: u32) -> Result<Growth> {
 fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     let team = job.world()?;
     let mut held = Vec::new();
-    // Outside of the device: a look must not need packets.
+    // Kept outside of the device, since reading the counters must not cause packets.
     let mut stage = || -> Result<()> {
         meeting.wait();
         if job.rank() == 0 {
@@ -150,7 +152,7 @@ fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// The counters of the kernel, once packets that nobody waits for have come and gone.
+/// Reads the kernel's counters, after a pause in which packets that no rank waits for are delivered.
 fn look(rest: Duration) -> Result<Held> {
     sleep(rest);
     let packets = sent().ok_or_else(|| {
@@ -173,10 +175,10 @@ fn resource(kind: &str) -> Result<Vec<serde_json::Value>> {
     serde_json::from_slice(&output.stdout).map_err(|error| Error::system(OP, error.into()))
 }
 
-/// Registered bytes of a rank for each rank of the job: the three lines of its signal cells, and a counter of packets.
+/// Registered bytes of a rank for each rank of the job: the three lines of its signal cells, and a packet counter.
 pub const CELLS: u64 = 3 * 64 + 8;
 
-/// Whether registered memory of a rank is the same and [`CELLS`] for each rank of the job.
+/// Whether the registered memory of a rank is a constant plus [`CELLS`] for each rank of the job.
 #[must_use]
 pub fn memory_holds(all: &[Growth]) -> bool {
     let fixed = |g: &Growth| {

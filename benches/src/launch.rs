@@ -1,5 +1,5 @@
-//! Runs measuring programs: ranks of a program of this crate with `farside run`, and the peers with `benches/peers/run`;
-//! their records as they come, and whatever goes wrong as a note.
+//! Runs measuring programs: ranks of a program of this crate with `farside run`, and the peers with
+//! `benches/peers/run`. Passes their records on as they arrive, and turns every failure into a note.
 
 use std::collections::VecDeque;
 use std::env;
@@ -17,14 +17,14 @@ use wait_timeout::ChildExt;
 
 use crate::record::{Library, Record};
 
-/// Extra time for a launcher, which keeps the time limit itself, before it is killed.
+/// Extra time before a launcher, which enforces the time limit itself, is killed.
 const GRACE: Duration = Duration::from_secs(15);
-/// Lines of its error output that a note of a failed run quotes.
+/// The number of lines of error output that a note of a failed run quotes.
 const QUOTED_LINES: usize = 4;
-/// A line longer than this is cut; it is no record anyway.
+/// The length at which a line is cut; no record is longer.
 const LINE_BYTES_MAX: u64 = 8192;
 
-/// Something in a run that the reader of its report must know: what it concerns, and what is the matter.
+/// A remark on a run for the reader of its report: the subject, and the problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// For example "Open MPI, 4 ranks".
@@ -59,7 +59,7 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join("farside")).filter(|path| path.is_file()))
 }
 
-/// This program as `ranks` ranks that work (see [`crate::program`]), ended after `limit`.
+/// The command that starts this program as `ranks` worker ranks (see [`crate::program`]), ended after `limit`.
 ///
 /// # Errors
 /// `Launcher` if the command `farside` is not found; `System` if the path of this program is not known.
@@ -71,7 +71,8 @@ pub fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Comman
     Ok(command)
 }
 
-/// A peer, from where `ci/peers` has put it (`FARSIDE_PEERS` or `target/peers`), ended after `limit`.
+/// The command that starts a peer, which `ci/peers` has put into `FARSIDE_PEERS` or `target/peers`, ended after
+/// `limit`.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] if the source tree, from which this was built, is gone.
@@ -88,8 +89,9 @@ pub fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String])
     Ok(command)
 }
 
-/// Runs `command`, which measures `library` with `ranks` ranks, writes records and keeps the time limit `limit` itself.
-/// `on_record` sees each record as it arrives. Never fails: what goes wrong gives the records so far, and notes.
+/// Runs `command`, which measures `library` with `ranks` ranks, writes records and enforces the time limit `limit`
+/// itself. `on_record` sees each record as it arrives. Never fails: if the run fails, returns the records so far, and
+/// notes.
 pub fn run(
     mut command: Command,
     library: Library,
@@ -98,7 +100,7 @@ pub fn run(
     mut on_record: impl FnMut(&Record),
 ) -> (Vec<Record>, Vec<Note>) {
     let (mut records, mut errors, mut foreign) = (Vec::new(), VecDeque::new(), 0);
-    // Farside's own program also measures what is beside it.
+    // Farside's own program also measures the limits and other libraries beside it.
     let own =
         |of: Library| of == library || library == Library::Farside && matches!(of, Library::Loop | Library::Limit);
     let ended = follow(&mut command, Instant::now() + limit + GRACE, |line| match line {
@@ -130,7 +132,7 @@ pub fn run(
     (records, fault.into_iter().chain(foreign).map(note).collect())
 }
 
-/// How a run has ended that did not end with 0; the codes are those of `benches/peers/run`.
+/// A description of the end of a run whose exit status is not 0; the codes are those of `benches/peers/run`.
 fn how(status: ExitStatus, limit: Duration) -> String {
     match status.code() {
         Some(3) => "stopped, because data arrived wrong".to_owned(),
@@ -146,7 +148,7 @@ enum Line {
     Error(String),
 }
 
-/// Hands every line of both outputs to `on_line` until the run has ended; `None` if it had to be killed.
+/// Passes every line of both outputs to `on_line` until the run has ended; `None` if it had to be killed.
 fn follow(command: &mut Command, deadline: Instant, mut on_line: impl FnMut(Line)) -> Result<Option<ExitStatus>> {
     let failed = |error| Error::system("start a measuring program", error);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -160,7 +162,8 @@ fn follow(command: &mut Command, deadline: Instant, mut on_line: impl FnMut(Line
         match lines.recv_timeout(left()) {
             Ok(line) => on_line(line),
             Err(RecvTimeoutError::Disconnected) => break true,
-            // A reader whose pipe some survivor keeps open stays behind; it holds nothing but the pipe.
+            // A surviving process may keep the pipe open, so its reader thread is not joined; the reader holds only the
+            // pipe.
             Err(RecvTimeoutError::Timeout) => break false,
         }
     };
@@ -190,7 +193,7 @@ mod tests {
 
     const LINE: &str = r#"{"library":"mpich","version":"5","suite":"barrier","window":"none","sync":"none","op":"barrier","bytes":0,"ranks":2,"iterations":7,"us_median":0.5,"us_min":0.25}"#;
 
-    /// Runs this shell text as a peer; returns the number of records, and the notes.
+    /// Runs a shell script as a peer; returns the number of records, and the notes.
     fn shell(script: &str) -> (usize, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);

@@ -1,13 +1,14 @@
-//! The frame of Farside's benchmarks: the plan of the measurements, the records, the peers and the limits that are
+//! The framework of Farside's benchmarks: the plan of the measurements, the records, the peers and the limits that are
 //! measured in the same run, and the reports.
 //!
-//! A benchmark is a [`session::Task`]: plans of what is measured, and targets. [`session::Task::run`]
+//! A benchmark is a [`session::Task`]: plans of measurements, and targets. [`session::Task::run`]
 //! 1. measures the floors of the machine ([`limits`]);
-//! 2. starts ranks that measure Farside ([`worker`], [`measure`]), one [`record::Record`] for each [`record::Key`] of a plan;
+//! 2. starts ranks that measure Farside ([`worker`], [`measure`]), a [`record::Record`] per [`record::Key`] of a plan;
 //! 3. starts the peers, which measure the same ([`launch`]);
 //! 4. collects all in [`results::Results`], prints its [`table::Table`] and writes it as JSON and as HTML.
 //!
-//! [`coll`] measures each collective by every algorithm, [`two_sided`] messages by the layers below them. Others count instead: [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`].
+//! [`coll`] measures each collective by every algorithm, [`two_sided`] messages and the layers below them.
+//! [`messages`], [`packets`], [`growth`], [`waiting`] and [`schemes`] have programs of their own.
 
 use std::env;
 use std::process::ExitCode;
@@ -44,8 +45,8 @@ pub mod usage;
 pub mod waiting;
 pub mod worker;
 
-/// The main function of this crate's programs: one rank after `--worker`, which `farside run` starts; else `run` with the
-/// arguments. The status is 0 if that gives true.
+/// The main function of this crate's programs: with `--worker` one rank, which `farside run` starts; else `run` with
+/// the arguments. The exit status is 0 if `run` returns true.
 pub fn program<A: Parser>(run: impl FnOnce(A) -> Result<bool>) -> ExitCode {
     let is_worker = env::args().nth(1).is_some_and(|first| first == "--worker");
     let done = if is_worker { worker::work(&worker::Worker::parse_from(env::args().skip(1))) } else { run(A::parse()) };

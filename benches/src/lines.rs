@@ -1,4 +1,4 @@
-//! Cache lines that two processors pass to and fro without any library: the limits of what two ranks do through Farside.
+//! Cache lines that two processors pass to and fro without a library: the limits of the operations of two ranks.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -10,19 +10,19 @@ use farside_core::error::Result;
 /// A pattern of two processors' accesses to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pattern {
-    /// There and back, both ways in one word.
+    /// There and back, both directions in one word.
     RoundTrip = 0,
-    /// There and back, with a line for each way, as messages have that can go both ways at once: a line that only one of the
-    /// two writes has to be taken back from its reader before each store.
+    /// There and back, with a line for each direction, as in messages that can go both ways at once: if only one side
+    /// writes a line, each of its stores has to take the line back from the reader.
     TwoLines = 1,
-    /// A barrier of two: each stores a number in a word of its own and waits for the other's, both words in one line.
+    /// A barrier of two: each stores a number in its own word and waits for the other's, both words in one line.
     Meeting = 2,
     /// There and back in one word, with work before each store.
     Worked = 3,
 }
 
 impl Pattern {
-    /// Offsets of the words in bytes: the side that begins stores the first.
+    /// Offsets of the words in bytes: the side that begins stores to the first.
     pub(crate) const fn words(self) -> [usize; 2] {
         match self {
             Pattern::RoundTrip | Pattern::Worked => [0, 0],
@@ -40,9 +40,9 @@ pub(crate) struct Side<'a> {
     pub(crate) begins: bool,
     /// The number that was stored last.
     pub(crate) last: &'a Cell<u64>,
-    /// Turns of an empty loop before each store.
+    /// Iterations of an empty loop before each store.
     pub(crate) work: u64,
-    /// Asked from time to time while the other side is waited for: whether it still may come.
+    /// Called from time to time during waits; fails if the other side can no longer come.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
@@ -50,7 +50,7 @@ impl Side<'_> {
     /// Repeats a pattern `times` times.
     pub(crate) fn pass(&self, pattern: Pattern, times: u64) -> Result<()> {
         for _ in 0..times {
-            // An odd number goes there and an even one comes back; they meet at an even one.
+            // The one side stores odd numbers and the other even ones, starting from an even number.
             let (odd, even) = (self.last.get() + 1, self.last.get() + 2);
             self.last.set(even);
             match (pattern, self.begins) {
@@ -70,7 +70,7 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// Looks at a word until it has come to `number`.
+    /// Polls a word until it has reached `number`.
     #[inline(always)]
     fn until(&self, number: u64) -> Result<()> {
         loop {
@@ -85,7 +85,7 @@ impl Side<'_> {
     }
 }
 
-/// Turns of an empty loop.
+/// Iterates an empty loop.
 #[inline(always)]
 fn turn(turns: u64) {
     for i in 0..turns {
@@ -93,7 +93,7 @@ fn turn(turns: u64) {
     }
 }
 
-/// The number of turns that fit into a time: the most of any of some tries.
+/// The number of iterations that fit into a time: the most of several tries.
 pub(crate) fn turns_of(time: Duration) -> u64 {
     const TURNS: u64 = 20_000;
     let try_once = |_| {

@@ -1,10 +1,10 @@
-//! Facts about the machine that a number means nothing without.
+//! Facts about the machine, without which a measurement cannot be interpreted.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine and the moment of a run.
+/// The machine and the time of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name, or "unknown".
@@ -13,14 +13,14 @@ pub struct Machine {
     pub cores: usize,
     /// The kernel's release, or "unknown".
     pub kernel: String,
-    /// Whether a hypervisor is below, as far as the processor tells.
+    /// Whether the machine is virtual, as far as the processor reports it.
     pub hypervisor: bool,
-    /// When, in UTC, as RFC 3339.
+    /// The time in UTC, as RFC 3339.
     pub date: String,
 }
 
 impl Machine {
-    /// This machine, now.
+    /// The current machine and time.
     #[must_use]
     pub fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Messages of every synchronization call, counted beside the formulas of `farside_rma::raw`.
 //!
 //! Every rank has k neighbours, the k ranks after it, and puts 8 bytes to each of them. A message is everything that a
-//! network would carry as one: a write, a signal, an atomic, a packet; a notification that travels with a write is
-//! none of its own.
+//! network would carry as one: a write, a signal, an atomic, a packet. A notification that is part of a write is not
+//! counted.
 
 use farside_core::Job;
 use farside_core::coll::log2_up;
@@ -17,7 +17,7 @@ use crate::table::text;
 /// Numbers of ranks of the table.
 pub const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
-/// How a window is reached.
+/// How a window is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Every rank maps every other's memory.
@@ -40,7 +40,7 @@ pub struct Cost {
 pub struct Row {
     /// The call.
     pub call: &'static str,
-    /// How the window is reached.
+    /// How the window is accessed.
     pub memory: Memory,
     /// Ranks of the window.
     pub ranks: usize,
@@ -48,12 +48,12 @@ pub struct Row {
     pub neighbours: usize,
     /// The messages that each rank has sent.
     pub measured: Vec<Cost>,
-    /// The messages that each should send.
+    /// The messages that each rank should send.
     pub formula: Cost,
 }
 
 impl Row {
-    /// Whether every rank has sent what the formula says.
+    /// Whether every rank has sent the messages of the formula.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.measured.iter().all(|cost| *cost == self.formula)
@@ -66,7 +66,8 @@ impl Row {
     }
 }
 
-/// Counts all calls with `ranks` ranks, which are threads, and `neighbours` neighbours, fewer than there are ranks.
+/// Counts all calls with `ranks` ranks, which are threads, and `neighbours` neighbours, which must be fewer than the
+/// ranks.
 ///
 /// # Errors
 /// The errors of the calls.
@@ -90,7 +91,7 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
 /// Bytes of a signal, an atomic on a word, and a put of this table.
 const WORD: u64 = 8;
 
-/// The messages of one rank in each call, and those that it should send: the formulas are from the documentation of
+/// The messages of one rank in each call, and those of the formulas, which are from the documentation of
 /// `farside_rma::raw::{fence, pscw, lock}`.
 fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static str, Cost, Cost)>> {
     let team = job.world()?;
@@ -122,7 +123,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
         _ => words(puts + together),
     };
     let first_fence = if mapped { words(k + together) } else { words(fence_known(k).messages + together) };
-    // A put that is a copy is followed by a message with the notification; a put that is a message carries it.
+    // If a put is a copy, a message with the notification follows; if it is a message, it carries the notification.
     let complete = either(2 * k, k);
 
     call("barrier", words(together), &|| team.barrier())?;
@@ -147,7 +148,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
     call("k puts, complete after NOCHECK", complete, &|| puts().and_then(|()| window.complete()))?;
     window.wait()?;
 
-    // One rank after the other, so that no lock is contended.
+    // The ranks lock one after the other, so that no lock is contended.
     for turn in 0..p {
         team.barrier()?;
         if turn != me {
@@ -176,7 +177,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
     Ok(costs)
 }
 
-/// All rows of these numbers of ranks and of neighbours, 1 and P - 1 unless given; call by call.
+/// All rows for these numbers of ranks and of neighbours (1 and P - 1 if none are given), call by call.
 ///
 /// # Errors
 /// The errors of the calls.
@@ -191,7 +192,7 @@ pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
             all.extend(rows(memory, ranks, k)?);
         }
     }
-    // In the order in which they were made.
+    // In the order in which the calls were made.
     let calls: Vec<&str> = all.iter().map(|row| row.call).collect();
     let place = |row: &Row| calls.iter().position(|call| *call == row.call);
     all.sort_by_key(|row| (row.memory == Memory::Unmapped, place(row)));

@@ -1,7 +1,8 @@
-//! The suite "pack": one message from its layout to consecutive bytes, back, and to the same layout elsewhere (as a put
-//! on a mapped window goes), by Farside, by a loop for just this layout, and as much by memcpy.
+//! The suite "pack": one message from its layout to consecutive bytes, back, and to the same layout in other memory (as
+//! a put to a mapped window copies), by Farside, by a loop for only this layout, and by a memcpy of the same length.
 //!
-//! The three take turns, a block of calls each, and of each the fastest block counts: what else the machine does meets
+//! The three alternate, a block of calls each, and the fastest block of each counts: other load of the machine affects
+//! all alike, and only makes times longer. The results are compared first.
 //! all alike, and makes times only longer. What arrives is compared before.
 
 use std::hint::black_box;
@@ -15,17 +16,19 @@ use crate::pages::Pages;
 use crate::record::{Key, Library, Op, Record, Suite};
 use crate::shapes::Case;
 
-/// How long a block of calls is.
+/// The duration of a block of calls.
 const BLOCK: Duration = Duration::from_micros(100);
-/// Blocks of one way before the next has its turn: large messages find in the caches what the same way has left there.
+/// The number of consecutive blocks of one way: large messages find in the caches the data that the same way has left
+/// there.
 const BLOCKS: usize = 4;
-/// Rounds at least, and at most.
+/// The minimum and the maximum number of rounds.
 const ROUNDS: (usize, usize) = (3, 100);
-/// The packed bytes start so far into a page, and those in the layout at a page.
+/// The offset of the packed bytes in their page; those in the layout begin at a page.
 const PACKED_AT: usize = 1088;
 
-/// The bytes in their layout, packed, and in the same layout elsewhere. All three ways use the same memory, as the peers'
-/// programs have no other either: what does not fit into the nearer caches depends on what is in the last one.
+/// The bytes in their layout, packed, and in the same layout in other memory. All three ways use the same memory, as do
+/// the peers' programs: the speed of data that do not fit into the nearer caches depends on the contents of the last
+/// one.
 struct Buffers {
     memory: Pages,
     packed: Pages,
@@ -95,7 +98,7 @@ pub fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Handles a result: gives its bytes if it is one, or the end of the program.
+/// Passes the number of bytes of a success to `black_box`; an error ends the program.
 #[inline(always)]
 fn done(result: std::result::Result<usize, DatatypeError>) {
     match result {
@@ -110,7 +113,7 @@ fn fail(error: &DatatypeError) {
     panic!("{error}");
 }
 
-/// Packs, unpacks and copies once by both, and compares.
+/// Packs, unpacks and copies once with both Farside and the loop, and compares.
 fn check(case: &Case, View { memory, packed, other }: View<'_>) -> Result<()> {
     let expect = |holds: bool, what: &str| {
         let cause = || format!("{} of {} bytes, {what}", case.shape, case.bytes);
@@ -136,7 +139,7 @@ fn check(case: &Case, View { memory, packed, other }: View<'_>) -> Result<()> {
     expect(memory == other, "copied by hand")
 }
 
-/// The three in turns: of each the calls in all, and the microseconds of one in each block.
+/// Alternates the three ways; returns, for each, the number of calls and the microseconds of a call in each block.
 fn rounds<S>(
     budget: Duration,
     state: &mut S,
@@ -157,7 +160,7 @@ fn rounds<S>(
     us.map(|us| (calls.next().unwrap_or(1) * us.len() as u64, us))
 }
 
-/// Calls that fill a block.
+/// The number of calls that fill a block.
 fn calibrate<S>(state: &mut S, call: &mut impl FnMut(&mut S)) -> u64 {
     let mut calls = 1;
     loop {
@@ -171,11 +174,11 @@ fn calibrate<S>(state: &mut S, call: &mut impl FnMut(&mut S)) -> u64 {
 
 #[inline(never)]
 fn block_us<S>(state: &mut S, calls: u64, call: &mut impl FnMut(&mut S)) -> f64 {
-    // Before, for those in between have used the caches; the peers' program runs one thing at a time.
+    // A warm-up, since the ways in between have used the caches; the peers' program measures one way at a time.
     call(state);
     let start = Instant::now();
     for _ in 0..calls {
-        // Each call finds its arguments in memory, whichever the compiler would have kept.
+        // Each call reads its arguments from memory, so that the compiler cannot keep any in registers.
         call(black_box(state));
     }
     start.elapsed().as_secs_f64() * 1e6 / calls as f64

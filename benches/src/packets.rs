@@ -1,7 +1,8 @@
-//! Packets of every epoch and operation over verbs: both directions, acknowledgements included, from the counters of the
-//! devices, which are exact and the same in every run; beside the fewest that the protocol needs.
+//! Packets of every epoch and operation over verbs: both directions, including acknowledgements, from the counters of
+//! the devices, which are exact and the same in every run; beside the fewest that the protocol needs.
 //!
-//! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank sees the counters of all devices.
+//! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank can read the counters of all
+//! devices.
 
 use std::fs;
 use std::thread::sleep;
@@ -17,17 +18,17 @@ use farside_rma::{Assert, LockKind};
 use crate::record::{Key, Library, Op, Record, Suite, Sync};
 use crate::table::{number, text};
 
-/// Iterations of the runs of two lengths; a tenth of them where one moves more than `SMALL` bytes.
+/// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL` bytes.
 const SHORT: u64 = 40;
 const LONG: u64 = 140;
 const SMALL: u64 = 16_384;
-/// How far a count may be above the best peer's, of which a few packets in a thousand are acknowledgements that devices join or
-/// do not join.
+/// The factor by which a count may exceed the best peer's: a few packets in a thousand are acknowledgements that
+/// devices may or may not coalesce.
 const MARGIN: f64 = 1.02;
-/// Pairs of runs until two in a row agree.
+/// The most pairs of runs; two in a row must agree.
 const TRIES: usize = 8;
 
-/// Packets that all RDMA devices of this machine have sent; `None` where none counts them.
+/// Packets that all RDMA devices of this machine have sent; `None` if none of them counts.
 #[must_use]
 pub fn sent() -> Option<u64> {
     let mut sum = None;
@@ -47,17 +48,17 @@ pub struct Count {
     pub packets: f64,
     /// Work requests of all ranks.
     pub requests: f64,
-    /// Microseconds, of little worth here.
+    /// Microseconds, which mean little here.
     pub us: f64,
     /// Iterations that were counted.
     pub iterations: u64,
 }
 
-/// Counts what one iteration of `run`, of messages of `bytes`, costs: runs of two lengths, so that what surrounds them cancels out, until two in a
-/// row agree. Collective; valid on rank 0.
+/// Counts the packets of one iteration of `run`, with messages of `bytes`: runs of two lengths, whose difference
+/// cancels the overhead, until two in a row agree. Collective; valid on rank 0.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] without devices that count; what `run` fails with.
+/// [`ErrorKind::Unsupported`] without devices that count; the errors of `run`.
 pub fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Count> {
     let [short, long] = [SHORT, LONG].map(|n| if bytes > SMALL { n / 10 } else { n });
     run(short)?;
@@ -78,7 +79,7 @@ pub fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -
     count.ok_or_else(|| Error::new(ErrorKind::Protocol, "count packets"))
 }
 
-/// Packets and requests of `iterations` iterations and their frame (on rank 0), and the time of one.
+/// Packets and requests of `iterations` iterations with their overhead (on rank 0), and the time of one iteration.
 fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<([u64; 2], f64)> {
     let posts = || team.job().stats().count(Kind::Post);
     team.barrier()?;
@@ -94,7 +95,7 @@ fn of_many(team: &Team, iterations: u64, run: &mut dyn FnMut(u64) -> Result<()>)
     Ok(([packets, requests], us))
 }
 
-/// Rank 0 looks at the counters while nobody sends: the others rest longer.
+/// Rank 0 reads the counters while no rank sends: the others rest longer.
 fn rest(team: &Team) -> Result<u64> {
     if team.rank() > 0 {
         sleep(Duration::from_millis(100));
@@ -108,7 +109,8 @@ fn rest(team: &Team) -> Result<u64> {
     })
 }
 
-/// The fewest packets that the protocol needs, for two ranks: a request and its answer each. `None` where that is not said.
+/// The fewest packets that the protocol needs for two ranks: a request and its answer each. `None` if there is no goal
+/// for `key`.
 #[must_use]
 pub fn goal(key: &Key) -> Option<f64> {
     if key.ranks != 2 {
@@ -124,14 +126,14 @@ pub fn goal(key: &Key) -> Option<f64> {
     })
 }
 
-/// The fewest packets of a peer for the same messages. `None` without peers, and for what is not messages.
+/// The fewest packets of a peer for the same messages. `None` without peers, and if `key` has no messages.
 #[must_use]
 pub fn best_peer(records: &[Record], key: &Key) -> Option<f64> {
     let same = |r: &&Record| Library::PEERS.contains(&r.library) && r.key == *key && key.suite == Suite::Ghost;
     records.iter().filter(same).filter_map(|r| r.packets).reduce(f64::min)
 }
 
-/// Farside's records that are above their goal, or above the best peer's for the same messages.
+/// Farside's records that exceed their goal, or the best peer's count for the same messages.
 #[must_use]
 pub fn missed(records: &[Record]) -> Vec<&Record> {
     let over = |r: &&Record| {
@@ -165,7 +167,7 @@ pub fn display(records: &[Record]) -> String {
     )
 }
 
-/// A count, whole where it is.
+/// A count, without decimals if it is whole.
 fn count(value: Option<f64>) -> String {
     match value {
         Some(n) if n.fract() == 0.0 => format!("{n:.0}"),
@@ -173,7 +175,7 @@ fn count(value: Option<f64>) -> String {
     }
 }
 
-/// A call of several ranks, and what it costs.
+/// A call of several ranks, and its packets and requests.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The call.
@@ -184,14 +186,14 @@ pub struct Call {
     pub packets: f64,
     /// Work requests of all ranks: each is a packet and its answer.
     pub requests: f64,
-    /// Packets as the formula has them.
+    /// The formula of the packets.
     pub formula: &'static str,
-    /// The value of the counter.
+    /// The value of the formula.
     pub expected: u64,
 }
 
 impl Call {
-    /// Whether it costs what the formula says.
+    /// Whether the packets are those of the formula.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.packets == self.expected as f64
@@ -201,13 +203,13 @@ impl Call {
 /// Counts calls of `ranks` ranks, at most 4, which are threads of this process.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] without devices that count; what the calls fail with.
+/// [`ErrorKind::Unsupported`] without devices that count; the errors of the calls.
 pub fn calls(ranks: u32) -> Result<Vec<Call>> {
     Ok(Job::threads_with(ranks, &verbs_settings()?, count_calls)?.swap_remove(0))
 }
 
-/// The settings of the environment for ranks that are threads over verbs, with a timeout after which no HCA sends again
-/// on a machine that stands still for a moment.
+/// The settings of the environment for ranks that are threads over verbs, with a timeout that is long enough that no
+/// HCA retransmits if the machine stalls for a moment.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a setting that does not exist.

@@ -1,4 +1,4 @@
-//! Page-aligned memory, as the peers' program takes it from posix_memalign, private or shared with other processes.
+//! Page-aligned memory, as the peers' program allocates it with posix_memalign, private or shared with other processes.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut};
@@ -8,20 +8,20 @@ use std::sync::atomic::AtomicU64;
 
 use farside_core::error::{Error, Result};
 
-/// Zeroed bytes from the start of a page on, each page touched.
+/// Zeroed bytes that begin at a page, each page touched.
 #[derive(Debug)]
 pub(crate) struct Pages {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: memory that nothing but `self` refers to; shared references only read, or use atomics.
+// SAFETY: only `self` refers to the memory; shared references only read, or use atomics.
 unsafe impl Send for Pages {}
 // SAFETY: as above.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Memory of this process alone.
+    /// Memory of this process only.
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         Self::map(bytes, libc::MAP_PRIVATE)
     }
@@ -33,7 +33,7 @@ impl Pages {
 
     fn map(bytes: usize, sharing: libc::c_int) -> Result<Self> {
         let (bytes, rights) = (bytes.max(1), libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice changes no existing memory.
         let start = unsafe { libc::mmap(null_mut(), bytes, rights, sharing | libc::MAP_ANONYMOUS, -1, 0) };
         let start = NonNull::new(start.cast()).filter(|_| start != libc::MAP_FAILED);
         let Some(start) = start else {
@@ -41,21 +41,21 @@ impl Pages {
             return Err(error.remedy("choose smaller sizes"));
         };
         let mut pages = Self { start, bytes };
-        // Written, so that no page is the one page of zeros.
+        // Written, so that no page is the shared page of zeros.
         pages.fill(0xff);
         pages.fill(0);
         Ok(pages)
     }
 
-    /// The first byte, for processes that share the memory; none of them makes slices of it.
+    /// The first byte, for processes that share the memory and make no slices of it.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// The word at byte `at`, for memory of which nobody uses slices.
+    /// The word at offset `at`, for memory without slices.
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.bytes);
-        // SAFETY: inside the mapping, aligned, and kept as long as `self`; used as an atomic alone.
+        // SAFETY: inside the mapping, aligned, and kept as long as `self`; accessed only as an atomic.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(at).cast()) }
     }
 }
@@ -64,14 +64,14 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped with this size and initialized; borrowed as `self` is.
+        // SAFETY: mapped with this size and initialized; the slice borrows `self`.
         unsafe { from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as `deref`, exclusively.
+        // SAFETY: as in `deref`; the borrow is exclusive.
         unsafe { from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }

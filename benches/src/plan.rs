@@ -11,7 +11,7 @@ pub struct Plan {
     /// Fewer sizes and shorter blocks: a few seconds per library instead of half a minute.
     #[arg(long)]
     pub quick: bool,
-    /// The suites; [`Suite::Limit`] is no part of a plan.
+    /// The suites; [`Suite::Limit`] is never part of a plan.
     #[arg(long, value_delimiter = ',')]
     pub suites: Vec<Suite>,
     /// The kinds of window; [`Window::Unmapped`] for [`Suite::Put`] only.
@@ -29,7 +29,7 @@ pub struct Plan {
     /// Operations of [`Suite::Coll`].
     #[arg(long, value_delimiter = ',')]
     pub operations: Vec<Op>,
-    /// Numbers of ranks, each even but for [`Suite::Pack`]; every one is a run of its own.
+    /// Numbers of ranks, each even but for [`Suite::Pack`]; each number is a separate run.
     #[arg(skip)]
     pub ranks: Vec<u32>,
 }
@@ -51,7 +51,7 @@ pub(crate) const EPOCHS: [(Sync, Op, u32); 5] = [
 pub(crate) const FENCE_CLOSURE: (Sync, Op, u32) = (Sync::FenceClosure, Op::Put, 1);
 
 impl Plan {
-    /// Everything but layouts, for these numbers of ranks.
+    /// A plan of everything but layouts, for these numbers of ranks.
     #[must_use]
     pub fn new(quick: bool, ranks: &[u32]) -> Self {
         let (sizes, counts) = match quick {
@@ -64,7 +64,7 @@ impl Plan {
         Self { quick, suites, windows, sizes, counts, layouts, operations, ranks: ranks.to_vec() }
     }
 
-    /// [`Suite::Pack`] or [`Suite::Put`] alone, of these messages.
+    /// A plan of [`Suite::Pack`] or [`Suite::Put`] only, with these messages.
     #[must_use]
     pub fn of_layouts(quick: bool, suite: Suite, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
         let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
@@ -72,7 +72,7 @@ impl Plan {
         Self { quick, suites: vec![suite], windows, sizes, counts, layouts, operations, ranks: vec![ranks] }
     }
 
-    /// One collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
+    /// A plan of one collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
     #[must_use]
     pub fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
         let (windows, counts, layouts) = Default::default();
@@ -122,7 +122,7 @@ impl Plan {
                         }
                     }),
                     Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
-                        // Between two ranks, of which one only waits.
+                        // Between two ranks; rank 1 only waits.
                         let ops = put_ops(shape).iter().filter(|_| ranks == 2);
                         ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
                         if is_exchanged(shape, bytes, ranks) {
@@ -188,7 +188,7 @@ impl Plan {
     }
 }
 
-/// Ascending, each once.
+/// The distinct values, ascending.
 #[must_use]
 pub fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect()

@@ -15,8 +15,8 @@ const FONT: (&str, u32) = ("sans-serif", 12);
 const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
 const MESH: RGBColor = RGBColor(0xe2, 0xe2, 0xe2);
 
-/// How a library is drawn: a colour that also the colour-blind tell apart (Okabe and Ito), dark enough for white paper; and a
-/// sign, with its corners round a point, that is told apart without colour.
+/// The style of a library: a color that is also distinct to color-blind readers (Okabe and Ito), dark enough for white
+/// paper; and a marker, as corners round a point, that is distinct without color.
 pub(crate) fn style(library: Library) -> (RGBColor, &'static str, &'static [(i32, i32)]) {
     let octagon = &[(-2, -4), (2, -4), (4, -2), (4, 2), (2, 4), (-2, 4), (-4, 2), (-4, -2)];
     match library {
@@ -32,20 +32,20 @@ pub(crate) fn style(library: Library) -> (RGBColor, &'static str, &'static [(i32
 /// Microseconds by bytes, or by blocks, of each library.
 pub(crate) type Series = BTreeMap<Library, BTreeMap<u64, f64>>;
 
-/// The quantity that time is drawn against.
+/// The quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Against {
     Bytes,
     Blocks,
 }
 
-/// The smallest and the largest of some times, with room beside them: the axis that neighbouring plots share.
+/// The range of some times, with a margin: the time axis that neighbouring plots share.
 pub(crate) fn range(times_us: impl Iterator<Item = f64>) -> Range<f64> {
     let (low, high) = times_us.fold((f64::MAX, 0.0_f64), |(low, high), us| (low.min(us), high.max(us)));
     low / 1.6..high * 1.6
 }
 
-/// Microseconds within `range` against bytes or blocks, both logarithmic, a line for each library.
+/// Microseconds within `range` against bytes or blocks, both logarithmic, with a line for each library.
 pub(crate) fn lines(series: &Series, against: Against, range: Range<f64>) -> Result<String> {
     let mut sizes: Vec<u64> = series.values().flatten().map(|(bytes, _)| *bytes).collect();
     sizes.sort_unstable();
@@ -89,7 +89,7 @@ fn draw(
         .y_desc("time in µs")
         .axis_desc_style(font)
         .draw()?;
-    // The other way round, so that Farside's line lies on top.
+    // In reverse order, so that Farside's line is on top.
     for (&library, values) in series.iter().rev() {
         let (colour, _, corners) = style(library);
         let line = colour.stroke_width(if library == Library::Farside { 3 } else { 2 });
@@ -114,7 +114,7 @@ fn decades(range: &Range<f64>) -> Vec<f64> {
     marks.filter(|mark| range.contains(mark)).collect()
 }
 
-/// A mark of an axis, without needless zeros.
+/// The label of a mark of an axis, without needless zeros.
 fn tick(value: f64) -> String {
     let text = number(Some(value));
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }

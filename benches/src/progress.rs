@@ -4,15 +4,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::record::{Key, Library, Suite};
 
-/// Shows how far a run has come, on standard error.
+/// Shows the progress of a run on standard error.
 pub struct Progress {
-    /// Hidden where standard error is no terminal.
+    /// Hidden if standard error is not a terminal.
     bar: ProgressBar,
     last: Option<(Library, u32, Suite)>,
 }
 
 impl Progress {
-    /// Over `total` measurements of all libraries together.
+    /// Progress over `total` measurements of all libraries together.
     #[must_use]
     pub fn new(total: usize) -> Self {
         let bar = ProgressBar::new(total as u64);
@@ -22,7 +22,7 @@ impl Progress {
         Self { bar, last: None }
     }
 
-    /// One measurement of `library` has come in.
+    /// Counts one measurement of `library`.
     pub fn step(&mut self, library: Library, key: &Key) {
         let part = (library, key.ranks, key.suite);
         if self.bar.is_hidden() && self.last.replace(part) != Some(part) {
@@ -33,12 +33,12 @@ impl Progress {
         self.bar.inc(1);
     }
 
-    /// `missing` planned measurements will not come.
+    /// Skips `missing` planned measurements.
     pub fn skip(&mut self, missing: usize) {
         self.bar.inc(missing as u64);
     }
 
-    /// Prints a line without tearing the bar.
+    /// Prints a line without disturbing the bar.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }

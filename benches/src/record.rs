@@ -6,7 +6,7 @@ use std::str::FromStr;
 use farside_core::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// A line longer than this is no record.
+/// The length from which a line is not a record.
 const LINE_BYTES_MAX: usize = 4096;
 /// The version of Farside's own records.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -28,7 +28,7 @@ macro_rules! names {
                 match self { $($type::$name => $text,)* }
             }
 
-            /// The name for people; empty where there is nothing to say.
+            /// The name for reports; may be empty.
             #[must_use]
             pub const fn label(self) -> &'static str {
                 match self { $($type::$name => $label,)* }
@@ -63,9 +63,9 @@ names! {
     Library {
         /// Farside itself.
         Farside = "farside" "Farside",
-        /// The machine: what nobody can go below.
+        /// The machine, whose limits bound every library.
         Limit = "limit" "limit of the machine",
-        /// A loop written by hand for just this.
+        /// A loop written by hand for only this measurement.
         Loop = "loop" "loop by hand",
         /// MPICH.
         Mpich = "mpich" "MPICH",
@@ -95,7 +95,7 @@ names! {
         Put = "put" "Puts from layout to layout",
         /// Collectives, each by every algorithm.
         Coll = "coll" "Collectives",
-        /// Two-sided messages; bytes are those of a message, or how many are outstanding.
+        /// Two-sided messages; bytes are those of a message, or the number of outstanding messages.
         TwoSided = "two-sided" "Two-sided messages",
         /// Floors of the machine.
         Limit = "limit" "Limits of the machine",
@@ -103,7 +103,7 @@ names! {
 }
 
 names! {
-    /// Whose memory a window exposes.
+    /// The owner of the memory that a window exposes.
     Window {
         /// No window is used.
         None = "none" "",
@@ -111,7 +111,7 @@ names! {
         Allocated = "allocated" "allocated window",
         /// Memory of the user, page-aligned.
         User = "user" "user window",
-        /// The same where it is not mapped, but reached by system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
+        /// The same if it is not mapped, but accessed by system calls (`FARSIDE_SHM_USER_MEMORY=vm`).
         Unmapped = "unmapped" "user window, unmapped",
     }
 }
@@ -121,9 +121,9 @@ names! {
     Sync {
         /// No window.
         None = "none" "",
-        /// Fence; in Farside's epochs on allocated windows, one of a chain: each fence closes an epoch and opens the next.
+        /// Fence; Farside's epochs on allocated windows form a chain: each fence closes an epoch and opens the next.
         Fence = "fence" "fence",
-        /// Farside's self-contained fence epoch, which opens by itself: no peer has it.
+        /// Farside's self-contained fence epoch, which opens itself: no peer has it.
         FenceClosure = "fence-closure" "fence by itself",
         /// Post, start, complete, wait.
         Pscw = "pscw" "PSCW",
@@ -133,7 +133,7 @@ names! {
         LockExclusive = "lock_exclusive" "exclusive lock",
         /// A flush inside an epoch that locks all.
         Flush = "flush" "flush",
-        /// Two-sided: non-blocking sends and receives, and waiting for all.
+        /// Two-sided: non-blocking sends and receives, and a wait for all.
         Twosided = "twosided" "two-sided",
         /// Active messages.
         Am = "am" "active messages",
@@ -141,7 +141,7 @@ names! {
 }
 
 names! {
-    /// The layout of the memory side; [`crate::shapes`] has the measures.
+    /// The layout of the memory side; [`crate::shapes`] has the sizes.
     Shape {
         /// Without gaps.
         None = "none" "",
@@ -169,15 +169,15 @@ names! {
         FaceY = "face_y" "y face of a cube",
         /// The face that is one block.
         FaceZ = "face_z" "z face of a cube",
-        /// Doubles at places chosen at random, in random order.
+        /// Doubles at random offsets, in random order.
         Indexed8 = "indexed_8" "doubles at random places",
-        /// Blocks of 64 bytes, likewise.
+        /// The same with blocks of 64 bytes.
         Indexed64 = "indexed_64" "64 B at random places",
         /// An array of structures with gaps: an int, three doubles and a char.
         Struct = "struct" "struct with gaps",
-        /// Four doubles, two doubles' room between them; and these again and again.
+        /// Four doubles with gaps of two doubles; and a vector of these.
         Nested = "nested" "nested vector",
-        /// A number of blocks of equal length with gaps of the same length; suite "put" only, as those that follow.
+        /// A number of blocks of equal length with gaps of the same length; only in suite "put", as the next four.
         Blocks4 = "blocks_4" "4 blocks",
         /// See [`Blocks4`](Self::Blocks4).
         Blocks8 = "blocks_8" "8 blocks",
@@ -195,9 +195,9 @@ names! {
 names! {
     /// The operation.
     Op {
-        /// A put; in fence epochs, one by each of the two.
+        /// A put; in fence epochs, one by each of the two ranks.
         Put = "put" "put",
-        /// A put by one of the two only.
+        /// A put by only one of the two ranks.
         Put1 = "put1" "put by one rank",
         /// A get.
         Get = "get" "get",
@@ -215,19 +215,19 @@ names! {
         Pingpong = "pingpong" "there and back",
         /// A message one way, of a ping-pong.
         Latency = "latency" "one way",
-        /// One of 64 messages one behind the other.
+        /// One of 64 consecutive messages.
         Bandwidth = "bandwidth" "message of a burst",
         /// A message one way while a number of receives with other tags is posted.
         PostedTag = "posted_tag" "posted, by tag",
-        /// The same while the receives are from another source.
+        /// The same with receives from another source.
         PostedSource = "posted_source" "posted, by source",
-        /// The same while the receives are from any source, with other tags.
+        /// The same with receives from any source, with other tags.
         PostedAny = "posted_any" "posted, any source",
         /// A message one way while a number of messages with other tags is unexpected.
         EarlyTag = "early_tag" "early, by tag",
-        /// The same while the unexpected messages are from another source.
+        /// The same with unexpected messages from another source.
         EarlySource = "early_source" "early, by source",
-        /// The same while the message is received from any source.
+        /// The same with a receive from any source.
         EarlyAny = "early_any" "early, any source",
         /// A barrier.
         Barrier = "barrier" "barrier",
@@ -239,15 +239,15 @@ names! {
         Pack = "pack" "pack",
         /// From consecutive bytes to a layout.
         Unpack = "unpack" "unpack",
-        /// From a layout to the same one elsewhere.
+        /// From a layout to the same layout in other memory.
         Copy = "copy" "copy",
         /// Processor time of the origin for a put and its flush.
         OriginCpu = "origin_cpu" "origin CPU time",
-        /// Processor time of the target meanwhile, which waits in a barrier.
+        /// Processor time of the target, which waits in a barrier meanwhile.
         TargetCpu = "target_cpu" "target CPU time",
         /// An exchange of all ranks with all, themselves included.
         Alltoall = "alltoall" "all-to-all",
-        /// A collective, as the others that follow.
+        /// A collective, as the operations that follow.
         Broadcast = "broadcast" "broadcast",
         /// See [`Broadcast`](Self::Broadcast).
         Scatter = "scatter" "scatter",
@@ -271,23 +271,23 @@ names! {
         NeighborAlltoall = "neighbor_alltoall" "all-to-all of neighbours",
         /// A cache line from one core to another and back.
         LineRoundTrip = "line_round_trip" "cache line there and back",
-        /// The same with a line for each way.
+        /// The same with a line for each direction.
         TwoLinesRoundTrip = "two_lines_round_trip" "two lines there and back",
-        /// A cache line there and back, with a little work between seeing it and sending it back at either end.
+        /// A cache line there and back, with a little work between seeing it and sending it back at both ends.
         WorkedRoundTrip = "worked_round_trip" "line with work, there and back",
         /// Two processes that wait for each other.
         BareMeeting = "bare_meeting" "bare meeting",
-        /// From yielding a core to having it again, with a number of ranks on it.
+        /// From yielding a core to running again, with a number of ranks on that core.
         YieldTurn = "yield_turn" "turn of a core",
         /// A cache line from one core to another.
         LineOneWay = "line_one_way" "cache line one way",
         /// A warm copy within memory.
         Memcpy = "memcpy" "memcpy",
-        /// An atomic addition that nobody contends.
+        /// An uncontended atomic addition.
         Atomic = "atomic" "atomic",
-        /// perftest's RDMA write from one rank to another: half of a ping-pong in which both look at their memory.
+        /// perftest's RDMA write from one rank to another: half of a ping-pong in which both poll their memory.
         RawWrite = "raw_write" "bare write, one way",
-        /// perftest's RDMA write, from its posting to its completion: with the way back of the acknowledgement.
+        /// perftest's RDMA write, from its posting to its completion: including the acknowledgement.
         RawWriteDone = "raw_write_done" "bare write, completed",
         /// perftest's RDMA read.
         RawRead = "raw_read" "bare read",
@@ -306,7 +306,7 @@ impl Library {
 }
 
 impl Op {
-    /// Whether the bytes per second are the point.
+    /// Whether it measures bandwidth.
     const fn is_bandwidth(self) -> bool {
         matches!(self, Op::PutBandwidth | Op::GetBandwidth | Op::RawWriteBandwidth | Op::RawReadBandwidth)
     }
@@ -319,7 +319,7 @@ impl Shape {
         self.name().strip_prefix(kind)?.strip_prefix('_')?.parse().ok()
     }
 
-    /// The shape itself, but one for all that differ in their number of blocks.
+    /// The shape itself; shapes that differ only in their number of blocks have one kind.
     #[must_use]
     pub fn kind(self) -> Shape {
         if self.number_of("blocks").is_some() { Shape::Blocks4 } else { self }
@@ -337,19 +337,19 @@ pub struct Key {
     pub sync: Sync,
     /// The operation.
     pub op: Op,
-    /// The layout, where there are several.
+    /// The layout; [`Shape::None`] if the operation has only one.
     #[serde(default)]
     pub shape: Shape,
     /// Bytes per operation; in the ghost-area exchange, to each neighbour.
     pub bytes: u64,
-    /// How many ranks took part.
+    /// The number of ranks.
     pub ranks: u32,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Whose it is.
+    /// The library that was measured.
     pub library: Library,
     /// The library's version.
     pub version: String,
@@ -362,16 +362,16 @@ pub struct Record {
     pub us_median: f64,
     /// Microseconds of one epoch or operation in the fastest block.
     pub us_min: f64,
-    /// Megabytes (10^6) per second, where bandwidth is the point.
+    /// Megabytes (10^6) per second, if the operation measures bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mb_per_s: Option<f64>,
-    /// Packets of one epoch or operation, of all ranks together and acknowledgements included, where they are counted.
+    /// Packets of one epoch or operation, of all ranks together and including acknowledgements, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<f64>,
-    /// Work requests of one epoch or operation, of all ranks together, where they are counted.
+    /// Work requests of one epoch or operation, of all ranks together, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<f64>,
-    /// The algorithm of a collective, where it was named; without, the library has chosen it.
+    /// The algorithm of a collective, if it was given; otherwise the library has selected it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
 }
@@ -398,8 +398,8 @@ impl Record {
     /// Reads one line of JSON.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if the line is no record: too long, not JSON, a field missing or unknown in its value,
-    /// a time that is not positive and finite, no ranks.
+    /// [`ErrorKind::Protocol`] if the line is not a record: too long, not JSON, a field missing or unknown in its
+    /// value, a time that is not positive and finite, no ranks.
     pub fn parse(line: &str) -> Result<Self> {
         let refuse = |cause: String| Error::new(ErrorKind::Protocol, "benchmark record").cause(cause);
         if line.len() > LINE_BYTES_MAX {
@@ -420,8 +420,8 @@ impl Record {
         Ok(record)
     }
 
-    /// The time that counts, in microseconds: the median; where one rank works alone, and of collectives, the smallest, for
-    /// whatever else the machine does only makes it longer.
+    /// The time that counts, in microseconds: the median; if one rank works alone, and for collectives, the smallest,
+    /// since other load of the machine only makes it longer.
     #[must_use]
     pub fn us(&self) -> f64 {
         let put = self.key.suite == Suite::Put && matches!(self.key.op, Op::Put | Op::PutBandwidth);
@@ -431,13 +431,13 @@ impl Record {
     /// The record as a line of JSON, without the line end.
     #[must_use]
     pub fn line(&self) -> String {
-        // Only maps with keys that are not strings, and failing Serialize implementations, make an error here.
+        // Serialization fails only for maps whose keys are not strings, and if `Serialize` itself fails.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
 
-/// Of the records with the same library, key and algorithm, the one with the smallest time, in the order of first appearance:
-/// whatever else the machine does makes times longer, never shorter.
+/// The fastest record of each library, key and algorithm, in the order of first appearance: other load of the machine
+/// makes times longer, never shorter.
 #[must_use]
 pub fn best(records: &[Record]) -> Vec<Record> {
     let mut best: Vec<Record> = Vec::new();

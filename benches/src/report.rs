@@ -1,4 +1,4 @@
-//! The report for people: one HTML file with everything in it, readable on a screen and on paper.
+//! The report for readers: one complete HTML file, for the screen and for paper.
 
 use std::collections::BTreeMap;
 
@@ -84,11 +84,11 @@ fn facts(results: &Results) -> Markup {
     }
 }
 
-/// The contents of one plot of lines: all sizes, or all numbers of blocks of one size.
+/// The key of one plot with lines: all sizes, or all numbers of blocks of one size.
 type Curve = (u32, Window, Sync, Op, Shape, Option<u64>);
 
-/// The plots of a suite: lines where there are several sizes, or numbers of blocks of one size; all others as bars of one
-/// plot. All lines have the same axis of time, and so have all bars.
+/// The plots of a suite: lines if there are several sizes, or several numbers of blocks of one size; all others as bars
+/// of one plot. All lines have the same axis of time, and so have all bars.
 fn section(table: &Table, suite: Suite) -> Result<Markup> {
     let mut curves: BTreeMap<Curve, Vec<&Row>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.key.suite == suite) {
@@ -134,7 +134,7 @@ fn section(table: &Table, suite: Suite) -> Result<Markup> {
     })
 }
 
-/// Horizontal bars with their values, which begin at 0, in groups below their names.
+/// Horizontal bars that begin at 0, with their values, in groups below their names.
 fn bars(rows: &[&Row], most: f64) -> Markup {
     html! {
         div class="bars" { @for row in rows {
@@ -153,12 +153,12 @@ fn colour(library: Library) -> String {
     format!("color: #{r:02x}{g:02x}{b:02x}")
 }
 
-/// Parts of a name, without those that say nothing.
+/// The parts of a name, without empty ones.
 fn name(parts: &[&str]) -> String {
     parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" · ")
 }
 
-/// The times as a table: numbers to the right, Farside's own bold, its ratio to the best peer coloured.
+/// The times as a table: numbers right-aligned, Farside's bold, its ratio to the best peer colored.
 fn rows(table: &Table) -> Markup {
     let (header, numbers) = (table.header(), table.numbers());
     let class = |column: usize, row: &Row| match (header[column], row.over_best_peer()) {

@@ -1,4 +1,4 @@
-//! All that a run has found out, and its files.
+//! The results of a run, and its files.
 
 use std::fs;
 use std::path::Path;
@@ -20,26 +20,26 @@ pub struct Results {
     pub title: &'static str,
     /// The machine and the time.
     pub machine: Machine,
-    /// Farside's, the limits' and the peers' records. Of two with the same library and key the later one counts.
+    /// Farside's, the limits' and the peers' records. If two have the same library and key the later one counts.
     pub records: Vec<Record>,
     /// Notes for the reader.
     pub notes: Vec<Note>,
 }
 
 impl Results {
-    /// No results yet, on this machine.
+    /// Empty results, on this machine.
     #[must_use]
     pub fn here(title: &'static str) -> Self {
         Self { title, machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
     }
 
-    /// Everything side by side.
+    /// The table with all libraries side by side.
     #[must_use]
     pub fn table(&self) -> Table {
         Table::new(&self.records, &Floors::from_records(&self.records, self.machine.cores))
     }
 
-    /// One JSON object: machine, records, notes.
+    /// Writes one JSON object: machine, records, notes.
     ///
     /// # Errors
     /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.
@@ -49,7 +49,7 @@ impl Results {
         write(path, &text)
     }
 
-    /// The report for people, in one file.
+    /// Writes the report for readers, in one file.
     ///
     /// # Errors
     /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Transfers between two strided layouts over verbs, by each scheme: packed, a message a block, lists of blocks on
-//! both sides; and contiguous, as the limit. Time of a put with the fences that close it, bandwidth of several puts, processor
-//! time at either side; and the cut-offs that follow.
+//! Transfers between two strided layouts over verbs, by each scheme: packed, one message for each block, lists of
+//! blocks on both sides; and contiguous, as the limit. Measures the time of a put with the fences that close it, the
+//! bandwidth of several puts, and the processor time at either side; computes the cut-offs that follow.
 //!
-//! The ranks are two threads of this process, one device each.
+//! The ranks are two threads of this process, with one device each.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ use crate::usage::{Of, Usage};
 /// Puts of one measurement of bandwidth.
 const PUTS: u32 = 4;
 
-/// How the bytes travel.
+/// The scheme of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Packed, sent, unpacked.
@@ -32,12 +32,12 @@ pub enum Way {
     MultiW,
     /// Lists of blocks on both sides.
     Sgrs,
-    /// As many bytes in one block.
+    /// The same number of bytes in one block.
     Contiguous,
 }
 
 impl Way {
-    /// All, in the order of the tables.
+    /// All schemes, in the order of the tables.
     pub const ALL: [Way; 4] = [Way::Generic, Way::MultiW, Way::Sgrs, Way::Contiguous];
 
     fn setting(self) -> &'static str {
@@ -52,11 +52,11 @@ impl Way {
 /// `blocks` blocks of `block` bytes, `stride` bytes from start to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many.
+    /// The number of blocks.
     pub blocks: u64,
     /// Bytes of each.
     pub block: u64,
-    /// Bytes from one to the next.
+    /// Bytes from the start of a block to that of the next.
     pub stride: u64,
 }
 
@@ -67,7 +67,7 @@ impl Shape {
         Self { blocks: rows, block: 4 * columns, stride: 4 * ROW_INTS }
     }
 
-    /// A message of `bytes` in `blocks` blocks, with gaps as long as they.
+    /// A message of `bytes` bytes in `blocks` blocks, with gaps of the length of a block.
     #[must_use]
     pub fn of(bytes: u64, blocks: u64) -> Self {
         Self { blocks, block: bytes / blocks, stride: 2 * bytes / blocks }
@@ -91,16 +91,16 @@ fn failed(e: DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
 }
 
-/// The cost of one shape by one way.
+/// The cost of one shape in one scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Time of a put and the fence that closes it, at best.
+    /// The shortest time of a put and the fence that closes it, in microseconds.
     pub us: f64,
-    /// Time of some puts and a fence, at best.
+    /// The highest bandwidth of some puts and a fence.
     pub mb_per_s: f64,
     /// Processor time of the origin's thread, for a put and its fence.
     pub origin_us: f64,
-    /// The same of the target's.
+    /// Processor time of the target's thread, for the same.
     pub target_us: f64,
 }
 
@@ -130,16 +130,16 @@ pub struct Diagonals {
     pub bytes: u64,
     /// Its blocks.
     pub blocks: u64,
-    /// Microseconds of a put and the fence that closes it, at best, of a layout that the target knows.
+    /// The shortest time, in microseconds, of a put and the fence that closes it, with a layout that the target knows.
     pub known_us: f64,
-    /// The same of a layout that it does not know.
+    /// The same with a layout that the target does not know.
     pub new_us: f64,
-    /// Bytes of layouts sent for one put of each.
+    /// Bytes of layouts sent for one put, with a known and with a new layout.
     pub layout_bytes: [u64; 2],
 }
 
-/// Measures block diagonals of blocks of such sides, each `rounds` times with the same layout and with a new one each time,
-/// in turns: the same diagonals of a matrix that starts elsewhere.
+/// Measures block diagonals with blocks of these sides, `rounds` times each, alternately with the same layout and with
+/// a new one each time: the same diagonals of a matrix that starts at another element.
 ///
 /// # Errors
 /// The errors of the calls.
@@ -164,7 +164,7 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
         let us = fenced(&window, &buffer, map, 1)?;
         Ok((us, (team.job().stats() - before).bytes(Kind::Layout)))
     };
-    // Connected, registered, and the layout known.
+    // A warm-up, which connects, registers memory and sends the layout.
     run(&known)?;
     let mut best = [(f64::INFINITY, 0); 2];
     for new in &new {
@@ -201,7 +201,7 @@ fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>>
     for shape in shapes {
         let map = shape.map(way)?;
         let run = |puts| fenced(&window, &buffer, &map, puts);
-        // Connected, registered, and the layout known.
+        // A warm-up, which connects, registers memory and sends the layout.
         run(1)?;
         let before = Usage::now(Of::Thread)?;
         let times = (0..rounds).map(|_| run(1)).collect::<Result<Vec<f64>>>()?;
@@ -220,10 +220,11 @@ fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>>
     Ok(costs)
 }
 
-/// The cut-offs by what was measured: for each shape the microseconds of [`Way::ALL`] in order.
+/// The cut-offs from measurements: for each shape the microseconds of [`Way::ALL`] in order.
 ///
-/// Each is the shortest block (or message) from which on the scheme wins more time than it loses, over all shapes; so one
-/// shape that was disturbed moves none of them. What was not measured is left as it is in `now`.
+/// Each cut-off is the shortest block (or message) from which on the scheme wins more time than it loses, over all
+/// shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
+/// `now`.
 #[must_use]
 pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
     let best = |of: fn(&Shape) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Shape) -> bool| {
@@ -244,7 +245,7 @@ pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
     CutOffs { multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
-/// Measures and prints all: columns of a matrix, messages of some blocks, block diagonals; and the cut-offs.
+/// Measures and prints everything: columns of a matrix, messages of some blocks, block diagonals; and the cut-offs.
 ///
 /// # Errors
 /// The errors of the calls.
@@ -310,7 +311,8 @@ mod tests {
 
     #[test]
     fn cut_offs_are_where_the_measured_times_cross() {
-        // Generic costs a byte, SGRS 2000 and a tenth, Multi-W 300 a block and a twentieth.
+        // Model times for b bytes in n blocks: Generic b, Multi-W 300 n + b / 20, SGRS 2000 + b / 10, and more for
+        // short blocks.
         let mut all = Vec::new();
         for bytes in [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
             for blocks in [4, 16, 64] {

@@ -47,19 +47,19 @@ pub struct Options {
 
 /// The measurements of one program.
 pub struct Task {
-    /// The name of the program, after which its files are called.
+    /// The name of the program, which its files are named after.
     pub name: &'static str,
     /// The title of its report.
     pub title: &'static str,
-    /// The plans, each with one number of ranks and close together in time.
+    /// The plans, each with one number of ranks; the runs of one plan are close together in time.
     pub plans: Vec<Plan>,
-    /// Sizes of copies where the limits of the machine are measured too.
+    /// Sizes of copies if the limits of the machine are measured too.
     pub limits: Option<Vec<u64>>,
     /// The targets, from the best records of each round.
     pub targets: fn(&[Vec<Record>]) -> Vec<Target>,
 }
 
-/// Debian's packages, which know RDMA devices, are two.
+/// The peers; over verbs only Debian's two packages, which support RDMA devices.
 #[must_use]
 pub fn peers() -> &'static [Library] {
     if over_verbs() { &[Library::Mpich, Library::OpenMpi] } else { Library::PEERS }
@@ -74,10 +74,10 @@ struct Session<'a> {
 }
 
 impl Task {
-    /// Measures all, prints and writes it. Whether there is anything of Farside.
+    /// Measures everything, prints it and writes the files. Returns whether there are records of Farside.
     ///
     /// # Errors
-    /// [`ErrorKind::Launcher`] without the command `farside`, where ranks are to be started; what the calls fail with.
+    /// [`ErrorKind::Launcher`] without the command `farside`, if ranks are to be started; the errors of the calls.
     pub fn run(&self, options: &Options) -> Result<bool> {
         if self.plans.iter().any(|plan| plan.suites != [Suite::Pack]) {
             launch::farside()?;
@@ -92,7 +92,7 @@ impl Task {
         });
         let progress = Progress::new(options.rounds as usize * planned.sum::<usize>());
         let mut session = Session { options, results: Results::here(self.title), progress, settings };
-        // Of each round what was measured in it, with the limits before and after.
+        // Each round has its own records, with the limits before and after.
         let (mut rounds, mut from) = (Vec::new(), 0);
         session.limits(self.limits.as_deref())?;
         for _ in 0..options.rounds {
@@ -125,7 +125,7 @@ impl Task {
     }
 }
 
-/// The plan as Farside's ranks carry it out: layouts are also put to memory that is not mapped.
+/// The plan of Farside's ranks: layouts are also put to memory that is not mapped.
 fn farside_plans(plan: &Plan) -> Vec<Plan> {
     let unmapped = (plan.suites == [Suite::Put]).then(|| Plan { windows: vec![Window::Unmapped], ..plan.clone() });
     [plan.clone()].into_iter().chain(unmapped).collect()
@@ -154,7 +154,7 @@ impl Session<'_> {
             let command = launch::peer(library, ranks, limit, &arguments)?;
             let from = self.results.records.len();
             self.take(command, library, plan.suites[0], ranks, &plan.peer_keys(ranks));
-            // Whether a peer maps memory of the user is its own affair: its times stand beside both of Farside's ways.
+            // A peer may or may not map memory of the user, so its times are compared with both of Farside's ways.
             let put = |record: &&Record| record.key.suite == Suite::Put && record.key.window == Window::User;
             let mut user: Vec<_> = self.results.records[from..].iter().filter(put).cloned().collect();
             user.iter_mut().for_each(|record| record.key.window = Window::Unmapped);
@@ -163,7 +163,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs a measuring program and takes in what it gives. Beside what is planned come records of limits and loops.
+    /// Runs a measuring program and adds its records, which include limits and loops that are not planned.
     fn take(&mut self, command: Command, library: Library, suite: Suite, ranks: u32, planned: &[Key]) {
         let (limit, mut left) = (Duration::from_secs(self.options.time_limit), planned.len());
         let (records, notes) = launch::run(command, library, ranks, limit, |record| {
@@ -181,7 +181,7 @@ impl Session<'_> {
         }
     }
 
-    /// Packs on a thread of its own, which alone is bound to a core: the peers choose theirs.
+    /// Runs suite "pack" on a thread of its own, so that only this thread is bound to a core: the peers choose theirs.
     fn pack(&mut self, plan: &Plan) -> Result<()> {
         for &(shape, bytes) in &plan.layouts {
             let measure = || {
@@ -197,7 +197,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The floors: of each the smallest counts. A machine that has changed meanwhile is worth a note.
+    /// Measures the floors, of which the smallest values count. Notes a change of the machine's speed.
     fn limits(&mut self, sizes: Option<&[u64]>) -> Result<()> {
         let Some(sizes) = sizes else { return Ok(()) };
         let (records, failed) = if over_verbs() { perftest::measure(sizes)? } else { limits::measure(sizes)? };

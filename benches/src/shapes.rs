@@ -1,5 +1,5 @@
-//! The layouts of the suites "pack" and "put": their sizes, their datatypes and what a loop by hand must know of them.
-//! `benches/peers/pack.c` makes the same of MPI's constructors.
+//! The layouts of the suites "pack" and "put": their sizes, their datatypes and the parameters of loops by hand.
+//! `benches/peers/pack.c` makes the same layouts with MPI's constructors.
 
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
@@ -8,14 +8,15 @@ use crate::by_hand::Facts;
 use crate::plan::sorted;
 use crate::record::{Op, Shape};
 
-/// Ints of a row of the matrix.
+/// The number of ints in a row of the matrix.
 pub(crate) const ROW_INTS: u64 = 4096;
 /// Blocks on a side of the square matrix.
 const DIAGONAL_BLOCKS: u64 = 16;
-/// The structure: its packed bytes, and from one to the next.
+/// The packed bytes of the structure, and its extent.
 pub(crate) const STRUCT_BYTES: u64 = 29;
 pub(crate) const STRUCT_EXTENT: u64 = 40;
-/// The nested vector: doubles of the inner one, bytes from one to the next, bytes from one inner vector to the next.
+/// The nested vector: doubles of the inner vector, bytes from one double to the next, bytes from one inner vector to
+/// the next.
 const NESTED: (u64, u64, u64) = (4, 24, 128);
 
 /// The shapes of the suite "pack".
@@ -24,8 +25,9 @@ pub fn all() -> Vec<Shape> {
     Shape::ALL.iter().copied().filter(|shape| !sizes(*shape, false).is_empty()).collect()
 }
 
-/// The messages of the suite "put", which are those of the experiments with schemes for derived datatypes over InfiniBand: 4 to 2048 columns of 64 and 128 rows, as many
-/// bytes without gaps, 4 to 64 blocks, block diagonals.
+/// The messages of the suite "put", which are those of the experiments with schemes for derived datatypes over
+/// InfiniBand: 4 to 2048 columns of 64 and 128 rows, the same numbers of bytes without gaps, 4 to 64 blocks, block
+/// diagonals.
 #[must_use]
 pub fn puts(quick: bool) -> Vec<(Shape, u64)> {
     let mut puts = Vec::new();
@@ -57,19 +59,19 @@ pub fn put_ops(shape: Shape) -> &'static [Op] {
     if shape == Shape::None || shape.number_of("columns").is_some() { ops } else { &ops[..1] }
 }
 
-/// Whether `ranks` ranks exchange a message of the suite "put" each with each: columns, if all fit into a row.
+/// Whether `ranks` ranks exchange a message of the suite "put" all-to-all: columns, if all of them fit into a row.
 #[must_use]
 pub fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
     shape.number_of("columns").is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
 }
 
-/// Distance from the columns of an exchange that go to one rank to those that go to the next.
+/// The distance from the columns of an exchange for one rank to those for the next.
 #[must_use]
 pub fn columns_bytes(shape: Shape, bytes: u64) -> usize {
     shape.number_of("columns").map_or(0, |rows| (bytes / rows) as usize)
 }
 
-/// Bytes of messages of a shape: few blocks, what fits into the second cache, and what does not fit.
+/// Sizes in bytes of messages of a shape: few blocks, sizes that fit into the second cache, and larger ones.
 #[must_use]
 pub fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
     let columns = |rows: u64| [4, 32, 256, 2048].map(|columns| rows * 4 * columns).into();
@@ -83,7 +85,7 @@ pub fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
         (Shape::Indexed64, _) => vec![64 * 64, 1024 * 64, 1 << 24],
         (Shape::Struct, _) => [4, 64, 8192, 524_288].map(|count| STRUCT_BYTES * count).into(),
         (Shape::Nested, _) => [4, 64, 8192, 524_288].map(|count| 8 * NESTED.0 * count).into(),
-        // Put only.
+        // Shapes of suite "put" only.
         _ => vec![],
     };
     if quick {
@@ -190,14 +192,14 @@ fn make(shape: Shape, bytes: u64) -> std::result::Result<(TypeMap, Facts), Datat
             let one = Datatype::hvector(inner, 1, stride as i64, &double)?;
             let count = bytes / (8 * inner);
             let map = Datatype::hvector(count, 1, outer as i64, &one)?.message(1)?;
-            // `first` has the inner stride and `len` the inner count: a loop in a loop.
+            // `first` has the inner stride and `len` the inner count, for a nested loop.
             Ok((map, facts(stride, count, outer, inner)))
         }
     }
 }
 
-/// The two leading block diagonals of a matrix of ints, of blocks of `side` x `side`, that starts at int `first`: of each
-/// row two blocks, of the last ones one.
+/// The two leading block diagonals of a matrix of ints that starts at int `first`, with blocks of `side` x `side`: each
+/// row has two blocks, except in the last block, which has one.
 pub(crate) fn diagonals(side: u64, first: u64) -> std::result::Result<TypeMap, DatatypeError> {
     let (row, last) = (DIAGONAL_BLOCKS * side, DIAGONAL_BLOCKS - 1);
     let lengths: Vec<u64> = (0..row).map(|r| if r / side < last { 2 * side } else { side }).collect();
@@ -205,7 +207,7 @@ pub(crate) fn diagonals(side: u64, first: u64) -> std::result::Result<TypeMap, D
     Datatype::indexed(&lengths, &at, &Named::Int.into())?.message(1)
 }
 
-/// `count` of twice as many places, in random order; the same in `benches/peers/pack.c`.
+/// `count` of twice that number of positions, in random order; the same as in `benches/peers/pack.c`.
 fn places(count: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (0..2 * count).collect();
     let mut state = 1_u64;

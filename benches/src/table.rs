@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use crate::limits::Floors;
 use crate::record::{Key, Library, Record, Suite};
 
-/// A table for a terminal: a line below the header, a space between columns; from column `numbers` on to the right.
+/// A table for a terminal: a line below the header, a space between columns; columns from `numbers` on are
+/// right-aligned.
 #[must_use]
 pub fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
@@ -19,11 +20,11 @@ pub fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<
     table.to_string()
 }
 
-/// Three significant digits, and no exponent; a dash where there is no value.
+/// Three significant digits without exponent; a dash if there is no value.
 #[must_use]
 pub fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
-    // Of the value after rounding, so that 9.999 is 10.0.
+    // Digits are counted after rounding, so that 9.999 becomes 10.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let digits = if rounded == 0.0 { 2 } else { (2 - rounded.abs().log10().floor() as i32).max(0) as usize };
     format!("{value:.digits$}")
@@ -32,9 +33,9 @@ pub fn number(value: Option<f64>) -> String {
 /// The measurements, one row for each key, in microseconds.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The columns that say what was measured: those in which a row says something.
+    /// The columns that describe the measurement, without those that are empty in every row.
     columns: Vec<usize>,
-    /// The libraries that have at least one value, Farside and the limit always.
+    /// The libraries that have at least one value; Farside and the limit are always included.
     pub libraries: Vec<Library>,
     /// The rows, ordered by key.
     pub rows: Vec<Row>,
@@ -45,7 +46,7 @@ pub struct Table {
 pub struct Row {
     /// The measured operation.
     pub key: Key,
-    /// Microseconds of each library; the limit is measured beside it, or by [`Floors::of`].
+    /// Microseconds of each library; the limit is measured beside it, or computed by [`Floors::of`].
     pub us: BTreeMap<Library, f64>,
 }
 
@@ -73,7 +74,7 @@ fn key_cells(key: &Key) -> [String; 7] {
 }
 
 impl Table {
-    /// Makes a table from all records of a run. Of two records with the same library and key the later one counts.
+    /// Makes a table from all records of a run. If two have the same library and key the later one counts.
     #[must_use]
     pub fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
@@ -133,7 +134,7 @@ impl Table {
         self.columns.len().saturating_sub(2)
     }
 
-    /// The meaning of the numbers.
+    /// The explanation of the numbers.
     #[must_use]
     pub fn legend(&self) -> String {
         let best_peer = if self.has_peers() { "the best peer's (below 1, Farside is faster), over " } else { "" };
@@ -144,7 +145,7 @@ impl Table {
     }
 }
 
-/// The name of a library in a narrow place.
+/// The short name of a library.
 #[must_use]
 pub const fn short(library: Library) -> &'static str {
     match library {

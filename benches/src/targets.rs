@@ -1,4 +1,4 @@
-//! The targets that Farside sets itself, each a ratio of times that were measured in the same run.
+//! Farside's performance targets, each a ratio of times that were measured in the same run.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::table::{number, text};
 pub struct Target {
     /// The two sides of the comparison.
     pub what: String,
-    /// The ratio that was measured; `None` if one of the two was not.
+    /// The measured ratio; `None` if one of the two times was not measured.
     pub ratio: Option<f64>,
-    /// The largest ratio that meets the target; `None` for a ratio that only says what a target can be: beside a limit of the machine, or
+    /// The largest ratio that meets the target; `None` if the ratio is informative only: to a limit of the machine, or
     /// of one limit to another.
     pub most: Option<f64>,
 }
@@ -60,13 +60,13 @@ impl Times {
         Library::PEERS.iter().filter_map(|peer| self.of(*peer, key)).min_by(f64::total_cmp)
     }
 
-    /// A limit that was measured by itself.
+    /// A limit that was measured separately.
     fn limit(&self, op: Op, bytes: u64) -> Option<f64> {
         let is_it = |key: &Key| (key.suite, key.op, key.bytes) == (Suite::Limit, op, bytes);
         self.0.iter().find(|((library, key), _)| *library == Library::Limit && is_it(key)).map(|(_, us)| *us)
     }
 
-    /// The limit that the ranks have measured in turns with `key`, under the name of `op`.
+    /// The limit that the ranks have measured alternately with `key`, recorded under `op`.
     fn beside(&self, key: Key, op: Op) -> Option<f64> {
         self.of(Library::Limit, Key { op, ..key })
     }
@@ -94,7 +94,7 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
-    // Beside the best peer: epochs, and operations with their flush.
+    // Ratios to the best peer: epochs, and operations with their flush.
     for (window, bytes, epochs, operations, most) in [
         (Window::Allocated, 8, &EPOCHS[..], &OPERATIONS[..], [0.5, 0.4]),
         (Window::User, 8, &EPOCHS, &OPERATIONS[..1], [0.7, 0.7]),
@@ -111,7 +111,7 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     let large = operation(Window::Allocated, Op::Put, MIB);
     let message = Key { suite: Suite::Am, op: Op::Pingpong, bytes: 8, ranks: 2, ..Key::default() };
     let barrier = Key { suite: Suite::Barrier, op: Op::Barrier, ranks: 2, ..Key::default() };
-    // Beside what the same ranks have measured in turns with it.
+    // Ratios to limits that the same ranks have measured alternately.
     for (what, key, op, most) in [
         ("allocated window, 1 MiB: put + flush / memcpy", large, Op::Put, Some(1.05)),
         ("active message round trip, 8 B / cache line's", message, Op::Pingpong, Some(1.8)),
@@ -132,15 +132,15 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
         let of = |sync, ranks| times.farside(epoch(Window::Allocated, sync, 8, ranks));
         let scaled = |a: Option<f64>, by: f64, b| over(a.map(|us| us / by), b);
         for sync in EPOCHS {
-            // Eight ranks are four pairs, which share what two had.
+            // Eight ranks are four pairs, which share the cores of one.
             let what = format!("allocated window, 8 B: {} epoch, 8 ranks per pair / 2 ranks", sync.label());
             add(what, scaled(of(sync, 8), 4.0, of(sync, 2)), Some(4.0));
         }
-        // A fence joins each rank with each.
+        // A fence synchronizes every rank with every other.
         let [two, eight] = [2, 8].map(|ranks| of(Sync::Fence, ranks));
         let what = "allocated window, 8 B: fence epoch, 8 ranks for each of 28 pairs / 2 ranks";
         add(what.to_owned(), scaled(eight, 28.0, two), Some(4.0));
-        // Each of the four processes of a core has to run once between two fences: no fence is shorter than a turn.
+        // Each of the four processes of a core must run once between two fences, so no fence is shorter than a turn.
         let turn = times.limit(Op::YieldTurn, 0);
         let what = "a turn of four processes on each of two cores, per pair / fence epoch of 2 ranks";
         add(what.to_owned(), scaled(turn, 4.0, two), None);
@@ -150,7 +150,7 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// All targets for 2 ranks over verbs: beside perftest's raw operations and the best peer of the same run.
+/// All targets for 2 ranks over verbs: ratios to perftest's raw operations and to the best peer of the same run.
 #[must_use]
 pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
@@ -167,13 +167,14 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     ] {
         let (ours, beside, perftest) = (times.farside(key), times.beside(key, raw), times.limit(raw, key.bytes));
         add(format!("{what} / {tool}"), over(ours, perftest), most);
-        // perftest measures for itself, at another time; these take turns.
+        // perftest measures separately, at another time; these alternate.
         add(format!("{what} / {}", raw.label()), over(ours, beside), None);
         add(format!("{} / {tool}", raw.label()), over(beside, perftest), None);
     }
     let ratio = over(times.beside(put, Op::RawWriteDone), times.beside(put, Op::RawWrite));
     add("8 B: bare write, completed / bare write, one way".to_owned(), ratio, None);
-    // The time that each adds to a bare request of its own process, in turns with it: processes of an emulated machine differ by more.
+    // The time that each adds to a bare request that its own process measures alternately: processes of an emulated
+    // machine differ by more.
     for (op, raw, bytes) in [
         (Op::Put, Op::RawWriteDone, 8),
         (Op::Get, Op::RawRead, 8),
@@ -196,7 +197,8 @@ pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// The other side of a comparison in the suites "pack" and "put": name, time, and the largest ratio that meets the target.
+/// The other sides of a comparison in the suites "pack" and "put": name, time, and the largest ratio that meets the
+/// target.
 fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)> {
     let pack = key.suite == Suite::Pack;
     let mut all = Vec::new();
@@ -208,7 +210,7 @@ fn comparisons(times: &Times, key: Key) -> Vec<(&'static str, Option<f64>, f64)>
         all.push(("memcpy", times.of(Library::Limit, key), 1.11));
     }
     if key.op != Op::Copy {
-        // For the exchange the best of a peer's puts and of MPI's own.
+        // An exchange is compared with the best of a peer's puts and MPI's own exchange.
         let own = Key { window: Window::None, sync: Sync::Twosided, ..key };
         let own = if key.op == Op::Alltoall { times.best_peer(own) } else { None };
         let best = times.best_peer(key).into_iter().chain(own).min_by(f64::total_cmp);
@@ -225,7 +227,7 @@ struct Comparison {
     most: f64,
 }
 
-/// Every comparison of every layout that Farside has measured, without those that have no gaps.
+/// Every comparison of every layout that Farside has measured, except layouts without gaps.
 fn compared(times: &Times) -> Vec<Comparison> {
     let wanted = |key: &Key| match key.suite {
         Suite::Pack => true,
@@ -240,7 +242,7 @@ fn compared(times: &Times) -> Vec<Comparison> {
     all.collect()
 }
 
-/// The targets of the suites "pack" and "put": of each operation, layout and kind of window the worst size.
+/// The targets of the suites "pack" and "put": the worst size of each operation, layout and kind of window.
 #[must_use]
 pub fn layout_targets(records: &[Record]) -> Vec<Target> {
     let all = compared(&Times::new(records));
@@ -267,8 +269,8 @@ pub fn layout_targets(records: &[Record]) -> Vec<Target> {
     targets
 }
 
-/// Farside's position with layouts, size by size: for each operation, kind of window and comparison a line that names the
-/// sizes at which it is behind.
+/// Farside's standing with layouts, size by size: for each operation, kind of window and comparison a line with the
+/// sizes at which it is slower.
 #[must_use]
 pub fn standing(records: &[Record]) -> String {
     let all = compared(&Times::new(records));
@@ -293,8 +295,8 @@ pub fn standing(records: &[Record]) -> String {
     text
 }
 
-/// The targets of several rounds, each with the median of the ratios that were measured in one round: a machine that is
-/// slow for a while, or whose cores stand closer together, is so for both sides of a ratio.
+/// The targets of several rounds, each with the median of the rounds' ratios: a change of the machine's speed, or of
+/// the placement of its cores, affects both sides of a ratio.
 #[must_use]
 pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Target>) -> Vec<Target> {
     let each: Vec<Vec<Target>> = rounds.iter().map(|round| targets(round)).collect();
@@ -308,7 +310,7 @@ pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Targ
     merged
 }
 
-/// The targets as text for a terminal: those that were measured, and how many were not.
+/// The targets as text for a terminal: those that were measured, and the number of those that were not.
 #[must_use]
 pub fn display(targets: &[Target]) -> String {
     let count = |met| targets.iter().filter(|target| target.most.is_some() && target.met() == met).count();
@@ -330,7 +332,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::record::tests::record;
 
-    /// Every planned time of a library, all the same.
+    /// A record with the same time for every planned measurement of a library.
     fn all(library: Library, us: f64) -> Vec<Record> {
         let plan = Plan::new(true, &[2, 8]);
         let keys = plan.ranks.iter().flat_map(|ranks| plan.farside_keys(*ranks));
@@ -341,13 +343,13 @@ mod tests {
         Record::from_blocks(library, key, 1, &[us]).unwrap()
     }
 
-    /// Limits that two ranks have measured in turns with their operations.
+    /// A limit that two ranks have measured alternately with their operations.
     fn beside(suite: Suite, op: Op, bytes: u64, us: f64) -> Record {
         let key = Key { suite, op, bytes, ranks: 2, ..Key::default() };
         of(Library::Limit, if suite == Suite::Op { operation(Window::Allocated, op, bytes) } else { key }, us)
     }
 
-    /// The ratio of the only target that says so, and whether it is met.
+    /// The ratio of the only target whose text contains `text`, and whether it is met.
     fn find(targets: &[Target], text: &str) -> (Option<f64>, Option<bool>) {
         let found: Vec<_> = targets.iter().filter(|target| target.what.contains(text)).collect();
         assert_eq!(found.len(), 1, "{text}: {found:?}");
@@ -368,7 +370,7 @@ mod tests {
             records.push(beside(Suite::Barrier, Op::Barrier, 0, line));
             records
         };
-        // The fastest line is not that of the fastest barrier.
+        // The fastest line and the fastest barrier are of different rounds.
         let merged = of_rounds(&[round(0.5, 2.0), round(1.0, 1.5), round(2.0, 2.5)], targets);
         assert_eq!(find(&merged, "barrier of 2 / cache").0, Some(1.5));
         assert_eq!(find(&merged, "allocated window, 8 B: fence epoch / best peer").0, None);

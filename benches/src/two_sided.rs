@@ -27,17 +27,17 @@ pub const WAYS: [(&str, &str); 5] = [
 ];
 
 const ID: HandlerId = HandlerId(1);
-/// Messages of a burst.
+/// The number of messages in a burst.
 const BURST: u64 = 64;
-/// Short blocks, of which the fastest counts.
+/// The number of short blocks, of which the fastest counts.
 const BLOCKS: u32 = 40;
 const BLOCK: Duration = Duration::from_micros(500);
 
-/// Microseconds of a message one way, and of one of a burst, by way and size.
+/// Microseconds of a message one way, and of one message of a burst, by way and size.
 pub type Times = Vec<Vec<[f64; 2]>>;
 
 /// Measures all ways between two ranks as threads, which wait as `FARSIDE_WAIT` says: "spin" polls, "park" sleeps until
-/// something comes.
+/// a message arrives.
 ///
 /// # Errors
 /// The errors of the calls.
@@ -51,10 +51,10 @@ pub fn measure(wait: &str, sizes: &[usize]) -> Result<Times> {
     WAYS.into_iter().map(way).collect()
 }
 
-/// How messages of one way are sent and waited for.
+/// The sending and receiving of messages in one way.
 trait Way {
     fn send(&self) -> Result<()>;
-    /// Waits until `come` messages have come in all.
+    /// Waits until `come` messages have arrived since the start.
     fn receive(&self, come: u64) -> Result<()>;
 }
 
@@ -67,7 +67,7 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
             let window = LockWindow::<u8>::allocate(&team, len)?;
             window.lock_all(Assert::empty(), |epoch| {
                 let (other, number) = (1 - team.rank(), Cell::new(0u64));
-                // The last byte says which message it was.
+                // The last byte numbers the message.
                 let send = || {
                     number.set(number.get() + 1);
                     if len > 1 {
@@ -106,7 +106,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
     let (count, on_thread, to_thread) = (Rc::clone(&seen), Arc::clone(&shared), jobs.clone());
     let way = name.to_owned();
     job.active_messages().register(ID, move |_| {
-        // SAFETY: the memory outlives the messages: both ranks meet before it goes.
+        // SAFETY: the memory outlives the messages, since both ranks synchronize before it is freed.
         let sink = unsafe { Sink::memory(base, len) };
         let (count, on_thread, to_thread) = (Rc::clone(&count), Arc::clone(&on_thread), to_thread.clone());
         let then = match &*way {
@@ -134,7 +134,8 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
     };
     let receive = |all: u64| {
         if name == "base" {
-            // The other thread does not wake a rank that sleeps: once the message is here, it is waited for by looks.
+            // The handler thread does not wake a sleeping rank, so once the message has arrived, its handler is awaited
+            // by polling.
             while come() < all {
                 job.progress()?;
                 std::thread::yield_now();
@@ -149,7 +150,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
     measured
 }
 
-/// A thread that runs completion handlers: each counts one message. It ends with the last sender.
+/// A thread that runs completion handlers, each of which counts one message. It ends when all senders are dropped.
 fn handler_thread() -> Sender<Arc<AtomicU64>> {
     let (sender, receiver) = channel::<Arc<AtomicU64>>();
     // Release: pairs with the Acquire of the rank that waits.
@@ -167,7 +168,7 @@ impl<S: Fn() -> Result<()>, R: Fn(u64) -> Result<()>> Way for (S, R) {
     }
 }
 
-/// The fastest block of a ping-pong, and of bursts from rank 0, which rank 1 answers.
+/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers.
 fn times(team: &Team, way: &impl Way) -> Result<[f64; 2]> {
     let (job, first) = (team.job(), team.rank() == 0);
     let (mut come, mut best) = (0u64, [f64::MAX; 2]);
@@ -188,7 +189,7 @@ fn times(team: &Team, way: &impl Way) -> Result<[f64; 2]> {
             }
             Ok(start.elapsed())
         };
-        // Both take the number of rounds from rank 0.
+        // Rank 0 tells both the number of rounds.
         let warm = round(4)?;
         let mut rounds = [(BLOCK.as_nanos() * 4 / warm.as_nanos().max(1)).clamp(1, 2000) as u64];
         farside_rma::Collectives::broadcast(team, &mut rounds, 0)?;

@@ -12,21 +12,21 @@ use farside_core::error::{Error, Result};
 pub struct Usage {
     /// User and system time.
     pub cpu: Duration,
-    /// How often it gave the core away to wait.
+    /// The number of times that the thread or process gave the core away to wait.
     pub switches: u64,
 }
 
-/// Whose usage.
+/// The process or thread whose usage is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// All threads of this process, those that have ended too.
+    /// All threads of this process, including those that have ended.
     Process,
     /// The calling thread.
     Thread,
 }
 
 impl Usage {
-    /// Now.
+    /// The usage up to now.
     ///
     /// # Errors
     /// [`farside_core::error::ErrorKind::System`].
@@ -39,7 +39,7 @@ impl Usage {
         }
         // SAFETY: plain numbers, zeroed before and written by the kernel.
         let usage = unsafe { usage.assume_init() };
-        // By a clock of its own: what getrusage says of a thread that runs is as old as its last tick.
+        // Read from the CPU-time clock: getrusage's times of a running thread are as old as its last tick.
         let clock = if of == Of::Process { libc::CLOCK_PROCESS_CPUTIME_ID } else { libc::CLOCK_THREAD_CPUTIME_ID };
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes one timespec.

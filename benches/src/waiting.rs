@@ -17,12 +17,12 @@ use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
 
-/// Processor time of the ranks but rank 0 in one call.
+/// Processor time of all ranks but rank 0 in one call.
 #[derive(Clone, Debug)]
 pub struct Waited {
     /// The call.
     pub call: &'static str,
-    /// Time of each rank from 1 on.
+    /// The time of each rank from 1 on.
     pub spent: Vec<Spent>,
 }
 
@@ -31,7 +31,7 @@ pub struct Waited {
 pub struct Spent {
     /// Processor time and context switches.
     pub usage: Usage,
-    /// How often it went to sleep.
+    /// The number of times that it went to sleep.
     pub parks: u64,
 }
 
@@ -72,7 +72,7 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
 
     let put_first = || passive.lock(LockKind::Exclusive, 0, none, |epoch| epoch.put_value(1, 0, 0));
     let message = |to: &usize| am::send(job, *to as u32, HANDLER, &[], &[], Counters::default());
-    // The window is one, and both sides would borrow it.
+    // Both sides would borrow the one window.
     let active_cell = RefCell::new(&mut active);
     let window = || active_cell.borrow_mut();
     let fence = || window().fence(none, |_| Ok(()));
@@ -109,7 +109,7 @@ fn gather(team: &Team, mine: Spent) -> Result<Vec<Spent>> {
     Ok(all.iter().skip(1).map(spent).collect())
 }
 
-/// Measures with ranks that are processes, and prints what they have spent. Collective.
+/// Measures with ranks that are processes, and prints the processor time of each call. Collective.
 ///
 /// # Errors
 /// The errors of the calls.

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::record::Suite;
 use crate::waiting;
 
-/// The work of a rank: the arguments of [`Plan::arguments`], and what else some programs ask for.
+/// The work of a rank: the arguments of [`Plan::arguments`], and those of some programs only.
 #[derive(Parser)]
 pub struct Worker {
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub fn work(worker: &Worker) -> Result<bool> {
         budget = Budget::of(plan.quick, Method::Blocks).in_short_blocks();
     }
     if method != Method::Packets {
-        // After the start, which counts the cores: the ranks to one each, and in turn where there are more ranks.
+        // Bound after the start, which counts the cores: one core for each rank, in turn if there are more ranks.
         cores::bind_to_nth(job.rank() as usize % cores::allowed().len())?;
     }
     let measured = measure::run(&job, plan, &worker.algorithms, budget, &mut stdout());

@@ -1,4 +1,4 @@
-//! The program `datatype`, run shortly: every line of its table, and its files.
+//! A short run of the program `datatype`: every line of its table, and its files.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! The commands that the documents quote are run, as a reader of a fresh clone would: block by block, in a folder that looks like
-//! one, where stand-ins take the place of what takes long or needs the network (`documents/stand-in`). What a document promises
-//! right below a command must be in its output.
+//! Runs the commands that the documents quote, as a reader with a fresh clone would: block by block, in a folder with
+//! the same layout, where stand-ins (`documents/stand-in`) replace commands that take long or need the network. The
+//! output that a document shows right below a command must be in the command's output.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The benchmarks that documents name.
+/// The benchmarks that documents mention.
 const PROGRAMS: [&str; 5] = [
     env!("CARGO_BIN_EXE_sync-overhead"),
     env!("CARGO_BIN_EXE_datatype"),
@@ -20,15 +20,15 @@ const PROGRAMS: [&str; 5] = [
     env!("CARGO_BIN_EXE_messages"),
 ];
 
-/// A part of a document: a block of commands, and the lines that it promises.
+/// Part of a document: a block of commands, and the expected lines.
 #[derive(Debug, Default)]
 struct Block {
     commands: String,
     promised: Vec<String>,
 }
 
-/// The blocks of commands of a document: those marked `sh`, with a `text` right below them, and lines of a `text` behind a `$`.
-/// Those with a comment above that says that they need the network are left out.
+/// The blocks of commands of a document: those marked `sh`, with a `text` right below them, and lines of a `text`
+/// behind a `$`. Blocks below a comment that says that they need the network are left out.
 fn blocks(document: &str) -> Vec<Block> {
     let mut found: Vec<Block> = Vec::new();
     let (mut kind, mut is_below, mut needs_network) = (None, false, false);
@@ -62,7 +62,7 @@ fn blocks(document: &str) -> Vec<Block> {
     found
 }
 
-/// A folder that looks like the parent of a fresh clone, and has the clone in `clone`.
+/// A folder like the parent of a fresh clone, with the clone in `clone`.
 fn stranger() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let clone = folder.path().join("clone");
@@ -104,7 +104,7 @@ fn stranger() -> tempfile::TempDir {
     folder
 }
 
-/// Runs a block; its output.
+/// Runs a block and returns its output.
 fn run(folder: &Path, document: &str, block: &Block) -> String {
     let path = std::env::var("PATH").unwrap();
     let output = Command::new("bash")
@@ -123,7 +123,7 @@ fn run(folder: &Path, document: &str, block: &Block) -> String {
 
 #[test]
 fn commands_of_the_documents_do_what_is_promised() {
-    // So that nothing is built while commands run.
+    // Built first, so that no build runs during the commands.
     let _ = (mpi_library(), verify_library());
     let folder = stranger();
     for (document, least) in [("README.md", 7), ("ARCHITECTURE.md", 0), ("mpi-compat/README.md", 1)] {

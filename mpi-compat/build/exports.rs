@@ -1,7 +1,7 @@
-//! Rust source made from the tables: the exported functions, and the constants.
+//! Rust source generated from the tables: the exported functions, and the constants.
 //!
-//! Every function has one body, in which the parameters become the types of `arguments.rs` and are checked as far as the
-//! prototype tells, and two symbols. The int form and its `_c` twin call one function.
+//! Every function has one body, which converts the parameters to the types of `arguments.rs` and checks them as far as
+//! the prototype allows, and two symbols. The int form and its `_c` twin call one function.
 
 use std::fmt::Write;
 
@@ -53,13 +53,13 @@ fn is_handle(parameter: &Parameter) -> bool {
     parameter.base.starts_with("MPI_") && !matches!(base.as_str(), "c_int" | "i64" | "Status" | "Callback" | "Opaque")
 }
 
-/// The function that is exported under its name: itself, or the one that has replaced it.
+/// The function whose implementation an exported function uses: itself, or the function that has replaced it.
 fn model<'a>(table: &'a Table, function: &'a Function) -> &'a Function {
     let now = table.functions().find(|other| Some(&other.name) == function.now.as_ref());
     now.filter(|now| now.parameters.len() == function.parameters.len()).unwrap_or(function)
 }
 
-/// The prototype whose counts are large, if there are two forms that differ in nothing else.
+/// The large-count form of a function, if the two forms differ only in the width of counts.
 fn twin<'a>(table: &'a Table, function: &Function) -> Option<&'a Function> {
     let find = |name: &str| table.functions().find(|other| other.name == name);
     let (int, large) = (find(function.base())?, find(&format!("{}_c", function.base()))?);
@@ -72,8 +72,8 @@ fn implementation(table: &Table, function: &Function) -> String {
     name.strip_prefix("MPI_").expect("a name of MPI").to_lowercase()
 }
 
-/// Of a function of chapter 6, the blocking function whose non-blocking or persistent form it is (or itself), and the form:
-/// what stands for the parameters that only it has, the last ones.
+/// For a function of chapter 6, the blocking function that it is a form of (or itself), and the form, which replaces
+/// the parameters that only this form has, the last ones.
 fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&'a Function, &'static str)> {
     if module != "collective" {
         return None;
@@ -89,7 +89,7 @@ fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&
     })
 }
 
-/// The argument that the implementation takes for a parameter; `wide` if it is 64 bits in the twin.
+/// The argument that the implementation takes for a parameter; `wide` if the parameter has 64 bits in the twin.
 fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
     let Parameter { name, constant, stars, array, .. } = parameter;
     let base = base_type(&parameter.base);
@@ -104,7 +104,7 @@ fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
         ("c_char", 1, false, false) => format!("TextOut::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name == "argc" => raw,
         ("Status", 1, false, false) if module != "status" => format!("StatusOut::new({raw})"),
-        // Weights of edges are lists, or constants.
+        // Edge weights are lists, or constants.
         ("c_int", 1, false, true) if name.ends_with("weights") => format!("List::new({raw}, \"{name}\")"),
         ("c_int", 1, false, false) if name.ends_with("weights") => format!("ListOut::new({raw}, \"{name}\")"),
         (_, 1, true, true) if wide => format!("Longs::{width}({raw}, \"{name}\")"),
@@ -120,8 +120,8 @@ fn rust_name(name: &str) -> String {
     if matches!(name, "type" | "ref" | "in" | "mut") { format!("r#{name}") } else { name.to_owned() }
 }
 
-/// The object whose error handler is called: the first communicator, window, file or session, or the one that is freed; of a
-/// function that makes an object with a given error handler, that one.
+/// The object whose error handler is called: the first communicator, window, file or session, or the object that is
+/// freed; for a function that makes an object with a given error handler, the new object.
 fn object(function: &Function) -> String {
     let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
     if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
@@ -141,7 +141,7 @@ fn object(function: &Function) -> String {
     }
 }
 
-/// The communicator whose ranks call a function together, of one that is collective over a communicator and gives a handle.
+/// The communicator that a collective function which returns a handle is collective over.
 fn caller<'a>(module: &str, function: &'a Function) -> Option<&'a str> {
     let comm = function.parameters.iter().find(|p| p.stars == 0 && base_type(&p.base) == "Comm")?;
     let makes = |p: &Parameter| p.stars == 1 && !p.array && matches!(base_type(&p.base).as_str(), "Comm" | "Win");
@@ -189,7 +189,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => (implementation(table, model), arguments(&function.parameters)),
     };
     if let Some(comm) = caller(module, function) {
-        // The other ranks hear of a null pointer.
+        // If a pointer is null, the call fails at the other ranks too.
         for argument in &mut arguments {
             if let Some(start) = argument.find("Out::new(")
                 && let Some(end) = argument.rfind('?')
@@ -201,7 +201,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     }
     let arguments = arguments.join(", ");
     let body = if module == "tool" && function.mark != Mark::NotYet {
-        // Errors are returned, and go to no error handler.
+        // Errors are returned, without an error handler.
         format!("crate::tool::{implementation}({passed})")
     } else if function.returns_value() {
         format!("crate::{module}::{implementation}({arguments})")
@@ -223,7 +223,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
     };
     let lower = name.to_lowercase();
-    // Functions that do not exist yet ignore their parameters.
+    // Functions that are not implemented ignore their parameters.
     let unused = if function.mark == Mark::NotYet { "#[allow(unused_variables)]\n" } else { "" };
     write!(
         out,

@@ -1,13 +1,13 @@
-//! Parameters that belong together, which reach an implementation as one argument: a buffer with its count and its type, a rank
-//! with its tag and its communicator, a place at a target.
+//! Parameters that form one argument of an implementation: a buffer with its count and type, a rank with its tag and
+//! communicator, elements at a target.
 
 use crate::table::Parameter;
 
-/// Chapters whose functions get such arguments.
+/// Chapters whose functions take such arguments.
 const CHAPTERS: [&str; 6] = ["p2p", "collective", "rma", "pack", "op", "partitioned"];
 
-/// One letter for the type of a parameter: an address, a number, a list of numbers, a datatype, a list of datatypes, a
-/// communicator, a window.
+/// A letter for the type of a parameter: address, number, list of numbers, datatype, list of datatypes, communicator,
+/// window.
 fn letter(parameter: &Parameter) -> char {
     match (parameter.base.as_str(), parameter.stars, parameter.array) {
         ("void", 1, false) => 'p',
@@ -21,7 +21,7 @@ fn letter(parameter: &Parameter) -> char {
     }
 }
 
-/// The arguments for these parameters, each of which is `one` if it is not part of a group.
+/// The arguments for these parameters; `one` gives the argument of a parameter that is not part of a group.
 pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) -> String) -> Vec<String> {
     if !CHAPTERS.contains(&chapter) {
         return (0..parameters.len()).map(one).collect();
@@ -76,7 +76,7 @@ pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) ->
             out.push(format!("Blocks::new({address}, {counts}, {displs}, {types}, {names})"));
             4
         } else if starts("pptnn") || starts("ppptnn") {
-            // (origin_addr, .., result_addr, datatype, target_rank, target_disp): one element everywhere
+            // (origin_addr, .., result_addr, datatype, target_rank, target_disp): one element at each address
             let datatype = at + rest.find('t').expect("a type");
             out.extend((at..datatype).map(|address| element(address, datatype)));
             out.push(place(datatype + 1, "1".into(), datatype));
@@ -86,11 +86,11 @@ pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) ->
             out.push(place(at, one(at + 2), at + 3));
             4
         } else if is_peer(at) {
-            // (dest, tag), with the communicator, which may stand elsewhere
+            // (dest, tag), with the communicator, which may be at another position
             out.push(format!("Peer::new({}, {}, comm, {})", name(at), name(at + 1), names(&[at, at + 1])));
             2
         } else if starts("c") && has_peer || starts("w") && has_place {
-            // Part of an argument already.
+            // Already part of an argument.
             1
         } else {
             out.push(one(at));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::table::{Group, Mark, Table};
 
-/// Handles that are no constants of `constants.txt`.
+/// Handle types without constants in `constants.txt`.
 const HANDLES: [&str; 11] = [
     "MPI_Comm",
     "MPI_Datatype",
@@ -93,13 +93,13 @@ fn constants(out: &mut String, group: &Group) {
     out.push('\n');
 }
 
-/// The support table: chapters, how much of each is there, and what is not.
+/// The support table: chapters, the share of each that is implemented, and the functions that are missing.
 pub fn support(table: &Table) -> String {
     let mut out = String::from("| chapter | there | not yet |\n|---|---|---|\n");
     for chapter in &table.chapters {
         let all = chapter.functions.len();
         let missing: Vec<_> = chapter.functions.iter().filter(|function| function.mark == Mark::NotYet).collect();
-        // A name stands for its `_c` twin too.
+        // A name includes its `_c` twin.
         let names: Vec<_> = missing
             .iter()
             .filter(|function| {

@@ -1,4 +1,4 @@
-//! Makes the exported functions and the constants of the library from the tables.
+//! Generates the exported functions and the constants of the library from the tables.
 
 mod exports;
 mod groups;

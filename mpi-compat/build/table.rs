@@ -1,4 +1,4 @@
-//! The tables of functions and constants, read.
+//! Parser of the tables of functions and constants.
 #![allow(dead_code)] // each of its users takes a part
 
 const FUNCTIONS: &str = include_str!("../table/functions.txt");
@@ -17,7 +17,7 @@ pub struct Chapter {
     pub functions: Vec<Function>,
 }
 
-/// Whether a function is there, and when it may be called.
+/// Whether a function is implemented, and when it may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     Running,
@@ -30,11 +30,11 @@ pub enum Mark {
 pub struct Function {
     pub mark: Mark,
     pub stage: u8,
-    /// The type that it returns, in C.
+    /// The C return type.
     pub returns: String,
     pub name: String,
     pub parameters: Vec<Parameter>,
-    /// Of `MPI_Pcontrol`.
+    /// Whether it is variadic, as only `MPI_Pcontrol` is.
     pub variadic: bool,
     /// The function that has replaced it, if MPI-3.0 removed it.
     pub now: Option<String>,
@@ -50,7 +50,7 @@ pub struct Parameter {
     pub base: String,
     pub constant: bool,
     pub stars: usize,
-    /// Written with brackets, which count as a star.
+    /// Whether it is written with brackets, which count as a star.
     pub array: bool,
     /// An array of triples.
     pub triples: bool,
@@ -60,12 +60,12 @@ pub struct Parameter {
 pub struct Group {
     pub title: String,
     pub kind: String,
-    /// Of handles the type, of enumerations the tag.
+    /// The type of handles, or the tag of an enumeration.
     pub of: String,
     pub constants: Vec<Constant>,
 }
 
-/// One constant; the type is that of a pointer, the value of an alias is a name.
+/// A constant. A pointer's value has its own type, and an alias has a name as its value.
 pub struct Constant {
     pub name: String,
     pub value: String,
@@ -134,7 +134,7 @@ impl Function {
         self.name.strip_suffix("_c").or_else(|| self.name.strip_suffix("_x")).unwrap_or(&self.name)
     }
 
-    /// Whether what it returns is no error code.
+    /// Whether the return value is not an error code.
     pub fn returns_value(&self) -> bool {
         self.returns != "int" || self.name.ends_with("_toint")
     }

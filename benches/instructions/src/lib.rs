@@ -1,5 +1,5 @@
-//! Instructions of single calls, counted by valgrind's callgrind: a program does N and 2 N of them, and the difference,
-//! divided by N, is one, with the loop round it.
+//! Instruction counts of single calls by valgrind's callgrind: a program makes N and 2 N calls, and the difference
+//! divided by N is the count of one call, including its loop iteration.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_rma::{Assert, LockKind, LockWindow, Op, PassiveEpoch, Selection, Window};
 
-/// Calls of the shorter of the two runs.
+/// The number of calls of the shorter of the two runs.
 pub const CALLS: u64 = 50_000;
 
 /// The operations that can be counted: name and description.
@@ -35,14 +35,14 @@ pub const CALLED: [(&str, &str); 16] = [
     ("put_block", "put of 8 bytes from selection to selection (put_selected), in lock_all"),
 ];
 
-/// Blocks of the copies between vectors.
+/// The number of blocks of the copies between vectors.
 const BLOCKS: usize = 64;
 
-/// Does `calls` calls of `name` through the typed interface, as rank 0 of 1 on its own window, which is mapped. All
+/// Makes `calls` calls of `name` through the typed interface, as rank 0 of 1 on its own window, which is mapped. All
 /// arguments are hidden from the compiler.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for an unknown name; what the calls fail with.
+/// [`ErrorKind::BadArgument`] for an unknown name; the errors of the calls.
 pub fn run(name: &str, calls: u64) -> Result<()> {
     let job = Job::init()?;
     let team = job.world()?;
@@ -76,7 +76,7 @@ pub fn run(name: &str, calls: u64) -> Result<()> {
     job.finalize()
 }
 
-/// Sends messages one at a time, each when the one before has come.
+/// Sends messages one at a time, each after the previous one has arrived.
 fn messages(job: &Job, calls: u64) -> Result<()> {
     let sum = Rc::new(Cell::new(0));
     let seen = Rc::clone(&sum);
@@ -99,7 +99,7 @@ fn in_lock_all<'scope>(
     epoch: &'scope PassiveEpoch<'scope, '_, u64>,
     word: &'scope [u64; 2 * BLOCKS],
 ) -> Result<()> {
-    // The loop is that of the call alone: which call it is was decided before.
+    // Each loop contains only its call: the call is selected before the loop.
     macro_rules! each {
         ($call:expr) => {
             (0..calls).try_for_each(|_| $call)
@@ -134,7 +134,7 @@ fn words(word: &[u64; 2 * BLOCKS]) -> &[u64] {
     black_box(&word[..1])
 }
 
-/// The loop that one would write: every other element, the ends checked once.
+/// The loop that a programmer would write: every other element, with one bounds check of the ends.
 #[inline(never)]
 fn by_hand(from: &[u64], to: &mut [u64], blocks: usize) {
     let (from, to) = (&from[..2 * blocks - 1], &mut to[..2 * blocks - 1]);
@@ -153,14 +153,14 @@ fn place() -> usize {
     black_box(3)
 }
 
-/// Whether valgrind is here.
+/// Whether valgrind is installed.
 #[must_use]
 pub fn has_valgrind() -> bool {
     let version = Command::new("valgrind").arg("--version").stdin(Stdio::null()).output();
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Instructions of one call of `name`, with the loop round it: `program` is the program `instructions`.
+/// Instructions of one call of `name`, including its loop iteration; `program` is the program `instructions`.
 ///
 /// # Errors
 /// [`ErrorKind::System`] if valgrind cannot be started; [`ErrorKind::Aborted`] if it or the program fails.

@@ -1,4 +1,4 @@
-//! Instructions of one put: a number that can be counted is asserted.
+//! Upper bounds on the instructions of one put.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::process::Command;
 
 use farside_instructions as instructions;
 
-/// The instructions of some calls by the program `instructions`, built for release: the one that `FARSIDE_INSTRUCTIONS_BIN`
-/// names, or one built now. `None`, and said so, where valgrind is not here.
+/// The instructions of some calls, counted by a release build of the program `instructions`: the one that
+/// `FARSIDE_INSTRUCTIONS_BIN` names, or one built now. `None`, with a message, if valgrind is not installed.
 fn count<const N: usize>(names: [&str; N]) -> Option<[f64; N]> {
     if !instructions::has_valgrind() {
         farside_harness::skip(&format!("instructions of {}", names.join(", ")), "valgrind does not start");
@@ -32,13 +32,13 @@ fn build() -> PathBuf {
     executables.next_back().expect("cargo names the program")
 }
 
-/// Instructions of a put between two vectors beside the loop that copies.
+/// Instructions of a put between two vectors, compared with the loop that copies.
 #[test]
 fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand() {
     let Some([by_hand, blocks, block]) = count(["by_hand", "put_blocks", "put_block"]) else { return };
     println!("64 blocks of 8 bytes: {blocks:.1} instructions, by hand {by_hand:.1}; one block: {block:.1}");
     assert!(by_hand >= 128.0, "{by_hand} instructions for 64 loads and stores are not credible");
-    // By hand one block takes some 20, of which 12 are the loop that calls.
+    // By hand one block takes about 20, of which 12 are the loop of calls.
     assert!(blocks <= by_hand + 180.0 && block <= 200.0, "{blocks} and {block} instructions");
 }
 

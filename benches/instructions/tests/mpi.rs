@@ -1,5 +1,5 @@
-//! Instructions of two-sided messages and of puts through the MPI library, all checks on. One process: valgrind has no system call to
-//! watch others with.
+//! Instructions of two-sided messages and of puts through the MPI library, with all checks. A single process: valgrind
+//! does not support the system call by which a process watches others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use farside_instructions as instructions;
 
 const OPERATIONS: u64 = 2000;
 
-/// The MPI library, built for release: the one that `FARSIDE_MPI` has, or one built now.
+/// A release build of the MPI library: the one in `FARSIDE_MPI`, or one built now.
 fn library() -> PathBuf {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     if let Some(folder) = std::env::var_os("FARSIDE_MPI") {
@@ -21,7 +21,7 @@ fn library() -> PathBuf {
     target.join("release/libmpi_abi.so")
 }
 
-/// A C program of this folder, and beside it its library.
+/// Builds a C program of this folder, with its library beside it.
 fn program(folder: &Path, name: &str) -> PathBuf {
     let (program, library) = (folder.join(name), library());
     for name in ["libmpi_abi.so", "libmpi_abi.so.1"] {
@@ -39,7 +39,8 @@ fn program(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Instructions of one operation: all, or those of `function` alone and of its callees. The program is run with `arguments`.
+/// Instructions of one operation: all, or only those of `function` and its callees. The program is run with
+/// `arguments`.
 fn of_one(program: &Path, arguments: &[&str], function: Option<&str>) -> f64 {
     let [once, twice] = [1, 2].map(|times| count(program, times * OPERATIONS, arguments, function));
     (twice as f64 - once as f64) / OPERATIONS as f64
@@ -48,7 +49,7 @@ fn of_one(program: &Path, arguments: &[&str], function: Option<&str>) -> f64 {
 fn count(program: &Path, operations: u64, arguments: &[&str], function: Option<&str>) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    // The two names of a function are one address, which is known by either.
+    // The two names of a function are one address, which callgrind knows by either name.
     command.args(function.map(|name| format!("--toggle-collect=*{name}")));
     command.arg(program).arg(operations.to_string()).args(arguments).env("LD_LIBRARY_PATH", program.parent().unwrap());
     let output = command.output().expect("valgrind starts");
@@ -83,8 +84,8 @@ fn operations_of_windows_on_8_bytes_in_an_epoch_on_all_targets() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "rma");
-    // Of a put some 40 take and give the lock, 50 look up window and types, 34 are the put of the window below.
-    // On attached memory some 120 more find the attachment.
+    // Of a put about 40 take and give the lock, 50 look up window and types, and 34 are the put of `farside_rma`. On
+    // attached memory about 120 more find the attachment.
     for (function, most, attached) in [
         ("MPI_Put", 180.0, 320.0),
         ("MPI_Accumulate", 240.0, 360.0),

@@ -83,7 +83,7 @@ fn run(arguments: Arguments) -> Result<bool> {
     for (round, ranks) in (1..=arguments.rounds).flat_map(|round| ranks.iter().map(move |ranks| (round, *ranks))) {
         for op in [Op::Pingpong].iter().chain(&wanted) {
             eprintln!("round {round} of {}: {op}, {ranks} ranks", arguments.rounds);
-            // One operation of all libraries, so that what is compared is measured close together.
+            // All libraries measure one operation before the next, so that compared values are measured close together.
             let words = Plan::of_collective(arguments.quick, *op, ranks, &sizes).arguments();
             for library in libraries.iter().filter(|library| **library == Library::Farside || *op != Op::Pingpong) {
                 let command = if *library == Library::Farside {

@@ -32,7 +32,7 @@ fn run(Arguments { options, suites, shapes }: Arguments) -> Result<bool> {
     let wants = |suite| suites.is_empty() || suites.contains(&suite);
     let wants_shape = |shape: &Shape| shapes.is_empty() || shapes.contains(shape);
     let mut plans = Vec::new();
-    // Shape by shape, so that what is compared is measured close together.
+    // All libraries measure one shape before the next, so that compared values are measured close together.
     for shape in shapes::all().into_iter().filter(|shape| wants(Suite::Pack) && wants_shape(shape)) {
         let layouts: Vec<_> = shapes::sizes(shape, quick).into_iter().map(|bytes| (shape, bytes)).collect();
         plans.push(Plan::of_layouts(quick, Suite::Pack, 1, &[], &layouts));

@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! `rendezvous`: round trips of messages that are longer than a packet, from memory to memory and from layout to layout,
-//! between two ranks as threads: sent at once, in packets when the target has asked for them, and read by the target out of
-//! the sender's memory. Where one becomes shorter than the other is the cut-off of
-//! [`MessageCutOffs`](farside_core::device::MessageCutOffs). The device is that of the environment.
+//! `rendezvous`: round trips of messages that are longer than a packet, from memory to memory and from layout to
+//! layout, between two ranks as threads: sent at once, sent in packets once the target has asked for them, and read by
+//! the target from the sender's memory. The lengths at which the fastest way changes are the cut-offs of
+//! [`MessageCutOffs`](farside_core::device::MessageCutOffs). The environment selects the device.
 
 use std::cell::Cell;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use farside_core::settings::Settings;
 use farside_core::{Job, Result};
 
 const ID: HandlerId = HandlerId(1);
-/// Jobs of each way.
+/// The number of jobs for each way.
 const REPEATS: usize = 2;
 
 /// Every other block of this many bytes.
@@ -80,7 +80,7 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
     Ok(best)
 }
 
-/// Ways of a message that is longer than a packet, with the `FARSIDE_TRANSFER` that chooses each.
+/// Ways to transfer a message that is longer than a packet, with the value of `FARSIDE_TRANSFER` for each.
 const WAYS: [(&str, &str); 3] = [
     ("eager", "eager:1000000000"),
     ("packets", "eager:0,read-intra:1000000000,read-inter:1000000000"),

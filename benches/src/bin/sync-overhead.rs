@@ -1,7 +1,7 @@
-//! `sync-overhead`: what synchronization costs, beside the limits of the machine and, with `--peers`, MPI libraries.
+//! `sync-overhead`: the cost of synchronization, beside the limits of the machine and, with `--peers`, MPI libraries.
 //!
-//! With `FARSIDE_DEVICE=verbs` all of it is over RDMA devices: the limits are perftest's, the peers Debian's MPICH and
-//! Open MPI over UCX, and single operations are timed one by one, as perftest does.
+//! With `FARSIDE_DEVICE=verbs` everything is measured over RDMA devices: the limits are perftest's, the peers Debian's
+//! MPICH and Open MPI over UCX, and single operations are timed one by one, as perftest does.
 
 use std::process::ExitCode;
 
@@ -58,7 +58,7 @@ fn run(arguments: Arguments) -> Result<bool> {
             *planned = sorted(given);
         }
     }
-    // Suite by suite, so that what is compared is measured close together.
+    // All libraries measure one suite before the next, so that compared values are measured close together.
     let part = |ranks: &u32, suite: &Suite| Plan { suites: vec![*suite], ranks: vec![*ranks], ..all.clone() };
     let plans = all.ranks.iter().flat_map(|ranks| all.suites.iter().map(move |suite| part(ranks, suite))).collect();
     let limits = (!arguments.no_limits).then(|| if over_verbs() { all.sizes.clone() } else { all.copy_sizes() });

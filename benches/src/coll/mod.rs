@@ -1,4 +1,4 @@
-//! Collectives: what is measured of each, by which algorithms, and what a model predicts of them.
+//! Collectives: the measurements of each, their algorithms, and the predictions of a model.
 
 pub mod report;
 
@@ -21,7 +21,7 @@ pub fn operation(op: Op) -> Option<Operation> {
     Operation::ALL.into_iter().find(|operation| operation.name() == op.name())
 }
 
-/// Every operation as keys name it.
+/// Every operation, as in keys.
 #[must_use]
 pub fn operations() -> Vec<Op> {
     Op::ALL.iter().copied().filter(|op| operation(*op).is_some()).collect()
@@ -36,12 +36,12 @@ pub struct Case {
     pub ranks: u32,
     /// Bytes of the vector or of a block.
     pub bytes: u64,
-    /// By rank, the ranks before and after it on a ring: its sources, and its destinations.
+    /// For each rank, the ranks before and after it on a ring, which are its sources and destinations.
     ring: Vec<[u32; 2]>,
 }
 
 impl Case {
-    /// One of doubles.
+    /// A case on doubles.
     #[must_use]
     pub fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
         let ring = (0..ranks).map(|rank| [(rank + ranks - 1) % ranks, (rank + 1) % ranks]).collect();
@@ -51,7 +51,7 @@ impl Case {
     fn call(&self, rank: u32) -> Call<'_> {
         let ring = &self.ring[rank as usize];
         let neighbors = Neighbors { sources: ring, destinations: ring };
-        // A reduction of the team's is in place.
+        // A reduction on a team is in place.
         let in_place = self.operation.is_reduction() && self.operation.is_of_a_vector();
         let call = Call::new(self.operation, rank, self.ranks);
         Call { neighbors, in_place, elements: self.bytes / ELEMENT, ..call }
@@ -64,13 +64,13 @@ impl Case {
         Facts::new(&self.call(0), ELEMENT, true, placement)
     }
 
-    /// The choice of the table of conditions.
+    /// The choice of the selection table.
     #[must_use]
     pub fn selected(&self) -> Choice {
         select(&self.call(0), &self.facts(), None)
     }
 
-    /// What can make it: of all algorithms, or of those that are named, and what is selected.
+    /// The algorithms that can implement it, of all or only of those that are named, and the selected one.
     #[must_use]
     pub fn choices(&self, named: &[String]) -> Vec<Choice> {
         let mut all: Vec<Choice> = Vec::new();
@@ -97,7 +97,7 @@ impl Case {
         all
     }
 
-    /// Microseconds that a model predicts.
+    /// The time in microseconds that a model predicts.
     #[must_use]
     pub fn predicted(&self, choice: &Choice, model: &PLogP) -> Option<f64> {
         let of = |rank| Call { parameters: &choice.parameters, ..self.call(rank) };
@@ -107,9 +107,9 @@ impl Case {
     }
 }
 
-/// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of `ranks` ranks and
-/// from the time of reducing a byte. Of the shortest message half is latency, and a quarter the overhead of either side, also
-/// of longer ones: a round trip cannot tell them apart.
+/// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of `ranks`
+/// ranks and from the time of reducing a byte. Half the time of the shortest message is taken as latency, and a quarter
+/// as the overhead of either side, for longer messages too: a round trip cannot tell them apart.
 #[must_use]
 pub fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
     let is_trip = |r: &&Record| (r.library, r.key.op, r.key.ranks) == (Library::Farside, Op::Pingpong, ranks);

@@ -12,7 +12,7 @@ use crate::record::{Key, Library, Op, Record, Suite};
 use crate::table::{number, text};
 use crate::targets::Target;
 
-/// How much longer than the best algorithm the selected one may take.
+/// The selected algorithm may take this factor longer than the best.
 const WITHIN: f64 = 1.2;
 
 /// The records of one round.
@@ -43,8 +43,8 @@ impl Measured<'_> {
         crate::plan::sorted(self.0.iter().filter(is_it).map(|r| r.key).filter(collective))
     }
 
-    /// Every operation and number of ranks by size: each algorithm, its time beside what the model of those ranks predicts,
-    /// the selected one marked; and the peers.
+    /// A table for each operation and number of ranks, by size: each algorithm with its time and the time that the
+    /// model of that number of ranks predicts, the selected one marked; and the peers.
     #[must_use]
     pub fn tables(&self, model: impl Fn(u32) -> Option<PLogP>) -> String {
         let mut keys = self.keys();
@@ -100,7 +100,7 @@ impl Measured<'_> {
         Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
     }
 
-    /// Where the selected algorithm takes more than a fifth longer than the best.
+    /// The cases in which the selected algorithm takes more than a fifth longer than the best.
     #[must_use]
     pub fn selection(&self) -> String {
         let (mut count, mut misses) = (0, String::new());
@@ -126,7 +126,7 @@ impl Measured<'_> {
         format!("Selected algorithm within {WITHIN} of the best at {met} of {count} (operation, size, P)\n{misses}")
     }
 
-    /// Beside the best peer.
+    /// The targets, with the best peer.
     #[must_use]
     pub fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();

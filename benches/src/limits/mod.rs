@@ -1,20 +1,20 @@
-//! Floors of the machine, measured in the same run as everything else: what no library can go below on shared memory.
+//! Floors of the machine, measured in the same run as everything else: lower bounds for any library on shared memory.
 //!
-//! - `line_round_trip`, `line_one_way`: a 64-byte line that two processors pass to and fro by plain loads and stores of
-//!   one word in it; `two_lines_round_trip`: with a line for each way; `bare_meeting`: a barrier of two ([`crate::lines`]).
-//! - `yield_turn`: how long a process that gives its core away waits for its next turn, with 4 processes on that
-//!   core that all do so: with 4 ranks for a core that switch in this way, no call in which
-//!   all ranks take part costs less.
-//! - `memcpy`: libc's copy from private memory to a shared mapping, always the same two buffers, so that they are as
-//!   warm as they get.
+//! - `line_round_trip`, `line_one_way`: two processors pass a 64-byte line to and fro by plain loads and stores of one
+//!   word in it; `two_lines_round_trip`: the same with a line for each direction; `bare_meeting`: a barrier of two
+//!   ([`crate::lines`]).
+//! - `yield_turn`: the time that a process which yields its core waits for its next turn, with 4 processes on that core
+//!   that all yield. It bounds every call in which all ranks take part if 4 ranks share a core and switch in this way.
+//! - `memcpy`: libc's copy from private memory to a shared mapping, always between the same two buffers, so that they
+//!   are as warm as possible.
 //! - `atomic`: an addition to a word in a shared mapping that only one process uses.
 //!
-//! The bound of a target is measured once more by the ranks themselves, in turns with the operation that it bounds
-//! (`crate::measure`): round trips of lines beside the active message, a line one way and a bare meeting beside the barrier,
-//! a memcpy to the window's memory beside each put.
+//! The ranks measure the bound of a target once more, alternating with the operation that it bounds (`crate::measure`):
+//! round trips of lines with the active message, a line one way and a bare meeting with the barrier, a memcpy to the
+//! window's memory with each put.
 //!
 //! Every figure is the median of [`BLOCKS`] blocks; a block of the ping-pong is [`ROUND_TRIPS`] round trips, one of the
-//! others as many calls as fill about a millisecond.
+//! others the number of calls that fills about a millisecond.
 
 pub mod perftest;
 pub mod queue_pair;
@@ -31,14 +31,15 @@ use crate::record::{Key, Library, Op, Record, Suite, Sync};
 const BLOCKS: usize = 15;
 /// Round trips in a block of the ping-pong.
 const ROUND_TRIPS: u64 = 5000;
-/// Turns in a block of turns of a core, and blocks of them.
+/// Yields in a block of `yield_turn`, and the number of blocks.
 const YIELDS: (u64, usize) = (2000, 3);
 /// The largest copy that is measured.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
 /// Measures all floors, with a copy of each of `sizes` bytes. Takes about a tenth of a second and 20 ms per size.
 ///
-/// A limit that cannot be measured here (lines between cores with one core only) comes back as an error beside the rest.
+/// If a limit cannot be measured here (lines between cores if there is only one core), its error is returned beside the
+/// records.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a size of 0 or above 1 GiB, [`ErrorKind::System`] without memory.
@@ -92,7 +93,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// From the records of [`measure`] among `records`; those of libraries are passed over. `cores` as in
+    /// The floors among `records`, as [`measure`] writes them; records of libraries are ignored. `cores` as in
     /// [`crate::machine::Machine`].
     #[must_use]
     pub fn from_records(records: &[Record], cores: usize) -> Self {
@@ -100,9 +101,9 @@ impl Floors {
         Self { us: limits.map(|record| ((record.key.op, record.key.bytes), record.us_median)).collect(), cores }
     }
 
-    /// Microseconds below which the measurement `key` cannot go: its parts that no implementation avoids, each at its floor.
-    /// `None` where a part was not measured, or where ranks must wait for each other over mapped memory and there are more of
-    /// them than cores, so that the scheduler decides.
+    /// A lower bound in microseconds for the measurement `key`: its unavoidable parts, each at its floor. `None` if a
+    /// part was not measured, or if ranks wait for each other over mapped memory and are more than the cores, since the
+    /// scheduler then decides.
     ///
     /// | measurement | parts over mapped memory | parts over RDMA ([`perftest`]) |
     /// |---|---|---|

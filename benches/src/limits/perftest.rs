@@ -3,12 +3,12 @@
 //!
 //! | floor | |
 //! |---|---|
-//! | `raw_write` | one way of a ping-pong of writes: each side looks at its memory, and waits for no completion |
+//! | `raw_write` | one way of a ping-pong of writes: each side polls its memory, and does not wait for completions |
 //! | `raw_write_done` | a write from its posting to its completion, one at a time (`ib_write_bw -t 1`): an average |
 //! | `raw_read`, `raw_atomic` | from posting to completion |
-//! | `raw_write_bw` | one of 64 under way |
+//! | `raw_write_bw` | one of 64 writes in progress |
 //!
-//! Medians are perftest's "typical" times; where it tells an average only, the best and the median of several runs.
+//! Medians are perftest's "typical" times; if it reports only an average, the best and the median of several runs.
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -18,9 +18,9 @@ use farside_core::error::{Error, ErrorKind, Result};
 
 use crate::record::{Key, Library, Op, Record, Suite};
 
-/// Runs where perftest tells an average only.
+/// The number of runs if perftest reports only an average.
 const AVERAGES: usize = 3;
-/// How long one run may take.
+/// The time limit of one run.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The devices of rank 0 and of rank 1, and the index of their GIDs.
@@ -31,8 +31,8 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// From `FARSIDE_VERBS_DEVICE` and `FARSIDE_VERBS_GID`, as the ranks read them; without them, the first two
-    /// devices and GID 1, which is the IPv4 address of most RoCE devices.
+    /// The devices from `FARSIDE_VERBS_DEVICE` and `FARSIDE_VERBS_GID`, as the ranks read them; without these, the
+    /// first two devices and GID 1, which is the IPv4 address of most RoCE devices.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if there is no device.
@@ -58,14 +58,14 @@ impl Devices {
         Ok(Self { names: [first, second], gid })
     }
 
-    /// The device of a rank: they take them in turns.
+    /// The device of a rank; ranks use the devices in turn.
     #[must_use]
     pub fn of(&self, rank: usize) -> &str {
         &self.names[rank % 2]
     }
 
-    /// Both, as a value of `FARSIDE_VERBS_DEVICE`: where it is not set each rank chooses, and ranks that choose the same
-    /// device send to each other inside it, past the link that the others are measured on.
+    /// Both devices, as a value of `FARSIDE_VERBS_DEVICE`. If it is not set each rank chooses, and messages between
+    /// ranks that choose the same device stay inside it, instead of crossing the link that the floors are measured on.
     #[must_use]
     pub fn setting(&self) -> String {
         self.names.join(",")
@@ -89,7 +89,7 @@ pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     for &bytes in sizes {
         let iterations = if bytes > 16384 { 100 } else { 2000 };
         let mut floors = vec![(Op::RawWriteBandwidth, "ib_write_bw", vec!["-t", "64"])];
-        // A transfer that fills many packets is its bandwidth.
+        // The floor of a transfer of many packets is its bandwidth.
         if bytes <= 64 {
             floors.push((Op::RawWrite, "ib_write_lat", vec![]));
             floors.push((Op::RawRead, "ib_read_lat", vec![]));
@@ -124,7 +124,7 @@ fn floor(devices: &Devices, op: Op, tool: &str, arguments: &[&str], bytes: u64, 
     let mut record = Record::from_blocks(Library::Limit, key, count, &us)?;
     record.version = "perftest".to_owned();
     if !averages {
-        // The least and the typical.
+        // The least and the typical time.
         record.us_median = us.iter().copied().fold(record.us_min, f64::max);
         record.iterations = iterations;
     }
@@ -137,7 +137,7 @@ fn times(text: &str, bytes: u64, averages: bool) -> Option<Vec<f64>> {
     let row = lines.nth(1)?;
     let numbers: Vec<f64> = row.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let us = if averages {
-        // Millions of messages a second have six digits after the point, which is little for long ones; MiB a second two.
+        // Millions of messages a second have six decimals, which is imprecise for long messages; MiB a second have two.
         let (mib_per_s, mega) = (numbers.get(3)?, numbers.get(4)?);
         vec![if bytes < 4096 { 1.0 / mega } else { bytes as f64 / (mib_per_s * 1.048_576) }]
     } else {
@@ -146,7 +146,7 @@ fn times(text: &str, bytes: u64, averages: bool) -> Option<Vec<f64>> {
     us.iter().all(|us| us.is_finite() && *us > 0.0).then_some(us)
 }
 
-/// Ends the server, whatever happens.
+/// The server, killed when dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -159,22 +159,22 @@ impl Drop for Server {
 /// The client's output.
 fn run(devices: &Devices, tool: &str, arguments: &[&str], bytes: u64, iterations: u64) -> Result<String> {
     const OP: &str = "run perftest";
-    // `limit` ends a run that hangs.
+    // `timeout` ends a run that hangs.
     let command = |device: &str, limit: Duration| {
         let [gid, bytes, iterations] = [u64::from(devices.gid), bytes, iterations].map(|number| number.to_string());
         let mut command = Command::new("timeout");
         command.args([&limit.as_secs().to_string(), tool, "-d", device, "-x", &gid, "-s", &bytes, "-n", &iterations]);
-        // A timeout as long as the ranks': a shorter one sends again on a slow machine.
+        // The same timeout as the ranks': with a shorter one, a slow machine retransmits.
         command.args(["-u", "19", "-F", "-p", "18615"]).args(arguments).stdin(Stdio::null()).stderr(Stdio::null());
         command
     };
     let failed = |error| Error::system(OP, error);
     let _server = Server(command(&devices.names[1], 2 * LIMIT).stdout(Stdio::null()).spawn().map_err(failed)?);
     let start = Instant::now();
-    // It measures the processor's clock before it listens.
+    // The server measures the processor's clock before it listens.
     sleep(Duration::from_secs(1));
     loop {
-        // The client fails at once as long as the server does not listen.
+        // The client fails at once while the server does not listen.
         let output = command(&devices.names[0], LIMIT).arg("127.0.0.1").output().map_err(failed)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if output.status.code() == Some(127) {

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! A bare queue pair of each of two ranks, connected with the other: what a library can at best be as fast as, measured by
-//! the same processes in turns with the library. perftest's figures are of other processes at another time, and a machine
-//! that is emulated is twice as fast in one minute as in the next.
+//! A bare queue pair of each of two ranks, connected with the other: a lower bound for the time of a library, measured
+//! by the same processes alternately with the library. perftest's figures come from other processes at another time,
+//! and the speed of an emulated machine may double from one minute to the next.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,22 +17,22 @@ use super::perftest::Devices;
 
 const OP: &str = "measure a bare queue pair";
 const PORT: u8 = 1;
-/// Requests under way at most.
+/// The most requests in progress.
 pub const DEPTH: usize = 64;
-/// Bytes that go inside a request, as with perftest's writes.
+/// The number of bytes that are sent inline, as with perftest's writes.
 const INLINE: u32 = 64;
-/// Reads and atomics under way.
+/// The most reads and atomics in progress.
 const READS: u8 = 4;
-/// After some half a second without an answer a packet is sent again.
+/// The timeout code of a retransmission: about half a second.
 const TIMEOUT: u8 = 17;
-/// How long a completion or the other side may take.
+/// The time limit of a completion, and of the other side.
 const PATIENCE: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1 << 12;
 
-/// An address that the other side must know, as bytes.
+/// The length of the address that the other side needs, in bytes.
 pub const ADDRESS: usize = 32;
 
-/// One end: its queue pair, and memory of which the first half is written and read from there, the second from here.
+/// One end: its queue pair, and memory. The other side writes and reads the first half, this side the second half.
 pub struct QueuePair {
     context: *mut ibv_context,
     domain: *mut ibv_pd,
@@ -41,20 +41,20 @@ pub struct QueuePair {
     memory: *mut ibv_mr,
     bytes: Vec<u64>,
     half: usize,
-    /// Address and key of the other side's memory.
+    /// The address and remote key of the other side's memory.
     there: (u64, u32),
     gid_index: u8,
     mtu: u32,
 }
 
-/// An operation on the other's memory.
+/// An operation on the other side's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A write.
     Write,
     /// A read.
     Read,
-    /// 1 is added to a word.
+    /// An addition of 1 to a word.
     FetchAdd,
 }
 
@@ -62,7 +62,7 @@ fn failed(what: &'static str, error: io::Error) -> Error {
     Error::system(what, error)
 }
 
-/// A pointer that a call has given, or why it has not.
+/// The pointer that a call has returned, or the error if it is null.
 fn given<T>(what: &'static str, pointer: *mut T) -> Result<*mut T> {
     if pointer.is_null() { Err(failed(what, io::Error::last_os_error())) } else { Ok(pointer) }
 }
@@ -86,7 +86,7 @@ fn open(name: &str) -> Result<*mut ibv_context> {
 }
 
 impl QueuePair {
-    /// An end for rank `rank` of two, for transfers of up to `room` bytes.
+    /// The end of rank `rank` of two, for transfers of up to `room` bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a device, [`ErrorKind::System`].
@@ -105,9 +105,9 @@ impl QueuePair {
             gid_index: devices.gid(),
             mtu: 0,
         };
-        // SAFETY: each call gets live objects of those before it and plain data; the memory is registered for as long as
-        // `bytes`, which is not resized, and is reached from here through raw pointers only. What was made is destroyed
-        // in `drop` also if a later call fails.
+        // SAFETY: each call gets live objects of the calls before it and plain data; the memory is registered for as
+        // long as `bytes`, which is not resized, and this side accesses it through raw pointers only. If a later call
+        // fails, `drop` destroys the objects that were made.
         unsafe {
             let mut port: ibv_port_attr = zeroed();
             done("query a port", rdma_sys::___ibv_query_port(pair.context, PORT, &raw mut port))?;
@@ -157,7 +157,7 @@ impl QueuePair {
         self.bytes.as_ptr().addr() as u64
     }
 
-    /// The address of this side, for the other one.
+    /// The address of this side, which the other side needs.
     ///
     /// # Errors
     /// [`ErrorKind::System`].
@@ -175,10 +175,10 @@ impl QueuePair {
         Ok(address)
     }
 
-    /// Connects with the end of this address. Both sides do so before either sends.
+    /// Connects with the end that has this address. Both sides do so before either sends.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] for bytes that are no address, [`ErrorKind::System`].
+    /// [`ErrorKind::Protocol`] for bytes that are not an address, [`ErrorKind::System`].
     pub fn connect(&mut self, address: &[u8]) -> Result<()> {
         let Ok(address) = <&[u8; ADDRESS]>::try_from(address) else {
             return Err(Error::new(ErrorKind::Protocol, OP).cause("the other side has sent no address"));
@@ -207,7 +207,7 @@ impl QueuePair {
         })
     }
 
-    /// Does `count` times `action` with `bytes` bytes, all posted before the first completion is waited for.
+    /// Performs `action` `count` times with `bytes` bytes, all posted before the first completion is waited for.
     ///
     /// # Errors
     /// [`ErrorKind::System`], [`ErrorKind::Protocol`] for a completion with an error, [`ErrorKind::Timeout`].
@@ -224,7 +224,8 @@ impl QueuePair {
 
     #[inline]
     fn post(&self, action: Action, bytes: usize) -> Result<()> {
-        // SAFETY: the other side's first half is written and read, and this one's second, of which `bytes` are inside.
+        // SAFETY: the other side's first half is written and read, and this side's second half; both have room for
+        // `bytes`.
         unsafe {
             let addr = self.base() + self.half as u64;
             let mut piece = ibv_sge { addr, length: bytes as u32, lkey: (*self.memory).lkey };
@@ -257,7 +258,7 @@ impl QueuePair {
     #[inline]
     fn complete(&self) -> Result<()> {
         until(|| {
-            // SAFETY: room for the one completion that is asked for, which is read only if there is one.
+            // SAFETY: there is room for the one completion that is requested; it is read only if one was found.
             let (found, status) = unsafe {
                 let mut wc: ibv_wc = zeroed();
                 (ibv_poll_cq(self.completions, 1, &raw mut wc), wc.status)
@@ -273,7 +274,7 @@ impl QueuePair {
     /// The word at the start of one of the halves.
     fn word(&self, half: usize) -> &AtomicU64 {
         let at = self.bytes.as_ptr().wrapping_add(half * self.half / 8);
-        // SAFETY: a word of live, aligned memory that is reached only through atomics here, and by the HCA.
+        // SAFETY: a word of live, aligned memory that only atomics here and the HCA access.
         unsafe { AtomicU64::from_ptr(at.cast_mut()) }
     }
 
@@ -283,7 +284,7 @@ impl QueuePair {
     /// `System`, `Protocol` for a completion with an error, `Timeout`.
     #[inline]
     pub fn send(&self, number: u64) -> Result<()> {
-        // Relaxed: read by the post, on this thread.
+        // Relaxed: the post on this thread reads it.
         self.word(1).store(number, Ordering::Relaxed);
         self.transfer(Action::Write, 8, 1)
     }
@@ -294,12 +295,12 @@ impl QueuePair {
     /// [`ErrorKind::Timeout`].
     #[inline]
     pub fn receive(&self, number: u64) -> Result<()> {
-        // Acquire: after what the HCA has stored.
+        // Acquire: orders later reads after the HCA's write.
         until(|| Ok(self.word(0).load(Ordering::Acquire) == number))
     }
 }
 
-/// Looks until it is so; at the clock only after many looks, which costs more than one does.
+/// Polls until `is_so`. Reads the clock only after many polls, since it costs more than a poll.
 #[inline]
 fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let mut start = None;
@@ -317,7 +318,8 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: each was made once and is not used again; in the order in which they need each other.
+        // SAFETY: each object was made once and is not used again; they are destroyed in the order of their
+        // dependencies.
         unsafe {
             destroy(self.raw, |raw| ibv_destroy_qp(raw));
             destroy(self.memory, |memory| ibv_dereg_mr(memory));
@@ -328,7 +330,7 @@ impl Drop for QueuePair {
     }
 }
 
-/// Destroys what was made.
+/// Destroys an object, if it was made.
 fn destroy<T>(pointer: *mut T, destroy: impl FnOnce(*mut T) -> i32) {
     if !pointer.is_null() {
         destroy(pointer);

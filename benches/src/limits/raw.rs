@@ -1,4 +1,4 @@
-//! The measuring itself: threads and processes on chosen cores, shared memory, libc's copy.
+//! The measurements: threads and processes on chosen cores, shared memory, libc's copy.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -15,9 +15,9 @@ use crate::cores::{Pinned, allowed, bind, bind_to_nth};
 use crate::lines::{Pattern, Side};
 use crate::pages::Pages;
 
-/// How long the other side of a line may take before it is given up.
+/// The time limit of the other side of a line.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a block of the other measurements should take.
+/// The duration of a block of the other measurements.
 const BLOCK: Duration = Duration::from_millis(1);
 
 /// Microseconds of a pattern of lines between two threads on the first two allowed cores, block by block.
@@ -57,7 +57,7 @@ pub(super) fn between_cores(pattern: Pattern, times: u64, blocks: usize) -> Resu
     })
 }
 
-/// A process that only gives its core away. Killed and reaped when dropped.
+/// A process that only yields its core. Killed and reaped when dropped.
 struct Yielding(libc::pid_t);
 
 impl Yielding {
@@ -65,8 +65,8 @@ impl Yielding {
         // SAFETY: the new process makes system calls only, which is allowed after a fork of a process with several threads,
         // and never returns from here.
         match unsafe { (libc::getpid(), libc::fork()) } {
-            // SAFETY: system calls without memory of ours; the kernel ends this process with the thread that started it, also
-            // if that has ended before it was asked to.
+            // SAFETY: system calls without memory of this process; the kernel ends the new process with the thread that
+            // started it, also if that thread ended before the request.
             (parent, 0) => unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0);
                 while libc::getppid() == parent && bind(core) {
@@ -83,7 +83,7 @@ impl Yielding {
 impl Drop for Yielding {
     fn drop(&mut self) {
         let interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
-        // SAFETY: the process is ours and not reaped yet, so its number cannot belong to another.
+        // SAFETY: the process is a child that is not reaped yet, so its number cannot belong to another process.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             while libc::waitpid(self.0, ptr::null_mut(), 0) < 0 && interrupted() {}
@@ -91,8 +91,8 @@ impl Drop for Yielding {
     }
 }
 
-/// Microseconds that a process waits for its next turn if it gives the core away while `processes` share it and all do
-/// so, block by block.
+/// The time in microseconds that a process waits for its next turn if `processes` processes share a core and all yield
+/// it, block by block.
 pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<Vec<f64>> {
     let core = allowed().into_iter().next().ok_or_else(|| Error::new(ErrorKind::Limit, "turns of a core"))?;
     let _pinned = Pinned::to(core)?;
@@ -106,8 +106,8 @@ pub(super) fn yield_turn(processes: usize, turns: u64, blocks: usize) -> Result<
     Ok((0..blocks).map(block).collect())
 }
 
-/// Times blocks of calls of `run`; how many calls make a block is found first. Returns all calls and the microseconds
-/// per call of each block.
+/// Times blocks of calls of `run`, after finding the number of calls in a block. Returns the number of all calls and
+/// the microseconds per call of each block.
 fn blocks_of(blocks: usize, mut run: impl FnMut()) -> (u64, Vec<f64>) {
     let mut time = |calls: u64| {
         let start = Instant::now();
@@ -129,7 +129,7 @@ pub(super) fn atomic(blocks: usize) -> Result<(u64, Vec<f64>)> {
     let page = Pages::shared(4096)?;
     let word = page.word(0);
     Ok(blocks_of(blocks, || {
-        // Relaxed: pairs with nothing; no other thread or process knows the word.
+        // Relaxed: pairs with no access; no other thread or process has the word.
         black_box(word).fetch_add(1, Ordering::Relaxed);
     }))
 }
@@ -138,10 +138,10 @@ pub(super) fn atomic(blocks: usize) -> Result<(u64, Vec<f64>)> {
 pub(super) fn memcpy(bytes: usize, blocks: usize) -> Result<(u64, Vec<f64>)> {
     type Copy = unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;
     let (source, target) = (Pages::new(bytes)?, Pages::shared(bytes)?);
-    // Through a pointer, so that the compiler cannot put a copy of known length in its place.
+    // Called through a pointer, so that the compiler cannot replace it by a copy of known length.
     let copy: Copy = black_box(libc::memcpy);
     Ok(blocks_of(blocks, || {
-        // SAFETY: both mappings are `bytes` long and apart; nothing borrows them.
+        // SAFETY: both mappings are `bytes` long and do not overlap; there are no references to them.
         unsafe { copy(target.as_ptr().cast(), black_box(source.as_ptr()).cast(), bytes) };
     }))
 }

@@ -1,5 +1,5 @@
-//! Suite "coll": collectives of the team on doubles, as a program calls them, and in turns with that by each algorithm. An
-//! iteration is one call; of rooted operations the root is the next rank in each, so that no rank runs ahead.
+//! Suite "coll": collectives of the team on doubles, as a program calls them, alternately with each algorithm. An
+//! iteration is one call; rooted operations change the root to the next rank in each call, so that no rank runs ahead.
 
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::coll::selection::Choice;
@@ -91,12 +91,12 @@ impl Buffers {
         }
     }
 
-    /// Double `index` of the input of rank `rank`. Sums of them are exact.
+    /// Double `index` of the input of rank `rank`. Sums of these are exact.
     fn value(rank: usize, index: usize) -> f64 {
         (rank * 7 + index % 1009 + 1) as f64
     }
 
-    /// The first doubles that the output must have after one call with root `root`; `None` where it is not written.
+    /// The first doubles of the expected output of one call with root `root`; `None` if the output is not written.
     fn expected(&self, root: usize) -> Vec<f64> {
         use Operation as O;
         let (n, p, me) = (self.count, self.team.size(), self.team.rank());
@@ -119,13 +119,14 @@ impl Buffers {
             O::Exscan if me == 0 => block(0, 0).collect(),
             O::Exscan => sum(0..me, 0),
             O::NeighborAllgather => block(left, 0).chain(block(right, 0)).collect(),
-            // A rank's first destination is the one before it, whose second source it is.
+            // The first destination of a rank is the rank before it, whose second source the rank is.
             O::NeighborAlltoall if p == 2 => block(left, 0).chain(block(right, n)).collect(),
             O::NeighborAlltoall => block(left, n).chain(block(right, 0)).collect(),
         }
     }
 
-    /// One call on known data, with root 0 and with the last rank as root; whether what arrived is right.
+    /// Makes one call on known data with root 0 and one with the last rank as root; returns whether the results are
+    /// right.
     fn is_right(&mut self, choice: Option<&Choice>) -> Result<bool> {
         let me = self.team.rank();
         let mut right = true;
@@ -140,7 +141,7 @@ impl Buffers {
             self.call(choice)?;
             right &= self.into.starts_with(&self.expected(root));
         }
-        // Sums that stay what they are.
+        // Zeros, so that repeated sums do not change.
         self.from.fill(0.0);
         self.into.fill(0.0);
         self.root = 0;
@@ -160,7 +161,7 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
         let by = choice.map_or_else(|| "the selection".to_owned(), ToString::to_string);
         bench.check(right, key, &format!("{bytes} bytes by {by}"))?;
     }
-    // One way at a time has the buffers.
+    // One measured function at a time uses the buffers.
     let buffers = std::cell::RefCell::new(buffers);
     let run = |choice: Option<&Choice>, iterations: u64| {
         let mut buffers = buffers.borrow_mut();

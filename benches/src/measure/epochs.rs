@@ -1,8 +1,9 @@
 //! Suite "epoch": whole synchronization epochs with one put each, between the ranks of every pair (2k, 2k+1); and suite
 //! "ghost": the ghost-area exchange of Thakur, Gropp and Toonen (EuroPVM/MPI 2004, section 1). There the ranks form a
-//! periodic two-dimensional grid; every rank sends n integers to each of its four neighbours. Neighbours may coincide,
-//! also with the rank itself; there are always four transfers into four separate areas. The lock version is the paper's: when
-//! it returns, a rank knows that its own data have arrived, not that those of its neighbours have.
+//! periodic two-dimensional grid; every rank sends n integers to each of its four neighbours. Neighbours may be the
+//! same rank, also the sender itself; there are always four transfers into four separate areas. The lock version is the
+//! paper's: when it returns, a rank knows that its own data have arrived at the neighbours, not that the neighbours'
+//! data have arrived.
 
 use farside_core::error::Result;
 use farside_rma::{Assert, LockKind, LockWindow, Window as ActiveWindow};
@@ -17,7 +18,7 @@ use crate::record::{Key, Op, Suite, Sync, Window};
 pub(super) const DIRECTIONS: usize = 4;
 pub(super) const INTEGER: usize = size_of::<i32>();
 
-/// One put of an epoch: bytes of the origin's memory from one place on, to another at the target.
+/// One put of an epoch: an offset in the origin's memory, and an offset at the target.
 #[derive(Clone, Copy)]
 struct Put {
     from: usize,
@@ -31,21 +32,22 @@ struct Epoch<'a> {
     puts: &'a [Put],
     /// Length of each put.
     bytes: usize,
-    /// The ranks with which this one starts and posts.
+    /// The ranks of this rank's start and post calls.
     group: &'a [usize],
-    /// Whether a fence closes an epoch and opens the next; else each epoch opens by itself.
+    /// Whether each fence closes an epoch and opens the next; else each epoch opens itself.
     chain: bool,
     fence: Assert,
-    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a message there and back; else within.
+    /// In PSCW, whether this rank's access epoch comes before its exposure epoch, as in a round trip; else it is
+    /// inside.
     starts_first: Option<bool>,
 }
 
-/// The windows of one kind, with the memory that is put from.
+/// The windows of one kind, with the memory of their puts.
 #[allow(clippy::large_enum_variant)] // there is one at a time
 enum Windows {
-    /// The typed ones, allocated: one for active and one for passive target epochs.
+    /// Typed, allocated windows: one for active and one for passive target epochs.
     Typed { active: ActiveWindow<'static, u8>, passive: LockWindow<u8>, origin: Pages },
-    /// The untyped one over user memory.
+    /// An untyped window over user memory.
     User(Untyped),
 }
 
@@ -66,7 +68,7 @@ impl Windows {
         }
     }
 
-    /// Sets what is put, and as many bytes of this rank's window to `value`.
+    /// Sets the data of puts, and the same number of bytes of this rank's window to `value`.
     fn prepare(&mut self, sync: Sync, out: &[u8], value: u8) -> Result<()> {
         let len = out.len();
         match self {
@@ -202,11 +204,11 @@ pub(super) fn epochs(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result
     windows.free()
 }
 
-/// Runs the epoch once on fresh data and looks at what arrived; then measures it.
+/// Runs the epoch once on fresh data and checks the result; then measures it.
 fn epoch(bench: &Bench<'_>, windows: &mut Windows, key: Key, per_iteration: u32) -> Result<()> {
     let Key { sync, op, .. } = key;
     let (origin, target, bytes) = (bench.is_origin(), bench.partner(), key.bytes as usize);
-    // The odd rank puts too in fence epochs of both, and on the way back of post-start-complete-wait.
+    // The odd rank puts too in fence epochs of both, and in the second half of a post-start-complete-wait round trip.
     let both = !is_passive(sync) && op == Op::Put;
     let puts: &[_] = if (both || origin) && op != Op::Empty { &[Put { from: 0, target, to: 0 }] } else { &[] };
     let (group, chain, fence) = (&[target], sync == Sync::Fence, Assert::empty());
@@ -236,10 +238,10 @@ pub(super) fn ghost(bench: &Bench<'_>, window: Window, counts: &[u64]) -> Result
         let key = bench.key(Suite::Ghost, window, sync, Op::Ghost, bytes);
         let puts: [Put; DIRECTIONS] =
             std::array::from_fn(|d| Put { from: d * bytes, target: to[d], to: (d ^ 1) * bytes });
-        // With the asserts of the paper's figure 1.
+        // The asserts are those of the paper's figure 1.
         let fence = Assert::NOSTORE | Assert::NOPUT;
         let epoch = Epoch { sync, puts: &puts, bytes, group, chain: false, fence, starts_first: None };
-        // Two exchanges with different data, each looked at; then the measurement.
+        // Two exchanges with different data are checked; then the measurement follows.
         for round in 0..2 {
             let out: Vec<u8> = (0..DIRECTIONS).flat_map(|d| area(bench.rank, d, round, n)).collect();
             windows.prepare(sync, &out, 0xff)?;
@@ -268,7 +270,7 @@ pub(super) fn neighbours(rank: usize, ranks: usize) -> [usize; DIRECTIONS] {
     ]
 }
 
-/// The different ranks among the neighbours, as post and start want them.
+/// The distinct ranks among the neighbours, as post and start require.
 fn group(neighbours: &[usize; DIRECTIONS]) -> Vec<usize> {
     let mut group: Vec<usize> = Vec::new();
     for rank in neighbours {
@@ -285,7 +287,7 @@ pub(super) fn area(rank: usize, d: usize, round: usize, n: usize) -> impl Iterat
     (0..n as u32).flat_map(move |i| start.wrapping_add(i).to_ne_bytes())
 }
 
-/// The values that come from all neighbours then.
+/// The values that arrive from all neighbours in exchange `round`.
 pub(super) fn arriving(from: &[usize; DIRECTIONS], round: usize, n: usize) -> Vec<u8> {
     (0..DIRECTIONS).flat_map(|d| area(from[d], d ^ 1, round, n)).collect()
 }

@@ -1,5 +1,5 @@
-//! The limits that two ranks measure themselves, on the same cores and in turns with what they do through Farside: lines of
-//! memory, and bare queue pairs over verbs. A machine whose cores come closer together, or slow down, does so for both.
+//! The limits that two ranks measure themselves, on the same cores and alternately with operations of Farside: lines of
+//! memory, and bare queue pairs over verbs. A change of the cores' speed or placement then affects both.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::limits::queue_pair::{Action, QueuePair};
 use crate::lines::{Pattern, Side, turns_of};
 use crate::record::{Key, Library, Op, Window};
 
-/// Bytes from the words of one pattern to those of the next.
+/// The distance in bytes from the words of one pattern to those of the next.
 const APART: usize = 2048;
-/// Work of a rank between seeing a line and sending it back in [`Pattern::Worked`]: as much as some hundred
-/// instructions, fewer than any dispatcher with a handler takes.
+/// The work of a rank between seeing a line and sending it back in [`Pattern::Worked`]: about a hundred instructions,
+/// fewer than any dispatcher with a handler takes.
 const WORK: Duration = Duration::from_nanos(40);
 
-/// The lines of two ranks that have a core each.
+/// The lines of two ranks that have one core each.
 pub(super) struct Lines {
     memory: Untyped,
     /// The last number of each pattern.
     last: [Cell<u64>; 4],
-    /// Turns of an empty loop that take [`WORK`].
+    /// The iterations of an empty loop that take [`WORK`].
     work: u64,
 }
 
 impl Lines {
-    /// `None` unless there are two ranks, each with a core to itself, that map each other's memory. Collective.
+    /// `None` unless there are two ranks, each with its own core, that map each other's memory. Collective.
     pub(super) fn open(bench: &Bench<'_>) -> Result<Option<Self>> {
         if bench.ranks != 2 || bench.job.spins() == 0 {
             return Ok(None);
@@ -54,13 +54,13 @@ impl Lines {
         Side { ours, theirs, begins, last: &self.last[pattern as usize], work, check }.pass(pattern, times)
     }
 
-    /// Gives the memory back. Collective.
+    /// Frees the memory. Collective.
     pub(super) fn free(self) -> Result<()> {
         self.memory.free()
     }
 }
 
-/// The queue pair of this rank, connected with its partner's.
+/// The queue pair of this rank, connected with that of its partner.
 pub(super) struct Bare {
     pair: QueuePair,
     /// The last number that was passed to and fro.
@@ -68,7 +68,7 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    /// `None` unless times are taken of two ranks that verbs connect. Collective.
+    /// `None` unless the method measures times and there are two ranks, connected over verbs. Collective.
     pub(super) fn open(bench: &Bench<'_>, room: usize) -> Result<Option<Self>> {
         if bench.ranks != 2
             || bench.budget.method == Method::Packets
@@ -83,7 +83,7 @@ impl Bare {
         Ok(Some(Self { pair, last: Cell::new(0) }))
     }
 
-    /// Times `run`, which the origin does, in turns with the bare requests that bound it.
+    /// Times `run`, which the origin executes, alternately with the bare requests that bound it.
     pub(super) fn beside(&self, bench: &Bench<'_>, key: Key, per_iteration: u32, run: Run<'_>) -> Result<()> {
         let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
         let repeat = |iterations, action, count: u32| {
@@ -105,14 +105,14 @@ impl Bare {
             Way::of(Library::Limit, &mut bare).named(name).each(count),
         ];
         if key.op == Op::Put && bytes == 8 {
-            // There and back are two.
+            // A round trip has two messages.
             ways.push(Way::of(Library::Limit, &mut one_way).named(Op::RawWrite).each(2));
         }
         bench.turns_within(bench.budget.in_many_blocks(), key, origin, &mut ways).map(|_| ())
     }
 
-    /// Writes there and back, as perftest does them: after each the writer waits for its completion, and then for
-    /// the other's write.
+    /// Writes there and back, as perftest makes them: after each write the writer waits for its completion, and then
+    /// for the other side's write.
     fn pass(&self, origin: bool, times: u64) -> Result<()> {
         for _ in 0..times {
             let (odd, even) = (self.last.get() + 1, self.last.get() + 2);

@@ -1,6 +1,6 @@
-//! Operations without windows: 8 bytes there and back by active messages, beside the peers' send and receive; the team's
-//! barrier; and the ghost-area exchange by active messages, whose header handler takes a short one into the area, and gives
-//! the buffer of a long one.
+//! Operations without windows: 8 bytes there and back by active messages, beside the peers' send and receive; the
+//! team's barrier; and the ghost-area exchange by active messages, whose header handler copies a short message into the
+//! area, and returns the buffer for a long one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,10 +18,10 @@ use crate::record::{Library, Op, Suite, Sync, Window};
 const PING: HandlerId = HandlerId(1);
 const GHOST: HandlerId = HandlerId(2);
 
-/// An iteration: a word to the odd rank, whose header handler takes it, and back, counted up by one; of two ranks in turns
-/// with lines that go there and back by themselves.
+/// An iteration: a word to the odd rank, whose header handler reads it, and back, incremented by one; with two ranks,
+/// alternately with lines that are passed there and back without messages.
 pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
-    // How many messages have come, and the word of the last.
+    // The number of messages that have arrived, and the word of the last.
     let arrived = Rc::new((Cell::new(0), Cell::new(0)));
     let taken = arrived.clone();
     let handler = move |message: am::Message<'_>| {
@@ -71,7 +71,8 @@ pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An iteration: one barrier of all ranks; of two ranks in turns with a line that goes one way, and with a bare meeting.
+/// An iteration: one barrier of all ranks; with two ranks, alternately with a line that is passed one way, and a bare
+/// meeting.
 pub(super) fn barrier(bench: &Bench<'_>) -> Result<()> {
     let key = bench.key(Suite::Barrier, Window::None, Sync::None, Op::Barrier, 0);
     let mut barrier = |iterations| (0..iterations).try_for_each(|_| bench.team.barrier());
@@ -87,15 +88,15 @@ pub(super) fn barrier(bench: &Bench<'_>) -> Result<()> {
     lines.free()
 }
 
-/// Incoming areas, of exchanges with an even and with an odd number: a neighbour may be one exchange ahead, no more,
-/// for then it needs this rank's data.
+/// Incoming areas, of exchanges with an even and with an odd number: a neighbour may be at most one exchange ahead,
+/// since it then needs this rank's data.
 #[derive(Default)]
 struct Inbox {
     areas: [[Vec<u8>; DIRECTIONS]; 2],
     arrived: [u64; DIRECTIONS],
 }
 
-/// The header handler: the header says which area, and whether the exchange's number is even.
+/// The header handler: the header has the number of the area, and whether the exchange's number is even.
 fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     let &[d, parity] = message.header else { return Delivery::Done };
     let (d, parity) = (usize::from(d) % DIRECTIONS, usize::from(parity) % 2);
@@ -109,7 +110,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     }
     let (buffer, inbox) = (std::mem::take(&mut now.areas[parity][d]), inbox.clone());
     let then = Then::quick(move |received| {
-        // A neighbour that has cancelled it has failed itself.
+        // If the neighbour cancelled the message, it has failed itself.
         if let Ok(received) = received {
             let mut inbox = inbox.borrow_mut();
             inbox.areas[parity][d] = received.buffer;
@@ -119,7 +120,8 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     Delivery::Into(Sink::buffer(buffer), then)
 }
 
-/// An iteration: one exchange of areas of the given number of integers. Two exchanges are looked at before. Collective.
+/// An iteration: one exchange of areas of the given number of integers, after two exchanges that are checked.
+/// Collective.
 pub(super) fn ghost(bench: &Bench<'_>, counts: &[u64]) -> Result<()> {
     let inbox = Rc::new(RefCell::new(Inbox::default()));
     let taken = inbox.clone();

@@ -1,14 +1,14 @@
 //! Farside's side of the measurements: what `benches/peers/*.c` does on MPI, with the same loops, blocks and keys, so
-//! that the rows stand side by side.
+//! that the rows can be compared.
 //!
-//! | suite | Farside's way |
+//! | suite | what is measured |
 //! |---|---|
 //! | epoch, allocated window | the typed windows: a chain of fence epochs, start and expose, lock |
 //! | epoch, window over user memory | the untyped window over page-aligned memory, as the peers' |
 //! | op | the untyped window inside lock_all |
-//! | am | an active message whose header handler takes the data, and one back |
-//! | barrier | the team's |
-//! | ghost | as epoch; in place of two-sided messages, active messages |
+//! | am | an active message whose header handler copies the data, and one back |
+//! | barrier | the team's barrier |
+//! | ghost | as in epoch; active messages in place of two-sided ones |
 //! | put | the untyped window, inside lock_all and between fences |
 //! | coll | the team's collectives on doubles, and each algorithm by its name |
 //!
@@ -33,32 +33,32 @@ use farside_core::{Job, Team};
 use crate::plan::Plan;
 use crate::record::{Key, Op, Record, Shape, Suite, Sync, Window};
 
-/// The times that are recorded.
+/// The quantity that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Times of blocks of iterations.
     Blocks,
-    /// As [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest takes it: then the
-    /// median is that of the iterations, which few long ones do not move.
+    /// As [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest measures it: the
+    /// median is then that of the iterations, which a few slow ones do not change.
     Single,
     /// Packets and work requests of one iteration, from the counters of the devices; see [`crate::packets`].
     Packets,
 }
 
-/// How long the measurements take.
+/// The duration of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The times that are recorded.
+    /// The quantity that is recorded.
     pub method: Method,
-    /// Time for the blocks of one measurement together.
+    /// The time for all blocks of one measurement.
     pub time: Duration,
-    /// Blocks that make a median.
+    /// The number of blocks of a median.
     pub blocks: usize,
 }
 
 impl Budget {
-    /// The peers' program has the same number. Iterations that are timed singly take longer each, and those right after a barrier are
-    /// not as those within a run; perftest makes 2,000.
+    /// The peers' program has the same numbers. Iterations that are timed singly take longer each, and the first ones
+    /// after a barrier differ from later ones; perftest makes 2,000.
     #[must_use]
     pub const fn of(quick: bool, method: Method) -> Self {
         let longer = if matches!(method, Method::Single) { 8 } else { 1 };
@@ -69,13 +69,14 @@ impl Budget {
         }
     }
 
-    /// More blocks over a longer time, for ways that take turns on a machine whose speed changes within tenths of a second.
+    /// More blocks over a longer time, for alternating measurements on a machine whose speed changes within tenths of a
+    /// second.
     #[must_use]
     pub fn in_many_blocks(self) -> Self {
         Self { blocks: 2 * self.blocks, time: 4 * self.time, ..self }
     }
 
-    /// As many more blocks, and shorter ones, as the peers' program takes where the fastest counts.
+    /// More and shorter blocks, as the peers' program uses if the fastest counts.
     #[must_use]
     pub const fn in_short_blocks(self) -> Self {
         Self { blocks: 5 * self.blocks, ..self }
@@ -83,12 +84,12 @@ impl Budget {
 }
 
 /// Measures everything in `plan` with the ranks of `job`. Collective; rank 0 writes each record as a line to `output`
-/// when it is there. All patterns are run once on known data first, and what arrived is looked at. Collectives are made by
-/// `algorithms`, or by all there are if that is empty.
+/// when it is complete. All patterns are first run once on known data, and their results checked. Collectives are made
+/// by `algorithms`, or by all algorithms if that is empty.
 ///
 /// # Errors
-/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; what the calls
-/// fail with.
+/// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; the errors of
+/// the calls.
 pub fn run(job: &Job, plan: &Plan, algorithms: &[String], budget: Budget, output: &mut dyn Write) -> Result<()> {
     if !job.size().is_multiple_of(2) {
         return Err(Error::new(ErrorKind::BadArgument, "measure").cause("an even number of ranks is needed"));
@@ -152,7 +153,7 @@ impl Bench<'_> {
         written.map_err(|error| Error::system("write a record", error))
     }
 
-    /// The error for data that did not arrive as they were sent.
+    /// The error if data did not arrive as they were sent.
     fn check(&self, holds: bool, key: Key, reason: &str) -> Result<()> {
         if holds {
             return Ok(());
@@ -178,8 +179,8 @@ mod tests {
         planned_measured(&plan, ranks, "auto");
     }
 
-    /// Every planned measurement once, on ranks that are threads; what else is written: of others than Farside, and of
-    /// algorithms.
+    /// Checks that every planned measurement is made once, by ranks that are threads. Returns the other records: those
+    /// of other libraries, and of algorithms.
     fn planned_measured(plan: &Plan, ranks: u32, user_memory: &str) -> Vec<Record> {
         let budget = Budget { method: Method::Blocks, time: Duration::from_nanos(1), blocks: 3 };
         let given = |name: &str| (name == "FARSIDE_SHM_USER_MEMORY").then(|| user_memory.to_owned());
@@ -211,7 +212,7 @@ mod tests {
         let mapped = [Window::Allocated, Window::User];
         let others = planned_measured(&Plan::of_layouts(true, Suite::Put, 2, &mapped, &layouts), 2, "auto");
         for library in [Library::Loop, Library::Limit] {
-            // One for each put on each of the two windows; without gaps, no loop.
+            // One record for each put on each of the two windows; without gaps there is no loop.
             let count = others.iter().filter(|record| record.library == library).count();
             assert_eq!(count, 2 * if library == Library::Loop { 4 } else { 5 }, "{others:?}");
         }

@@ -1,6 +1,6 @@
 //! Suite "op": single operations and their completion inside one lock_all epoch, by the even rank of every pair, while
-//! the odd rank waits in a barrier. A put to mapped memory is measured in turns with a memcpy from the same memory to the same,
-//! and over verbs puts and gets of a word or of many bytes, and a fetch-add, in turns with those of a bare queue pair.
+//! the odd rank waits in a barrier. A put to mapped memory alternates with a memcpy between the same addresses; over
+//! verbs puts and gets of a word or of many bytes, and a fetch-add, alternate with those of a bare queue pair.
 
 use farside_core::error::Result;
 use farside_rma::Assert;
@@ -12,11 +12,11 @@ use super::{Bench, Method};
 use crate::by_hand::{Facts, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 
-/// Operations before one flush, where bandwidth is measured.
+/// Operations before one flush, in measurements of bandwidth.
 const BURST: u32 = 64;
 /// Bytes of a word.
 const WORD: usize = 8;
-/// From here on the time is that of the bytes alone.
+/// The size from which the time depends on the bytes alone.
 const LONG: usize = 1 << 20;
 
 /// Measures all operations on a window of this kind. Collective.
@@ -27,7 +27,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     let (origin, target) = (bench.is_origin(), bench.partner());
     let bare = Bare::open(bench, largest)?;
     let key = |op, bytes| bench.key(Suite::Op, window, Sync::Flush, op, bytes);
-    // The origin's alone.
+    // Only the origin's time counts.
     let measure = |key: Key, per_iteration, bare: Option<&Bare>, run: Run<'_>| match bare {
         Some(bare) => bare.beside(bench, key, per_iteration, run),
         None => bench.alone(key, per_iteration, origin, &mut |n| if origin { run(n) } else { Ok(()) }),
@@ -37,7 +37,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
         let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
         for (op, count) in [(Op::Put, 1), (Op::Get, 1), (Op::PutBandwidth, BURST), (Op::GetBandwidth, BURST)] {
             if count > 1 && bench.budget.method == Method::Packets {
-                // The operations of a burst are counted one by one.
+                // Packets are counted for single operations, so bursts are skipped.
                 continue;
             }
             let (put, get) = (|| pair.put(0, bytes, target, 0), || pair.get(bytes, target));
@@ -71,8 +71,8 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     pair.free()
 }
 
-/// Repeats operations and a flush. An instance for each: a call through a pointer, or a loop of one, takes as long
-/// as half a put of a word.
+/// Repeats operations and a flush. Compiled for each operation: a call through a pointer, or a loop of one iteration,
+/// takes as long as half a put of a word.
 #[inline(always)]
 fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn() -> Result<()>) -> Result<()> {
     for _ in 0..iterations {
@@ -82,7 +82,7 @@ fn flushed(pair: &Untyped, target: usize, iterations: u64, operations: impl Fn()
     Ok(())
 }
 
-/// Measures `put`, and libc's copy in its place.
+/// Measures `put`, alternately with libc's copy.
 fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> Result<()> {
     let (origin, bytes) = (bench.is_origin(), key.bytes as usize);
     let (facts, [memcpy, _]) = (Facts::of_one_block(bytes), copies(Shape::None));
@@ -95,8 +95,8 @@ fn beside_a_copy(bench: &Bench<'_>, pair: &Untyped, key: Key, put: Run<'_>) -> R
     bench.turns(key, origin, &mut ways).map(|_| ())
 }
 
-/// Iterations of an atomic operation and its flush. Every swap succeeds: it expects what the one before has left, which
-/// is in `compare`; returns how many did not.
+/// Iterations of an atomic operation and its flush. Every swap should succeed: it expects the result of the previous
+/// one, which is in `compare`; returns the number that failed.
 fn atomics(pair: &Untyped, op: Op, target: usize, iterations: u64, compare: &mut u64) -> Result<u64> {
     let mut failures = 0;
     for _ in 0..iterations {

@@ -1,9 +1,9 @@
-//! Suite "put": puts from a layout of the origin to the same layout of the target, and their completion inside one lock_all
-//! epoch, by rank 0 of two, while rank 1 waits in a barrier. Beside them, where the target's memory is mapped, copies by
-//! hand from the same memory to the same memory, and a memcpy of as many bytes.
+//! Suite "put": puts from a layout of the origin to the same layout of the target, and their completion inside one
+//! lock_all epoch, by rank 0 of two, while rank 1 waits in a barrier. If the target's memory is mapped, copies by hand
+//! between the same addresses and a memcpy of the same number of bytes are measured too.
 //!
-//! And an exchange of columns: every rank puts to every other, and to itself, its columns for that one: the k-th go to rank
-//! k, where they become those of this rank's number. Between two fences, of a chain.
+//! Also an exchange of columns: every rank puts columns to every rank, itself included: its k-th columns become, at
+//! rank k, the columns with this rank's number. Between two fences of a chain.
 
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_rma::Assert;
@@ -15,13 +15,13 @@ use crate::by_hand::{Facts, HandCopy, copies};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::shapes::{Case, columns_bytes, is_exchanged, put_ops};
 
-/// Puts before one flush, where bandwidth is measured.
+/// Puts before one flush, in measurements of bandwidth.
 const BURST: u32 = 16;
-/// Windows are whole pages: what is beside them is mapped nowhere.
+/// Windows are whole pages, so the mapping has no other data.
 const PAGE: usize = 4096;
 
-/// Measures puts of all messages on a window of this kind, if there are two ranks, and the exchange of those that are
-/// columns and few enough. Collective.
+/// Measures puts of all messages on a window of this kind, if there are two ranks, and exchanges of those messages that
+/// are columns and few enough. Collective.
 pub(super) fn run(bench: &Bench<'_>, window: Window, layouts: &[(Shape, u64)]) -> Result<()> {
     let cases = layouts.iter().map(|&(shape, bytes)| Case::new(shape, bytes)).collect::<Result<Vec<_>>>()?;
     if bench.ranks == 2 {
@@ -37,7 +37,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, layouts: &[(Shape, u64)]) -
         pair.free()?;
     }
     for case in cases.iter().filter(|case| is_exchanged(case.shape, case.bytes, bench.ranks as u32)) {
-        // To the last rank the layout starts behind the columns for all others.
+        // In the last rank's part, the layout starts behind the columns of all others.
         let step = columns_bytes(case.shape, case.bytes);
         let room = case.room() + (bench.ranks - 1) * step;
         let pair = open(bench, window, room)?;
@@ -74,7 +74,7 @@ fn open(bench: &Bench<'_>, window: Window, room: usize) -> Result<Untyped> {
 fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> {
     let Case { shape, bytes, ref map, ref facts } = *case;
     let (target, origin, room) = (bench.partner(), bench.is_origin(), case.room());
-    // Rank 1 only waits.
+    // Only rank 0 puts; rank 1 waits.
     let mine = |iterations: u64| if origin { 0..iterations } else { 0..0 };
     let put = || match shape {
         Shape::None => pair.put(0, room, target, 0),
@@ -91,7 +91,7 @@ fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> 
         mine(iterations).try_for_each(|_| pair.put_by_hand(facts, by, room, target).map(|_| ()))
     };
     let (mut one, mut burst) = (|n| flushed(1, n), |n| flushed(BURST, n));
-    // Without gaps, rows are one memcpy.
+    // Without gaps, copying rows by hand is one memcpy.
     let (flat, [memcpy, _]) = (Facts::of_one_block(bytes as usize), copies(Shape::None));
     let [rows, ints] = copies(shape);
     let (mut rows, mut ints) = (|n| by_hand(rows, facts, room, n), |n| by_hand(ints, facts, room, n));
@@ -116,8 +116,8 @@ fn marked(rank: usize, room: usize) -> Vec<u8> {
     (0..room).map(|i| (i * 5 + i / 253 + 31 * rank + 1) as u8).collect()
 }
 
-/// Puts a marked message to cleared memory, by Farside and by hand, and gets all of that back: the message is where its
-/// layout says, and nothing else has changed.
+/// Puts a marked message to cleared memory, by Farside and by hand, and gets all of that memory back: the message must
+/// be where its layout says, and no other byte may have changed.
 fn check_put(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> {
     let (target, room) = (bench.partner(), case.room());
     let (marked, mut wanted) = (marked(case.bytes as usize, room), vec![0; room]);
@@ -140,7 +140,7 @@ fn check_put(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result
     bench.team.barrier()
 }
 
-/// One exchange of marked messages: all columns are where they belong, and nothing else has changed.
+/// Makes one exchange of marked messages: all columns must be where they belong, and no other byte may have changed.
 fn check_exchange(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key, exchange: Run<'_>) -> Result<()> {
     let step = columns_bytes(case.shape, case.bytes);
     let room = case.room() + (bench.ranks - 1) * step;

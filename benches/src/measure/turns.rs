@@ -1,5 +1,5 @@
-//! Several ways of doing the same, a block of each in turns, so that whatever else the machine does meets all alike; and
-//! the processor time that a pattern takes on both sides.
+//! Alternating measurement: one block of each of several ways in turn, so that other load of the machine affects all
+//! alike; and the processor time of a pattern on both sides.
 
 use std::time::{Duration, Instant};
 
@@ -11,66 +11,66 @@ use crate::packets;
 use crate::record::{Key, Library, Op, Record, Suite, best};
 use crate::usage::{Of, Usage};
 
-/// Iterations in one block at most.
+/// The most iterations in one block.
 const ITERATIONS_MAX: u64 = 1_000_000;
-/// Iterations that are timed singly at most, where nothing is beside them.
+/// The most iterations that are timed singly, if no other way alternates with them.
 const SINGLES_MAX: u64 = 10_000;
-/// Blocks whose processor time is taken; the second number is how much longer they are than those whose time is taken.
+/// The number of blocks whose processor time is measured; they are longer by the factor in the second number.
 const BLOCKS: usize = 5;
 const LONGER: u64 = 4;
 
-/// Does the given number of iterations.
+/// A function that makes the given number of iterations.
 pub(super) type Run<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// One way of doing the same work.
 pub(super) struct Way<'a> {
     library: Library,
-    /// The key of its record, where it differs from that of all.
+    /// The operation in the key of its record, if it differs from the common key.
     op: Option<Op>,
-    /// The algorithm of a collective, where it is named.
+    /// The name of a collective's algorithm, if there is one.
     algorithm: Option<String>,
-    /// An iteration does this many of what is reported.
+    /// The number of reported operations in an iteration.
     per_iteration: u32,
     run: Run<'a>,
 }
 
 impl<'a> Way<'a> {
-    /// The operation of the key, once in an iteration.
+    /// A way with one operation of the common key in an iteration.
     pub(super) fn of(library: Library, run: Run<'a>) -> Self {
         Self { library, op: None, algorithm: None, per_iteration: 1, run }
     }
 
-    /// The same so often in an iteration.
+    /// The same with `per_iteration` operations in an iteration.
     pub(super) fn each(self, per_iteration: u32) -> Self {
         Self { per_iteration, ..self }
     }
 
-    /// The same under the name of `op`.
+    /// The same, recorded under `op`.
     pub(super) fn named(self, op: Op) -> Self {
         Self { op: Some(op), ..self }
     }
 
-    /// The same by this algorithm.
+    /// The same, recorded with an algorithm.
     pub(super) fn by(self, algorithm: String) -> Self {
         Self { algorithm: Some(algorithm), ..self }
     }
 }
 
 impl Bench<'_> {
-    /// Times `run`, each iteration of which counts as `per_iteration`, as Farside's. Collective. `counts` says whether this rank's time
-    /// counts.
+    /// Times `run`, each iteration of which counts as `per_iteration` operations, for library Farside. Collective.
+    /// `counts` tells whether this rank's time counts.
     pub(super) fn alone(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
         let ways = &mut [Way::of(Library::Farside, run).each(per_iteration)];
         self.turns(key, counts, ways).map(|_| ())
     }
 
-    /// Times all `ways`, and writes a record for each library, operation and algorithm: of several ways of one, that of the fastest.
-    /// Collective. Returns the iterations in a block of the first.
+    /// Times all `ways`, and writes a record for each library, operation and algorithm; of several ways with the same
+    /// ones, the fastest. Collective. Returns the number of iterations in a block of the first way.
     pub(super) fn turns(&self, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         self.turns_within(self.budget, key, counts, ways)
     }
 
-    /// As [`turns`](Self::turns), with its own budget for each way.
+    /// As [`turns`](Self::turns), with the budget of each way given.
     pub(super) fn turns_within(&self, budget: Budget, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         if self.budget.method == Method::Packets {
             return self.packets(key, &mut ways[0]);
@@ -85,7 +85,7 @@ impl Bench<'_> {
                     continue;
                 }
                 if several {
-                    // Once before, for those in between have used the caches.
+                    // A warm-up, since the ways in between have used the caches.
                     (way.run)(1)?;
                 }
                 let each = f64::from(way.per_iteration);
@@ -107,7 +107,7 @@ impl Bench<'_> {
         Ok(plans.first().map_or(1, |(iterations, _)| *iterations))
     }
 
-    /// Counts in place of taking the time.
+    /// Counts packets instead of measuring time.
     fn packets(&self, key: Key, way: &mut Way<'_>) -> Result<u64> {
         let (count, each) = (packets::of_one(&self.team, key.bytes, way.run)?, f64::from(way.per_iteration));
         let mut record = Record::from_blocks(way.library, key, count.iterations, &[count.us / each])?;
@@ -115,8 +115,8 @@ impl Bench<'_> {
         self.write(&record).map(|()| count.iterations)
     }
 
-    /// Writes what the two ranks use of their processors in an iteration of `run`: the one that acts, and the one that waits
-    /// for it in a barrier. `iterations` fill a block. Collective.
+    /// Writes the processor time that the two ranks use in an iteration of `run`: of the rank that acts, and of the
+    /// rank that waits for it in a barrier. `iterations` fill a block. Collective.
     pub(super) fn processors(&self, key: Key, iterations: u64, run: Run<'_>) -> Result<()> {
         let iterations = iterations * LONGER;
         let mut us = [const { Vec::new() }; 2];
@@ -125,7 +125,7 @@ impl Bench<'_> {
             let before = Usage::now(Of::Process)?;
             run(iterations)?;
             self.team.barrier()?;
-            // A record has no zero.
+            // A record's time must not be zero.
             let used = (Usage::now(Of::Process)? - before).cpu.max(Duration::from_nanos(1));
             let all = coll::allgather(&self.team, &(used.as_secs_f64() * 1e6).to_le_bytes())?;
             us.iter_mut().zip(&all).for_each(|(us, used)| us.push(seconds(used) / iterations as f64));
@@ -168,19 +168,19 @@ impl Bench<'_> {
         Ok(us)
     }
 
-    /// Finds how many iterations fill a block, and how many blocks there are. All ranks come to the same answer, for
-    /// all see the same times. The runs made on the way are the warm-up.
+    /// Finds the number of iterations in a block, and the number of blocks. All ranks get the same result, since all
+    /// see the same times. The runs for this are the warm-up.
     fn calibrate(&self, budget: Budget, counts: bool, run: Run<'_>) -> Result<(u64, usize)> {
         let want_s = budget.time.as_secs_f64() / budget.blocks as f64;
         let mut iterations = 1;
-        // The first meets cold caches, and queue pairs that are not connected yet.
+        // The first run meets cold caches, and queue pairs that are not connected yet.
         self.block_s(iterations, counts, run)?;
         loop {
             let took_s = self.block_s(iterations, counts, run)?;
             let each_s = took_s / iterations as f64;
             if took_s >= want_s / 4.0 || iterations >= ITERATIONS_MAX {
                 let fit = if each_s > 0.0 { (want_s / each_s) as u64 } else { ITERATIONS_MAX };
-                // Where one iteration alone is longer than a block should be, three blocks must do.
+                // If one iteration alone is longer than a block should be, three blocks must suffice.
                 let blocks = if each_s > want_s { budget.blocks.min(3) } else { budget.blocks };
                 return Ok((fit.clamp(1, ITERATIONS_MAX), blocks));
             }

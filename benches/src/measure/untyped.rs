@@ -16,13 +16,13 @@ use crate::by_hand::{Facts, HandCopy};
 use crate::pages::Pages;
 use crate::record::Window;
 
-/// A lockable window of `bytes` bytes, and as many of this rank's own for the data of operations.
+/// A lockable window of `bytes` bytes, and the same number of private bytes for the data of operations.
 pub(super) struct Untyped {
     raw: RawWindow,
     bytes: usize,
-    /// The window's memory, where it is the user's. Kept, and not touched but by copies, until the window is released.
+    /// The window's memory, if it is the user's. Kept, and accessed only by copies, until the window is released.
     memory: Option<ManuallyDrop<Pages>>,
-    /// Likewise: what operations read and write here.
+    /// The origin's memory, which operations read and write; kept in the same way.
     origin: ManuallyDrop<Pages>,
     words: ManuallyDrop<Box<Words>>,
 }
@@ -35,7 +35,7 @@ struct Words {
 }
 
 impl Untyped {
-    /// Collective.
+    /// Makes the window. Collective.
     pub(super) fn new(team: &Team, window: Window, bytes: usize) -> Result<Self> {
         let bytes = bytes.max(8); // room for one atomic word
         let origin = ManuallyDrop::new(Pages::new(bytes)?);
@@ -43,44 +43,44 @@ impl Untyped {
             (RawWindow::allocate(team, bytes, Options::default())?, None)
         } else {
             let memory = Pages::new(bytes)?;
-            // SAFETY: `memory` is kept by `Self` and touched by copies of this thread only, in its epochs, until the window is
-            // released; if this fails, the window was not made.
+            // SAFETY: `memory` is kept by `Self`, and only copies of this thread access it, in its epochs, until the window
+            // is released; if the call fails, there is no window.
             let raw = unsafe { RawWindow::create_exclusively(team, memory.as_ptr(), bytes, Options::default()) }?;
             (raw, Some(ManuallyDrop::new(memory)))
         };
         Ok(Self { raw, bytes, memory, origin, words: ManuallyDrop::default() })
     }
 
-    /// The synchronization calls.
+    /// The window, for synchronization calls.
     pub(super) fn raw(&self) -> &RawWindow {
         &self.raw
     }
 
-    /// Puts `len` bytes, from byte `from` of the origin's memory on, to byte `to` of `target`.
+    /// Puts `len` bytes from offset `from` of the origin's memory to offset `to` of `target`.
     #[inline(always)]
     pub(super) fn put(&self, from: usize, len: usize, target: usize, to: usize) -> Result<()> {
         let from = self.origin_at(from, len)?;
-        // SAFETY: inside the origin's memory, which stays until the window is released, and is written by `set_origin`
-        // and gets alone, between epochs or after a flush.
+        // SAFETY: inside the origin's memory, which is kept until the window is released. Only `set_origin` and gets
+        // write it, between epochs or after a flush.
         unsafe { self.raw.put(from, len, target, to) }
     }
 
-    /// Puts the bytes of `map`, relative to byte `from` of the origin's memory, to the same layout at byte `to` of
+    /// Puts the bytes of `map`, relative to offset `from` of the origin's memory, to the same layout at offset `to` of
     /// `target`.
     #[inline(always)]
     pub(super) fn put_typed(&self, from: usize, map: &TypeMap, target: usize, to: usize) -> Result<()> {
         let from = self.origin_at(from, map.true_ub() as usize)?;
-        // SAFETY: inside the origin's memory, for no layout here begins before its address; else as in `put`.
+        // SAFETY: inside the origin's memory, since no layout here begins before its address; otherwise as in `put`.
         unsafe { self.raw.put_typed(from, map, target, to, map) }
     }
 
-    /// The same by a loop, from the start to the start; `false` if the memory of `target` is not mapped here. Nobody else
-    /// uses it meanwhile.
+    /// The same by a loop, both sides from offset 0; `false` if the memory of `target` is not mapped here. No other
+    /// rank may access it meanwhile.
     #[inline(always)]
     pub(super) fn put_by_hand(&self, facts: &Facts, by: HandCopy, room: usize, target: usize) -> Result<bool> {
         let from = self.origin_at(0, room)?;
         let Some(to) = self.raw.mapped_base(target)? else { return Ok(false) };
-        // SAFETY: both are valid for `room` bytes, which is no more than any rank has, and apart.
+        // SAFETY: both are valid for `room` bytes, which is no more than any rank has, and do not overlap.
         unsafe { by(facts, from, to, room) };
         Ok(true)
     }
@@ -90,7 +90,8 @@ impl Untyped {
         Ok(self.raw.mapped_base(target)?.is_some())
     }
 
-    /// The word at byte `at` of the memory of `rank`, if that is mapped here; for patterns that use it as an atomic alone.
+    /// The word at offset `at` of the memory of `rank`, if that is mapped here; for patterns that use it only as an
+    /// atomic.
     pub(super) fn word(&self, rank: usize, at: usize) -> Result<Option<&AtomicU64>> {
         self.within(at.next_multiple_of(8), 8)?;
         let base = self.raw.mapped_base(rank)?;
@@ -98,11 +99,11 @@ impl Untyped {
         Ok(base.map(|base| unsafe { AtomicU64::from_ptr(base.add(at.next_multiple_of(8)).cast()) }))
     }
 
-    /// Gets `len` bytes of `target` into the origin's memory, both from the start.
+    /// Gets `len` bytes of `target` into the origin's memory, both from offset 0.
     #[inline(always)]
     pub(super) fn get(&self, len: usize, target: usize) -> Result<()> {
         let into = self.origin_at(0, len)?;
-        // SAFETY: as in `put`; nobody else writes there.
+        // SAFETY: as in `put`; no other code writes there.
         unsafe { self.raw.get(into, len, target, 0) }
     }
 
@@ -110,7 +111,7 @@ impl Untyped {
     #[inline(always)]
     pub(super) fn add(&self, value: u64, target: usize) -> Result<()> {
         self.words.operand.set(value);
-        // SAFETY: the word stays until the window is released.
+        // SAFETY: the word is kept until the window is released.
         unsafe { self.raw.accumulate(Op::Sum, self.words.operand.as_ptr(), std::ptr::null_mut(), 1, target, 0) }
     }
 
@@ -119,14 +120,14 @@ impl Untyped {
     pub(super) fn fetch_add(&self, value: u64, target: usize) -> Result<()> {
         self.words.operand.set(value);
         let (operand, result) = (self.words.operand.as_ptr(), self.words.result.as_ptr());
-        // SAFETY: both words stay until the window is released.
+        // SAFETY: both words are kept until the window is released.
         unsafe { self.raw.accumulate(Op::Sum, operand, result, 1, target, 0) }
     }
 
-    /// Compares and swaps the first word of `target`; `result` as above.
+    /// Compares and swaps the first word of `target`; [`result`](Self::result) is the former value after the flush.
     #[inline(always)]
     pub(super) fn compare_and_swap(&self, expected: u64, desired: u64, target: usize) -> Result<()> {
-        // SAFETY: the word stays until the window is released.
+        // SAFETY: the word is kept until the window is released.
         unsafe { self.raw.compare_and_swap(expected, desired, self.words.result.as_ptr(), target, 0) }
     }
 
@@ -144,14 +145,14 @@ impl Untyped {
         Ok(())
     }
 
-    /// Puts these bytes to the start of the memory of `target`, and waits until they are there.
+    /// Puts these bytes to the start of the memory of `target`, and waits for their remote completion.
     pub(super) fn put_whole(&self, bytes: &[u8], target: usize) -> Result<()> {
         self.set_origin(bytes)?;
         self.put(0, bytes.len(), target, 0)?;
         self.raw.flush(target)
     }
 
-    /// The first `len` bytes of the memory of `target`, which are got into memory that holds ones in every bit.
+    /// The first `len` bytes of the memory of `target`, by a get into memory whose bits are all set.
     pub(super) fn get_whole(&self, len: usize, target: usize) -> Result<Vec<u8>> {
         self.set_origin(&vec![0xff; len])?;
         self.get(len, target)?;
@@ -188,7 +189,7 @@ impl Untyped {
 
     #[inline(always)]
     fn origin_at(&self, at: usize, len: usize) -> Result<*mut u8> {
-        // In range, as checked.
+        // The offset was checked.
         self.within(at, len).map(|_| self.origin.as_ptr().wrapping_add(at))
     }
 
@@ -206,9 +207,9 @@ impl Untyped {
 
 impl Drop for Untyped {
     fn drop(&mut self) {
-        // Memory that cannot be taken back is leaked: the process ends soon.
+        // If the window cannot be released its memory is leaked: the process ends soon.
         if self.raw.release().is_ok() {
-            // SAFETY: dropped once, here; after `release` nobody touches the memory any more.
+            // SAFETY: dropped once, here; after `release` no code accesses the memory.
             unsafe {
                 ManuallyDrop::drop(&mut self.origin);
                 ManuallyDrop::drop(&mut self.words);
