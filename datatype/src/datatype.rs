@@ -30,17 +30,32 @@ pub(crate) struct Derived {
     map: Shape,
     signature: Signature,
     overlap: Known,
-    /// Its bounds, if a resized type in it fixes them.
-    marks: Option<Box<(i64, i64)>>,
+    rare: Option<Box<Rare>>,
     /// The strictest alignment of its elements, as a power of two.
     align_log: u8,
     depth: u8,
-    /// Bytes in external32.
-    pub(crate) external: u64,
     pub(crate) contents: Contents,
 }
 
+/// Properties that few types have.
+#[derive(Debug)]
+struct Rare {
+    /// Its bounds, if a resized type in it fixes them.
+    marks: Option<(i64, i64)>,
+    /// Bytes in external32.
+    external: u64,
+}
+
 impl Derived {
+    fn marks(&self) -> Option<(i64, i64)> {
+        self.rare.as_ref()?.marks
+    }
+
+    /// Bytes in external32.
+    pub(crate) fn external(&self) -> u64 {
+        self.rare.as_ref().map_or(self.map.size, |rare| rare.external)
+    }
+
     fn map(&self) -> TypeMap {
         TypeMap { shape: self.map.clone(), signature: self.signature, overlap: self.overlap.clone() }
     }
@@ -209,7 +224,7 @@ impl Datatype {
     pub fn lb(&self) -> i64 {
         match &self.0 {
             Repr::Named(_) => 0,
-            Repr::Derived(derived) => derived.marks.as_ref().map_or(derived.map.low, |marks| marks.0),
+            Repr::Derived(derived) => derived.marks().map_or(derived.map.low, |marks| marks.0),
         }
     }
 
@@ -218,7 +233,7 @@ impl Datatype {
     pub fn ub(&self) -> i64 {
         match &self.0 {
             Repr::Named(named) => named.extent() as i64,
-            Repr::Derived(derived) => match &derived.marks {
+            Repr::Derived(derived) => match derived.marks() {
                 Some(marks) => marks.1,
                 // It fits: `finish` has looked.
                 None => derived.map.high + padding(derived.map.low, derived.map.high, derived.align_log),
@@ -302,7 +317,7 @@ impl Datatype {
     pub(crate) fn draft(&self, call: &'static str) -> Result<Draft> {
         let (map, marks) = match &self.0 {
             Repr::Named(named) => (TypeMap::named(*named)?, None),
-            Repr::Derived(derived) => (derived.map(), derived.marks.as_deref().copied()),
+            Repr::Derived(derived) => (derived.map(), derived.marks()),
         };
         if usize::from(self.depth()) >= MAX_DEPTH {
             let cause = format!("more than {MAX_DEPTH} constructors inside each other");
@@ -377,14 +392,14 @@ impl Draft {
             }
         };
         ub.checked_sub(lb).ok_or_else(too_far)?;
+        let rare = Rare { marks: self.marks, external: contents.external(size) };
         Ok(Datatype(Repr::Derived(Arc::new(Derived {
             map: self.map.shape,
             signature: self.map.signature,
             overlap: self.map.overlap,
-            marks: self.marks.map(Box::new),
+            rare: (rare.marks.is_some() || rare.external != size).then(|| Box::new(rare)),
             align_log: self.align_log,
             depth: self.depth + 1,
-            external: contents.external(size),
             contents,
         }))))
     }

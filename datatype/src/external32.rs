@@ -29,7 +29,7 @@ impl Datatype {
     fn external_element(&self) -> u64 {
         match &self.0 {
             Repr::Named(named) => named.external_size() as u64,
-            Repr::Derived(derived) => derived.external,
+            Repr::Derived(derived) => derived.external(),
         }
     }
 

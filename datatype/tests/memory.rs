@@ -36,7 +36,7 @@ static COUNTING: Counting = Counting;
 #[test]
 fn datatype_of_ten_million_blocks_below_200_bytes() {
     const BLOCKS: u64 = 10_000_000;
-    drop(Box::new(0));
+    drop(std::hint::black_box(Box::new(0)));
     assert!(ALLOCATIONS.get() > 0, "the counter does not count");
     let before = BYTES.get();
     let vector = Datatype::vector(BLOCKS, 1, 3, &Named::Double.into()).unwrap();
