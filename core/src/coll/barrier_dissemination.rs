@@ -64,7 +64,7 @@ fn disseminate(
     let (p, me) = (team.size(), team.rank());
     let mut distance = 1;
     while distance < p {
-        // Without a division.
+        // Wraps without a division.
         let (to, from) = (wrapped(me + distance, p), wrapped(me + p - distance, p));
         if to == from {
             mark |= signals.exchange(name, to, cell, number, mark)?;

@@ -233,7 +233,7 @@ fn root_outside_of_the_team_is_an_error_everywhere() {
 }
 
 /// # Safety
-/// None is needed.
+/// Accesses no memory.
 unsafe fn fails(_: *const (), _: *const u8, _: *mut u8, _: usize, _: Side) -> bool {
     false
 }

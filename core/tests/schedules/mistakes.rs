@@ -197,7 +197,7 @@ fn order() {
     };
     right(Operation::Reduce, 3, |rank, s| reduce(s, rank, [1, 2]));
     wrong(Order, Operation::Reduce, 3, |rank, s| reduce(s, rank, [2, 1]));
-    // At distance 2 before distance 1 ranks 0 and 2 meet.
+    // If distance 2 comes before distance 1, ranks 0 and 2 meet first.
     let butterfly = |s: &mut Builder, rank: u32, distances: [u32; 2]| {
         s.copy(&[input(0, 1)], &[output(0, 1)]);
         for d in distances {

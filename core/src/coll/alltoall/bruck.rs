@@ -25,7 +25,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let (p, me, radix) = (call.size, call.rank, u64::from(call.parameters[0]));
     let mut s = begun(call);
     let mut places = vec![[None; 2]; p as usize];
-    // Where the block of each distance lies now, and how often it has moved.
+    // The slice where the block of each distance is now, and the number of its moves.
     let mut at: Vec<Slice> = (0..p).map(|i| Slice::input((me + i) % p, 1)).collect();
     let mut moves = vec![0; p as usize];
     let mut stride = 1;

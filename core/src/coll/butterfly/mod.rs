@@ -4,7 +4,7 @@
 //! A [`Plan`] says which ranks meet in which round. A [`Reduction`] makes the steps of a rank: in the reduction phase the
 //! ranks that meet either cut their piece of the vector among themselves (R) or exchange it in full (A); the routing phase
 //! that follows runs the rounds backwards and makes the operation an allreduce (G), a reduce or a reduce_scatter.
-//! Every element is put together by the same bracketing, in the order of the ranks, and every rank gets the same bits.
+//! Every element is reduced by the same bracketing, in the order of the ranks, and every rank gets the same bits.
 
 mod cost;
 mod plan;

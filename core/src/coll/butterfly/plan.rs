@@ -1,4 +1,4 @@
-//! Which ranks meet in which round of a butterfly-like reduction, for every number of ranks.
+//! The ranks that meet in each round of a butterfly-like reduction, for every number of ranks.
 //!
 //! Consecutive ranks form groups, of one rank each at first. A round merges consecutive groups, so a group always holds the
 //! contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of active ranks,

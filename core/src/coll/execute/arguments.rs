@@ -28,7 +28,7 @@ pub struct Reduction {
     pub align: usize,
 }
 
-/// How many elements the blocks of a call have.
+/// Number of elements of the blocks of a call.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape<'a> {
     /// One vector of this many elements, which the algorithm cuts ([`Operation::is_of_a_vector`]).
@@ -37,7 +37,7 @@ pub enum Shape<'a> {
     Equal(u64),
     /// Elements by size number, as the table of [`Operation`] numbers them.
     Each(&'a [u64]),
-    /// Elements of this rank's own block, in a scatter or gather whose sizes only the root knows; not at the root.
+    /// Elements of this rank's own block, in a scatter or gather whose sizes only the root knows; for the other ranks.
     Own(u64),
 }
 

@@ -398,7 +398,7 @@ pub(super) struct Ends {
     pub(super) own: Cell<bool>,
     /// Other ranks that have come to the end, with the number of the check of the peers in which this rank learned it.
     pub(super) others: RefCell<FxHashMap<u32, u32>>,
-    /// What this rank waits for, the checks of the peers until it asks, and the checks between its questions.
+    /// The wait of this rank, the checks of the peers until it asks, and the checks between its questions.
     pub(super) asks: Cell<Option<(Awaited, u32, u32)>>,
 }
 

@@ -95,7 +95,7 @@ impl Collective {
     /// Makes a persistent call, which [`start_again`](Self::start_again) starts. Collective; sends nothing.
     ///
     /// # Errors
-    /// Those of [`start`](Self::start).
+    /// The errors of [`start`](Self::start).
     pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
         Self::new(team, arguments, true)
     }
@@ -103,7 +103,7 @@ impl Collective {
     /// Starts a persistent call again.
     ///
     /// # Safety
-    /// That of [`start`](Self::start).
+    /// The contract of [`start`](Self::start).
     ///
     /// # Errors
     /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`.
@@ -143,7 +143,7 @@ impl Collective {
     /// complete.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn test(&self) -> Result<bool> {
         if self.run.outcome()? {
             return Ok(true);
@@ -225,7 +225,7 @@ impl Drop for Collective {
 /// Makes a call and waits until it is complete here.
 ///
 /// # Safety
-/// That of [`Collective::start`], during the call.
+/// The contract of [`Collective::start`], during the call.
 ///
 /// # Errors
 /// Those of [`Collective::start`] and [`Collective::wait`].
@@ -239,7 +239,7 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
 /// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait) or one turn at a time.
 ///
 /// # Safety
-/// That of [`run`].
+/// The contract of [`run`].
 ///
 /// # Errors
 /// Those of [`run`], and the error of `wait`, which fails the call.

@@ -175,8 +175,8 @@ impl Run {
         Awaited { account, operation: self.name(), call, from }
     }
 
-    /// What the run waits for now. For a missing message, the source is preferably a rank that has sent none yet, since
-    /// other ranks may wait for it too. Else a send whose memory is not free.
+    /// The wait of the run: for a missing message, preferably from a rank that has sent none yet, since other ranks may
+    /// wait for that rank too; else for a send whose memory is not free.
     pub(super) fn awaits(&self) -> Awaited {
         /// The most missing messages that are examined.
         const LOOKS: usize = 64;

@@ -51,7 +51,7 @@ impl Prefix {
     /// whether this rank still sends its partial result with its own contribution.
     fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
         let Some(before) = self.before else {
-            // Not reduced directly from the message, since that would wait until the send before is complete.
+            // Not reduced directly from the message, which would have to wait until the send before is complete.
             let came = *self.came.get_or_insert_with(|| s.scratch_like(self.with_own));
             s.receive(source, tag, &[came]);
             return s.reduce(&[came], Side::Left, &[self.with_own]);

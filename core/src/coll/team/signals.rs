@@ -23,7 +23,7 @@ impl SignalArray {
     /// Like [`new`](Self::new), with the waits charged to `account`.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub fn for_account(team: &Team, words: usize, account: Account) -> Result<Self> {
         let job = team.job().clone();
         let lines = words.checked_add(3 * team.size() + SHORT_LINES + 1);

@@ -113,7 +113,7 @@ impl Team {
     /// Collective, like [`split`](Self::split).
     ///
     /// # Errors
-    /// Those of [`split`](Self::split).
+    /// The errors of [`split`](Self::split).
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);

@@ -31,7 +31,7 @@ impl Run {
     /// Makes the call, with `len` bytes of each rank; `wait` waits until the call is over here.
     ///
     /// # Safety
-    /// That of [`start`](Self::start).
+    /// The contract of [`start`](Self::start).
     ///
     /// # Errors
     /// The error of `wait`; `Freed`. Whether the call has failed is reported by [`outcome`](Self::outcome).
@@ -154,7 +154,7 @@ impl Run {
     /// Performs the operation on the data of all ranks, and ends the run.
     ///
     /// # Safety
-    /// That of [`start`](Self::start).
+    /// The contract of [`start`](Self::start).
     #[inline]
     unsafe fn do_short(self: &Rc<Self>, len: usize, all: &All) {
         let is_root = self.plan.schedule.rank() == self.plan.root;

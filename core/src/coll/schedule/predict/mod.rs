@@ -59,7 +59,7 @@ pub fn predict<M: Model>(
 /// Predicts schedules, and reports when each step runs.
 ///
 /// # Errors
-/// Those of [`predict`].
+/// The errors of [`predict`].
 pub fn watch<M: Model>(
     size: u32,
     mut of: impl FnMut(u32) -> Schedule,
@@ -77,7 +77,7 @@ pub fn watch<M: Model>(
 /// Predicts an algorithm for a call, where `of(rank)` is the call at a rank.
 ///
 /// # Errors
-/// Those of [`predict`].
+/// The errors of [`predict`].
 pub fn predict_algorithm<'a, M: Model>(
     algorithm: &Algorithm,
     of: impl Fn(u32) -> Call<'a>,
