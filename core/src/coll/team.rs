@@ -3,13 +3,13 @@
 //! Every member makes the team locally, without a message ([`Team::of`]); the members and the context identify it. The
 //! signal array of its barriers, which takes memory of the device, is made by the first barriers ([`Team::barrier`]).
 //!
-//! **Contexts.** A context is a number that no other team has ([`Job::new_context`](crate::Job::new_context)). Any rank
-//! makes one, and the caller brings it to the other members. [`Team::split`] takes one from team rank 0, which is sent
-//! with the colors. Other constructors can do the same: for a duplicate, by a broadcast over the old team; for a group
-//! of which only the members call, by messages of its first member ([two-sided](crate::two_sided) ones, for example),
-//! or by a collective on a team of these members with a fixed context; between two teams, the leader of one sends the
-//! context to the leader of the other. [Two-sided messages](crate::two_sided) use the same number; their traffic is
-//! separate from that of collectives.
+//! **Contexts.** A context is a number that no other live team of the members has
+//! ([`Job::new_context`](crate::Job::new_context)). Any rank makes one, and the caller brings it to the other members.
+//! [`Team::split`] takes one from team rank 0, which is sent with the colors. Other constructors can do the same: for a
+//! duplicate, by a broadcast over the old team; for a group of which only the members call, by messages of its first
+//! member ([two-sided](crate::two_sided) ones, for example), or by a collective on a team of these members with a fixed
+//! context; between two teams, the leader of one sends the context to the leader of the other. [Two-sided
+//! messages](crate::two_sided) use the same number; their traffic is separate from that of collectives.
 
 pub(crate) mod members;
 mod signals;

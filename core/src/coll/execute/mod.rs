@@ -21,8 +21,8 @@
 //! four collectives: its data goes through the lines of that array. All ranks must make the call in the same way: a
 //! rank that starts it without waiting gets a `Mismatch`.
 //!
-//! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it fails
-//! at the other ranks with an error that names this one. Nothing waits in a drop.
+//! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it
+//! fails at the other ranks with an error that names this one. The drop does not wait.
 
 mod arguments;
 mod cache;
