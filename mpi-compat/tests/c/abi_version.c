@@ -1,4 +1,4 @@
-/* The version and the sizes of the ABI, at any time. */
+/* The version and the sizes of the ABI can be queried at any time. */
 #include "check.h"
 
 static void ask(void) {

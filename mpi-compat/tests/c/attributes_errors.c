@@ -1,4 +1,4 @@
-/* Keys that are none, or of another kind of object, are invalid. */
+/* Invalid keys, and keys of another kind of object, are errors. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A key that was freed lives on in the attributes that have it. */
+/* A freed key stays valid in the attributes that hold it. */
 #include "check.h"
 
 static int deletes;

@@ -1,4 +1,4 @@
-/* A key that was freed can be used as long as attributes hold it, and not after that.
+/* A freed key can be used while attributes hold it, and not afterwards.
    not on peers: how a key fails that nothing holds any more is not promised */
 #include "check.h"
 

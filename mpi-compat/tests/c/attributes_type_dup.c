@@ -1,4 +1,5 @@
-/* MPI_Type_dup asks the copy callbacks, which may leave out or change; MPI_Type_free calls the delete callbacks. */
+/* MPI_Type_dup calls the copy callbacks, which may omit or change attributes; MPI_Type_free calls the delete
+   callbacks. */
 #include "check.h"
 
 static int copies, deletes;

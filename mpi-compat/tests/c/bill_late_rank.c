@@ -1,4 +1,5 @@
-/* The bill of a program with a late rank says whom the others have waited for, in windows and communicators by their names.
+/* The bill of a program with a late rank names the rank that the others have waited for, and the windows and
+   communicators.
    ranks 4
    env FARSIDE_BILL=1
    says 3 waited for 2

@@ -1,4 +1,4 @@
-/* Buffers are attached once, and given back with their size. */
+/* A buffer can be attached once, and is returned with its size. */
 #include "check.h"
 
 int main(void) {

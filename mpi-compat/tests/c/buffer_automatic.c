@@ -1,4 +1,4 @@
-/* MPI_BUFFER_AUTOMATIC takes whatever is sent. */
+/* MPI_BUFFER_AUTOMATIC accepts messages of any size. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A communicator's own buffer comes before the process's; flush waits for what is in it. */
+/* A communicator's own buffer takes precedence over the process's; flush waits for the messages in it. */
 #include "check.h"
 
 int main(void) {

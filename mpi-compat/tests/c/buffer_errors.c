@@ -1,4 +1,4 @@
-/* Buffers that are attached twice, or not at all.
+/* Errors: a buffer that is attached twice, and detaching without a buffer.
    not on peers: MPICH has another class */
 #include "check.h"
 

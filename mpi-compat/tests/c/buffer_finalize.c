@@ -1,4 +1,4 @@
-/* What is in a buffer when MPI ends arrives.
+/* Messages that are in a buffer when MPI ends arrive.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A buffered send that finds no buffer, or no room in it, is an error. */
+/* A buffered send without a buffer, or without enough room in it, is an error. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A buffer whose messages cannot all be sent, since a rank is gone, is detached all the same.
+/* A buffer whose messages cannot all be sent, since a rank was killed, is detached nevertheless.
    ranks 3
    code any
    says given back

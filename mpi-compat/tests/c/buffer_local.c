@@ -1,4 +1,4 @@
-/* Buffered sends are complete at once, without a receive; detach waits until all have gone.
+/* Buffered sends are complete at once, without a receive; detach waits until all messages have been sent.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Shared by the programs of this folder: start and end, and checks that print the line where they fail. */
+/* Shared by the programs of this folder: initialization and finalization, and checks that print the line of a failure. */
 #ifndef CHECK_H
 #define CHECK_H
 

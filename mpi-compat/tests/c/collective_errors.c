@@ -1,4 +1,4 @@
-/* Erroneous arguments, the same ones at all ranks, and that the next call works.
+/* Erroneous arguments, the same at all ranks, are errors, and the next call works.
    ranks 1 2 */
 #include "check.h"
 

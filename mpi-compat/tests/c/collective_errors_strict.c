@@ -1,4 +1,4 @@
-/* More of what can be seen at the call; messages name function, argument and value.
+/* More errors that are detected at the call; messages name function, argument and value.
    ranks 1 3
    not on peers: MPICH takes some of these, and has other messages */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Blocks of different lengths, some of them empty, in any order and with gaps between them, of which only the root knows.
+/* Blocks of different lengths, some of them empty, in any order and with gaps, whose layout only the root knows.
    ranks 1 2 3 4 5 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Collectives of intercommunicators: what one group sends the other receives; MPI_ROOT and MPI_PROC_NULL.
+/* Collectives of intercommunicators: each group receives what the other group sends; MPI_ROOT and MPI_PROC_NULL.
    ranks 2 3 5 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* The forms with large counts do the same.
+/* Collectives with large counts give the same results.
    ranks 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Non-blocking collectives: all of them in progress at once, on two communicators, completed in another order.
+/* Non-blocking collectives: all of them in progress at once on two communicators, completed in another order.
    ranks 1 2 3 4 */
 #include "check.h"
 

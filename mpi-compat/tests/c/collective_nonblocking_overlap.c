@@ -1,5 +1,5 @@
-/* A non-blocking collective goes on while its rank waits for something else; its datatype, operator and communicator may be
-   freed meanwhile.
+/* A non-blocking collective progresses while its rank waits in other calls; its datatype, operator and communicator
+   may be freed meanwhile.
    ranks 2 3 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A block without elements may have MPI_DATATYPE_NULL, as ParallelIO's exchanges have it.
+/* A block without elements may have MPI_DATATYPE_NULL, as in ParallelIO's exchanges.
    ranks 1 2 3
    not on peers: MPICH refuses it where all blocks have one type */
 #include "check.h"

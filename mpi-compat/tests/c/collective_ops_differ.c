@@ -1,4 +1,5 @@
-/* Ranks that give other operators, each commutative, get some result and no error, and calls go on.
+/* If ranks pass different operators, each commutative, the result is undefined but there is no error, and later calls
+   work.
    ranks 2 3 */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* Operators of the program that do not commute combine the ranks in their order, also on a datatype with gaps, which are not
-   touched, and on one whose elements interleave.
+/* User-defined operators that do not commute combine the ranks in order, also on a datatype with gaps, which stay
+   unchanged, and on one whose elements interleave.
    ranks 1 2 3 5 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Requests of collectives can be neither cancelled nor, while they are in progress, freed.
+/* Requests of collectives cannot be cancelled, and cannot be freed while in progress.
    ranks 2
    not on peers: MPICH frees them */
 #include "check.h"

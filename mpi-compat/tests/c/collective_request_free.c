@@ -1,4 +1,4 @@
-/* The request of a collective that is over may be freed; what the call had to do is done.
+/* The request of a collective that is over may be freed; the effects of the call are complete.
    ranks 1 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Threads call collectives of different communicators at the same time, in whatever order they come.
+/* Threads call collectives of different communicators at the same time, in any order.
    ranks 2 3
    link -pthread */
 #include "threads.h"

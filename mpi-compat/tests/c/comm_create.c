@@ -1,4 +1,5 @@
-/* Communicators of groups: by all ranks of a communicator, with several groups at once, and by the group alone.
+/* Communicators of groups: created by all ranks of a communicator, with several groups at once, and by the group
+   alone.
    ranks 1 2 4 5 */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* A duplicate has the same group, another context, the attributes that their callbacks let through, and the error handler; no
-   name.
+/* A duplicate has the same group, another context, the attributes that the callbacks copy, and the error handler, but
+   no name.
    ranks 1 2 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Null communicators, and predefined ones that are freed. */
+/* Errors: null communicators, and freeing predefined ones. */
 #include "check.h"
 
 int main(void) {

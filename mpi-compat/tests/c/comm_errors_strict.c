@@ -1,4 +1,4 @@
-/* An intracommunicator has no remote group; colors, leaders and tags out of range.
+/* Errors: the remote group of an intracommunicator; colors, leaders and tags out of range.
    ranks 1 2
    not on peers: MPICH ends */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Non-blocking duplicates: several at once, with the attributes of the time of the call.
+/* Non-blocking duplicates: several at once, with the attributes at the time of the call.
    ranks 1 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Hints that are not known are ignored, and those in use can be asked for. */
+/* Unknown hints are ignored, and the hints in use can be queried. */
 #include "check.h"
 
 int main(void) {

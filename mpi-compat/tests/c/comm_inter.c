@@ -1,4 +1,4 @@
-/* Intercommunicators: their groups, duplicates, parts, and merging them with each side first.
+/* Intercommunicators: groups, duplicates, splits, and merges with each side first.
    ranks 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* An intercommunicator is made while more messages to the other leader are under way than it keeps.
+/* An intercommunicator is made while more messages to the other leader are in progress than it can buffer.
    ranks 2 */
 #include "check.h"
 

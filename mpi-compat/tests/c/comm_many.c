@@ -1,4 +1,4 @@
-/* Communicators that are made and freed leave nothing behind.
+/* Communicators that are made and freed leak no resources.
    ranks 3 */
 #include "check.h"
 

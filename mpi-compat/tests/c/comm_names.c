@@ -1,4 +1,4 @@
-/* Communicators have names, which can be changed; longer ones are cut. The null handle has one too. */
+/* Communicators have names, which can be changed; longer ones are truncated. The null handle has a name too. */
 #include "check.h"
 
 int main(void) {

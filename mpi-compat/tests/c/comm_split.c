@@ -1,4 +1,5 @@
-/* Ranks with the same color are together, ordered by key and then by rank; MPI_UNDEFINED is in none.
+/* Ranks with the same color are together, ordered by key and then by rank; ranks with MPI_UNDEFINED get no
+   communicator.
    ranks 1 2 3 5 */
 #include "check.h"
 

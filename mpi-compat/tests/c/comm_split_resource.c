@@ -1,4 +1,4 @@
-/* Splits guided by a resource, which is one of the hardware or a process set.
+/* Splits guided by a resource: a hardware resource or a process set.
    ranks 1 2 3
    not on peers: process sets are not promised */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Ranks that share memory are together; a resource of another name is none.
+/* Ranks that share memory are together; an unknown resource gives no communicator.
    ranks 1 3 */
 #include "check.h"
 

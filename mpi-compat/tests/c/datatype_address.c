@@ -1,4 +1,4 @@
-/* Addresses are absolute, and are added and subtracted as such. */
+/* Addresses are absolute, and can be added and subtracted. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Size, extent and true extent of what every constructor makes. */
+/* Size, extent and true extent of the results of all constructors. */
 #include "check.h"
 
 static void show(const char *what, MPI_Datatype type) {

@@ -1,4 +1,4 @@
-/* The contents of a derived type of derived types are handles that can be used, and are freed. */
+/* The contents of a derived type made from derived types are usable handles, which the program frees. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The envelope counts the arguments of the constructor, and the contents are they. */
+/* The envelope counts the arguments of the constructor, and the contents return them. */
 #include "check.h"
 
 static void show(const char *what, MPI_Datatype type) {

@@ -1,4 +1,4 @@
-/* Types made with large counts have them in the envelope of the _c form. */
+/* Types made with large counts report them in the envelope of the _c form. */
 #include "check.h"
 
 static void show(const char *what, MPI_Datatype type) {

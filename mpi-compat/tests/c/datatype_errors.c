@@ -1,4 +1,4 @@
-/* Negative counts, null types, arrays out of bounds. */
+/* Errors: negative counts, null types, arrays out of bounds. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Parts that reach out of their array, and arrays without dimensions.
+/* Errors: subarrays that exceed their array, and arrays without dimensions.
    not on peers: MPICH does not look at these */
 #include "check.h"
 

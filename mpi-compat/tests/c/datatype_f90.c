@@ -1,4 +1,4 @@
-/* Types by precision: the same handle for the same arguments, which are its contents, and it is not freed. */
+/* Types by precision: the same handle for the same arguments, which are its contents; it is never freed. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Types by precision are predefined, and are not freed.
+/* Types by precision are predefined, and cannot be freed.
    not on peers: MPICH frees them */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* What does not fit the int form is MPI_UNDEFINED there, and right in the others. */
+/* Values that do not fit the int form are MPI_UNDEFINED there, and correct in the other forms. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Lists that no memory holds are an error, and not the end of the process.
+/* Lists that exceed all memory are an error, and do not end the process.
    not on peers: not promised */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Types have names: derived ones none at first, and predefined ones can be given others. */
+/* Types have names: derived ones are unnamed at first, and predefined ones can be renamed. */
 #include "check.h"
 
 int main(void) {

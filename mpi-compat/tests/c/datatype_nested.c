@@ -1,4 +1,4 @@
-/* Types of types: a column of a matrix of structs, and resized bounds that hold through further constructors. */
+/* Nested types: a column of a matrix of structs, and resized bounds that survive further constructors. */
 #include "check.h"
 
 int main(void) {

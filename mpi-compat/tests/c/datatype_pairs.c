@@ -1,4 +1,4 @@
-/* Pair types are laid out as the C structs. */
+/* Pair types have the layout of the C structs. */
 #include "check.h"
 
 #define PAIR(type, value) \

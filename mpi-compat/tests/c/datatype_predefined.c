@@ -1,4 +1,4 @@
-/* Predefined types have the sizes of the C types, are committed, and are not freed. */
+/* Predefined types have the sizes of the C types, are committed, and cannot be freed. */
 #include <wchar.h>
 #include "check.h"
 

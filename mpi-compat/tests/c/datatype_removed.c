@@ -1,4 +1,4 @@
-/* A program in the style of 2003: particles are exchanged with the names that MPI-3.0 removed.
+/* A program in the style of 2003 exchanges particles with functions that MPI-3.0 removed.
    ranks 1 2 3 */
 #include "removed.h"
 

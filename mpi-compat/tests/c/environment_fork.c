@@ -1,5 +1,5 @@
-/* A child made by fork has no part in the job: its calls fail, with a text that says why, and the job goes on. By default the error
-   handler ends the child, and the child alone.
+/* A child made by fork has no part in the job: its calls fail with a text that gives the reason, and the job goes on.
+   By default the error handler ends only the child.
    ranks 1 2
    not on peers: not promised */
 #include "check.h"

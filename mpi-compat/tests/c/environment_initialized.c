@@ -1,4 +1,4 @@
-/* MPI_Initialized and MPI_Finalized say where the program is. */
+/* MPI_Initialized and MPI_Finalized report the phase of the program. */
 #include "check.h"
 
 static void expect(int initialized, int finalized) {

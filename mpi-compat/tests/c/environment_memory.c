@@ -1,4 +1,4 @@
-/* Memory from MPI_Alloc_mem can be written, and is given back. */
+/* Memory from MPI_Alloc_mem can be written, and freed. */
 #include "check.h"
 
 int main(void) {

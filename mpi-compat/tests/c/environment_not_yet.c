@@ -1,4 +1,4 @@
-/* What is not there says so, through the error handler.
+/* Functions that are not implemented raise an error.
    not on peers: they have it */
 #include "check.h"
 

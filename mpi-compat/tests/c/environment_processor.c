@@ -1,4 +1,4 @@
-/* The processor has a name of the length that is said. */
+/* The processor has a name of the reported length. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* Every function has a name that a tool may leave to the library, and one that it may take. */
+/* Every function has an MPI_ name, which a tool may define itself, and a PMPI_ name, by which the tool calls the
+   library. */
 #include "check.h"
 
 static int seen;

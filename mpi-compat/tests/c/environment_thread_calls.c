@@ -1,4 +1,4 @@
-/* With MPI_THREAD_MULTIPLE several threads make objects at the same time, and only one is the main one.
+/* With MPI_THREAD_MULTIPLE several threads make objects at the same time; only one of them is the main thread.
    link -lpthread */
 #include "threads.h"
 

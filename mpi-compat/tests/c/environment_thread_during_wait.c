@@ -1,4 +1,4 @@
-/* What may be called at any time may also be called while the main thread waits for a message.
+/* Functions that may be called at any time may also be called while the main thread waits for a message.
    ranks 2
    link -pthread */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* The thread level granted is at least the one that was asked for, and can be asked for again. */
+/* The granted thread level is at least the requested one, and can be queried. */
 #include "check.h"
 
 int main(void) {

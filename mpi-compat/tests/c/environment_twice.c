@@ -1,4 +1,4 @@
-/* MPI is initialized once. */
+/* MPI can be initialized only once. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Versions may be asked for at any time. */
+/* Versions can be queried at any time. */
 #include "check.h"
 
 static void ask(void) {

@@ -1,4 +1,4 @@
-/* A program adds classes, codes and strings, and MPI_LASTUSEDCODE grows. */
+/* A program adds error classes, codes and strings, and MPI_LASTUSEDCODE grows. */
 #include "check.h"
 
 static int last_used(void) {

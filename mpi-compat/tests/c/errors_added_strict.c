@@ -1,4 +1,4 @@
-/* Only what the program has added gets another string.
+/* Only classes and codes that the program has added can get another string.
    not on peers: MPICH changes the strings of its own */
 #include "check.h"
 

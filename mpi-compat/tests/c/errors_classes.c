@@ -1,4 +1,4 @@
-/* Every class is a code of itself and has a string that fits. */
+/* Every class is its own code and has a string that fits MPI_MAX_ERROR_STRING. */
 #include "check.h"
 
 int main(void) {

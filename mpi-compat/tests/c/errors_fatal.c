@@ -1,4 +1,4 @@
-/* The first error handler ends the job.
+/* The initial error handler ends the job.
    code any */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A handler of the program gets the communicator and the code, and may call MPI. */
+/* A user-defined handler gets the communicator and the code, and may call MPI. */
 #include "check.h"
 
 static int calls, last_class;

@@ -1,4 +1,5 @@
-/* MPI_IN_PLACE and MPI_BUFFER_AUTOMATIC are no buffers where a call does not take them: errors, and no access to their addresses.
+/* MPI_IN_PLACE and MPI_BUFFER_AUTOMATIC are errors in calls that do not accept them, and are never accessed as
+   addresses.
    not on peers: not all of this is checked there */
 #include "check.h"
 

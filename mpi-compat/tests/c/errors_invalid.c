@@ -1,4 +1,4 @@
-/* What is no error code is an invalid argument. */
+/* A value that is not an error code is an invalid argument. */
 #include "check.h"
 
 int main(void) {

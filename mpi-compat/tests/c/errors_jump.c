@@ -1,5 +1,5 @@
-/* Functions of the program that jump out of a call of MPI: error handlers, attribute callbacks, functions of generalized requests.
-   Other threads can call MPI after that, and so can this one.
+/* Functions of the program may jump out of MPI calls: error handlers, attribute callbacks, functions of generalized
+   requests. All threads can call MPI afterwards.
    link -pthread
    not on peers: not promised */
 #include "check.h"

@@ -1,4 +1,5 @@
-/* A rank that is killed: every call that needs it returns MPI_ERR_PROC_ABORTED, through the handler, before the job ends.
+/* After a rank is killed, every call that needs it returns MPI_ERR_PROC_ABORTED, through the handler, before the job
+   ends.
    ranks 2 3
    code any
    says got the error

@@ -1,4 +1,4 @@
-/* The default error handler ends the job when a rank is killed, and says why.
+/* The default error handler ends the job when a rank is killed, with a text that gives the reason.
    ranks 2
    code any
    says (MPI_ERR_PROC_ABORTED); the error handler ends the job

@@ -1,5 +1,5 @@
-/* A rank that gives a null pointer for the result of a collective constructor, or another wrong argument, gets an error, and the
-   other ranks get one too.
+/* If a rank passes a null pointer for the result of a collective constructor, or another wrong argument, it gets an
+   error, and so do the other ranks.
    ranks 2 3
    not on peers: the other ranks wait for ever */
 #include "check.h"

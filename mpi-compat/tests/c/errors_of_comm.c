@@ -1,4 +1,4 @@
-/* An error of a call goes to the handler of the communicator among its arguments, wherever that stands. */
+/* An error of a call goes to the handler of the communicator among its arguments, at any position. */
 #include "check.h"
 
 static int calls;

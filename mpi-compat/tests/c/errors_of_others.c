@@ -1,5 +1,5 @@
-/* An error that the root of a collective finds when another rank has ended the call is no error of the next call, which is right
-   at both.
+/* If the root of a collective gets an error after another rank has left the call, it is not reported as an error of
+   the next call, which is right at both.
    ranks 2
    not on peers: the counts of the first call differ */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* A rank that calls MPI_Finalize is named to one that waits for it in a collective or a fence.
+/* If a rank calls MPI_Finalize, the error of a rank that waits for it in a collective or a fence names it.
    ranks 2
    code any
    says the end of the job

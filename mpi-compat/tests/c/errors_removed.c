@@ -1,4 +1,4 @@
-/* What a program has added it can remove: strings first, then codes, then their class. */
+/* A program can remove its added error strings, codes and classes: strings first, then codes, then their class. */
 #include "check.h"
 
 int main(void) {

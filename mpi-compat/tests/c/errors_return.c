@@ -1,4 +1,4 @@
-/* With MPI_ERRORS_RETURN a call returns a code whose class says what is wrong, and the program goes on. */
+/* With MPI_ERRORS_RETURN a call returns a code whose class identifies the error, and the program goes on. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Ranks out of range and twice, strides of 0, null groups.
+/* Errors: ranks out of range, negative counts, strides of 0, null groups.
    ranks 2 */
 #include "check.h"
 

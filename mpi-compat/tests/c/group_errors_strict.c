@@ -1,4 +1,4 @@
-/* A rank may be in a group once.
+/* A rank may be in a group only once.
    ranks 2
    not on peers: MPICH does not look at this */
 #include "check.h"

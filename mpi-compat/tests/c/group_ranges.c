@@ -1,4 +1,4 @@
-/* Ranges have a stride, which may be negative, and end before the last rank is passed.
+/* Ranges have a stride, which may be negative, and do not go beyond their last rank.
    ranks 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Union, intersection and difference: those of the first group come first, in its order.
+/* Union, intersection and difference: members of the first group come first, in its order.
    ranks 4 */
 #include "check.h"
 

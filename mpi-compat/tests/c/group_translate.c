@@ -1,4 +1,4 @@
-/* A rank that is not in the other group is MPI_UNDEFINED there, and MPI_PROC_NULL stays what it is.
+/* A rank that is not in the other group becomes MPI_UNDEFINED, and MPI_PROC_NULL stays MPI_PROC_NULL.
    ranks 3 */
 #include "check.h"
 

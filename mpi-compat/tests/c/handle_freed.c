@@ -1,4 +1,4 @@
-/* A handle that was freed is noticed, also when another object has taken its place.
+/* The use of a freed handle is detected, also after another object has taken its place.
    not on peers: it is wrong in a way that a library need not notice */
 #include "check.h"
 

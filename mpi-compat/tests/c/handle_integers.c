@@ -1,4 +1,4 @@
-/* A handle becomes an integer and back; predefined ones are their constants, others lie above all of those. */
+/* A handle converts to an integer and back; predefined ones are their constants, and all others are greater. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A duplicate has the same pairs and a life of its own. */
+/* A duplicate has the same pairs and is independent of the original. */
 #include "check.h"
 
 int main(void) {

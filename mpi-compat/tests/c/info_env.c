@@ -1,4 +1,4 @@
-/* MPI_INFO_ENV can be read, and not freed. */
+/* MPI_INFO_ENV can be read, but not freed. */
 #include "check.h"
 
 int main(void) {

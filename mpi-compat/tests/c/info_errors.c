@@ -1,4 +1,4 @@
-/* Null objects, keys out of range and strings too long are errors of their classes. */
+/* Null objects, keys out of range and strings that are too long are errors of their classes. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* The calls of MPI-2: lengths do not count the null byte. */
+/* The calls of MPI-2, whose lengths do not count the null byte. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* A buffer too short gets what fits of the value.
+/* If the buffer is too short, it gets the truncated value.
    not on peers: MPICH fails */
 #include "check.h"
 

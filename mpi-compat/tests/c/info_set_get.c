@@ -1,4 +1,4 @@
-/* Keys have the value that was set last, and keep their order. */
+/* Keys have the last value that was set, and keep their order. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* A buffer too short gets what fits, and the length that is needed; length 0 only asks. */
+/* If the buffer is too short, it gets the truncated value, and the call returns the required length; length 0 only
+   queries. */
 #include "check.h"
 
 int main(void) {

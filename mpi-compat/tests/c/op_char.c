@@ -1,4 +1,4 @@
-/* MPI_CHAR, which the standard leaves out, is reduced as a signed char.
+/* MPI_CHAR, for which the standard defines no operator, is reduced as a signed char.
    ranks 1 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Operators on types that they are not defined on, null and predefined operators. */
+/* Errors: operators on types for which they are not defined, null operators, and freeing predefined ones. */
 #include "check.h"
 
 int main(void) {

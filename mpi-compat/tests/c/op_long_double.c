@@ -1,4 +1,4 @@
-/* long double keeps all its digits, infinities and what is no number. */
+/* long double keeps all its digits, infinities and NaN. */
 #include <float.h>
 #include <math.h>
 #include "check.h"

@@ -1,4 +1,4 @@
-/* MPI_MINLOC and MPI_MAXLOC: the value with its index, and of equal values the lesser index. */
+/* MPI_MINLOC and MPI_MAXLOC: the value with its index; if values are equal, the lesser index. */
 #include "check.h"
 
 #define RUN(type, value) \

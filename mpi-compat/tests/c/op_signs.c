@@ -1,4 +1,4 @@
-/* Negative and greatest values: comparisons have the sign of the type. */
+/* Negative and greatest values: comparisons respect the signedness of the type. */
 #include <limits.h>
 #include "check.h"
 

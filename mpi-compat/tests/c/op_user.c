@@ -1,4 +1,4 @@
-/* Functions of the program: they get the length and the type, also a derived one, and are asked whether they commute. */
+/* User-defined functions get the length and the type, also a derived one; whether they commute can be queried. */
 #include "check.h"
 
 static int calls;

@@ -1,4 +1,4 @@
-/* A function with large counts. */
+/* A user-defined function with large counts. */
 #include "check.h"
 
 static void add(void *in, void *inout, MPI_Count *length, MPI_Datatype *type) {

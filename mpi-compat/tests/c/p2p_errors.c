@@ -1,4 +1,4 @@
-/* Wrong arguments of sends, receives and probes: their classes. */
+/* The error classes of wrong arguments of sends, receives and probes. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Errors name function, argument and value; nothing else comes of a wrong call.
+/* Errors name function, argument and value; a wrong call has no other effect.
    not on peers: texts are each library's own */
 #include "check.h"
 

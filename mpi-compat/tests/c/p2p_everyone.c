@@ -1,4 +1,4 @@
-/* Every rank exchanges with every other at the same time, more ranks than cores too.
+/* Every rank exchanges messages with every other at the same time, also with more ranks than cores.
    ranks 1 3 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A flood of messages that are received late: all are, in their order.
+/* A flood of messages that are received late: all are received, in order.
    ranks 2 */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* A million messages to a rank that does not receive yet: the sender is slowed, so that neither rank's memory grows with their
-   number, and all are received in their order.
+/* A million messages to a rank that does not receive yet: flow control slows the sender, so that neither rank's memory
+   grows with their number, and all are received in order.
    ranks 2
    not on peers: how much memory they take is theirs */
 #include "check.h"

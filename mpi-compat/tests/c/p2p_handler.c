@@ -1,4 +1,4 @@
-/* The error handler of the communicator hears of an error, of a request too.
+/* The error handler of the communicator is called for errors, also for errors of requests.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A message that is longer than any memory is an error of its sender, and disturbs nothing at its receiver.
+/* A message that is longer than all memory is an error at its sender, and has no effect at its receiver.
    ranks 2
    not on peers: they send what is not there */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* A program that only probes until its message is there gets it.
+/* A program that only probes until its message has arrived receives it.
    ranks 2 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* The forms with large counts do what the others do.
+/* The forms with large counts behave as the others.
    ranks 2
    not on peers: MPICH's wheel has no large forms of some of them */
 #include "check.h"

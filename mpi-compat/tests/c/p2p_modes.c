@@ -1,4 +1,4 @@
-/* All modes of sends, blocking and not, arrive.
+/* Messages of all send modes, blocking and not, arrive.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A message that a matched probe has taken is received by its handle, and by nothing else.
+/* A message that a matched probe has taken is received only by its handle.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Messages of one sender that fit one receive are received in their order, whatever their lengths.
+/* Messages of one sender that match the same receives are received in order, whatever their lengths.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* What was packed is sent as MPI_PACKED and received as its elements, and the other way round.
+/* Packed data is sent as MPI_PACKED and received as its elements, and vice versa.
    ranks 2 */
 #include "check.h"
 

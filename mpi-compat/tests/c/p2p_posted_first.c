@@ -1,4 +1,4 @@
-/* Of the posted receives that fit a message the one posted first gets it.
+/* A message is received by the first posted of the receives that match it.
    ranks 2 */
 #include "check.h"
 

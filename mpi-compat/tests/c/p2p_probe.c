@@ -1,4 +1,4 @@
-/* A probe tells what the next receive gets, and leaves it there.
+/* A probe returns the status of the next receive, and does not receive the message.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Messages to and from MPI_PROC_NULL: at once, without effect, with a status of their own. */
+/* Messages to and from MPI_PROC_NULL complete at once, without effect, with a status of their own. */
 #include "check.h"
 
 static void is_from_nobody(const MPI_Status *status) {

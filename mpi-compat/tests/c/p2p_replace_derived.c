@@ -1,4 +1,4 @@
-/* Sendrecv_replace with a derived datatype leaves the gaps.
+/* Sendrecv_replace with a derived datatype does not change the gaps.
    ranks 2 */
 #include "check.h"
 

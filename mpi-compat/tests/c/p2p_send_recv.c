@@ -1,4 +1,4 @@
-/* Messages of every length arrive whole, and statuses tell source, tag and length.
+/* Messages of every length arrive whole, and statuses have source, tag and length.
    ranks 2 */
 #include "check.h"
 

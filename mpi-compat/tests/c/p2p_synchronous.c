@@ -1,4 +1,4 @@
-/* A synchronous send is not complete before its receive has begun, and then is.
+/* A synchronous send completes once its receive has begun, and not before.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Threads that test again and again do not keep others out, more threads than cores.
+/* Threads that call MPI_Test in a loop do not starve others, also with more threads than cores.
    ranks 2
    link -pthread */
 #include "threads.h"

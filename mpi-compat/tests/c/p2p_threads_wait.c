@@ -1,4 +1,4 @@
-/* Threads that wait in different calls are woken by what another thread of the same rank does.
+/* Threads that wait in different calls are woken by operations of another thread of the same rank.
    link -pthread */
 #include "threads.h"
 

@@ -1,4 +1,4 @@
-/* A message longer than its receive is an error at the receiver only; what follows is received as ever.
+/* A message longer than its receive is an error at the receiver only; later messages are received normally.
    ranks 2 */
 #include "check.h"
 

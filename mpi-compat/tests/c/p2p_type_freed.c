@@ -1,4 +1,4 @@
-/* A datatype may be freed while messages of it are under way.
+/* A datatype may be freed while messages that use it are in progress.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Receives from any source and with any tag tell whom they have heard.
+/* The statuses of receives from any source and with any tag have the actual source and tag.
    ranks 2 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Buffers too small, types that were not committed, other representations. */
+/* Errors: buffers that are too small, types that are not committed, other representations. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Buffers too small.
+/* Buffers that are too small are errors.
    not on peers: MPICH packs what fits */
 #include "check.h"
 

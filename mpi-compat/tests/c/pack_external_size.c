@@ -1,4 +1,4 @@
-/* The size in external32 is a product, and not counted element by element: it takes no time for any number of elements. */
+/* The size in external32 is computed as a product, in constant time for any number of elements. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* What was packed piece by piece is unpacked piece by piece. */
+/* Data that is packed in pieces is unpacked in pieces. */
 #include "check.h"
 
 int main(void) {

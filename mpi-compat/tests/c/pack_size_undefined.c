@@ -1,4 +1,4 @@
-/* Sizes and counts that an int cannot say are MPI_UNDEFINED, and the large forms have them. */
+/* Sizes and counts that do not fit an int are MPI_UNDEFINED; the large forms return them. */
 #include "check.h"
 
 int main(void) {

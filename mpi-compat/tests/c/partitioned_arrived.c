@@ -1,4 +1,4 @@
-/* MPI_Parrived: a partition that is ready comes while others are not ready, and these do not.
+/* MPI_Parrived: a partition that is ready arrives while others are not ready, and the others do not.
    ranks 2
    not on peers: in MPICH no partition comes before all are ready */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* MPI_Parrived of no request and of one that is not active; a message without partitions.
+/* MPI_Parrived with a null request and with an inactive one; a message without partitions.
    not on peers: they check less */
 #include "check.h"
 

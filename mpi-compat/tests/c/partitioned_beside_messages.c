@@ -1,5 +1,5 @@
-/* Partitioned messages are not received by receives of point-to-point messages with any source and tag, nor are those by
-   partitioned receives; both kinds are waited for together.
+/* Point-to-point receives with any source and tag do not receive partitioned messages, nor do partitioned receives
+   receive point-to-point messages; requests of both kinds can be waited for together.
    ranks 2 */
 #include "check.h"
 

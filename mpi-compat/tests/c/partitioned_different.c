@@ -1,4 +1,4 @@
-/* The two sides partition the message differently: fewer and more, and such that no partition ends where another does.
+/* The two sides partition the message differently: into fewer and into more partitions, whose ends do not coincide.
    ranks 2 3 */
 #include "check.h"
 

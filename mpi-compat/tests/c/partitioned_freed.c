@@ -1,4 +1,4 @@
-/* A partitioned request that is freed before it is matched still takes its part in the matching.
+/* A partitioned request that is freed before it is matched still takes part in matching.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A partitioned receive that was started goes on while its process waits in calls of windows, or tests one.
+/* A partitioned receive progresses while its process waits in calls of windows, or tests a window.
    ranks 2 */
 #include "check.h"
 #include <unistd.h>

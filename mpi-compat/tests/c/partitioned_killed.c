@@ -1,4 +1,4 @@
-/* A sender that is killed: the receive of its partitions fails.
+/* If the sender is killed, the receive of its partitions fails.
    ranks 2 3
    code any
    says got the error

@@ -1,5 +1,5 @@
-/* A receive that was started goes on while its process waits for something else, and a receive that comes late finds what was
-   sent before.
+/* A partitioned receive progresses while its process waits in other calls, and a receive that starts late gets
+   partitions that were sent earlier.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* MPI_Pready_range, of both its ends, and MPI_Pready_list.
+/* MPI_Pready_range, which includes both its ends, and MPI_Pready_list.
    ranks 2 */
 #include "check.h"
 

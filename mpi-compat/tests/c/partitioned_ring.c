@@ -1,4 +1,4 @@
-/* Rounds of a message in partitions, which become ready in another order each time.
+/* Rounds of a partitioned message, whose partitions become ready in another order each time.
    ranks 1 2 3 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A partitioned message to oneself, whose first half comes before the other is ready.
+/* A partitioned message to oneself, whose first half arrives before the other is ready.
    not on peers: in MPICH no partition comes before all are ready */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* The status of a partitioned receive: the sender, the tag and all elements; a request that is inactive has an empty one.
+/* The status of a partitioned receive has the sender, the tag and all elements; that of an inactive request is empty.
    ranks 2 */
 #include "check.h"
 

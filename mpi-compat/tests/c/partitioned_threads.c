@@ -1,4 +1,5 @@
-/* Threads fill partitions and say that they are ready, each its own; others ask at the receiver whether theirs have come.
+/* Threads of the sender fill partitions and mark them ready, each its own; threads of the receiver test whether theirs
+   have arrived.
    ranks 2
    link -pthread */
 #include "threads.h"

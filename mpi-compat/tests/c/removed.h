@@ -1,4 +1,4 @@
-/* Declares the functions that MPI-3.0 removed, where the header does not: other headers of the ABI leave them out, and the
+/* Declares the functions that MPI-3.0 removed, if the header does not: other headers of the ABI omit them, and the
    libraries still export them. */
 #ifndef REMOVED_H
 #define REMOVED_H

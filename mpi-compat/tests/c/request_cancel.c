@@ -1,4 +1,4 @@
-/* A receive that is cancelled in time gets no message, and its status says so. */
+/* A receive that is cancelled in time gets no message, and its status says that it was cancelled. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,5 @@
-/* A send that is cancelled before it is received ends in any case; one that is received was not cancelled.
+/* A send that is cancelled before it is received completes in either case; a send that has been received is not
+   cancelled.
    ranks 2
    not on peers: MPICH waits for ever */
 #include "check.h"

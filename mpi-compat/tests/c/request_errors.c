@@ -1,4 +1,4 @@
-/* Null requests where there must be one, and inactive or active ones where that is wrong. */
+/* Errors: null requests where one is required, and inactive or active ones in the wrong state. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Freed requests and other handles, where a request must be.
+/* Errors: freed requests, and handles of other kinds.
    not on peers: undefined there */
 #include "check.h"
 

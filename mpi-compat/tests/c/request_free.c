@@ -1,4 +1,4 @@
-/* Requests that are freed at once: their messages arrive all the same, also when MPI ends.
+/* Requests that are freed at once: their messages arrive nevertheless, also when MPI ends.
    ranks 2 */
 #include "check.h"
 

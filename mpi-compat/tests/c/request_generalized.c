@@ -1,4 +1,4 @@
-/* Generalized requests: the functions of the program are called when the standard says. */
+/* Generalized requests: the user-defined functions are called at the times that the standard defines. */
 #include "check.h"
 
 struct work {

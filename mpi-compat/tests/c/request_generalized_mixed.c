@@ -1,4 +1,4 @@
-/* Generalized requests among others. */
+/* Generalized requests together with others. */
 #include "check.h"
 
 static int calls;

@@ -1,4 +1,4 @@
-/* A thread completes the generalized request that another one waits for.
+/* A thread completes a generalized request that another thread waits for.
    link -pthread */
 #include "check.h"
 #include <pthread.h>

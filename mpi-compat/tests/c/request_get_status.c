@@ -1,4 +1,4 @@
-/* Request_get_status tells how a request is, again and again, and leaves it.
+/* Request_get_status returns the state of a request, any number of times, and does not change it.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Request_get_status_any, _all and _some look at several requests and free none.
+/* Request_get_status_any, _all and _some query several requests and free none.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Where one of several fails, the errors are in the statuses.
+/* If one of several requests fails, the statuses have the errors.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Persistent requests in all modes are started again and again, alone and together.
+/* Persistent requests in all modes are started repeatedly, alone and together.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Functions that complete one request do not touch MPI_ERROR of the status. */
+/* Functions that complete one request do not set MPI_ERROR of the status. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Test, Testall and Testany: nothing changes before the operations are over.
+/* Test, Testall and Testany change nothing before the operations are over.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Waitall: statuses in the order of the requests, null ones with empty statuses.
+/* Waitall: statuses in the order of the requests, and empty statuses for null ones.
    ranks 2 */
 #include "check.h"
 

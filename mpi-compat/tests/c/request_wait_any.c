@@ -1,4 +1,4 @@
-/* Waitany completes one of several, says which, and all come in turn.
+/* Waitany completes one of several requests, returns its index, and completes all in turn.
    ranks 2 */
 #include "check.h"
 

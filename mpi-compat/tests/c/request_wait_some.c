@@ -1,4 +1,4 @@
-/* Waitsome and Testsome complete all that are over, and say which.
+/* Waitsome and Testsome complete all requests that are over, and return their indices.
    ranks 2 */
 #include "check.h"
 

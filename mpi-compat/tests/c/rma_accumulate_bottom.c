@@ -1,4 +1,4 @@
-/* Operands and former values at absolute addresses, from MPI_BOTTOM: numbers, complex numbers, and pairs.
+/* Operands and results at absolute addresses, relative to MPI_BOTTOM: numbers, complex numbers, and pairs.
    ranks 1 2 3 */
 #include "rma.h"
 #include <complex.h>

@@ -1,4 +1,4 @@
-/* MPI_CHAR, which the standard leaves out, is accumulated as a signed char.
+/* MPI_CHAR, for which the standard defines no operator, is accumulated as a signed char.
    ranks 1 2 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* What accumulates do not take is an error of its class.
+/* Invalid arguments of accumulates are errors of their classes.
    ranks 1
    not on peers: what is erroneous has classes of their own there */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Layouts on all sides of an accumulate; an element that the target has twice is changed twice.
+/* Layouts on all sides of an accumulate; an element that occurs twice in the target's layout is updated twice.
    ranks 1 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A sum over tens of thousands of elements, by all ranks on all.
+/* A sum over tens of thousands of elements, by all ranks on all targets.
    ranks 1 2 3 4 */
 #include "rma.h"
 

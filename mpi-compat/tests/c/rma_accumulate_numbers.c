@@ -1,4 +1,4 @@
-/* Floating-point, complex, logical and long double elements, by all ranks on all.
+/* Floating-point, complex, logical and long double elements, by all ranks on all targets.
    ranks 1 2 3 */
 #include "rma.h"
 #include <complex.h>

@@ -1,4 +1,4 @@
-/* Accumulates of one origin to one place are in the order in which they are issued; in every kind of epoch.
+/* Accumulates of one origin to one address take effect in the order of their calls, in every kind of epoch.
    ranks 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* MPI_Accumulate with MPI_REPLACE is a put that is whole for each element.
+/* MPI_Accumulate with MPI_REPLACE is a put that is atomic for each element.
    ranks 1 2 3 4 */
 #include "rma.h"
 

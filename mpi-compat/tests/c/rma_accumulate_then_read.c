@@ -1,4 +1,4 @@
-/* Accumulates and atomic reads of one origin on one place: a read sees what came before it.
+/* Accumulates and atomic reads of one origin at one address: a read sees all earlier accumulates.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* Long and short sums of several origins on the same elements in one epoch, some of which fetch, beside reads of whole elements.
+/* Long and short sums of several origins on the same elements in one epoch, some of which fetch, together with atomic
+   reads.
    ranks 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Windows that are allocated at the same time have memory of their own, also after others were freed.
+/* Windows that are allocated at the same time have separate memory, also after others were freed.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Ranks that allocate nothing access those that have something.
+/* Ranks that allocate no memory access that of others.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,5 +1,5 @@
-/* Arguments of windows: memory of no bytes that is attached, operations without elements, a hint that has decided how
-   the memory was made, and a null pointer at one rank.
+/* Arguments of windows: empty memory that is attached, operations without elements, a hint that cannot change after
+   the memory was allocated, and a null pointer at one rank.
    ranks 2
    not on peers: they check less */
 #include "check.h"

@@ -1,5 +1,5 @@
-/* An operation that fails is an error of its own call or of the one that closes its epoch, which synchronizes nevertheless: the
-   other ranks, the operations beside it, and the epochs after it are as if it had not been.
+/* An operation that fails is an error of its own call or of the call that closes its epoch, which synchronizes
+   nevertheless: it does not affect the other ranks, other operations, and later epochs.
    ranks 2 3
    not on peers: integers that are not aligned are compared and swapped there, or end the program */
 #include "rma.h"

@@ -1,4 +1,4 @@
-/* A counter by compare-and-swap: no increment is lost, for every size of integers.
+/* A counter by compare-and-swap loses no increment, for every size of integers.
    ranks 1 2 4 */
 #include "check.h"
 #include <stdbool.h>

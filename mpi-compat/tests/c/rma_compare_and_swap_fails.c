@@ -1,4 +1,4 @@
-/* A comparison that fails changes nothing and returns what is there.
+/* A comparison that fails changes nothing and returns the current value.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* A spin lock by compare-and-swap keeps out others: an unprotected counter beside it is whole.
+/* A spin lock by compare-and-swap excludes other ranks: an unprotected counter loses no increment.
    ranks 1 2 3 4 */
 #include "rma.h"
 

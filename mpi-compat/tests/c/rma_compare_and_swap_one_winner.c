@@ -1,4 +1,4 @@
-/* Of all ranks that compare with the same value one wins, and the others get what it has left.
+/* If all ranks compare with the same value one swap succeeds, and the others return the value that it has stored.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* Memory that is exposed by MPI_Win_post is not locked, nor the other way round: MPI_ERR_RMA_CONFLICT at the rank that does both.
+/* Memory that is exposed by MPI_Win_post cannot be locked, nor locked memory exposed: MPI_ERR_RMA_CONFLICT at the rank
+   that does both.
    ranks 1 2
    not on peers: MPICH does not look */
 #include "rma.h"

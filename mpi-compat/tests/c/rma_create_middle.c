@@ -1,4 +1,4 @@
-/* A window over the middle of an array: what is beside it is not touched.
+/* A window over the middle of an array does not change the rest of the array.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* A rank may give no memory, by a null pointer, and still access that of others.
+/* A rank may pass a null pointer as its memory, and still access that of others.
    ranks 1 2 3 4 */
 #include "rma.h"
 

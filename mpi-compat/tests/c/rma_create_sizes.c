@@ -1,4 +1,4 @@
-/* Every rank gives memory of another size; attributes say what each has given.
+/* Every rank exposes memory of another size; attributes return the rank's own values.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Displacements are multiplied by the unit that the target has given.
+/* Displacements are multiplied by the target's displacement unit.
    ranks 1 2 3 4 */
 #include "rma.h"
 

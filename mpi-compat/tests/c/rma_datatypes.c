@@ -1,4 +1,4 @@
-/* Datatypes on both sides: vectors, structs, resized and reversed ones, bytes for elements of as many bytes.
+/* Datatypes on both sides: vectors, structs, resized and reversed ones, and bytes against elements of the same size.
    ranks 1 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Bytes stand for elements of as many bytes, and types may be freed as soon as the call has returned.
+/* Bytes match elements of the same size, and types may be freed as soon as the call has returned.
    ranks 2 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Memory that is attached is reached by its address, in every kind of epoch, by all operations; detached memory is replaced.
+/* Attached memory is accessed by its address, in every kind of epoch, by all operations; detached memory is replaced.
    ranks 1 2 3 */
 #include "rma.h"
 

@@ -1,5 +1,5 @@
-/* One operation may reach over regions that were attached singly and follow each other, elements that lie in two of them and
-   layouts with unattached gaps included; bytes that are not attached are an error, and nothing is done then.
+/* One operation may access several regions that were attached separately and are adjacent, with elements that lie in
+   two of them and layouts with unattached gaps; if bytes are not attached it is an error, and nothing is changed.
    ranks 1 2 3
    not on peers: an access to memory that is not attached ends the program there */
 #include "rma.h"

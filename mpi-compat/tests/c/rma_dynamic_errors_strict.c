@@ -1,4 +1,4 @@
-/* Memory that is attached twice, detached twice or not attached at all.
+/* Errors: memory that is attached twice, detached twice or not attached at all.
    not on peers: MPICH does not look */
 #include "rma.h"
 

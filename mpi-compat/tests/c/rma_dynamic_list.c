@@ -1,5 +1,5 @@
-/* A list across ranks: elements are made and attached one by one, and appended by compare-and-swap, as in the example of
-   section 12.8 of the standard.
+/* A distributed list: elements are made and attached one by one, and appended by compare-and-swap, as in the example
+   of section 12.8 of the standard.
    ranks 2 3 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Hundreds of pieces are attached at a time; what is not attached is out of range.
+/* Hundreds of regions are attached at a time; memory that is not attached is out of range.
    ranks 2
    not on peers: what is not attached is not looked for there */
 #include "rma.h"

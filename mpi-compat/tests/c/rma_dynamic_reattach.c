@@ -1,4 +1,4 @@
-/* Memory that was detached is attached again, and other memory takes its place.
+/* Detached memory is attached again, and other memory takes its place.
    ranks 1 2 3 4 */
 #include "rma.h"
 

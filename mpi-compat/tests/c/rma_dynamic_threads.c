@@ -1,4 +1,4 @@
-/* Threads that use memory which is attached to a window at the same time.
+/* Threads access the attached memory of a dynamic window at the same time.
    ranks 2
    link -pthread */
 #include "threads.h"

@@ -1,4 +1,4 @@
-/* Wrong arguments and wrong synchronization are errors of their classes, and the window lives on.
+/* Wrong arguments and wrong synchronization are errors of their classes, and the window stays usable.
    ranks 2
    not on peers: what is erroneous has classes of their own there, or waits */
 #include "rma.h"

@@ -1,4 +1,4 @@
-/* Two windows in turn: a round is computed in one while the other is exposed (example of section 12.5.2).
+/* Two windows alternate: one is computed in while the other is exposed (example of section 12.5.2).
    ranks 1 2 3 4 */
 #include "rma_steps.h"
 

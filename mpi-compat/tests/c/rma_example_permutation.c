@@ -1,4 +1,4 @@
-/* The same permutation by one get for each element.
+/* A permutation of a distributed array by one get for each element.
    ranks 1 2 4 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* A queue lock of words in a window, by exchange and compare-and-swap: the last one in line is known at rank 0, and each rank is told by the one before it.
+/* A queue lock of words in a window, by exchange and compare-and-swap: rank 0 has the tail, and each rank is notified
+   by its predecessor.
    ranks 1 2 3 4 */
 #include "rma.h"
 

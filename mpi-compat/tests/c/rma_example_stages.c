@@ -1,4 +1,4 @@
-/* Blocks are got by requests one ahead of those that are worked on (example of section 12.3.5).
+/* Blocks are fetched by requests, one ahead of the block that is processed (example of section 12.3.5).
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* Elements of a distributed array are added where a map says, several to one place (example of section 12.3.4).
+/* Elements of a distributed array are added at the indices of a map, several at one address (example of section
+   12.3.4).
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* The same loop by gets, with the update of what nobody reads between the fences.
+/* A loop that updates its own value, and gets that of its left neighbour between two fences.
    ranks 1 2 3 4 */
 #include "rma_steps.h"
 

@@ -1,4 +1,4 @@
-/* Every assert of a fence that holds changes nothing.
+/* Fence asserts that hold do not change the results.
    ranks 1 2 4 */
 #include "check.h"
 

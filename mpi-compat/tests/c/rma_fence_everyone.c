@@ -1,4 +1,4 @@
-/* All ranks put to all, and the epoch after it goes the other way.
+/* All ranks put to all, and in the next epoch get from all.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* One rank alone has operations; the others hear of them by the fence.
+/* Only one rank has operations; the others see them after the fence.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Stores of the owner before a fence are got by others after it, and the other way round.
+/* Other ranks get the owner's stores after a fence, and the owner loads their puts.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* A fence whose epoch nothing was done in may be followed by other epochs, at some ranks and not at others.
+/* A fence whose epoch has no operations may be followed by other kinds of epochs, at some ranks and not at others.
    ranks 2 3 4 */
 #include "rma.h"
 

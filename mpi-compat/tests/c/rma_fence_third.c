@@ -1,4 +1,4 @@
-/* What a second rank has put before a fence is what a third one gets after it, though the target has no part in either.
+/* A rank gets values that another rank has put at a third one before a fence, though the target takes part in neither.
    ranks 3 4 */
 #include "check.h"
 

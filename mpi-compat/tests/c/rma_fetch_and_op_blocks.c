@@ -1,4 +1,4 @@
-/* A shared counter hands out blocks of work: each block to one rank, all of them.
+/* A shared counter hands out blocks of work: each block goes to exactly one rank.
    ranks 1 2 3 4 */
 #include "rma.h"
 

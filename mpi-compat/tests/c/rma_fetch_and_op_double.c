@@ -1,4 +1,4 @@
-/* A sum of floating-point numbers that is fetched grows by what this rank has added.
+/* A floating-point sum that is fetched grows by what this rank has added.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* Tickets by fetch-and-op: what all ranks get is a permutation, of every type; replaced values are all seen once.
+/* Tickets by fetch-and-op: the results of all ranks form a permutation, for every type; each replaced value is seen
+   once.
    ranks 1 2 4 */
 #include "check.h"
 #include <complex.h>

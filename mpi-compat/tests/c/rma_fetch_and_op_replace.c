@@ -1,4 +1,4 @@
-/* Exchanges of one word by all ranks: no value is lost or doubled.
+/* Exchanges of one word by all ranks: no value is lost or duplicated.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* After MPI_Win_flush_local the buffer may be used again, and each value comes as it was.
+/* After MPI_Win_flush_local the buffer may be reused, and each value arrives unchanged.
    ranks 1 2 3 4 */
 #include "rma.h"
 

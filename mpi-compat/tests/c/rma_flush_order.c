@@ -1,4 +1,4 @@
-/* Of two puts with a flush between them the target never sees the second without the first.
+/* If two puts have a flush between them, the target never sees the second without the first.
    ranks 2 3 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* What was flushed is there when a message that was sent after it has come.
+/* Flushed values are visible at the target when a message that was sent after the flush has arrived.
    ranks 1 2 3 4 */
 #include "rma.h"
 

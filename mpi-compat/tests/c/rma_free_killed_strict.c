@@ -1,4 +1,4 @@
-/* An error of MPI_Win_free goes to the error handler of the window, which stays.
+/* An error of MPI_Win_free goes to the error handler of the window, which stays valid.
    ranks 2
    code any
    says returned

@@ -1,4 +1,4 @@
-/* MPI_Win_free waits for accesses that others still have in lock epochs: their values are there afterwards.
+/* MPI_Win_free waits for accesses of other ranks in lock epochs: their values are in memory afterwards.
    ranks 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* MPI_NO_OP reads, and takes no origin.
+/* MPI_NO_OP reads, and ignores the origin arguments.
    ranks 1 2 3 4
    not on peers: MPICH looks at the type of the origin */
 #include "rma.h"

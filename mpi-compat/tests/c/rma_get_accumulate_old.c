@@ -1,4 +1,4 @@
-/* MPI_Get_accumulate gives what was there before: for additions of one, all numbers once.
+/* MPI_Get_accumulate returns the former value: additions of one return every number once.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* MPI_REPLACE exchanges: every value is seen once, by those that get it or at the end.
+/* MPI_REPLACE exchanges: every value is seen once, as a result or at the end.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Hundreds of gets of one epoch, from all ranks.
+/* Hundreds of gets in one epoch, from all ranks.
    ranks 1 2 3 4 */
 #include "rma.h"
 

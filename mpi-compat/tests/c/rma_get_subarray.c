@@ -1,4 +1,4 @@
-/* A block of a matrix at the target.
+/* Get of a block of a matrix at the target.
    ranks 1 2 3 4 */
 #include "rma.h"
 

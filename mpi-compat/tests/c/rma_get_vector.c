@@ -1,4 +1,4 @@
-/* A vector at the target is got into consecutive memory, and consecutive memory into a vector.
+/* Gets from a vector at the target into contiguous memory, and from contiguous memory into a vector.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* The window's error handler hears of errors, with the window.
+/* The window's error handler is called for errors, with the window.
    ranks 2
    not on peers: MPICH as it is built there does not check ranks */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Hints that the chapter defines come back, and what they promise is kept.
+/* The hints that the chapter defines are returned, and a program that keeps their guarantees works.
    ranks 2 */
 #include "rma.h"
 

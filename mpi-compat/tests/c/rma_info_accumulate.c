@@ -1,4 +1,4 @@
-/* The hints on accumulates come back, may be changed, and leave what is unknown out.
+/* The hints on accumulates are returned, may be changed, and unknown ones are ignored.
    ranks 1 2
    not on peers: MPICH says other defaults */
 #include "rma.h"

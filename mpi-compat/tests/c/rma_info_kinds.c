@@ -1,4 +1,4 @@
-/* Windows say which kinds of memory there may be: mpi and system.
+/* Windows report the memory kinds mpi and system.
    not on peers: MPICH says more */
 #include "rma.h"
 

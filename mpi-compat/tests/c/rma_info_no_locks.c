@@ -1,4 +1,4 @@
-/* The key no_locks is a hint: a window that was made with it can be locked in every way all the same.
+/* The key no_locks is a hint: a window that was made with it can still be locked in every way.
    ranks 2 3 */
 #include "rma.h"
 

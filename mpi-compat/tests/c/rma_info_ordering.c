@@ -1,4 +1,4 @@
-/* What accumulate_ordering none permits is no more than another order: sums are whole.
+/* accumulate_ordering none permits only another order: sums are still right.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* The keys same_size and same_disp_unit are hints: a window whose ranks differ is made all the same.
+/* The keys same_size and same_disp_unit are hints: a window whose ranks differ can still be made.
    ranks 2 3 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Updates at random places, and a hash table in dynamic memory: the programs that benches/peers measures, once each.
+/* Random updates, and a hash table in dynamic memory: the programs that benches/peers measures, once each.
    ranks 2 3 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Attributes of the program are deleted when the window is freed; predefined ones cannot be changed.
+/* The program's attributes are deleted when the window is freed; predefined ones cannot be changed.
    ranks 2 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A rank that is killed while others are in epochs with it: what waits for it is an error, in bounded time.
+/* A rank is killed while others are in epochs with it: calls that wait for it fail in bounded time.
    ranks 3
    code any
    says got the error

@@ -1,4 +1,4 @@
-/* A megabyte each way, in memory of the program that begins anywhere.
+/* A megabyte in each direction, in memory of the program with any alignment.
    ranks 2 3 */
 #include "check.h"
 

@@ -1,4 +1,5 @@
-/* In an epoch on all targets, flush completes at the target, flush_local here; the _all forms at all targets.
+/* In an epoch on all targets, flush completes operations at the target, flush_local at the origin; the _all forms for
+   all targets.
    ranks 1 2 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* All ranks add to all in one epoch on all targets, without order.
+/* All ranks add to all in one lock_all epoch, in any order.
    ranks 1 2 3 4 */
 #include "rma.h"
 

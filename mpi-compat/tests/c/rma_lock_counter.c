@@ -1,4 +1,4 @@
-/* Increments by get and put under an exclusive lock: none is lost.
+/* Increments by get and put under an exclusive lock are never lost.
    ranks 1 2 3 4 */
 #include "rma.h"
 

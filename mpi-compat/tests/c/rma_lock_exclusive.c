@@ -1,4 +1,5 @@
-/* An exclusive lock keeps others out: read, add and write back, by operations on others and by load and store on oneself.
+/* An exclusive lock excludes others: read, add and write back, by operations at other ranks and by load and store in
+   local memory.
    ranks 1 2 4 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* MPI_MODE_NOCHECK, where nobody else holds a lock.
+/* MPI_MODE_NOCHECK, if no other rank holds a lock.
    ranks 1 2 3 4 */
 #include "rma.h"
 

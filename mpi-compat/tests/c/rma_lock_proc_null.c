@@ -1,4 +1,4 @@
-/* A lock of MPI_PROC_NULL is nothing, and so is what completes operations there.
+/* Locks of MPI_PROC_NULL, and calls that complete operations there, have no effect.
    ranks 2 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Shared locks: all ranks read at the same time what one has written under an exclusive one.
+/* Shared locks: all ranks read at the same time the values that one rank has written under an exclusive lock.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Locks on several targets at a time, given back in another order; shared locks are held by all at once.
+/* Locks on several targets at a time, released in another order; all ranks hold shared locks at once.
    ranks 3 4 */
 #include "rma.h"
 

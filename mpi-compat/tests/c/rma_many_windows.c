@@ -1,4 +1,4 @@
-/* Sixty windows at a time, each with an epoch of its own.
+/* Sixty windows at a time, each with its own epoch.
    ranks 1 2 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* The name of a window is empty until it is set; it may be set again. */
+/* The name of a window is empty until it is set, and can be changed. */
 #include "rma.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Operations on MPI_PROC_NULL do nothing.
+/* Operations on MPI_PROC_NULL have no effect.
    ranks 1 2 */
 #include "check.h"
 

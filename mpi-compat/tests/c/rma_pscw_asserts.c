@@ -1,4 +1,4 @@
-/* Asserts of post that hold change nothing: no store before, no put after.
+/* Post asserts that hold do not change the results: no store before, no put after.
    ranks 1 2 3 4 */
 #include "rma.h"
 

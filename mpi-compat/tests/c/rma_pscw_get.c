@@ -1,4 +1,4 @@
-/* Gets between start and complete are here after complete; the target may store after wait.
+/* Gets between start and complete are complete after complete; the target may store after wait.
    ranks 1 2 3 4 */
 #include "rma.h"
 

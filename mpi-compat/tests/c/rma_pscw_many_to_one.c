@@ -1,4 +1,4 @@
-/* One target, all others origins, each with its own place.
+/* One target, and all others are origins, each with its own address.
    ranks 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* With MPI_MODE_NOCHECK on both sides, after a message that says that post was called.
+/* MPI_MODE_NOCHECK on both sides, after a message that says that post was called.
    ranks 2 */
 #include "rma.h"
 

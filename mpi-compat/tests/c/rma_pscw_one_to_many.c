@@ -1,4 +1,4 @@
-/* One origin, all others targets.
+/* One origin, and all others are targets.
    ranks 2 3 4 */
 #include "rma.h"
 

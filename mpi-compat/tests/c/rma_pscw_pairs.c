@@ -1,4 +1,4 @@
-/* Pairs of ranks synchronize, and the others take no part.
+/* Pairs of ranks synchronize, without the others.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* MPI_Win_test ends the exposure once, when all origins have completed.
+/* MPI_Win_test ends the exposure epoch once all origins have completed, and returns true once.
    ranks 2 3 */
 #include "rma.h"
 

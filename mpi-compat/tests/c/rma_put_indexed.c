@@ -1,4 +1,4 @@
-/* Blocks at any places, in any order, on both sides.
+/* Blocks at any offsets, in any order, on both sides.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Hundreds of puts to places of their own in one epoch.
+/* Hundreds of puts to different addresses in one epoch.
    ranks 1 2 3 4 */
 #include "rma.h"
 

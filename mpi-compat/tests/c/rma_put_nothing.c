@@ -1,4 +1,4 @@
-/* A count of 0 changes nothing, wherever it points.
+/* A put with count 0 changes nothing, whatever its address.
    ranks 1 2 3 4 */
 #include "rma.h"
 

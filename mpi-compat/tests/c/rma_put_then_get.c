@@ -1,4 +1,4 @@
-/* What is put in one epoch is got in the next, through several ranks.
+/* Values that are put in one epoch are got in the next, through several ranks.
    ranks 1 2 3 4 */
 #include "rma.h"
 

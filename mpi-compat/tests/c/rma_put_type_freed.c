@@ -1,4 +1,4 @@
-/* A type may be freed while operations that use it are open.
+/* A type may be freed while operations that use it are in progress.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* A vector at the target: every third integer; what lies between stays.
+/* A vector at the target: every third integer; the integers between stay unchanged.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* MPI_Raccumulate and MPI_Rget_accumulate: sums are whole, and former values are here after the wait.
+/* MPI_Raccumulate and MPI_Rget_accumulate: sums are right, and former values are available after the wait.
    ranks 1 2 3 4 */
 #include "rma.h"
 

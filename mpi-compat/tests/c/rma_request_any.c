@@ -1,4 +1,4 @@
-/* Gets of all ranks, completed by MPI_Waitany one after the other.
+/* Gets from all ranks, completed by MPI_Waitany one after the other.
    ranks 1 2 3 4 */
 #include "rma.h"
 

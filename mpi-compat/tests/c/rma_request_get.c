@@ -1,4 +1,4 @@
-/* MPI_Rget: after the wait the value is here, without a flush.
+/* MPI_Rget: the value is available after the wait, without a flush.
    ranks 1 2 3 4 */
 #include "rma.h"
 

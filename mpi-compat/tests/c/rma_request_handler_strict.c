@@ -1,4 +1,4 @@
-/* An error of a request on a window is heard by the handler of the window, not by that of MPI_COMM_SELF.
+/* An error of a request on a window goes to the handler of the window, not to that of MPI_COMM_SELF.
    ranks 2 3
    code any
    says got the error

@@ -1,4 +1,4 @@
-/* MPI_Rput: after the wait the buffer may be used, after a flush the value is there.
+/* MPI_Rput: the buffer may be reused after the wait, and the value is at the target after a flush.
    ranks 1 2 3 4 */
 #include "rma.h"
 

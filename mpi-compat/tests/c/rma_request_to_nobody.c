@@ -1,4 +1,4 @@
-/* Request-based operations on MPI_PROC_NULL are complete at once and change nothing.
+/* Request-based operations on MPI_PROC_NULL complete at once and change nothing.
    ranks 1 2 */
 #include "rma.h"
 

@@ -1,4 +1,5 @@
-/* Request-based operations are completed by waits and tests, in any order, with others; the epoch completes the rest.
+/* Request-based operations are completed by waits and tests, in any order, with other requests; the epoch completes
+   the rest.
    ranks 1 2 3 */
 #include "check.h"
 

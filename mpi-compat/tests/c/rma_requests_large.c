@@ -1,4 +1,4 @@
-/* Request-based transfers of layouts and of many bytes, under locks of several kinds.
+/* Request-based transfers of layouts and of many bytes, under different kinds of locks.
    ranks 2 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* mpi_minimum_memory_alignment is met by MPI_Alloc_mem and by windows that allocate, of more than a page too.
+/* MPI_Alloc_mem and windows that allocate honour mpi_minimum_memory_alignment, also if it exceeds a page.
    ranks 1 2
    not on peers: MPICH does not take the hint for windows */
 #include "rma.h"

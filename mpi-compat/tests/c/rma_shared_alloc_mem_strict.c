@@ -1,4 +1,4 @@
-/* Whole pages of MPI_Alloc_mem in a window are mapped wherever those of MPI_Win_allocate are.
+/* Whole pages of MPI_Alloc_mem in a window are mapped if those of MPI_Win_allocate are.
    ranks 2
    not on peers: they need not map the memory of MPI_Win_create */
 #include "rma.h"

@@ -1,5 +1,5 @@
-/* The memory of a shared window is one piece: that of each rank follows that of the one before it, and all may load and store
-   it; operations reach it too.
+/* The memory of a shared window is contiguous: each rank's memory follows that of the rank before it, and all may load
+   and store it; operations access it too.
    ranks 1 2 4 */
 #include "rma.h"
 

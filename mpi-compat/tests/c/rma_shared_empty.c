@@ -1,5 +1,5 @@
-/* Ranks without memory in a shared window that is one piece have a place in it, between those of their neighbours: offsets can be
-   computed from it.
+/* Ranks without memory in a contiguous shared window have an address in it, between those of their neighbours, from
+   which offsets can be computed.
    ranks 1 2 3
    not on peers: not promised */
 #include "rma.h"

@@ -1,4 +1,4 @@
-/* MPI_Win_shared_query with MPI_PROC_NULL gives the memory of the first rank that has any.
+/* MPI_Win_shared_query with MPI_PROC_NULL returns the memory of the first rank whose memory is not empty.
    ranks 1 2 3 4 */
 #include "rma.h"
 

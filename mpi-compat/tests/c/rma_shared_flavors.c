@@ -1,4 +1,4 @@
-/* MPI_WIN_CREATE_FLAVOR says how a window was made, MPI_WIN_MODEL how its copies of memory behave.
+/* MPI_WIN_CREATE_FLAVOR tells how a window was made, MPI_WIN_MODEL its memory model.
    ranks 1 2 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* A lock of a shared window keeps out the loads and stores of others.
+/* A lock of a shared window also excludes the loads and stores of others.
    ranks 2 4 */
 #include "shared_lock.h"
 

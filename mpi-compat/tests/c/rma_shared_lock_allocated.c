@@ -1,5 +1,5 @@
-/* Locks of a window whose memory others can load and store keep these out too, however the window was made: the call returns with
-   the lock.
+/* Locks of a window whose memory others can load and store exclude these accesses too, however the window was made:
+   the call returns only once it has the lock.
    ranks 2 4
    not on peers: MPICH gives no pointers to memory of other ranks in such windows */
 #include "shared_lock.h"

@@ -1,4 +1,4 @@
-/* Processes of a node: split by MPI_COMM_TYPE_SHARED, a window that all of them load from.
+/* The processes of a node: a split by MPI_COMM_TYPE_SHARED, and a window that all of them load from.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* With alloc_shared_noncontig each rank's memory begins where it likes; stores are seen after synchronization.
+/* With alloc_shared_noncontig each rank's memory may begin at any address; stores are visible after synchronization.
    ranks 2 3 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Ranks that cannot map each other's memory get MPI_ERR_RMA_SHARED, all of them.
+/* If ranks cannot map each other's memory, all of them get MPI_ERR_RMA_SHARED.
    ranks 2 3
    not on peers: the setting is of this library */
 #include "rma.h"

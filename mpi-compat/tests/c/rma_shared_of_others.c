@@ -1,4 +1,5 @@
-/* MPI_Win_shared_query on windows that were not made by MPI_Win_allocate_shared: no memory, or memory that may be loaded.
+/* MPI_Win_shared_query on windows that were not made by MPI_Win_allocate_shared: no memory, or memory that may be
+   loaded.
    ranks 1 2 3 4
    not on peers: MPICH refuses it */
 #include "rma.h"

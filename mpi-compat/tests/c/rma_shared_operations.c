@@ -1,4 +1,4 @@
-/* Puts, gets and accumulates on a shared window meet its loads and stores.
+/* Puts, gets and accumulates on a shared window are consistent with its loads and stores.
    ranks 1 2 3 4 */
 #include "rma.h"
 

@@ -1,4 +1,4 @@
-/* Each rank finds the memory of all others in its own addresses, and stores there.
+/* Each rank gets an address for the memory of every other, and stores there.
    ranks 1 2 3 4 */
 #include "rma.h"
 

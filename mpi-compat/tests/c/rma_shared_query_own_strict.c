@@ -1,5 +1,5 @@
-/* What MPI_Win_shared_query gives where no other rank's memory is mapped: a rank's own memory, and nothing for
-   MPI_PROC_NULL, since no rank shares any; and of a dynamic window.
+/* The results of MPI_Win_shared_query if no other rank's memory is mapped: a rank's own memory, and nothing for
+   MPI_PROC_NULL, since no rank shares memory; also for a dynamic window.
    ranks 4
    env FARSIDE_TEST_FAULT=unmapped
    not on peers: they map the memory */

@@ -1,4 +1,4 @@
-/* Ranks without memory in a shared window, between those that have some: what follows is still one piece.
+/* Ranks without memory in a shared window, between ranks with memory: the window is still contiguous.
    ranks 1 2 3 4 */
 #include "rma.h"
 

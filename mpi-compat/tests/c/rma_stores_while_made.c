@@ -1,5 +1,5 @@
-/* Threads and the kernel go on storing into memory while windows are made over it, freed, and it is attached and detached: no
-   store is lost. Nor is one of a peer into memory that another window has too.
+/* Threads and the kernel keep storing to memory while windows over it are made and freed, and it is attached and
+   detached: no store is lost, nor a peer's store to memory that another window also has.
    ranks 2
    link -pthread */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* A rank waits for a value that another one puts, by loads and MPI_Win_sync.
+/* A rank waits for a value that another rank puts, by loads and MPI_Win_sync.
    ranks 1 2 3 4 */
 #include "rma.h"
 

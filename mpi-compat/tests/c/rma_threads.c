@@ -1,5 +1,5 @@
-/* Threads of a rank: one waits in a fence, others exchange messages without which the other ranks do not come to theirs; then
-   all count in one window.
+/* Threads of a rank: one waits in a fence, while others exchange messages that the other ranks need before they call
+   theirs; then all count in one window.
    ranks 2 3
    link -pthread */
 #include "rma.h"

@@ -1,4 +1,4 @@
-/* A session that begins after MPI_Finalize.
+/* A session that is opened after MPI_Finalize.
    not on peers: MPICH crashes at times
    ranks 1 2 4 */
 #include "session.h"

@@ -1,4 +1,4 @@
-/* A communicator of a session has the attribute MPI_TAG_UB; attributes of the program go with it.
+/* A communicator of a session has the attribute MPI_TAG_UB; the program's attributes are deleted with it.
    ranks 1 2 */
 #include "session.h"
 

@@ -1,4 +1,5 @@
-/* The buffer of a session serves buffered sends on communicators that come from it, and of those too that come from them.
+/* The buffer of a session serves buffered sends on communicators that are made from it, directly or from other
+   communicators.
    ranks 2 3 */
 #include "session.h"
 

@@ -1,4 +1,4 @@
-/* The error handler of a communicator is the one that it was made with.
+/* The error handler of a communicator is the one passed to the call that made it.
    ranks 1 2
    not on peers: MPICH looks at no arguments here */
 #include "session.h"

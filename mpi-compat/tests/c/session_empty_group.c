@@ -1,4 +1,4 @@
-/* No members: no communicator. */
+/* An empty group gives no communicator. */
 #include "session.h"
 
 int main(void) {

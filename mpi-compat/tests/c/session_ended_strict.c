@@ -1,4 +1,4 @@
-/* After the last session has ended, and without MPI_Init, calls on what came from it are errors.
+/* After the last session has ended, and without MPI_Init, calls on its objects are errors.
    ranks 1 2
    not on peers: MPICH does not look */
 #include "session.h"

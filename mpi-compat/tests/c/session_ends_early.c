@@ -1,4 +1,4 @@
-/* A process that has ended its session exits while others go on, which have nothing to do with it any more.
+/* A process that has ended its session exits while others continue without it.
    ranks 3 4
    not on peers: MPICH waits for ever */
 #include "session.h"

@@ -1,4 +1,4 @@
-/* A child of a process that is in a call of MPI in another thread ends as usual.
+/* A child made by fork while another thread of the process is in an MPI call exits normally.
    link -pthread
    not on peers: not promised */
 #include "session.h"

@@ -1,5 +1,5 @@
-/* The error handler that a call which makes an object is given is called with every error of that call, also with those of its
-   arguments, with the null handle of what it makes.
+/* The error handler that is passed to a constructor is called for all errors of that call, also of its arguments, with
+   the null handle of the new object.
    ranks 1 2
    not on peers: how null pointers fail is not promised */
 #include "check.h"

@@ -1,4 +1,5 @@
-/* The error handler of a session: given at its start, called with its handle for errors of calls on it, changed, asked for.
+/* The error handler of a session: set at its start, called with its handle for errors of calls on it, changed,
+   queried.
    not on peers: MPICH finds no fault here */
 #include "session.h"
 

@@ -1,4 +1,4 @@
-/* The thread level that was asked for is in the info of the session. */
+/* The requested thread level is in the info of the session. */
 #include "session.h"
 
 int main(void) {

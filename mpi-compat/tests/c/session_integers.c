@@ -1,4 +1,4 @@
-/* A session as an integer, and back. */
+/* A session converts to an integer and back. */
 #include "session.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* An intercommunicator of two groups of a session, without a communicator that has both.
+/* An intercommunicator of two groups of a session, without a communicator of both.
    ranks 2 3 4 */
 #include "session.h"
 

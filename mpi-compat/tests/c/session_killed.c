@@ -1,4 +1,4 @@
-/* A process that is killed in a session: the others hear of it.
+/* If a process in a session is killed, the others get an error.
    ranks 2 3
    code any
    says got the error

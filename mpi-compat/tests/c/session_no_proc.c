@@ -1,4 +1,4 @@
-/* The message that a matched probe of MPI_PROC_NULL gives, without MPI_Init. */
+/* The message of a matched probe of MPI_PROC_NULL, without MPI_Init. */
 #include "session.h"
 
 int main(void) {

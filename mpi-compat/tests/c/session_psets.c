@@ -1,4 +1,5 @@
-/* The process sets of a session: two at least, their names, in buffers that are large enough and that are not, their sizes.
+/* The process sets of a session: at least two, with names, read into buffers that are large enough and that are not,
+   and sizes.
    ranks 1 3
    not on peers: MPICH does not count the null byte */
 #include "session.h"

@@ -1,5 +1,5 @@
-/* Several sessions at once: messages on communicators of the one are not received on those of the other, and one that ends
-   leaves the other as it is.
+/* Several sessions at once: messages on communicators of one are not received on those of another, and the end of one
+   does not affect the other.
    ranks 1 2 4 */
 #include "session.h"
 

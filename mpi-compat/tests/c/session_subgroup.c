@@ -1,4 +1,4 @@
-/* A communicator of some processes of a set, made by these alone, in another order.
+/* A communicator of some processes of a set, made by only these, in another order.
    ranks 1 2 3 4 */
 #include "session.h"
 

@@ -1,4 +1,5 @@
-/* Two threads of each process make communicators of the same group at the same time, told apart by their string tags.
+/* Two threads of each process make communicators of the same group at the same time, distinguished by their string
+   tags.
    ranks 1 2 4
    link -pthread */
 #include "session.h"

@@ -1,4 +1,4 @@
-/* A session that begins before MPI_Init and ends after MPI_Finalize: both worlds communicate at the same time.
+/* A session that is opened before MPI_Init and closed after MPI_Finalize: both worlds communicate at the same time.
    ranks 1 2 4 */
 #include "session.h"
 

@@ -1,4 +1,4 @@
-/* Shared by programs whose locks keep out loads and stores. */
+/* Shared by programs whose locks exclude loads and stores. */
 #ifndef SHARED_LOCK_H
 #define SHARED_LOCK_H
 

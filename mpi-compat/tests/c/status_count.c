@@ -1,4 +1,4 @@
-/* Counts of types and of basic elements of what a status says has come. */
+/* Counts of types and of basic elements of the data in a status. */
 #include "check.h"
 
 int main(void) {

@@ -1,4 +1,4 @@
-/* Basic elements of a struct that has come in part. */
+/* Basic elements of a struct of which only part was received. */
 #include "check.h"
 
 int main(void) {

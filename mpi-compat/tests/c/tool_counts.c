@@ -1,4 +1,4 @@
-/* The tool interface is initialized and ended any number of times, before and beside MPI_Init.
+/* The tool interface can be initialized and finalized any number of times, before MPI_Init and concurrently with MPI.
    not on peers: MPICH answers after the end too */
 #include "check.h"
 

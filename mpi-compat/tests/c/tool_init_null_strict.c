@@ -1,4 +1,4 @@
-/* The tool interface is not initialized by a call that fails.
+/* A call that fails does not initialize the tool interface.
    not on peers: they do not check the pointer */
 #include "check.h"
 

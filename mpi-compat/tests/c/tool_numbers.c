@@ -1,4 +1,5 @@
-/* There are as many variables, categories, events and sources as the calls say, and names that nothing has are errors.
+/* The numbers of variables, categories, events and sources are those that the calls return, and unknown names are
+   errors.
    not on peers: MPICH crashes */
 #include "check.h"
 

@@ -1,5 +1,5 @@
-/* Sessions of performance variables: made, used for all their handles, freed; without variables there is no other handle.
-   After MPI_Finalize too.
+/* Sessions of performance variables can be made, used with all their handles, and freed; without variables no other
+   handle is valid. Also after MPI_Finalize.
    not on peers: they have variables */
 #include "check.h"
 

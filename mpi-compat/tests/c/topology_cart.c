@@ -1,4 +1,4 @@
-/* Cartesian grids: coordinates, ranks, shifts, parts, duplicates; ranks that do not fit have none.
+/* Cartesian grids: coordinates, ranks, shifts, subgrids, duplicates; surplus ranks get no communicator.
    ranks 1 2 4 5 */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Dimensions as even as can be, around those that are given. */
+/* Dimensions are as even as possible; given ones stay. */
 #include "check.h"
 
 static void dims(int nodes, int n, int a, int b, int c, int x, int y, int z) {

@@ -1,5 +1,5 @@
-/* The greatest and the smallest dimension are as close to each other as those of any other grid, dimensions do not increase, and
-   those that are given stay; also for as many ranks as an int can say.
+/* The difference between the greatest and the smallest dimension is the least of all grids, dimensions do not
+   increase, and given ones stay; also for the largest numbers of ranks.
    not on peers: not promised for numbers of this size */
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* What has no topology, or another one, and values out of range. */
+/* Errors: communicators without a topology or with another one, and values out of range. */
 #include "check.h"
 
 int main(void) {

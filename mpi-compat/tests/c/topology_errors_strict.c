@@ -1,4 +1,4 @@
-/* More of them.
+/* More errors of topologies.
    ranks 1 2
    not on peers: their classes differ, and some of these they take */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* A graph that all ranks know whole: a ring with a chord, and what a rank asks of it.
+/* A graph that is known completely at every rank: a ring with a chord, and its queries.
    ranks 1 3 5 */
 #include "check.h"
 

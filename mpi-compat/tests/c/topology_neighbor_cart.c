@@ -1,5 +1,5 @@
-/* Neighbourhood collectives on grids: blocks of neighbours that are not there are left alone; with few ranks in a periodic
-   dimension what goes down comes from above.
+/* Neighbourhood collectives on grids: blocks of absent neighbours stay unchanged; with few ranks in a periodic
+   dimension a block that is sent down is received from above.
    ranks 1 2 3 4 6 */
 #include "check.h"
 

@@ -1,4 +1,5 @@
-/* Neighbourhood collectives on graphs: several edges between two ranks, to the rank itself, blocks of any size and type.
+/* Neighbourhood collectives on graphs: several edges between two ranks, edges to the rank itself, blocks of any size
+   and type.
    ranks 1 2 4 */
 #include "check.h"
 

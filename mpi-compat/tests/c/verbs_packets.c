@@ -1,5 +1,5 @@
-/* Packets of operations and epochs between two ranks over RDMA devices, both directions, acknowledgements included, from the
-   counters of software devices; where there are none, nothing is counted.
+/* Packets of operations and epochs between two ranks over RDMA devices, in both directions, including
+   acknowledgements, from the counters of software devices; without these, nothing is counted.
    ranks 2
    env FARSIDE_VERBS_TIMEOUT=23
    not on peers: they have other counts */

@@ -1,4 +1,4 @@
-/* A rank that ends while others go on.
+/* A rank calls MPI_Finalize while others call collectives.
    ranks 2
    fatal
    says VERIFY MPI_BARRIER(1): call inconsistent with call to MPI_Finalize by 0 */

@@ -1,4 +1,4 @@
-/* Large counts: the call is the same.
+/* Large counts: the checks are the same.
    ranks 2
    says VERIFY MPI_ALLGATHER(0): sendsize=8 > expected recvsize(0)=4 */
 #include "check.h"

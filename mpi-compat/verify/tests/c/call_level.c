@@ -1,4 +1,4 @@
-/* MPI_Pcontrol turns the checks off and on, also for what was made meanwhile.
+/* MPI_Pcontrol turns the checks off and on, also for objects that were made while they were off.
    ranks 2
    level 0
    says VERIFY MPI_BCAST(1): root 1 inconsistent with root 0 of 0 */

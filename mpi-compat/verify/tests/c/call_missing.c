@@ -1,4 +1,4 @@
-/* A rank that does not come: the others say whom they wait for.
+/* If a rank does not make a call, the others report that they wait for it.
    ranks 3
    level 1
    env FARSIDE_STALL_S=0.2

@@ -1,4 +1,4 @@
-/* A rank that waits for any of several requests also reports for whom, and for some of them.
+/* A rank that waits for any of several requests also reports the missing rank, and so does one that waits for some.
    ranks 3
    level 1
    env FARSIDE_STALL_S=0.2

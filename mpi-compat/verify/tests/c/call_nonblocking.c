@@ -1,4 +1,4 @@
-/* A blocking and a non-blocking barrier do not match; the non-blocking one is compared when it is waited for.
+/* A blocking and a non-blocking barrier do not match; the non-blocking one is compared when it is completed.
    ranks 2
    fatal
    says VERIFY MPI_IBARRIER(1): call inconsistent with call to MPI_Ibcast by 0 */

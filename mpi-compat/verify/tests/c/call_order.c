@@ -1,4 +1,4 @@
-/* Two collective calls in another order.
+/* Ranks make two collective calls in different orders.
    ranks 3
    says VERIFY MPI_REDUCE(1): call inconsistent with call to MPI_Bcast by 0 */
 #include "check.h"

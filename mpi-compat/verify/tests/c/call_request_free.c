@@ -1,4 +1,4 @@
-/* The request of a collective call is completed, not freed; one of a message may be freed.
+/* The request of a collective call must be completed, not freed; one of a message may be freed.
    ranks 2
    says VERIFY MPI_REQUEST_FREE(0): request is of MPI_Ibarrier, a collective call, and must be completed */
 #define HANDLED (rank == 0)
