@@ -1,6 +1,6 @@
-/* A bare queue pair between ranks 0 and 1, in turns with what the library does: as benches/src/limits/queue_pair.rs does it
- * beside Farside, so that libraries can be compared by what they add to the bare request of their own process. Compiled in
- * with FARSIDE_VERBS only. */
+/* A bare queue pair between ranks 0 and 1, measured alternately with the library, as
+ * benches/src/limits/queue_pair.rs does with Farside, so that libraries can be compared by the time that they add to
+ * the bare request of their own process. Compiled only with FARSIDE_VERBS. */
 #include "peers.h"
 
 #ifdef FARSIDE_VERBS
@@ -22,7 +22,7 @@ static struct ibv_pd *domain;
 static struct ibv_cq *completions;
 static struct ibv_qp *pair;
 static struct ibv_mr *memory;
-static char *bytes; /* the first half is the other's to write and read, the second the source and target of requests */
+static char *bytes; /* the other side accesses the first half; the second half is the source and target of requests */
 static long half, length;
 static struct endpoint there;
 static int origin;
@@ -37,7 +37,7 @@ static void must(int holds, const char *what) {
         failed(what);
 }
 
-/* The device that the library was told to use. */
+/* Opens the device that the library was told to use. */
 static void open_device(void) {
     const char *name = getenv("UCX_NET_DEVICES");
     size_t length = name ? strcspn(name, ":") : 0;
@@ -126,7 +126,7 @@ static void post(enum ibv_wr_opcode code) {
     must(ibv_post_send(pair, &request, &bad) == 0, "post a request");
 }
 
-/* So many times `count` requests, all posted before the first completion is waited for. */
+/* Repeats `count` requests `iterations` times, all of them posted before the first completion is waited for. */
 static void requests(enum ibv_wr_opcode code, int count, long iterations) {
     for (long i = 0; origin && i < iterations; i++) {
         for (int j = 0; j < count; j++)

@@ -1,5 +1,5 @@
-/* Suite "coll": collectives on doubles. An iteration is one call; of rooted operations the root is the next rank in each, so
- * that no rank runs ahead. As benches/src/measure/coll.rs: reductions of a vector are in place. */
+/* Suite "coll": collectives on doubles. An iteration is one call; rooted operations change the root to the next rank
+ * in each call, so that no rank runs ahead. As in benches/src/measure/coll.rs, reductions of a vector are in place. */
 #include "peers.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ struct argument {
     int rank, ranks, count;
     double *from, *into; /* blocks of `count` doubles, one for each rank */
     MPI_Comm ring;       /* edges to, and from, the rank before and the rank after */
-    int root;            /* the next one */
+    int root;            /* the next root */
 };
 
 static void call(struct argument *a) {
@@ -77,12 +77,12 @@ static void calls(void *argument, long iterations) {
         call(argument);
 }
 
-/* Double `index` of the input of a rank. Sums of them are exact. */
+/* Double `index` of the input of a rank. Sums of these are exact. */
 static double value(int rank, long index) {
     return rank * 7 + index % 1009 + 1;
 }
 
-/* Whether the block at `at` holds that of one rank from its double `first` on. */
+/* Whether the block at `at` is that of one rank, from its double `first` on. */
 static int is_block(const struct argument *a, const double *at, int rank, long first) {
     for (long i = 0; i < a->count; i++)
         if (at[i] != value(rank, first + i))
@@ -90,7 +90,7 @@ static int is_block(const struct argument *a, const double *at, int rank, long f
     return 1;
 }
 
-/* Whether the output holds the sum of the ranks before `end`, from their doubles `first` on. */
+/* Whether the output is the sum of the ranks before `end`, from their doubles `first` on. */
 static int is_sum(const struct argument *a, int end, long first) {
     for (long i = 0; i < a->count; i++) {
         double sum = 0;
@@ -133,7 +133,7 @@ static int is_right(const struct argument *a, int root) {
     case NEIGHBOR_ALLGATHER:
         return is_block(a, a->into, before, 0) && is_block(a, a->into + n, after, 0);
     case NEIGHBOR_ALLTOALL:
-        /* Two ranks have two edges each way, which match in their order. */
+        /* Two ranks have two edges in each direction, which match in order. */
         return is_block(a, a->into, before, a->ranks == 2 ? 0 : n) && is_block(a, a->into + n, after, a->ranks == 2 ? n : 0);
     default:
         return 1;
@@ -152,7 +152,7 @@ static void check_calls(struct argument *a) {
         call(a);
         check(is_right(a, root), "coll", "none", names[a->operation], "the output is not what it must be");
     }
-    /* Sums that stay what they are. */
+    /* Zeros, so that repeated sums do not change. */
     memset(a->from, 0, (size_t)all * sizeof *a->from);
     memset(a->into, 0, (size_t)all * sizeof *a->into);
     a->root = 0;

@@ -29,7 +29,7 @@ static void put_flush(void *argument, long iterations) {
     }
 }
 
-/* An iteration: every rank puts its columns for each to that one. */
+/* An iteration: every rank puts to every rank the columns for it. */
 static void fence_alltoall(void *argument, long iterations) {
     const struct argument *a = argument;
     const struct window *w = a->window;
@@ -56,7 +56,8 @@ static long room_of(MPI_Datatype type, int count) {
 
 static unsigned char mark(long i, int rank) { return (unsigned char)(i * 5 + i / 253 + 31 * rank + 1); }
 
-/* Puts a marked message to cleared memory and gets all of that back: it must be what packing and unpacking makes of it. */
+/* Puts a marked message to cleared memory and gets all of it back: it must equal the result of packing and
+ * unpacking. */
 static void check_put(struct argument *a, long room) {
     const struct window *w = a->window;
     if (w->is_origin) {
@@ -83,7 +84,7 @@ static void check_put(struct argument *a, long room) {
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* One exchange of marked messages, of `rows` rows: each rank's columns are in its place. */
+/* One exchange of marked messages of `rows` rows: each rank's columns must be in place. */
 static void check_exchange(struct argument *a, body run, long rows, long room, const char *op) {
     const struct window *w = a->window;
     const long row = 4L * ROW_INTS;
@@ -109,7 +110,7 @@ static void layout(const char *shape, long bytes, struct argument *a) {
     }
 }
 
-/* Rows of a message that all ranks exchange: columns, if all fit into a row; 0 else. */
+/* The number of rows of a message that all ranks exchange: columns, if all fit into a row; else 0. */
 static long rows_exchanged(const char *shape, long bytes, int ranks) {
     int rows = 0;
     if (sscanf(shape, "columns_%d", &rows) != 1 || bytes / (4 * rows) * ranks > ROW_INTS)
@@ -140,7 +141,7 @@ static void puts_of(const struct options *options, const char *kind, const char 
     window_close(&window);
 }
 
-/* The exchange of columns: by puts to windows of this kind, or by MPI_Alltoall where it is "none". */
+/* The exchange of columns: by puts to windows of this kind, or by MPI_Alltoall if the kind is "none". */
 static void exchange_of(const struct options *options, const char *kind, const char *shape, long bytes, long rows) {
     const struct options own = in_short_blocks(options);
     const int by_puts = strcmp(kind, "none") != 0;

@@ -22,7 +22,7 @@ static void fence_put(void *argument, long iterations) {
     }
 }
 
-/* An iteration: the even rank puts, both close the epoch. */
+/* An iteration: the even rank puts, and both close the epoch. */
 static void fence_put1(void *argument, long iterations) {
     const struct argument *a = argument;
     for (long i = 0; i < iterations; i++) {
@@ -32,7 +32,7 @@ static void fence_put1(void *argument, long iterations) {
     }
 }
 
-/* An iteration: an epoch there and one back, as in osu_put_latency; reported is the half of it. */
+/* An iteration: an epoch there and one back, as in osu_put_latency; half of its time is reported. */
 static void pscw_put(void *argument, long iterations) {
     const struct argument *a = argument;
     const MPI_Group group = a->window->partner_group;
@@ -77,7 +77,7 @@ static int filled(const unsigned char *memory, long bytes, int seed) {
     return 1;
 }
 
-/* Runs the pattern once on fresh data and looks at what arrived; then measures it. */
+/* Runs the pattern once on fresh data and checks the result; then measures it. */
 static void checked(const struct options *options, struct argument *a, const char *sync, const char *op, body run,
                     int odd_puts, double per_iteration) {
     struct window *window = a->window;

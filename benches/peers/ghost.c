@@ -1,9 +1,8 @@
 /* Suite "ghost": the ghost-area exchange of Thakur, Gropp and Toonen (EuroPVM/MPI 2004, section 1). The ranks form a
- * periodic two-dimensional grid; every rank sends n integers to each of its four neighbours. Neighbours may coincide,
- * also with the rank itself; there are always four transfers into four separate areas.
- *
- * An iteration is one exchange. The lock version is the paper's: when it returns, a rank knows that its own data have
- * arrived, not that those of its neighbours have. */
+ * periodic two-dimensional grid; every rank sends n integers to each of its four neighbours. Neighbours may be the
+ * same rank, also the sender itself; there are always four transfers into four separate areas. An iteration is one
+ * exchange. The lock version is the paper's: when it returns, a rank knows that its own data have arrived at the
+ * neighbours, not that the neighbours' data have arrived. */
 #include "peers.h"
 
 #include <stdio.h>
@@ -18,7 +17,7 @@ struct argument {
     int n;
     int neighbour[DIRECTIONS];
     int *out; /* DIRECTIONS areas of n integers */
-    int *in;  /* likewise; area d is filled by neighbour d */
+    int *in;  /* the same; area d is filled by neighbour d */
     MPI_Group group;
 };
 
@@ -34,7 +33,7 @@ static void find_neighbours(struct argument *a) {
     a->neighbour[3] = (y + 1) % rows * columns + x;
 }
 
-/* The different ranks among the neighbours, as post and start want them. */
+/* The distinct ranks among the neighbours, as post and start require. */
 static MPI_Group neighbour_group(const struct argument *a) {
     int ranks[DIRECTIONS], length = 0;
     for (int d = 0; d < DIRECTIONS; d++) {
@@ -60,7 +59,7 @@ static void exchange_twosided(void *argument, long iterations) {
     const struct argument *a = argument;
     MPI_Request requests[2 * DIRECTIONS];
     for (long i = 0; i < iterations; i++) {
-        /* The tag is the direction as the sender sees it. */
+        /* The tag is the direction from the sender's side. */
         for (int d = 0; d < DIRECTIONS; d++)
             MPI_Irecv(a->in + (size_t)d * a->n, a->n, MPI_INT, a->neighbour[d], d ^ 1, MPI_COMM_WORLD, &requests[d]);
         for (int d = 0; d < DIRECTIONS; d++)
@@ -70,7 +69,7 @@ static void exchange_twosided(void *argument, long iterations) {
     }
 }
 
-/* With the asserts of the paper's figure 1. */
+/* The asserts are those of the paper's figure 1. */
 static void exchange_fence(void *argument, long iterations) {
     const struct argument *a = argument;
     for (long i = 0; i < iterations; i++) {
@@ -104,12 +103,12 @@ static void exchange_lock(void *argument, long iterations) {
     }
 }
 
-/* What `rank` sends in direction `d` at place `i` of exchange `round`. */
+/* The integer that `rank` sends in direction `d` at index `i` in exchange `round`. */
 static int value(int rank, int d, int round, int i) {
     return (int)((((unsigned)rank * DIRECTIONS + (unsigned)d) * 8 + (unsigned)round) * 131072u + (unsigned)i);
 }
 
-/* Two exchanges with different data, each looked at; then the measurement. */
+/* Two exchanges with different data are checked; then the measurement follows. */
 static void checked(struct argument *a, const char *kind, const char *sync, body run) {
     const size_t n = (size_t)a->n;
     for (int round = 0; round < 2; round++) {
@@ -117,7 +116,7 @@ static void checked(struct argument *a, const char *kind, const char *sync, body
         for (int d = 0; d < DIRECTIONS; d++)
             for (int i = 0; i < a->n; i++)
                 a->out[d * n + (size_t)i] = value(a->options->rank, d, round, i);
-        if (a->window) { /* the window's memory was stored to: make that known to the library */
+        if (a->window) { /* makes the stores to the window's memory visible to the library */
             MPI_Win_lock(MPI_LOCK_EXCLUSIVE, a->options->rank, 0, a->window->win);
             MPI_Win_unlock(a->options->rank, a->window->win);
         }

@@ -1,9 +1,9 @@
-/* Suite "irregular": words at random places of all ranks. Times are of one update, insertion or look-up.
- *
- * random_access: exclusive-or of words of a table, as RandomAccess of HPC Challenge, with as many outstanding updates as its
- * rules permit; by accumulates, and by messages to the owners. The two undo each other, which is the check.
- * table: a hash table with linear probing in memory that ranks attach in pieces, by compare-and-swap and fetch-and-op alone;
- * half of the keys come from two ranks. All keys must be found with the sum of their values, and nothing else. */
+/* Suite "irregular": accesses to random words of all ranks. Times are of one update, insertion or look-up.
+ * random_access: exclusive-or of words of a table, as in RandomAccess of HPC Challenge, with the most outstanding
+ * updates that its rules permit; by accumulates, and by messages to the owners. The check is that the two undo each
+ * other. table: a hash table with linear probing in several regions that each rank attaches, by compare-and-swap and
+ * fetch-and-op only; half of the keys come from two ranks. All keys must be found with the sum of their values, and
+ * no other keys. */
 #include "peers.h"
 
 #include <stdlib.h>
@@ -67,14 +67,14 @@ static void by_messages(void *argument, long iterations) {
     free(statuses);
 }
 
-/* Measures one way, and undoes its updates the other way. */
+/* Measures one way, and undoes its updates by the other. */
 static void random_access(const struct options *options, struct access *a, const char *sync, body way, body back) {
     const struct what what = {"irregular", "allocated", sync, "random_access", 8, UPDATES, 0, NULL};
     for (long i = 0; i < WORDS; i++)
         a->table[i] = (uint64_t)i;
     a->random = (uint64_t)a->rank + 1;
     a->batches = 0;
-    /* Words are reached by atomics or by their owner, never by both at once. */
+    /* Words are accessed either by atomics or by their owner, never by both at once. */
     MPI_Win_lock_all(0, a->win);
     MPI_Win_sync(a->win);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -106,11 +106,11 @@ struct table {
     MPI_Win win;
     struct slot *pieces[PIECES];
     MPI_Aint *places; /* of the pieces of all ranks */
-    int64_t *keys;    /* those of the next rank come behind this one's */
+    int64_t *keys;    /* followed by those of the next rank */
     int wrong;
 };
 
-/* The keys of a rank, odd and so never 0; the second half of those is the first half of the next rank's. */
+/* The keys of a rank, which are odd and thus never 0; their second half is the first half of the next rank's. */
 static int64_t key_of(int rank, int ranks, int i) {
     uint64_t state = (uint64_t)((rank * (KEYS / 2) + i) % (ranks * (KEYS / 2)));
     return (int64_t)(((state + 1) * 0x9e3779b97f4a7c15u) >> 1 | 1);
@@ -139,7 +139,7 @@ static void insert(struct table *t, int64_t key, int64_t value) {
     }
 }
 
-/* The sum of the values of a key, 0 if it is not there. */
+/* The sum of the values of a key, 0 if it is not in the table. */
 static int64_t find(const struct table *t, int64_t key) {
     struct slot got;
     MPI_Aint at;
@@ -170,7 +170,7 @@ static void find_all(void *argument, long iterations) {
     struct table *t = argument;
     for (; iterations > 0; iterations--)
         for (int i = 0; i < KEYS; i++) {
-            /* The half that the rank before or the one after has, too. */
+            /* This half is also inserted by the rank before or after this one. */
             const int other = (i < KEYS / 2 ? t->rank + t->ranks - 1 : t->rank + 1) % t->ranks;
             t->wrong += find(t, t->keys[i]) != t->rank + 1 + other + 1;
         }

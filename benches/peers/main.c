@@ -51,7 +51,7 @@ int is_listed(const char *list, const char *name) {
     return 0;
 }
 
-/* Sets the flag of every name in `text`; false if one is not known. */
+/* Sets the flag of every name in `text`; false if a name is unknown. */
 static int parse_names(const char *text, const char *const *names, int *const *flags, int length) {
     for (int i = 0; i < length; i++)
         *flags[i] = 0;
@@ -105,8 +105,8 @@ static void parse(struct options *o, int argc, char **argv) {
         o->budget_s *= 8; /* as Budget::of in benches/src/measure/mod.rs */
 }
 
-/* As bind() in benches/src/measure/mod.rs: each rank on a core, in turn where there are more ranks. After MPI_Init, which
-   counts the cores. All ranks are on this machine. */
+/* Like bind_to_nth() in benches/src/cores.rs: each rank on a core, in turn if there are more ranks. Called after
+ * MPI_Init, which counts the cores. All ranks are on this machine. */
 static void bind_to_core(int rank) {
     cpu_set_t all, one;
     if (sched_getaffinity(0, sizeof all, &all) != 0)

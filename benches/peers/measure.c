@@ -1,4 +1,4 @@
-/* The time measurement, the records, windows. */
+/* Time measurement, records, windows. */
 #include "peers.h"
 
 #include <glob.h>
@@ -32,12 +32,12 @@ static double block_s(body run, void *argument, long iterations, int counts) {
     return largest;
 }
 
-/* Finds how many iterations fill a block. Rank 0 decides and tells the others, so all agree at every step.
- * The runs made on the way are the warm-up. */
+/* Finds the number of iterations that fill a block. Rank 0 decides and tells the others, so all agree at every step.
+ * The runs for this are the warm-up. */
 static void calibrate(const struct options *options, body run, void *argument, int counts, long plan[2]) {
     const double want_s = options->budget_s / options->blocks;
     long iterations = 1;
-    /* The first meets cold caches, and queue pairs that are not connected yet. */
+    /* The first run meets cold caches, and queue pairs that are not connected yet. */
     block_s(run, argument, iterations, counts);
     for (;;) {
         double took_s = block_s(run, argument, iterations, counts);
@@ -48,7 +48,7 @@ static void calibrate(const struct options *options, body run, void *argument, i
                 long fit = each_s > 0 ? (long)(want_s / each_s) : ITERATIONS_MAX;
                 next[0] = 1;
                 next[1] = fit < 1 ? 1 : fit > ITERATIONS_MAX ? ITERATIONS_MAX : fit;
-                /* Where one iteration alone is longer than a block should be, three blocks must do. */
+                /* If one iteration alone is longer than a block should be, three blocks must suffice. */
                 next[2] = each_s > want_s && options->blocks > 3 ? 3 : options->blocks;
             } else {
                 double factor = took_s > 0 ? want_s / 2 / took_s : 10;
@@ -71,7 +71,7 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Name and version from the library itself, so that a run against the wrong one cannot go unnoticed. */
+/* Name and version from the library itself, so that a run with the wrong library is noticed. */
 static void library(char name[32], char version[32]) {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -93,7 +93,7 @@ static void library(char name[32], char version[32]) {
     }
 }
 
-/* Packets that the RDMA devices of this machine have sent, acknowledgements included; -1 where none counts them. */
+/* Packets that the RDMA devices of this machine have sent, including acknowledgements; -1 if none counts them. */
 static long packets_sent(void) {
     glob_t files;
     long sum = -1, value;
@@ -110,13 +110,13 @@ static long packets_sent(void) {
     return sum;
 }
 
-/* Rank 0 looks at the counters while nobody sends: the others rest longer. */
+/* Rank 0 reads the counters while no rank sends: the others rest longer. */
 static long rest(const struct options *options) {
     usleep(options->rank == 0 ? 40000 : 100000);
     return options->rank == 0 ? packets_sent() : 0;
 }
 
-/* Packets of so many iterations, and what surrounds them. Valid on rank 0. */
+/* Packets of `iterations` iterations with their overhead. Valid on rank 0. */
 static long packets_of(const struct options *options, body run, void *argument, long iterations, double *took_s) {
     MPI_Barrier(MPI_COMM_WORLD);
     long before = rest(options);
@@ -127,7 +127,8 @@ static long packets_of(const struct options *options, body run, void *argument, 
     return rest(options) - before;
 }
 
-/* Packets of one iteration of messages of `bytes`, as benches/src/packets.rs counts them: runs of two lengths, so that what surrounds them cancels out, until two in a row agree. */
+/* Packets of one iteration of messages of `bytes`, as benches/src/packets.rs counts them: runs of two lengths, whose
+ * difference cancels the overhead, until two in a row agree. */
 static double packets_of_one(const struct options *options, long bytes, body run, void *argument, double *us) {
     enum { SHORT = 40, LONG = 140, SMALL = 16384, TRIES = 8 };
     const long part = bytes > SMALL ? 10 : 1, fewer = SHORT / part, more = LONG / part;
@@ -145,7 +146,7 @@ static double packets_of_one(const struct options *options, long bytes, body run
     return (double)each / (double)(more - fewer);
 }
 
-/* Writes the record of so many blocks, in microseconds of one of what is reported each. `packets` below 0: not counted. */
+/* Writes the record of `blocks` blocks, in microseconds of one reported operation. `packets` below 0: not counted. */
 static void report(const struct options *options, const struct what *what, double *us, long blocks, long iterations,
                    double packets) {
     if (options->rank != 0)
@@ -252,7 +253,7 @@ void measure_processors(const struct options *options, const struct what *what, 
         run(argument, iterations);
         MPI_Barrier(MPI_COMM_WORLD);
         double own = used_us() - before, both[2];
-        own = (own < 1e-3 ? 1e-3 : own) / (double)iterations; /* a record has no zero */
+        own = (own < 1e-3 ? 1e-3 : own) / (double)iterations; /* a record's time must not be zero */
         MPI_Allgather(&own, 1, MPI_DOUBLE, both, 1, MPI_DOUBLE, MPI_COMM_WORLD);
         us[0][i] = both[0];
         us[1][i] = both[1];

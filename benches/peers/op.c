@@ -4,18 +4,18 @@
 
 #include <string.h>
 
-enum { LONG = 1 << 20 }; /* from here on the time is that of the bytes alone; as in benches/src/measure/op.rs */
+enum { LONG = 1 << 20 }; /* the size from which the time depends on the bytes alone; as in benches/src/measure/op.rs */
 
 struct argument {
     struct window *window;
     int bytes;
     int64_t one;
-    int64_t compare; /* what compare-and-swap finds at the target, as far as this origin knows */
+    int64_t compare; /* the value at the target that compare-and-swap expects */
     int64_t result;
-    int64_t failed;  /* swaps that found something else */
+    int64_t failed;  /* swaps that found another value */
 };
 
-/* An iteration: `operations` puts or gets to the same place, then one flush. */
+/* An iteration: `operations` puts or gets to the same address, then one flush. */
 static inline void transfer(const struct argument *a, long iterations, int is_put, int operations) {
     const struct window *w = a->window;
     for (long i = 0; w->is_origin && i < iterations; i++) {
@@ -32,7 +32,7 @@ static void put_flush(void *argument, long iterations) { transfer(argument, iter
 
 static void get_flush(void *argument, long iterations) { transfer(argument, iterations, 0, 1); }
 
-/* The time that is reported is that of one operation. */
+/* The reported time is that of one operation. */
 static void put_burst(void *argument, long iterations) { transfer(argument, iterations, 1, OPERATIONS); }
 
 static void get_burst(void *argument, long iterations) { transfer(argument, iterations, 0, OPERATIONS); }
@@ -46,7 +46,7 @@ static void fetch_op_flush(void *argument, long iterations) {
     }
 }
 
-/* Every swap succeeds: it expects what the one before has left. */
+/* Every swap should succeed: it expects the value that the previous one stored. */
 static void cas_flush(void *argument, long iterations) {
     struct argument *a = argument;
     const struct window *w = a->window;
@@ -131,7 +131,7 @@ void run_operations(const struct options *options, const char *kind) {
         measure(options, &put, put_flush, &a, window.is_origin);
         measure(options, &get, get_flush, &a, window.is_origin);
         if (options->packets)
-            continue; /* those of a burst are those of its parts */
+            continue; /* packets are counted for single operations */
         measure(options, &put_bw, put_burst, &a, window.is_origin);
         measure(options, &get_bw, get_burst, &a, window.is_origin);
     }
@@ -150,7 +150,7 @@ void run_operations(const struct options *options, const char *kind) {
     window_close(&window);
 }
 
-/* An iteration: 8 bytes to the odd rank and back; reported is the whole round trip. */
+/* An iteration: 8 bytes to the odd rank and back; the whole round trip is reported. */
 static void ping_pong(void *argument, long iterations) {
     const int rank = *(const int *)argument, partner = rank ^ 1;
     int64_t word = 0;

@@ -9,7 +9,7 @@
 
 enum { ROW_INTS = 4096, STRUCT_BYTES = 29, STRUCT_EXTENT = 40, PACKED_AT = 1088 };
 
-/* A message: `count` of `type`, `bytes` bytes that are packed, and the buffers. */
+/* A message: `count` elements of `type`, with `bytes` packed bytes, and the buffers. */
 struct message {
     MPI_Datatype type;
     int count;
@@ -18,7 +18,7 @@ struct message {
     int room;
 };
 
-/* `count` of twice as many places, in random order, as in shapes.rs, times `unit`. */
+/* `count` of twice that number of positions, in random order, as in shapes.rs, times `unit`. */
 static int *places(long count, int unit) {
     int *place = malloc(2 * (size_t)count * sizeof *place);
     for (long i = 0; i < 2 * count; i++)
@@ -39,7 +39,7 @@ static void face(long bytes, MPI_Datatype *type, int z, int y, int x) {
     MPI_Type_create_subarray(3, sizes, subsizes, starts, MPI_ORDER_C, MPI_DOUBLE, type);
 }
 
-/* The two leading block diagonals of a square matrix of ints, of 16 x 16 blocks: a piece of each row. */
+/* The two leading block diagonals of a square matrix of ints, of 16 x 16 blocks: a contiguous part of each row. */
 static void diagonals(long bytes, MPI_Datatype *type) {
     int side = (int)lround(sqrt((double)bytes / (4 * 31))), rows = 16 * side;
     int *lengths = malloc((size_t)rows * sizeof *lengths), *at = malloc((size_t)rows * sizeof *at);
@@ -122,7 +122,7 @@ static void *page_aligned(size_t bytes) {
     return memory;
 }
 
-/* One message there and back; whether what comes back is what went. */
+/* Sends one message there and back; returns whether it came back unchanged. */
 static int goes_round(struct message *m, size_t extent) {
     for (size_t i = 0; i < extent; i++)
         m->memory[i] = (unsigned char)(i * 41 >> 3);
@@ -170,7 +170,7 @@ void run_pack(const struct options *options, const char *messages) {
         unsigned char *pages = page_aligned((size_t)m.room + PACKED_AT);
         m.packed = pages + PACKED_AT;
         check(goes_round(&m, room), "pack", "none", shape, "packed, unpacked and packed again");
-        /* Short blocks, so that the fastest has met nothing else that the machine does. */
+        /* Short blocks, so that the fastest one was not disturbed by other load of the machine. */
         own.blocks = m.bytes < 1 << 19 ? 400 : 11;
         struct what what = {"pack", "none", "none", "pack", m.bytes, 1, 0, shape};
         measure(&own, &what, pack, &m, 1);

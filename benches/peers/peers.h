@@ -1,7 +1,6 @@
-/* What the parts of the peers program share: options, the ranks, the time measurement, checks.
- *
- * The program runs the measurements of farside-benches on an MPI library and writes one JSON object per
- * measurement to standard output, from rank 0. Everything else goes to standard error. */
+/* Declarations shared by the parts of the peers program: options, the ranks, the time measurement, checks. The
+ * program runs the measurements of farside-benches on an MPI library and writes one JSON object per measurement to
+ * standard output, from rank 0. Everything else goes to standard error. */
 #ifndef FARSIDE_PEERS_H
 #define FARSIDE_PEERS_H
 
@@ -10,7 +9,7 @@
 #include <stdint.h>
 
 enum { LIST_MAX = 32, OPERATIONS = 64 };
-/* OPERATIONS: before one flush, where bandwidth is measured in the suite "op". */
+/* OPERATIONS: before one flush, in the bandwidth measurements of suite "op". */
 
 /* A list of numbers from the command line. */
 struct list {
@@ -18,12 +17,12 @@ struct list {
     long value[LIST_MAX];
 };
 
-/* The command line, and who this rank is. */
+/* The command line, and this rank. */
 struct options {
     int rank;
     int ranks;
-    double budget_s;     /* time that the blocks of one measurement may take together */
-    int blocks;          /* how many blocks make a median */
+    double budget_s;     /* the time for all blocks of one measurement, in seconds */
+    int blocks;          /* the number of blocks of a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
     int epoch, op, am, barrier, ghost, pack, put, coll, two_sided, irregular; /* which suites */
@@ -34,26 +33,26 @@ struct options {
     int allocated, user;               /* which window kinds */
 };
 
-/* What is measured: the fields of the record. */
+/* The measured operation: fields of the record. */
 struct what {
     const char *suite;
     const char *window;
     const char *sync;
     const char *op;
     long bytes;
-    double per_iteration; /* an iteration of the body does this many of what is reported */
+    double per_iteration; /* the number of reported operations in an iteration */
     int bandwidth;        /* also report mb_per_s */
-    const char *shape;    /* the layout, where there are several */
+    const char *shape;    /* the layout, or NULL */
 };
 
-/* A window with its memory and this rank's own buffer for origin data, both page-aligned. */
+/* A window with its memory and this rank's buffer for origin data, both page-aligned. */
 struct window {
     const char *kind; /* "allocated" or "user" */
     MPI_Win win;
     unsigned char *memory;
     unsigned char *origin;
     long bytes;
-    int partner;   /* the rank with which this one is paired: rank ^ 1 */
+    int partner;   /* the rank that this one is paired with: rank ^ 1 */
     int is_origin; /* even ranks act in one-sided patterns, odd ones are their targets */
     MPI_Group partner_group;
 };
@@ -61,33 +60,34 @@ struct window {
 /* Runs `iterations` iterations of a pattern on this rank. */
 typedef void (*body)(void *argument, long iterations);
 
-/* Times `run` and writes a record. Collective. `counts` says whether this rank's time counts. Returns the iterations of
- * a block. */
+/* Times `run` and writes a record. Collective. `counts` tells whether this rank's time counts. Returns the number of
+ * iterations in a block. */
 long measure(const struct options *options, const struct what *what, body run, void *argument, int counts);
 
-/* The same with short blocks, so that the fastest has met nothing else that the machine does; as many as Farside's. */
+/* The same with short blocks, so that the fastest one was not disturbed by other load of the machine; as many blocks
+ * as Farside uses. */
 struct options in_short_blocks(const struct options *options);
 
-/* As measure with options->single, in turns with a bare request, whose record is that of the operation `bare_op`; blocks as
- * those of benches/src/measure/raw.rs. Collective. */
+/* Like measure with options->single, alternately with a bare request, whose record has the operation `bare_op`;
+ * blocks as in benches/src/measure/limits.rs. Collective. */
 void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
                     body bare);
 
-/* A bare queue pair between two ranks over RDMA devices, for sizes up to `room`; false where there is none to be had.
+/* Opens a bare queue pair between two ranks over RDMA devices, for sizes up to `room`; false if there is no device.
  * Collective. */
 int bare_open(const struct options *options, long room);
 void bare_close(void);
-/* How many bytes the following transfer, fetch-and-add apart. */
+/* Sets the number of bytes of the following requests, except fetch-and-add. */
 void bare_size(long size);
-/* Requests by rank 0: one that is complete before the next, or (writes, reads) OPERATIONS of them at a time. */
+/* Requests by rank 0: each complete before the next, or (writes, reads) OPERATIONS of them at a time. */
 void bare_write(void *argument, long iterations);
 void bare_read(void *argument, long iterations);
 void bare_fetch_add(void *argument, long iterations);
 void bare_writes(void *argument, long iterations);
 void bare_reads(void *argument, long iterations);
 
-/* Writes what ranks 0 and 1 use of their processors in an iteration of `run`, which rank 0 does while rank 1 waits in
- * MPI_Barrier: as the operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */
+/* Writes the processor time of ranks 0 and 1 in an iteration of `run`, which rank 0 executes while rank 1 waits in
+ * MPI_Barrier, as operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */
 void measure_processors(const struct options *options, const struct what *what, body run, void *argument, long iterations);
 
 /* Ends the whole job with a message when a check fails. */
@@ -107,16 +107,17 @@ void run_collectives(const struct options *options);
 void run_two_sided(const struct options *options);
 void run_irregular(const struct options *options);
 
-/* Whether `name` is one of a list with commas. */
+/* Whether `name` is in a comma-separated list. */
 int is_listed(const char *list, const char *name);
 
-/* So many bytes, page-aligned, zeroed. */
+/* Page-aligned, zeroed memory of `bytes` bytes. */
 unsigned char *pages(long bytes);
 
-/* The next SHAPE:BYTES of `*messages`, which then stands behind it; false at the end. Ends the job if it is none. */
+/* Reads the next SHAPE:BYTES from `*messages`, and advances that; false at the end. Ends the job if it is malformed. */
 int next_message(const char **messages, char shape[32], long *bytes);
 
-/* Makes `count` of `type` the message of `bytes` bytes of a shape of benches/src/shapes.rs; false if it is not known. */
+/* Sets `type` and `count` to a message of `bytes` bytes of a shape of benches/src/shapes.rs; false if the shape is
+ * unknown. */
 int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count);
 void run_ghost_twosided(const struct options *options);
 

@@ -11,7 +11,7 @@ enum { TAG = 1, OTHER_TAG = 1000, OUTSTANDING_MAX = 10000 };
 struct messages {
     int rank, partner;
     int bytes;
-    int source; /* that receives ask for */
+    int source; /* the source of receives */
     unsigned char *from, *into;
 };
 
@@ -28,7 +28,7 @@ static void ping_pong(void *argument, long iterations) {
     }
 }
 
-/* OPERATIONS messages from rank 0 to rank 1, which answers when all have come. */
+/* OPERATIONS messages from rank 0 to rank 1, which answers when all have arrived. */
 static void burst(void *argument, long iterations) {
     const struct messages *m = argument;
     MPI_Request requests[OPERATIONS];
@@ -48,7 +48,7 @@ static void burst(void *argument, long iterations) {
     }
 }
 
-/* Whether messages of every length come as they were sent. */
+/* Checks that messages of every length arrive unchanged. */
 static void check_data(struct messages *m) {
     for (int i = 0; i < m->bytes; i++)
         m->from[i] = (unsigned char)(i * 7 + m->rank);
@@ -60,8 +60,8 @@ static void check_data(struct messages *m) {
     check(good, "two-sided", "none", "latency", "a message came with other bytes");
 }
 
-/* A round trip while `count` receives, or messages that nobody has asked for, are outstanding at both ranks. Of another tag
- * each, or of another source (this rank itself), or for receives of any source. */
+/* A round trip while `count` receives, or unexpected messages, are outstanding at both ranks. Each has another tag,
+ * or another source (this rank itself), or the receives are from any source. */
 static void matching(const struct options *options, struct messages *m, const char *op, int early, int count) {
     static long words[OUTSTANDING_MAX];
     static MPI_Request requests[OUTSTANDING_MAX];
@@ -71,7 +71,7 @@ static void matching(const struct options *options, struct messages *m, const ch
     long word = 0;
     m->source = any ? MPI_ANY_SOURCE : m->partner;
     for (int part = early; part < early + 2; part++) {
-        /* The receives first, or the messages first. */
+        /* Either the receives or the messages come first. */
         for (int i = 0; m->rank < 2 && i < count; i++) {
             const int tag = by_source ? TAG : OTHER_TAG + i;
             if (part == 1)

@@ -1,4 +1,5 @@
-/* So many messages of 8 bytes from this rank to itself, each received before the next: with a receive that is posted. */
+/* Sends the given number of 8-byte messages from this rank to itself, each received before the next, with a posted
+   receive. */
 #include <mpi.h>
 #include <stdlib.h>
 

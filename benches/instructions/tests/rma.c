@@ -1,5 +1,5 @@
-/* So many of each operation on 8 bytes from this rank to its own window, which is mapped, in one epoch on all targets. With
-   another argument the memory is attached to the window. */
+/* Issues the given number of each operation on 8 bytes, from this rank to its own window, which is mapped, in one
+   lock_all epoch. With another argument the memory is attached to a dynamic window. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* So many messages of 8 bytes from this rank to itself, each of which is there before its receive. */
+/* Sends the given number of 8-byte messages from this rank to itself, each of which has arrived before its receive. */
 #include <mpi.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* Non-blocking calls complete by every function that completes, in any order, and wait for no other rank when they start.
+/* Non-blocking calls are checked in every function that completes requests, in any order, and their start does not
+   wait for other processes.
    ranks 3
    fatal
    says VERIFY MPI_IALLREDUCE(1): op MPI_MAX inconsistent with op MPI_SUM of 0 */

@@ -1,4 +1,5 @@
-/* Shared by the programs of this folder, each of which has calls that are wrong where WRONG is defined, and right otherwise. */
+/* Shared by the programs of this folder, each of which has calls that are wrong if WRONG is defined, and right
+   otherwise. */
 #ifndef CHECK_H
 #define CHECK_H
 

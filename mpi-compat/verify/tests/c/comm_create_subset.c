@@ -1,4 +1,4 @@
-/* The group is one of the communicator.
+/* The members of the group must be in the communicator.
    ranks 3
    says VERIFY MPI_COMM_CREATE(0): rank 1 of the group is not in the communicator */
 #include "check.h"

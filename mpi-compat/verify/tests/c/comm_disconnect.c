@@ -1,4 +1,4 @@
-/* All ranks disconnect, or free.
+/* Either all ranks disconnect, or all free.
    ranks 2
    says VERIFY MPI_COMM_FREE(1): call inconsistent with call to MPI_Comm_disconnect by 0 */
 #include "check.h"

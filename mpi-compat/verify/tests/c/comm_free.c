@@ -1,4 +1,4 @@
-/* A communicator is freed by all its ranks at the same place.
+/* All ranks of a communicator free it at the same position in the sequence of calls.
    ranks 2
    says VERIFY MPI_COMM_FREE(1): call inconsistent with call to MPI_Barrier by 0 */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Ranks of both groups make the same calls; so on a duplicate.
+/* Ranks of both groups must make the same calls; also on a duplicate.
    ranks 3
    says VERIFY MPI_BARRIER(0): call inconsistent with call to MPI_Allreduce by 0 of the other group */
 #include "inter.h"

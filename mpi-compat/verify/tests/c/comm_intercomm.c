@@ -1,4 +1,4 @@
-/* All ranks of a group name one leader and one tag, and both groups, whose leaders compare it, one tag.
+/* All ranks of a group name one leader and one tag, and both groups, whose leaders compare their tags, name one tag.
    ranks 4
    says VERIFY MPI_INTERCOMM_CREATE(1): local_leader 1 inconsistent with local_leader 0 of 0
    says VERIFY MPI_INTERCOMM_CREATE(1): tag 8 inconsistent with tag 7 of 0

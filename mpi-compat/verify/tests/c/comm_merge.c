@@ -1,4 +1,4 @@
-/* All ranks of a group give the same high.
+/* All ranks of a group give the same value of high.
    ranks 4
    says VERIFY MPI_INTERCOMM_MERGE(1): high 1 inconsistent with high 0 of 0 */
 #include "inter.h"

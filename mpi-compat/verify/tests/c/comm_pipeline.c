@@ -1,5 +1,5 @@
-/* Records of calls with other ranks that come first are kept for these calls: three groups in a row, each with its neighbours, and
-   communicators of overlapping groups, all by one tag.
+/* Records that arrive early, for calls with other ranks, are kept for those calls: three groups in a row, each with
+   its neighbours, and communicators of overlapping groups, all with one tag.
    ranks 4
    level 2
    says VERIFY MPI_COMM_CREATE_GROUP(2): group {2,3} inconsistent with group {3,2} of 3

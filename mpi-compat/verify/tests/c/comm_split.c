@@ -1,4 +1,4 @@
-/* Colours are not negative, or MPI_UNDEFINED.
+/* Colors must not be negative, except for MPI_UNDEFINED.
    ranks 2
    says VERIFY MPI_COMM_SPLIT(1): color=-1 < 0 */
 #include "check.h"

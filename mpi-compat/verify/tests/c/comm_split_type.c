@@ -1,4 +1,4 @@
-/* One kind of split on all ranks that take part.
+/* All ranks that take part give one kind of split.
    ranks 3
    says VERIFY MPI_COMM_SPLIT_TYPE(2): split_type 222 inconsistent with split_type 221 of 0 */
 #include "check.h"

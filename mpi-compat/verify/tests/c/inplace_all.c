@@ -1,4 +1,4 @@
-/* MPI_IN_PLACE by all ranks or by none.
+/* Either all ranks give MPI_IN_PLACE, or none.
    ranks 3
    says VERIFY MPI_ALLGATHER(2): MPI_IN_PLACE inconsistent with buffer of 0
    says VERIFY MPI_ALLGATHERV(2): MPI_IN_PLACE inconsistent with buffer of 0

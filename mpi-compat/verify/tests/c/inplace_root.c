@@ -1,4 +1,4 @@
-/* MPI_IN_PLACE of a rooted call is for the root alone.
+/* Only the root of a rooted call may give MPI_IN_PLACE.
    ranks 2
    says VERIFY MPI_GATHER(1): sendbuf is MPI_IN_PLACE, which only the root may give
    says VERIFY MPI_SCATTER(1): recvbuf is MPI_IN_PLACE, which only the root may give

@@ -1,4 +1,4 @@
-/* Level 2 says the rule, and what each rank gave.
+/* Level 2 adds the rule, and the value that each rank gave.
    ranks 4
    level 2
    says VERIFY MPI_BCAST(3): root 1 inconsistent with root 0 of 0

@@ -1,4 +1,4 @@
-/* Counts are not negative; all ranks learn of it.
+/* Counts must not be negative; all ranks get the error.
    ranks 3
    says VERIFY MPI_GATHERV(0): recvcounts[1]=-4 < 0 */
 #include "check.h"

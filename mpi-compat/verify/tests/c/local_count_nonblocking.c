@@ -1,4 +1,4 @@
-/* A rank whose arguments are wrong does not start; the others learn of it when they wait.
+/* A rank with wrong arguments does not start the call; the others get the error when they wait.
    ranks 2
    fatal
    says VERIFY MPI_IBCAST(1): count=-1 < 0 */

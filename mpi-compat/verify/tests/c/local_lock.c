@@ -1,4 +1,4 @@
-/* A window that was made with no_locks is not locked, and MPI_PROC_NULL has no memory that can be.
+/* A window that was made with no_locks must not be locked, and MPI_PROC_NULL has no memory to lock.
    ranks 2
    says VERIFY MPI_WIN_LOCK_ALL(1): win was made with no_locks
    says VERIFY MPI_WIN_LOCK(1): win was made with no_locks

@@ -1,4 +1,4 @@
-/* Ranks of messages are ranks, and counts are not negative.
+/* The ranks of messages must be in range, and counts must not be negative.
    ranks 2
    says VERIFY MPI_SEND(0): dest 2 is not a rank from 0 to 1
    says VERIFY MPI_IRECV(0): count=-1 < 0 */

@@ -1,4 +1,4 @@
-/* Addresses are not NULL where there is data, by the buffer or by the type.
+/* The address of data must not be NULL, by the buffer or by the type.
    ranks 2
    says VERIFY MPI_BCAST(1): buffer has the address NULL */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Every block has a datatype, also one without elements.
+/* Every block must have a datatype, even without elements.
    ranks 2
    says VERIFY MPI_ALLTOALLW(1): datatype is MPI_DATATYPE_NULL
    says VERIFY MPI_GATHERV(1): sendtype is MPI_DATATYPE_NULL */

@@ -1,4 +1,4 @@
-/* Parts that are received do not lie on one another; columns of a matrix do not, though their ends do.
+/* Parts that are received must not overlap; columns of a matrix do not, although their ranges do.
    ranks 3
    says VERIFY MPI_GATHERV(0): recvbuf: the parts from 0 and 1 overlap */
 #include "check.h"

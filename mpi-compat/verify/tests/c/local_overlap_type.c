@@ -1,4 +1,4 @@
-/* Received elements do not lie on one another; sent ones may.
+/* Elements that are received must not overlap; elements that are sent may.
    ranks 2
    says VERIFY MPI_BCAST(1): buffer: the elements that a type receives overlap */
 #include "check.h"

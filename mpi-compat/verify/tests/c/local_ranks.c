@@ -1,4 +1,4 @@
-/* Ranks of a group are there once.
+/* A rank is named only once in a group.
    ranks 2
    says VERIFY MPI_GROUP_INCL(0): ranks[1]=0 is there twice
    says VERIFY MPI_GROUP_INCL(1): ranks[1]=0 is there twice */

@@ -1,4 +1,4 @@
-/* All ranks give one predefined operator.
+/* All ranks give the same predefined operator.
    ranks 3
    says VERIFY MPI_REDUCE(1): op MPI_MAX inconsistent with op MPI_SUM of 0
    says VERIFY MPI_ALLREDUCE(1): op MPI_MAX inconsistent with op MPI_SUM of 0

@@ -1,4 +1,4 @@
-/* Each rank has its own handle of a program's operator; but all or none have one.
+/* Each rank has its own handle of a user-defined operator; but either all give one, or none.
    ranks 2
    says VERIFY MPI_ALLREDUCE(1): op MPI_SUM inconsistent with op of the program of 0 */
 #include "check.h"

@@ -1,4 +1,5 @@
-/* All ranks name one root. The second call is example 2 of the paper: rank 0 is the intended root, and a rank gives the last one.
+/* All ranks give the same root. The second call is example 2 of the paper: rank 0 is the intended root, and one rank
+   gives the last rank.
    ranks 3
    says VERIFY MPI_BCAST(1): root 1 inconsistent with root 0 of 0
    says VERIFY MPI_GATHER(2): root 2 inconsistent with root 0 of 0

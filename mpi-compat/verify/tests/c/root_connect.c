@@ -1,4 +1,4 @@
-/* All ranks name one root, and connect or accept.
+/* All ranks give the same root, and all connect or all accept.
    ranks 2
    wrong only
    says VERIFY MPI_COMM_ACCEPT(1): root 1 inconsistent with root 0 of 0

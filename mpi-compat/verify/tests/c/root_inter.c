@@ -1,4 +1,4 @@
-/* Between groups the root gives MPI_ROOT, and the other group its rank.
+/* On an intercommunicator the root gives MPI_ROOT, and the other group its rank.
    ranks 4
    says VERIFY MPI_BCAST(1): root 1 inconsistent with root 0 of 0 */
 #include "inter.h"

@@ -1,4 +1,4 @@
-/* A root that is no rank; all ranks learn of it.
+/* The root must be a rank; all ranks get the error.
    ranks 2
    says VERIFY MPI_BCAST(0): root 2 is not a rank from 0 to 1 */
 #include "check.h"

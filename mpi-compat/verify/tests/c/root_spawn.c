@@ -1,4 +1,4 @@
-/* All ranks name one root. The right form starts processes, which not every library does.
+/* All ranks give the same root. The right form starts processes, which not every library supports.
    ranks 2
    wrong only
    says VERIFY MPI_COMM_SPAWN(1): root 1 inconsistent with root 0 of 0 */

@@ -1,4 +1,4 @@
-/* Ranks of a group are there once, also before there is a communicator.
+/* A rank is named only once in a group, also before there is a communicator.
    ranks 2
    wrong only
    says VERIFY MPI_GROUP_INCL: ranks[1]=0 is there twice */

@@ -1,4 +1,4 @@
-/* Calls on communicators of sessions, one after the other, without MPI_Init: roots are the same.
+/* Calls on communicators of two consecutive sessions, without MPI_Init: all ranks give the same root.
    ranks 3
    not on peers: MPICH 5.0.2 at times hangs in the second session, also without this library
    says VERIFY MPI_BCAST(2): root 1 inconsistent with root 0 of 0 */

@@ -1,4 +1,4 @@
-/* On what is made of a session's communicator, sent sizes are received sizes: a duplicate, a grid, a window.
+/* Objects made from a session's communicator (a duplicate, a grid, a window): sent sizes must equal received sizes.
    ranks 4
    says VERIFY MPI_NEIGHBOR_ALLTOALLV(0): sendsize[1]=8 > expected recvsize(1)[0]=4
    says VERIFY MPI_PUT(0): originsize=8 > targetsize(1)=4 */

@@ -1,4 +1,4 @@
-/* Example 3 of the paper: send and receive counts are both by the number of the peer.
+/* Example 3 of the paper: send and receive counts are both indexed by the peer.
    ranks 3
    says VERIFY MPI_ALLTOALLV(0): sendsize[1]=4 > expected recvsize(1)[0]=0
    says VERIFY MPI_ALLTOALLV(2): sendsize[0]=0 < expected recvsize(0)[2]=8 */

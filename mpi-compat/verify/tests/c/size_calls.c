@@ -1,4 +1,4 @@
-/* Sent sizes are received sizes.
+/* Sent sizes must equal received sizes.
    ranks 3
    says VERIFY MPI_BCAST(1): recvsize=8 > expected sendsize(0)=4
    says VERIFY MPI_GATHER(2): sendsize=8 > expected recvsize(0)=4

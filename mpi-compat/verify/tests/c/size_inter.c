@@ -1,4 +1,4 @@
-/* Sent sizes are received sizes, between groups.
+/* Sent sizes must equal received sizes, between groups.
    ranks 4
    says VERIFY MPI_GATHER(1): sendsize=8 > expected recvsize(0 of the other group)=4
    says VERIFY MPI_ALLGATHER(1): sendsize=8 > expected recvsize(0 of the other group)=4

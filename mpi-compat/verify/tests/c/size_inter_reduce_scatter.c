@@ -1,4 +1,5 @@
-/* Example 4 of the paper: each group reduces as much as it has ranks, and so scatters another amount than the other reduces.
+/* Example 4 of the paper: each group reduces as many elements as it has ranks, so it scatters another amount than the
+   other group reduces.
    ranks 5
    says VERIFY MPI_REDUCE_SCATTER (INTERCOMM): scattersize=2 != reducesize=3 */
 #include "inter.h"

@@ -1,4 +1,4 @@
-/* Sent sizes are received sizes, between neighbours.
+/* Sent sizes must equal received sizes, between neighbours.
    ranks 4
    says VERIFY MPI_NEIGHBOR_ALLGATHER(0): sendsize[1]=8 > expected recvsize(1)[0]=4
    says VERIFY MPI_NEIGHBOR_ALLGATHERV(0): sendsize[1]=8 > expected recvsize(1)[0]=4

@@ -1,4 +1,4 @@
-/* Sent sizes are received sizes, between the neighbours of a graph with two edges from one rank to another one.
+/* Sent sizes must equal received sizes, between the neighbours of a graph with two edges from one rank to another.
    ranks 3
    says VERIFY MPI_NEIGHBOR_ALLTOALLV(0): sendsize[1]=12 > expected recvsize(1)[0]=8 */
 #include "check.h"

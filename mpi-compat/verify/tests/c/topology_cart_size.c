@@ -1,4 +1,4 @@
-/* The grid has as many places as there are ranks, or fewer.
+/* The grid must not be larger than the communicator.
    ranks 2
    says VERIFY MPI_CART_CREATE(0): dims {2,2} has 4 places, and the communicator 2 ranks */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Both ranks of an edge give it.
+/* Both ranks of an edge must give it.
    ranks 3
    says VERIFY MPI_DIST_GRAPH_CREATE_ADJACENT(0): edges to 1: 1 in destinations != 0 in sources(1) */
 #include "check.h"

@@ -1,4 +1,5 @@
-/* A graph with an edge that goes one way is told at level 2. It may be made; neighbours cannot exchange data over it.
+/* A graph with an edge in only one direction is reported at level 2. It may be made, but neighbours cannot exchange
+   data over it.
    ranks 3
    level 2
    says VERIFY MPI_GRAPH_CREATE(0): the graph has an edge from 0 to 2, and none back

@@ -1,4 +1,4 @@
-/* Both ranks of an edge give it the same weight.
+/* Both ranks of an edge must give the same weight.
    ranks 3
    says VERIFY MPI_DIST_GRAPH_CREATE_ADJACENT(0): weight=5 < expected weight(1)=6 */
 #include "check.h"

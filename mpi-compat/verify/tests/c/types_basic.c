@@ -1,4 +1,4 @@
-/* The same size of other types.
+/* The same size with other types.
    ranks 2
    says VERIFY MPI_BCAST(1): recvtype {2 MPI_FLOAT} inconsistent with sendtype {2 MPI_INT} of 0 */
 #include "check.h"

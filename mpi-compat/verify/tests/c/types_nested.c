@@ -1,4 +1,4 @@
-/* Constructors of all kinds come to the same signature.
+/* Different constructors give the same signature.
    ranks 2
    says VERIFY MPI_REDUCE(1): datatype {4 MPI_INT} inconsistent with datatype {4 MPI_FLOAT} of 0 */
 #include "check.h"

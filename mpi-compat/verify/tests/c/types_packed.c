@@ -1,4 +1,4 @@
-/* Packed data matches any type, and a pair is its two parts.
+/* Packed data matches any type, and a pair type has the signature of its two parts.
    ranks 2
    says VERIFY MPI_BCAST(1): recvtype {2 elements, MPI_DOUBLE first} inconsistent with sendtype {2 elements, MPI_INT first} of 0 */
 #include "check.h"

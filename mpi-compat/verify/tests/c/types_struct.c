@@ -1,4 +1,4 @@
-/* The order of types counts; how they were put together does not.
+/* The order of basic types matters; their construction does not.
    ranks 2
    says VERIFY MPI_ALLGATHER(0): sendtype {3 elements, MPI_INT first} inconsistent with recvtype {3 elements, MPI_FLOAT first} of 1 */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* Types are committed before data travels; a copy of a committed one is.
+/* Types must be committed before communication; a copy of a committed type is committed.
    ranks 2
    says VERIFY MPI_BCAST(1): datatype is not committed */
 #include "check.h"

@@ -1,4 +1,5 @@
-/* An access names a rank of the window and bytes in it, and as much data on both sides, which of an accumulate has one basic type.
+/* An access names a rank of the window and bytes in it, and the same amount of data on both sides; an accumulate has
+   one basic type.
    ranks 2
    says VERIFY MPI_GET(0): origin_count=-1 < 0
    says VERIFY MPI_PUT(0): target bytes 24 to 40 are not in the window of 1, which has 32 bytes

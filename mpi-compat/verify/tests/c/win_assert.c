@@ -1,4 +1,4 @@
-/* Some asserts of a fence are given by all ranks or by none.
+/* Some asserts of a fence must be given either by all ranks or by none.
    ranks 2
    level 4
    says VERIFY MPI_WIN_FENCE(1): assert MPI_MODE_NOPRECEDE inconsistent with assert 0 of 0 */

@@ -1,4 +1,4 @@
-/* Windows are made, fenced and freed by all ranks.
+/* All ranks of a window make, fence and free it.
    ranks 3
    says VERIFY MPI_WIN_ALLOCATE(1): call inconsistent with call to MPI_Win_create by 0 */
 #include "check.h"

@@ -1,4 +1,4 @@
-/* The calls on a window are a sequence of its own; its error handler is called.
+/* The calls on a window form their own sequence; the error handler of the window is called.
    ranks 2
    says VERIFY MPI_WIN_FREE(1): call inconsistent with call to MPI_Win_fence by 0 */
 #include "check.h"

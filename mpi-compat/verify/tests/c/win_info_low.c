@@ -1,4 +1,4 @@
-/* Below level 3 Info objects are not compared; others are.
+/* Below level 3 Info objects are not compared; other arguments are.
    ranks 2
    level 2
    says VERIFY MPI_WIN_CREATE(1): disp_unit=0 <= 0 */

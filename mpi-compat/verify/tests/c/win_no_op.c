@@ -1,4 +1,4 @@
-/* MPI_NO_OP takes no data from the origin, whose count and type are not checked.
+/* MPI_NO_OP uses no data of the origin, whose count and type are not checked.
    ranks 2
    says VERIFY MPI_GET_ACCUMULATE(0): resultsize=8 > targetsize(1)=4 */
 #include "check.h"

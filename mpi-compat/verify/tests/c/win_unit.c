@@ -1,4 +1,4 @@
-/* The displacement unit is positive; all ranks have one error class.
+/* The displacement unit must be positive; all ranks get the same error class.
    ranks 2
    says VERIFY MPI_WIN_CREATE(1): disp_unit=0 <= 0 */
 #include "check.h"
