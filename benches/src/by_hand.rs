@@ -11,7 +11,8 @@ use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 /// The layout that a loop is for, in bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Where the first block starts; of the nested vector, the inner stride; of the diagonals, bytes of a row of a block.
+    /// The start of the first block; for the nested vector, the inner stride; for the diagonals, the bytes of a block's
+    /// row.
     pub first: usize,
     /// The number of blocks.
     pub count: usize,

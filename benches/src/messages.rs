@@ -17,7 +17,7 @@ use crate::table::text;
 /// Numbers of ranks of the table.
 pub const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
-/// How a window is accessed.
+/// The way in which a window is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Every rank maps every other's memory.
@@ -40,7 +40,7 @@ pub struct Cost {
 pub struct Row {
     /// The call.
     pub call: &'static str,
-    /// How the window is accessed.
+    /// The way in which the window is accessed.
     pub memory: Memory,
     /// Ranks of the window.
     pub ranks: usize,

@@ -22,7 +22,7 @@ macro_rules! names {
             /// Every value, in the order in which reports show them.
             pub const ALL: &'static [$type] = &[$($type::$name),*];
 
-            /// The name as it stands in records and arguments.
+            /// The name in records and arguments.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $($type::$name => $text,)* }

@@ -222,7 +222,7 @@ impl LongOut {
     /// As for [`Out::new`].
     #[inline]
     pub unsafe fn int(pointer: *mut c_int, name: &'static str) -> Result<Self, Fail> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the pointer.
         Ok(Self(Width::Int(unsafe { Out::new(pointer, name)? }), name))
     }
 
@@ -230,7 +230,7 @@ impl LongOut {
     /// As for [`Out::new`].
     #[inline]
     pub unsafe fn long(pointer: *mut i64, name: &'static str) -> Result<Self, Fail> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the pointer.
         Ok(Self(Width::Long(unsafe { Out::new(pointer, name)? }), name))
     }
 

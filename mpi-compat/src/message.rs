@@ -179,7 +179,7 @@ pub fn rank_of(comm: &CommObject, job_rank: u32) -> c_int {
 }
 
 impl Peer {
-    /// The rank of the job that a message to this peer goes to; `None` for `MPI_PROC_NULL`.
+    /// The rank of the job that this peer is, as the target of a message; `None` for `MPI_PROC_NULL`.
     #[inline(always)]
     pub fn target(self, comm: &CommObject) -> Result<Option<u32>> {
         if self.tag < 0 {

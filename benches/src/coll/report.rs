@@ -1,5 +1,5 @@
-//! The report on collectives: a table for each operation and number of ranks, where the selection misses the best
-//! algorithm, and the targets beside the peers.
+//! The report on collectives: a table for each operation and number of ranks, the cases in which the selection misses
+//! the best algorithm, and the targets with the best peer.
 
 use std::fmt::Write;
 

@@ -115,7 +115,7 @@ impl Untyped {
         unsafe { self.raw.accumulate(Op::Sum, self.words.operand.as_ptr(), std::ptr::null_mut(), 1, target, 0) }
     }
 
-    /// As [`add`](Self::add); [`result`](Self::result) is the former value after the flush.
+    /// Like [`add`](Self::add); after the flush, [`result`](Self::result) is the former value.
     #[inline(always)]
     pub(super) fn fetch_add(&self, value: u64, target: usize) -> Result<()> {
         self.words.operand.set(value);

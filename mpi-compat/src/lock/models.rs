@@ -66,7 +66,8 @@ impl Model {
     }
 
     fn give(&self) {
-        // Relaxed: `order` stands between the store that releases the lock and this load, as between `fetch_add` and
+        // Relaxed: `order` is between the store that releases the lock and this load, as between `fetch_add` and
+        // `take_from`.
         // `take_from`.
         if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
             drop(self.queue.lock().unwrap());

@@ -60,7 +60,7 @@ pub enum Mode {
 pub enum Partner {
     /// `MPI_PROC_NULL`.
     ProcNull,
-    /// A rank of the job that a message goes to.
+    /// The target of a message, as a rank of the job.
     To(u32, Mode),
     /// The rank of the job that a message comes from, or any.
     From(Option<u32>),
