@@ -17,9 +17,9 @@ use std::sync::atomic::Ordering;
 
 use farside_core::memory::words::Word;
 
-/// Nobody.
+/// No rank.
 pub(crate) const NONE: u64 = 0;
-/// All readers.
+/// All readers may enter by claim.
 pub(crate) const READERS: u64 = 1;
 const REVOKED: u64 = 1 << 63;
 
@@ -34,10 +34,10 @@ fn covers(bias: u64, me: usize, shared: bool) -> bool {
     bias == owner(me) || (shared && bias == READERS)
 }
 
-/// Enters by claim, if the bias lets rank `me`.
+/// Enters by claim, if the bias covers rank `me`.
 #[inline(always)]
 pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> ClaimEntry {
-    // Relaxed: only whether it is worth trying.
+    // Relaxed: only a hint whether an attempt is worthwhile.
     if !covers(bias.load(Ordering::Relaxed), me, shared) {
         return ClaimEntry::NotCovered;
     }
@@ -49,12 +49,12 @@ pub(crate) fn enter<W: Word>(bias: &W, claim: &W, me: usize, shared: bool) -> Cl
     ClaimEntry::Revoked
 }
 
-/// What became of an attempt to enter.
+/// The result of an attempt to enter by claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimEntry {
     Inside,
     NotCovered,
-    /// The claim was set for a moment: ranks that wait for it are to be woken.
+    /// The claim was set and cleared again, so ranks that wait for it must be woken.
     Revoked,
 }
 
@@ -65,8 +65,9 @@ pub(crate) fn leave(claim: &impl Word) {
     claim.store(0, Ordering::Release);
 }
 
-/// For rank `me`, inside by the lock word: whether nobody can be inside by claim whom its lock excludes. Else it
-/// revokes the bias, and is to be called again once claims have changed. `claims` gives the claim word of a rank.
+/// Called by rank `me`, which is inside by the lock word: returns whether no rank that its lock excludes is inside by
+/// claim. Otherwise it has marked the bias as revoked, and is called again once claims have changed. `claims` returns
+/// the claim word of a rank.
 pub(crate) fn clear<'a, W: Word + 'a>(
     bias: &W,
     me: usize,
@@ -91,7 +92,7 @@ pub(crate) fn clear<'a, W: Word + 'a>(
         if !drained {
             return false;
         }
-        // Another rank that waits for the same claims may have cleared it before.
+        // Another rank that waits for the same claims may have cleared the bias already.
         let _ = bias.compare_exchange(marked, NONE, Ordering::SeqCst, Ordering::SeqCst);
     }
 }
@@ -140,7 +141,8 @@ mod tests {
         assert!(clear(&bias, 0, true, 3, at), "only the owner's claim counts");
     }
 
-    /// Readers and writers by word and by claim, with the bias set as often as it may be: no writer shares.
+    /// Readers and writers enter by word and by claim, and the bias is set as often as possible: a writer is never
+    /// inside with another rank.
     #[test]
     fn bias_between_threads_never_lets_a_writer_share() {
         const RANKS: usize = 4;
@@ -154,7 +156,7 @@ mod tests {
                     let mut x = me as u64;
                     for i in 0..4000 {
                         x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                        // Long runs of one kind, so that the bias is of use.
+                        // Long runs of one kind, so that entries use the bias.
                         let shared = if i / 500 % 2 == 0 { x >> 61 != 0 } else { false };
                         let check = || {
                             if shared {

@@ -1,10 +1,10 @@
-//! The numbers of access epochs, and what the order of this rank's stores has to know of their beginnings and ends.
+//! Numbers of access epochs. Their start and end are reported to the job's store order.
 
 use super::{Access, NO_EPOCH, RawWindow};
 
 impl RawWindow {
-    /// Opens an access epoch and gives it a number. `atomic_first`: there will be an atomic operation on memory of
-    /// others before anything is read.
+    /// Opens an access epoch and returns its number. `atomic_first`: an atomic operation on memory of peers will
+    /// precede the first read.
     #[inline]
     pub(super) fn open_epoch(&self, access: Access, atomic_first: bool) -> u64 {
         if !self.counted.replace(true) {

@@ -1,23 +1,24 @@
 //! Fence (MPI-4 §12.5.1; Träff, Ritzdorf, Hempel: one-sided communication without barriers).
 //!
-//! One call closes the epoch before it and opens the next. Opening sends nothing: it publishes the number of
-//! the fence in a word that peers look at. Closing, by what the window can:
+//! One call closes the previous epoch and opens the next. Opening sends nothing: it publishes the number of the fence
+//! in a word that peers read. Messages of closing, by the kind of window:
 //!
 //! | window | closing call of one rank sends |
 //! |---|---|
-//! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals; one where more than two ranks share cores |
-//! | not mapped, P ≤ 2, exposure known | one notification to the other rank, on the last operation to it if there is one |
-//! | not mapped, P > 2, exposure known | as a mapped one, once all operations of this rank are complete |
-//! | not mapped, exposure not known | the signals of a barrier before, after which operations start |
+//! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals; one if more than two ranks share cores |
+//! | not mapped, P ≤ 2, exposure known | one notification to the other rank, carried by the last operation to it, if any |
+//! | not mapped, P > 2, exposure known | the signals of a mapped window, once all operations of this rank are complete |
+//! | not mapped, exposure not known | first the signals of a barrier, after which operations start; then one of the two rows above |
 //! | `NOPRECEDE` | nothing |
 //!
-//! Accumulates that the target's processor carries out ([`super::batch`]) are operations in this sense: with two ranks their last
-//! packet is the notification, with more each target of some answers before the signals.
+//! Accumulates that the target's CPU applies ([`super::batch`]) are operations in this sense: with two ranks their last
+//! packet is the notification; with more ranks, each of their targets answers before the signals.
 //!
-//! "Exposure known": the fence that opened the epoch has itself shown that all ranks had come to it; then operations start
-//! when they are issued. A rank leaves the fence when the operations of all ranks on all targets are complete, not only those
-//! on itself: its next operation may be on bytes of a second rank that a third one has put there before the fence. That is
-//! what ⌈log2 P⌉ signals (the dissemination pattern) after completion tell, and a notification of each target alone would not.
+//! "Exposure known": the fence that opened the epoch also closed one, so all ranks are known to have reached it, and
+//! operations start when they are issued. A rank leaves the fence when the operations of all ranks on all targets are
+//! complete, not only those on itself: its next operation may access bytes that a third rank put to a second one before
+//! the fence. ⌈log2 P⌉ signals (the dissemination pattern) after completion ensure this; notifications between origin
+//! and target only would not.
 
 use std::sync::atomic::Ordering;
 
@@ -29,21 +30,22 @@ use farside_core::{Error, ErrorKind, Result};
 use super::{Access, RawWindow, cell, word};
 use crate::assert::Assert;
 
-/// Marks of closing fences, so that all ranks learn whether they agree: one that opens no epoch, and one that opens the
-/// next. Ranks of the first kind own their memory again, so ranks of the second kind must not reach it.
+/// Marks of closing fences, from which all ranks learn whether they agree: `ENDS` if the fence opens no epoch,
+/// `GOES_ON` if it opens the next. A rank with `ENDS` may access its memory locally, so ranks with `GOES_ON` must not
+/// access it.
 const ENDS: u16 = 1;
 const GOES_ON: u16 = 2;
 
-/// Up to this many ranks each notifies each other directly: there is no third one.
+/// Largest number of ranks that notify each other directly instead of by a barrier.
 pub(crate) const DIRECT: usize = 2;
 
 impl RawWindow {
-    /// Fence: completes all operations on this window, those of this rank and those of others on it, since
-    /// the last fence, and opens the next epoch unless `NOSUCCEED`. Collective. Messages: see the module.
+    /// Fence: completes all operations since the last fence that this rank has issued or is the target of, and opens
+    /// the next epoch unless `NOSUCCEED`. Collective. Messages: see the module.
     ///
     /// # Errors
     /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if some give `NOSUCCEED` and others do not;
-    /// `PeerLost`; the first error of an operation, after which the fence has done what it does nevertheless.
+    /// `PeerLost`; the first error of an operation, although the fence is then complete.
     pub fn fence(&self, asserts: Assert) -> Result<()> {
         const OP: &str = "fence";
         self.called(OP);
@@ -85,13 +87,13 @@ impl RawWindow {
         if precede { self.outcome().and(self.end_lists()) } else { Ok(()) }
     }
 
-    /// Opens the epoch of fence `number`, at which all ranks are if it has closed another.
+    /// Opens the epoch of fence `number`. `precede`: the fence has closed an epoch, so all ranks have reached it.
     #[inline]
     fn open_by_fence(&self, number: u64, precede: bool) {
         let epoch = self.next_epoch(Access::Fence(number));
         self.fencing.synchronized.set(precede);
         if precede {
-            // Everyone has come to this fence: all are exposed, operations start at once.
+            // All ranks have reached this fence and are exposed, so operations start at once.
             self.targets.iter().for_each(|t| t.ready.set(epoch));
         } else {
             self.publish_opened(number);
@@ -99,8 +101,8 @@ impl RawWindow {
     }
 
     fn publish_opened(&self, number: u64) {
-        // SeqCst, and the fence: a rank that sets its waiter bit and then looks at the number either sees it
-        // or is seen here.
+        // SeqCst, with the fence in `wake_waiters`: a rank sets its waiter bit and then reads the number. Either it
+        // sees this number, or its bit is seen below.
         self.signals.own_word(word::OPENED).store(number, Ordering::SeqCst);
         self.wake_waiters(self.team.rank());
     }
@@ -110,12 +112,12 @@ impl RawWindow {
         if self.fencing.synchronized.get() {
             return true;
         }
-        // Acquire side of `publish_opened`: the target's local stores are before our operations. Memory that
-        // is not mapped would cost a message to look at; there the closing call finds out.
+        // Acquire side of `publish_opened`: the target's local stores are before our operations. Reading unmapped
+        // memory would cost a message, so on other windows the closing call finds out.
         self.mapped && self.signals.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
     }
 
-    /// Starts what waits for ranks that have not come to the fence before this one.
+    /// Waits for targets that have not reached the previous fence, and starts the operations queued for them.
     #[cold]
     fn start_all_queued(&self) -> Result<()> {
         self.queued_targets().into_iter().try_for_each(|target| {
@@ -124,7 +126,7 @@ impl RawWindow {
         })
     }
 
-    /// Completes all operations, whether they succeed or fail, and gives the marks of all ranks, joined.
+    /// Completes all operations, whether they succeed or fail, and returns the marks of all ranks, combined by or.
     fn close_fence(&self, mark: u16) -> Result<u16> {
         if self.mapped {
             if !self.operations.queue.borrow().is_empty() {
@@ -147,7 +149,8 @@ impl RawWindow {
         } else {
             let others = (1..p).map(|d| (me + d) % p);
             let number = self.next_barrier();
-            // A rank that is notified may access this rank's memory at once: what this rank does there itself comes before.
+            // A notified rank may access this rank's memory at once, so this rank's operations on itself are completed
+            // first.
             self.finish_self()?;
             let value = marked(number, mark);
             others.clone().try_for_each(|target| self.notify(target, cell::FENCE, value))?;
@@ -166,14 +169,14 @@ impl RawWindow {
         self.fencing.barriers.get()
     }
 
-    /// A barrier, which gives the marks of all ranks, joined.
+    /// A barrier, which returns the marks of all ranks, combined by or.
     fn pass_barrier(&self, mark: u16) -> Result<u16> {
         let (team, signals, number) = (&self.team, &self.signals, self.next_barrier());
         barrier_dissemination::rounds(team, signals, cell::FENCE, number, mark, "fence", Pace::ANSWER)
     }
 
-    /// Posts what was withheld for this rank itself: nobody is to be notified, and a cell that nobody waits for could
-    /// be set late, over the value of a later fence.
+    /// Completes operations on this rank itself. A withheld one is posted without a notification: no rank waits for
+    /// that cell, and a late notification could overwrite the value of a later fence.
     fn finish_self(&self) -> Result<()> {
         let me = self.team.rank();
         if !self.has_unposted(me) {
@@ -187,8 +190,8 @@ impl RawWindow {
         self.settle(me)
     }
 
-    /// Waits for something that a peer publishes in its own words: looks for a while, then leaves a bit with
-    /// the peer, which wakes those who have one, and sleeps.
+    /// Waits for a change in the words of a peer: spins for a while, then sets this rank's waiter bit at the peer and
+    /// sleeps until the rank that changes a word wakes it.
     pub(crate) fn wait_word(
         &self,
         awaited: impl Fn() -> Awaited,
@@ -213,14 +216,14 @@ impl RawWindow {
         r
     }
 
-    /// Wakes the ranks that have left a bit with `owner`. The caller has just changed one of its words.
+    /// Wakes the ranks that have set their waiter bit at `owner`. The caller has just changed a word of `owner`.
     pub(crate) fn wake_waiters(&self, owner: usize) {
         // Pairs with `fetch_or` in `wait_word`: either the waiter sees the change, or its bit is seen here.
         self.full_fence();
         self.wake_after_atomic(owner);
     }
 
-    /// Wakes the ranks that sleep on a word of `owner`, if the change was an atomic operation: a full fence by itself.
+    /// [`wake_waiters`](Self::wake_waiters) after a change by an atomic operation, which is a full fence by itself.
     #[inline]
     pub(crate) fn wake_after_atomic(&self, owner: usize) {
         for index in 0..self.team.size().div_ceil(64) {

@@ -1,28 +1,28 @@
 #![allow(unsafe_code)]
 //! Passive target: lock, lock_all, unlock, flush, sync (MPI-4 §12.5.3).
 //!
-//! The lock is a word at the target that origins change by remote atomics; the target takes no part. Grants
-//! are in the order of requests ([`super::lockword`]). On a window that is mapped:
+//! The lock is a word at the target that origins change by remote atomics; the target takes no part. Locks are granted
+//! in the order of requests ([`super::lockword`]). On a mapped window:
 //!
 //! | call | atomics on the word |
 //! |---|---|
-//! | lock exclusive, shared | one, when called: the ticket (readers enter with it if nobody is in the way) |
+//! | lock exclusive, shared | one, when called: the ticket (a reader enters with it if no writer is inside or waits) |
 //! | lock_all | none when called; one at the first access to each target |
-//! | unlock, unlock_all | one for each target that was accessed or locked, none for others |
+//! | unlock, unlock_all | one for each target that was accessed or locked |
 //! | `NOCHECK` | none |
 //!
-//! Who locks the same target again and again enters by a claim instead ([`super::bias`]): one atomic exchange on a
-//! line of its own to lock, a plain store to unlock.
+//! A rank that repeatedly locks the same target enters by a claim instead ([`super::bias`]): one atomic exchange on its
+//! own cache line to lock, a plain store to unlock.
 //!
-//! Where the word is not mapped each is a message (a shared lock two: a look and a compare-and-swap), and the request is
-//! put off until the first operation: lock itself sends nothing, and an epoch without operations sends nothing at all.
-//! Who has to wait there is notified when its turn has come ([`super::lockqueue`]).
+//! If the word is not mapped, each atomic is a message (a shared lock takes two: a read and a compare-and-swap), and
+//! the request is deferred until the first operation: lock itself sends nothing, and an epoch without operations sends
+//! nothing at all. A rank that has to wait is notified when its turn has come ([`super::lockqueue`]).
 //!
-//! A reader's ticket keeps those behind it waiting until that reader has entered. So it is taken by calls that wait for the
-//! lock alone, which enter as soon as they may, and one at a time: two readers that wait for two targets in different
-//! orders do not wait for each other, and one that waits for something else keeps nobody waiting. Before, a reader enters
-//! if nobody is in its way, or leaves the word alone. A writer's ticket is taken at once: whoever has to wait for that
-//! would have to wait for the lock as well.
+//! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes one only in a call that
+//! waits for this lock and nothing else, and only one at a time: two readers that wait for two targets in different
+//! orders do not deadlock, and a reader that waits for something else blocks no rank. Outside of such calls a reader
+//! enters if no writer is inside or waits, or leaves the word unchanged. A writer takes its ticket at once: a rank that
+//! waits behind the ticket would have to wait for the lock as well.
 
 use farside_core::{Error, ErrorKind, Result};
 
@@ -61,7 +61,7 @@ impl RawWindow {
             t.ready.set(self.epoch.get());
         } else {
             t.lock.set(LockState::Wanted(kind));
-            // A word that is mapped costs no message: ask at once.
+            // A mapped word costs no message, so the lock is requested at once.
             if self.signals.is_mapped(target) && self.advance(target)? {
                 t.ready.set(self.epoch.get());
             }
@@ -70,8 +70,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Opens an access to every rank under shared locks, taken one by one at the first access to each.
-    /// Sends nothing.
+    /// Opens an access to every rank under shared locks; each lock is taken at the first access to its rank. Sends
+    /// nothing.
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -94,15 +94,15 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Completes all operations on `target`, there too, and releases its lock.
+    /// Completes all operations on `target`, at origin and target, and releases its lock.
     ///
     /// # Errors
-    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, after which the lock is released nevertheless.
+    /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, although the lock is then released.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
         self.called(OP);
         let t = self.target(target, OP)?;
-        // Where all is mapped and nothing waits in the queue, all operations are complete.
+        // On a mapped window with an empty queue, all operations are complete.
         if t.lock.get() == LockState::Claimed
             && self.access.get() == Access::Lock(1)
             && self.mapped
@@ -149,8 +149,8 @@ impl RawWindow {
         self.outcome()
     }
 
-    /// Completes all operations of this rank on `target`, there too. What later operations of this rank read is not from
-    /// before that; its own loads of memory that ranks share are ordered by [`sync`](Self::sync).
+    /// Completes all operations of this rank on `target`, at origin and target. Later operations of this rank do not
+    /// read older values; [`sync`](Self::sync) orders its own loads of shared memory.
     ///
     /// # Errors
     /// `WrongEpoch` outside a passive epoch; `PeerLost`; the first error of an operation.
@@ -175,9 +175,9 @@ impl RawWindow {
         self.finish_flush()
     }
 
-    /// The end of a flush. Stores to mapped memory may still be in this processor's buffer: what this rank reads next must
-    /// not overtake them, and pays for that. Copies succeed to and from memory of a rank that is lost, so flushes look for
-    /// one now and then.
+    /// The end of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a fence keeps later
+    /// reads from overtaking them. Copies to and from mapped memory of a lost rank succeed, so every 4096th flush
+    /// checks the peers.
     #[inline]
     fn finish_flush(&self) -> Result<()> {
         if self.operations.stored.replace(false) {
@@ -187,7 +187,7 @@ impl RawWindow {
         if self.locking.flushes.get().is_multiple_of(4096) { self.job.check_peers() } else { Ok(()) }
     }
 
-    /// Completes all operations of this rank, at their targets too.
+    /// Completes all operations of this rank, at origin and targets.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -231,7 +231,7 @@ impl RawWindow {
         self.complete_locally(OP)
     }
 
-    /// Completes all operations if another lock is still held: the end of an epoch inside another.
+    /// At the end of a nested epoch, when another lock is still held: completes all operations locally.
     pub(crate) fn complete_enclosing(&self) -> Result<()> {
         if matches!(self.access.get(), Access::Lock(_)) { self.flush_local_all() } else { Ok(()) }
     }
@@ -272,7 +272,7 @@ impl RawWindow {
         self.wrong_epoch(operation, "the target is not locked by this rank").peer(t.region.peer)
     }
 
-    /// For an operation: an error if `target` is not locked by this rank, or lent to it.
+    /// Checks for an operation that this rank has locked `target`, and not for local access.
     pub(crate) fn permit_locked(&self, name: &'static str, target: usize) -> Result<()> {
         match self.targets[target].lock.get() {
             LockState::No => Err(self.not_locked(name, &self.targets[target])),
@@ -281,7 +281,7 @@ impl RawWindow {
         }
     }
 
-    /// For an operation: whether `target`'s lock is held, asking for it if that was put off.
+    /// Whether an operation may access `target` now because its lock is held; requests the lock if that was deferred.
     pub(crate) fn locked(&self, name: &'static str, target: usize) -> Result<bool> {
         self.permit_locked(name, target)?;
         match self.targets[target].lock.get() {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! How a lock is entered and left: by a claim, without a ticket, or in its turn.
+//! Entering and leaving a lock: by a claim, without a ticket, or in the order of tickets.
 
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -12,10 +12,10 @@ use super::lockword::{self, Ticket};
 use super::target::{LockKind, LockState, Target};
 use super::{Access, RawWindow, word};
 
-/// Entries in a row before the bias is set, at most.
+/// Upper bound of the streak at which the bias is set.
 const LONGEST_PATIENCE: u32 = 1 << 12;
 
-/// What the call further out waits for, again once this one is left: by a panic too.
+/// Restores on drop, also by a panic, the target that the enclosing call waits for.
 struct Outer<'a>(&'a Cell<Option<usize>>, Option<usize>);
 
 impl Drop for Outer<'_> {
@@ -25,7 +25,7 @@ impl Drop for Outer<'_> {
 }
 
 impl RawWindow {
-    /// One step towards the lock; whether it is held.
+    /// Makes one attempt to enter the lock; returns whether it is held.
     pub(super) fn advance(&self, target: usize) -> Result<bool> {
         let t = &self.targets[target];
         if let LockState::Draining(kind, ticket) = t.lock.get() {
@@ -42,7 +42,7 @@ impl RawWindow {
                     return Ok(inside);
                 }
                 if kind == LockKind::Shared && !waits {
-                    // Where another look costs nothing there will be one.
+                    // A mapped word costs nothing to read, so the next attempt reads it again.
                     t.lock.set(if self.signals.is_mapped(target) { held } else { LockState::Deferred });
                     return Ok(false);
                 }
@@ -75,7 +75,8 @@ impl RawWindow {
         Ok(false)
     }
 
-    /// Whether a claim lets this rank in, or as a reader a look at the word, if one of them does not leave it to a ticket.
+    /// Tries to enter without a ticket: by claim, or as a reader by a compare-and-swap of the word. Returns whether the
+    /// lock is held, or `None` if a ticket is needed.
     pub(super) fn enter_without_ticket(
         &self,
         t: &Target,
@@ -83,7 +84,7 @@ impl RawWindow {
         kind: LockKind,
         waits: bool,
     ) -> Result<Option<bool>> {
-        /// Looks, where other readers come between a look and the entry.
+        /// Attempts of a reader, since other readers may change the word between its read and its compare-and-swap.
         const LOOKS: u32 = 3;
         if let Some((bias, claim, _)) = t.claim() {
             let entry = bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared);
@@ -98,11 +99,11 @@ impl RawWindow {
                 self.wake_waiters(target);
             }
         }
-        // Where each look is a message a ticket is no more, for who may take one.
+        // If the word is not mapped, an attempt costs as many messages as a ticket, so a waiting call takes a ticket.
         if kind == LockKind::Exclusive || waits && !self.signals.is_mapped(target) {
             return Ok(None);
         }
-        // Atomically, as all that is done to a word that is not mapped.
+        // An unmapped word is read by an atomic addition of 0, like all accesses to it.
         let mut now = match self.signals.peer_word(target, word::LOCK) {
             Some(w) => w.load(Ordering::SeqCst),
             None => self.signals.fetch_add(target, word::LOCK, 0)?,
@@ -118,7 +119,7 @@ impl RawWindow {
         Ok(None)
     }
 
-    /// Adds to `target`'s lock word, which may let others in, and wakes them.
+    /// Adds to `target`'s lock word, and wakes the ranks that this may let in.
     pub(super) fn change_word(&self, target: usize, add: u64) -> Result<()> {
         let mut now = self.signals.fetch_add(target, word::LOCK, add)?.wrapping_add(add);
         if add == lockword::READER_LEAVES && lockword::set_guard(now.wrapping_sub(add)) {
@@ -132,7 +133,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// The last step of an entry by the word: whether all have left whom the bias let in and this lock excludes.
+    /// The last step of an entry by the word: whether all ranks have left that entered by claim and that this lock
+    /// excludes.
     pub(super) fn drained(&self, t: &Target, kind: LockKind, ticket: Ticket) -> bool {
         let shared = kind == LockKind::Shared;
         if let (Some((bias, _, _)), Some(entry)) = (t.claim(), &t.entry) {
@@ -149,21 +151,21 @@ impl RawWindow {
                 entry.streak.set(0);
                 entry.patience.set((entry.patience.get() * 2).min(LONGEST_PATIENCE));
                 let to = if shared { bias::READERS } else { bias::owner(self.team.rank()) };
-                // SeqCst: before this rank gives the word back, after which others look.
+                // SeqCst: before this rank leaves by the word, after which the next rank reads the bias.
                 bias.store(to, Ordering::SeqCst);
             }
         }
         if self.account.is_some()
             && let Some(holder) = self.signals.peer_word(t.team_rank, word::HOLDER)
         {
-            // SeqCst: a rank that waits for the lock loads this word, to charge its wait to the holder.
+            // SeqCst: pairs with the load of a rank that waits for the lock and charges its wait to the holder.
             holder.store(self.team.rank() as u64 + 1, Ordering::SeqCst);
         }
         t.lock.set(LockState::Inside(kind, ticket));
         true
     }
 
-    /// Waits for `target`'s lock and starts what is queued for it.
+    /// Waits for `target`'s lock and starts the operations queued for it.
     pub(crate) fn enter(&self, name: &'static str, target: usize) -> Result<()> {
         if self.operations.queue.borrow().is_empty() && !self.has_unposted(target) {
             return Ok(());
@@ -171,7 +173,7 @@ impl RawWindow {
         self.wait_for(name, target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))
     }
 
-    /// A wait for the lock of `target`, or for a target whose lock is held.
+    /// The description of a wait for the lock of `target`, or for `target` itself if the lock is held.
     pub(super) fn awaited_lock(&self, name: &'static str, target: usize) -> Awaited {
         let t = &self.targets[target];
         if matches!(t.lock.get(), LockState::Unchecked | LockState::Inside(..) | LockState::Claimed) {
@@ -191,7 +193,7 @@ impl RawWindow {
         Awaited { from, ..self.awaited("lock", target) }
     }
 
-    /// Takes turns until one succeeds, each of which may take a ticket of `target`.
+    /// Repeats `turn` until it succeeds. Each attempt may take a ticket of `target`.
     pub(super) fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
         let _outer = Outer(&self.locking.waits_for, self.locking.waits_for.replace(Some(target)));
         if self.locking.in_line {
@@ -201,10 +203,10 @@ impl RawWindow {
         }
     }
 
-    /// Completes everything at `target`, whether it succeeds or fails, and gives the lock back.
+    /// Completes all operations at `target`, whether they succeed or fail, and releases the lock.
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
-        // On a mapped window what has started is complete.
+        // On a mapped window operations that have started are complete.
         if !self.mapped || !self.operations.queue.borrow().is_empty() {
             self.enter(name, target)?;
             self.settle(target)?;
@@ -213,7 +215,7 @@ impl RawWindow {
             LockState::No | LockState::Unchecked | LockState::Wanted(_) | LockState::Deferred => {}
             LockState::Claimed | LockState::Local(None) => self.leave_by_claim(t, target),
             held @ (LockState::Waiting(..) | LockState::InLine(..) | LockState::Draining(..)) => {
-                // No operation needed it, but the ticket is out and its turn must come and pass.
+                // No operation needed the lock, but its ticket is taken, so this rank must enter and leave.
                 t.lock.set(held);
                 self.wait_for_turn(name, target)?;
                 return self.leave(name, target);
@@ -227,8 +229,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Opens an epoch on one target by claim, if its bias lets this rank in: what [`lock`](Self::lock) does, on the
-    /// shortest way.
+    /// The fast path of [`lock`](Self::lock): opens an epoch on one target by claim, if its bias lets this rank in.
     #[inline]
     pub(super) fn lock_by_claim(&self, kind: LockKind, t: &Target) -> bool {
         let Some((bias, claim, _)) = t.claim() else { return false };
@@ -267,17 +268,18 @@ impl RawWindow {
         if !self.sleepers_fence || self.targets.len() > 64 {
             self.wake_waiters(target);
         } else {
-            // The waiter's half of the fence is paid when it goes to sleep: it sees the store, or its bit is seen.
+            // The waiting side pays for the store-load fence when it goes to sleep: either it sees the store, or its
+            // bit is seen here.
             compiler_fence(Ordering::SeqCst);
-            // Relaxed: as just said.
+            // Relaxed: ordered by that fence.
             if waiters.load(Ordering::Relaxed) != 0 {
                 self.wake_after_atomic(target);
             }
         }
     }
 
-    /// Waits until `target`'s lock, asked for by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held: for a
-    /// program that loads and stores the memory, or that must know that its operations begin when they are issued.
+    /// Waits until `target`'s lock, requested by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held. A
+    /// program that loads and stores the memory needs this, or one whose operations must start when they are issued.
     /// Messages: those that the first operation would send.
     ///
     /// # Errors
@@ -299,7 +301,7 @@ impl RawWindow {
         self.wait_for(name, target, || self.locked(name, target))
     }
 
-    /// Lets the next step look at the lock once more, of a call that does not wait.
+    /// Lets the next attempt of a call that does not wait read the lock word again.
     pub(super) fn look_again(&self, target: usize) {
         let t = &self.targets[target];
         if t.lock.get() == LockState::Deferred {

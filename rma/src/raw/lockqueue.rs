@@ -1,24 +1,25 @@
-//! Waiting for a lock word that is not mapped, where each look at it is a message: a waiter leaves its rank in a queue
-//! and sleeps until its turn has come (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
-//! multiprocessors; here the tickets of the lock word give the order, and the queue says which rank has a ticket).
+//! Waiting for an unmapped lock word, where each read is a message: a waiter enters its rank in a queue and sleeps
+//! until its turn has come (Mellor-Crummey, Scott: algorithms for scalable synchronization on shared-memory
+//! multiprocessors; here the tickets of the lock word give the order, and the queue maps tickets to ranks).
 //!
-//! The queue is beside the target's lock word and has a place for each ticket that may wait. A waiter writes its entry
-//! into the place of its ticket, reads the lock word once more, and sleeps until its own word for that target is set. A
-//! rank that changes the lock word so that the next ticket may enter reads the place of that ticket, and sets the word
-//! of the rank in it. With no waiter none of this happens: the change itself gives the tickets that are out.
+//! The queue is beside the target's lock word and has a slot for each ticket that may wait. A waiter writes its entry
+//! into the slot of its ticket, reads the lock word once more, and sleeps until its own word for that target is set. A
+//! rank that changes the lock word so that the next ticket may enter reads the slot of that ticket, and sets the word
+//! of the rank in it. Without a waiter the queue is not used: the change itself returns the tickets that are taken.
 //!
-//! | in addition, where a rank waits | messages |
+//! | additional messages if a rank waits | messages |
 //! |---|---|
-//! | waiter | its entry, and a read of the lock word behind it; another read when its word is set |
-//! | rank that leaves, or enters as a reader, with a waiter behind it | a read of the place, and a signal |
+//! | waiter | its entry, then a read of the lock word; another read when its word is set |
+//! | rank that leaves, or enters as a reader, with a waiter behind it | a read of the slot, and a signal |
 //!
-//! No waiter is missed. Exactly one change of the lock word lets a ticket in, and it stays so until the ticket has
-//! entered. The rank that makes the change reads the place after it; the waiter reads the lock word after it has written
-//! its entry. Changes and reads are atomic additions, one after the other: if the waiter's read came before the change,
-//! its entry is there when the place is read. And the waiter clears its own word before each read: a cleared word speaks
-//! of a change that this read sees.
+//! No waiter is missed. Exactly one change of the lock word lets a ticket in, and the ticket may enter from then on.
+//! The rank that makes the change reads the slot after it; the waiter reads the lock word after it has written its
+//! entry. Changes and reads are atomic additions, which are totally ordered: if the waiter's read precedes the change,
+//! its entry is in the slot when the slot is read. The waiter clears its own word before each read, so if it clears a
+//! set word, this read sees the change for which the word was set.
 //!
-//! A place may hold an entry of an earlier waiter: its word is set in vain, and it waits on.
+//! A slot may still hold the entry of an earlier waiter. Setting the word of that rank is harmless: the rank keeps
+//! waiting.
 
 use std::sync::atomic::Ordering;
 
@@ -28,10 +29,10 @@ use super::lockword::{self, Ticket};
 use super::target::{LockKind, LockState};
 use super::{RawWindow, cell, word};
 
-/// Places in the cache line of a claim word, which is its word 0.
+/// Queue slots in the cache line of a claim word, behind word 0, which is the claim word itself.
 const PLACES: usize = 2;
 
-/// What stands in a place: ticket, rank and kind of a waiter.
+/// The content of a slot: ticket, rank and kind of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockQueueEntry {
     ticket: Ticket,
@@ -44,14 +45,14 @@ impl LockQueueEntry {
         self.ticket << 32 | (self.rank as u64 + 1) << 1 | u64::from(self.shared)
     }
 
-    /// `None` for a place that was never written.
+    /// `None` for a slot that was never written.
     fn read(word: u64) -> Option<Self> {
         let rank = (word as u32 >> 1).checked_sub(1)? as usize;
         Some(Self { ticket: word >> 32, rank, shared: word & 1 != 0 })
     }
 }
 
-/// The words of the queue at one target, as one rank reaches them.
+/// The words of the queue at one target, as one rank accesses them.
 trait QueueWords {
     /// This rank's word for the target: not 0 once its turn may have come.
     fn turn(&self) -> u64;
@@ -64,14 +65,14 @@ trait QueueWords {
     fn lock_word(&self) -> Result<u64>;
 }
 
-/// Enters the queue; the lock word after that.
+/// Writes this rank's entry, and returns the lock word read after that.
 fn join(queue: &impl QueueWords, entry: LockQueueEntry) -> Result<u64> {
     queue.clear_turn();
     queue.write_entry(entry)?;
     queue.lock_word()
 }
 
-/// The lock word, if the turn of this rank may have come.
+/// Returns the lock word if the turn of this rank may have come.
 fn word_if_turn(queue: &impl QueueWords) -> Result<Option<u64>> {
     if queue.turn() == 0 {
         return Ok(None);
@@ -80,12 +81,12 @@ fn word_if_turn(queue: &impl QueueWords) -> Result<Option<u64>> {
     queue.lock_word().map(Some)
 }
 
-/// After this rank has changed the lock word to `now`: sets the word of the next rank, if that may enter now.
+/// Called after this rank has changed the lock word to `now`: sets the word of the next rank, if it may enter now.
 fn hand_on(queue: &impl QueueWords, now: u64) -> Result<()> {
     let Some(ticket) = lockword::next_in_line(now) else { return Ok(()) };
     match queue.read_entry(ticket)? {
         Some(e) if e.ticket == ticket && (e.shared || lockword::may_write(now, ticket)) => queue.set_turn(e.rank),
-        // A rank whose entry is not written yet reads the lock word behind it.
+        // A rank that has not written its entry yet will read the lock word after writing it.
         _ => Ok(()),
     }
 }
@@ -97,8 +98,9 @@ struct TargetQueue<'w> {
 }
 
 impl TargetQueue<'_> {
-    /// Word of the entry of `ticket`, and its index in the line of that word. As many places as ranks are enough: each waits with one ticket, and
-    /// those that wait are consecutive. A power of two, so that this holds where tickets wrap.
+    /// The slot of `ticket`: the number of a claim word, and the index in its cache line. One slot per rank is enough,
+    /// since a rank waits with one ticket and waiting tickets are consecutive. The number of slots is a power of two,
+    /// so that it divides the range of tickets and this also holds when they wrap.
     fn place_of(&self, ticket: Ticket) -> (usize, usize) {
         let place = ticket as usize & (self.window.team.size().next_power_of_two() - 1);
         (self.window.locking.claims + place / PLACES, 1 + place % PLACES)
@@ -113,7 +115,7 @@ impl QueueWords for TargetQueue<'_> {
         self.window.signals.own_word(self.window.locking.claims + self.target).store(0, Ordering::SeqCst);
     }
     fn set_turn(&self, rank: usize) -> Result<()> {
-        // A peer wrote the rank.
+        // The rank was written by a peer, so it is checked.
         if rank < self.window.team.size() {
             self.window.signals.set_word(rank, self.window.locking.claims + self.target, 1)?;
         }
@@ -135,7 +137,7 @@ impl RawWindow {
         TargetQueue { window: self, target }
     }
 
-    /// Joins the line at `target`; the lock word after that.
+    /// Joins the queue at `target`, and returns the lock word read after that.
     pub(super) fn join_line(&self, target: usize, kind: LockKind, ticket: Ticket) -> Result<u64> {
         let entry = LockQueueEntry { ticket, rank: self.team.rank(), shared: kind == LockKind::Shared };
         let now = join(&self.queue(target), entry)?;
@@ -143,17 +145,17 @@ impl RawWindow {
         Ok(now)
     }
 
-    /// The lock word of `target`, if the turn of this rank may have come.
+    /// Returns the lock word of `target` if the turn of this rank may have come.
     pub(super) fn word_if_turn(&self, target: usize) -> Result<Option<u64>> {
         word_if_turn(&self.queue(target))
     }
 
-    /// After this rank has changed the lock word of `target` to `now`.
+    /// Called after this rank has changed the lock word of `target` to `now`: notifies the next waiter, if any.
     pub(super) fn hand_on(&self, target: usize, now: u64) -> Result<()> {
         if self.locking.in_line { hand_on(&self.queue(target), now) } else { Ok(()) }
     }
 
-    /// Takes turns until one succeeds, and sleeps in between until something has changed at `target`.
+    /// Repeats `turn` until it succeeds, and sleeps in between until the state that it waits for has changed.
     pub(super) fn wait_in_line(
         &self,
         name: &'static str,
@@ -164,7 +166,7 @@ impl RawWindow {
         let changed = || match t.lock.get() {
             LockState::InLine(..) => self.queue(target).turn() != 0,
             LockState::Wanted(_) | LockState::Deferred | LockState::Waiting(..) | LockState::Draining(..) => true,
-            // What is still awaited then is an exposure.
+            // The lock is held, so the call waits for an exposure.
             _ => self.signals.reached(target, cell::POST, t.starts.get()),
         };
         while !turn()? {

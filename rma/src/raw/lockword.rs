@@ -1,13 +1,13 @@
 //! The lock word: a fair queue lock for readers and writers in 64 bits, changed by fetch-and-add alone.
 //!
-//! Three fields of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer
-//! enters when `write` reaches its ticket and moves both fields on when it leaves. A reader enters when `read`
-//! reaches its ticket, moves `read` on at once, so that the next reader may enter too, and `write` when it
-//! leaves. So requests are granted in the order of their tickets, and readers share.
+//! Three fields of 20 bits: tickets given (`users`), and the tickets that may `write` and `read` next. A writer enters
+//! when `write` reaches its ticket, and increments both fields when it leaves. A reader enters when `read` reaches its
+//! ticket; it increments `read` at once, so that the next reader may enter too, and `write` when it leaves. So requests
+//! are granted in the order of their tickets, and readers share.
 //!
-//! Fields wrap: `users` is on top, where its carry falls off; who moves a field that it alone may move knows the
-//! value and adds the right difference; a leaving reader does not, and clears the guard bit above the field
-//! when its own addition has set it.
+//! Fields wrap. `users` is the top field, so its carry is lost. A rank that increments a field which it alone may
+//! change knows its value and adds the right difference. A leaving reader does not know the value, and clears the guard
+//! bit above the field if its own addition has set it.
 
 const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
@@ -24,7 +24,7 @@ pub(crate) const READER_LEAVES: u64 = 1 << WRITE;
 /// Added when a reader has set the guard bit.
 pub(crate) const CLEAR_GUARD: u64 = (1u64 << (WRITE + BITS)).wrapping_neg();
 
-/// The ticket that `TAKE` gave, from the word before.
+/// The ticket that the addition of `TAKE` to the word `before` took.
 pub(crate) const fn ticket(before: u64) -> Ticket {
     before >> USERS & MASK
 }
@@ -44,7 +44,7 @@ pub(crate) const fn may_read(word: u64, ticket: Ticket) -> bool {
     word & MASK == ticket
 }
 
-/// One more, in a field.
+/// The field plus one, wrapping.
 const fn next(field: u64) -> u64 {
     if field == MASK { MASK.wrapping_neg() } else { 1 }
 }
@@ -59,24 +59,24 @@ pub(crate) const fn writer_leaves(ticket: Ticket) -> u64 {
     (next(ticket) << WRITE).wrapping_add(next(ticket))
 }
 
-/// Whether a reader that left, finding `before`, has set the guard bit.
+/// Whether a leaving reader whose addition returned `before` has set the guard bit.
 pub(crate) const fn set_guard(before: u64) -> bool {
     before >> WRITE & MASK == MASK
 }
 
-/// The ticket that enters next, if it is out.
+/// The ticket that enters next, if it is taken.
 pub(crate) const fn next_in_line(word: u64) -> Option<Ticket> {
     let next = word & MASK;
     if ticket(word) == next { None } else { Some(next) }
 }
 
-/// Whether nobody is inside and nobody waits.
+/// Whether no rank is inside and no rank waits.
 pub(crate) const fn at_rest(word: u64) -> bool {
     let t = ticket(word);
     may_write(word, t) && may_read(word, t)
 }
 
-/// The word after a reader has taken a ticket and entered in one step, if nobody is in its way.
+/// The word after a reader has taken a ticket and entered in one step, if the ticket may enter at once.
 pub(crate) const fn reader_at_once(word: u64) -> Option<u64> {
     let t = ticket(word);
     if may_read(word, t) { Some(word.wrapping_add(TAKE).wrapping_add(reader_enters(t))) } else { None }
@@ -93,7 +93,7 @@ mod tests {
         Write,
     }
 
-    /// A word, and who is inside and waiting, run through millions of entries: fields wrap many times.
+    /// Checks a word against a model of the ranks inside and waiting, over millions of entries: fields wrap many times.
     #[test]
     fn lock_word_is_fifo_and_exclusive_across_wraps() {
         let mut word = 0u64;
@@ -117,7 +117,7 @@ mod tests {
                     word = word.wrapping_add(CLEAR_GUARD);
                 }
             }
-            // Only the head of the queue may ever enter, and it may exactly when nobody is in its way.
+            // Only the head of the queue may enter, and exactly when no rank inside excludes it.
             for (i, (want, t)) in waiting.iter().enumerate() {
                 let may = if *want == Want::Read { may_read(word, *t) } else { may_write(word, *t) };
                 let free = if *want == Want::Read { writer.is_none() } else { writer.is_none() && readers == 0 };
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn lock_word_between_threads_never_lets_a_writer_share() {
-        // Near the wrap, so that it is crossed under contention.
+        // Start near the wrap, so that fields wrap under contention.
         let start = MASK - 100;
         let word = AtomicU64::new(start << USERS | start << WRITE | start);
         let inside = AtomicI64::new(0);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! How a window is made.
+//! Creation of windows.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,13 +22,12 @@ use super::window::{Options, RawWindow};
 use super::words::word;
 use crate::op::ElementType;
 
-/// Announced in place of an alignment: accumulates are not carried out by this rank's processor.
+/// Announced instead of an alignment if this rank's CPU does not apply accumulates of peers.
 const NOT_SERVED: u8 = u8::MAX;
 
 impl RawWindow {
-    /// Makes a window of `len` zeroed bytes at this rank, allocated by the runtime so that ranks of the node
-    /// map it. Collective; lengths may differ. Five allgathers; memory: `len` and 256 bytes for each
-    /// rank of the team.
+    /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
+    /// differ. Five allgathers; memory: `len` and 256 bytes for each rank of the team.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
@@ -36,7 +35,7 @@ impl RawWindow {
         Self::allocate_of(team, Ok(len), options, None)
     }
 
-    /// As [`allocate`](Self::allocate), with this rank's memory at a multiple of `align`, a power of two, which may differ
+    /// [`allocate`](Self::allocate) with this rank's memory aligned to `align`, a power of two, which may differ
     /// between ranks.
     ///
     /// # Errors
@@ -46,7 +45,7 @@ impl RawWindow {
         Self::new(team, team.job().device().allocate(region), options, None, None)
     }
 
-    /// A window of `len` bytes that all ranks use for elements of type `element`. A length that does not fit an address
+    /// Allocates a window of `len` bytes that all ranks use for elements of type `element`. A length above the address
     /// space fails on every rank.
     ///
     /// # Errors
@@ -64,9 +63,9 @@ impl RawWindow {
         Self::new(team, own, options, element, None)
     }
 
-    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0. Ranks of the node map whole pages
-    /// of the memory where the process has no other thread when the window is made, since another one could store while pages
-    /// are exchanged; else they reach it by system calls and requests.
+    /// Makes a window over memory of the user. Collective; lengths may differ, and may be 0. Ranks of the node map
+    /// whole pages of the memory if the process has no other thread when the window is made, since another thread could
+    /// store to pages while they are exchanged; otherwise they access it by system calls and requests.
     ///
     /// # Safety
     /// The memory stays valid, and is accessed only as the window's epochs allow, until [`release`](Self::release)
@@ -92,10 +91,10 @@ impl RawWindow {
         unsafe { Self::create_of(team, Region { exclusive: true, ..Region::of(base, len) }, options, None) }
     }
 
-    /// A window over memory of the user that all ranks use for elements of type `element`.
+    /// Makes a window over memory of the user that all ranks use for elements of type `element`.
     ///
     /// # Safety
-    /// The contract of [`create`](Self::create), and that of [`Region::exclusive`] if the memory is so.
+    /// The contract of [`create`](Self::create), and that of [`Region::exclusive`] if it is set.
     ///
     /// # Errors
     /// Those of [`create`](Self::create); `Mismatch` on every rank if element types differ.
@@ -119,8 +118,8 @@ impl RawWindow {
         Region { accumulate, passive: options.locks, one_node: team.is_on_one_node(), ..memory }
     }
 
-    /// A window without memory of its own, whose operations are on regions that targets attach: none is known to be
-    /// complete when it returns.
+    /// Makes a dynamic window, whose operations are on regions that targets attach. None of them counts as complete
+    /// when issued, since `mapped` is false.
     pub(super) fn attaching(team: &Team, options: Options, attachments: Rc<Attachments>) -> Result<Self> {
         let own = team.job().device().allocate(Self::region(team, Region::allocated(0), options));
         Self::new(team, own, options, None, Some(attachments))
@@ -133,14 +132,14 @@ impl RawWindow {
         element: Option<ElementType>,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
-        // SAFETY: a new registration of this job; if this fails no window uses it.
+        // SAFETY: a new registration of this job; no window uses it if the exchange fails.
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
         let mut window = Self::assemble(team, own, regions, options, attachments)?;
         window.agree(element)?;
         Ok(window)
     }
 
-    /// The window as this rank alone knows it.
+    /// Makes the window from local information, before [`agree`](Self::agree).
     fn assemble(
         team: &Team,
         own: Registration,
@@ -155,7 +154,7 @@ impl RawWindow {
         let signals = match SignalArray::for_account(team, words, account.unwrap_or(Account::team(team.context()))) {
             Ok(signals) => signals,
             Err(e) => {
-                // SAFETY: nobody has used them.
+                // SAFETY: the regions have not been used.
                 unsafe {
                     regions.iter().for_each(|r| job.device().forget(r.handle));
                     job.device().release(own.handle)?;
@@ -197,8 +196,9 @@ impl RawWindow {
         })
     }
 
-    /// Agrees with the other ranks on what all of them can do. Ranks see different regions (nobody imports its own as others do,
-    /// and an empty one is always mapped), but the closing calls must be of one kind on all of them. One allgather.
+    /// Agrees with the other ranks on the capabilities that all of them have. Ranks see different regions (a rank does
+    /// not import its own region, and an empty region is always mapped), but all ranks must use the same protocol for
+    /// closing calls. One allgather.
     ///
     /// # Errors
     /// `Mismatch` on every rank if element types differ; `PeerLost`.
@@ -213,7 +213,7 @@ impl RawWindow {
         let lists = Sgrs::new(&self.job, &self.own, self.serving.listener.state(), self.team.size());
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(self.serving.listener.id().to_le_bytes());
-        // 0 where elements have no type.
+        // 0 for a window without an element type.
         let element = element.map_or(0, |element| element as u8 + 1);
         announcement.push(element);
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });

@@ -2,14 +2,14 @@
 //!
 //! | call | sends | waits for |
 //! |---|---|---|
-//! | post | one signal to each origin of the group; with `NOCHECK` none | nothing |
+//! | post | one signal to each origin of the group; none with `NOCHECK` | nothing |
 //! | start | nothing | nothing |
-//! | complete | one signal to each target, on the last operation to it where operations are messages | the posts of targets that it has operations for; its own operations |
+//! | complete | one signal to each target, carried by the last operation to it if operations are messages | the posts of targets that have operations; its own operations |
 //! | wait | nothing | the completes of its origins |
 //!
-//! Operations start when they are issued if the target's post has come, and wait in a queue if not. Accumulates that the
-//! target's processor carries out ([`super::batch`]) wait for a full packet or for complete; where they bring former values
-//! back, complete also waits for an answer of the target, which comes into the runtime in wait at the latest.
+//! Operations start when they are issued if the target's post has arrived, and are queued if not. Accumulates that the
+//! target's CPU applies ([`super::batch`]) wait for a full packet or for complete; if they return former values,
+//! complete also waits for an answer of the target, which is inside the runtime in wait at the latest.
 
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
@@ -41,7 +41,7 @@ impl RawWindow {
             }
         };
         self.serving.listener.expose(true);
-        // If one origin cannot be notified, others were, and may write: the window cannot be used any more.
+        // If one origin cannot be notified, others have been and may write, so the window becomes unusable.
         self.or_abandon(|| origins.iter().try_for_each(notify))?;
         self.groups.posted.borrow_mut().open(origins);
         Ok(())
@@ -64,7 +64,7 @@ impl RawWindow {
         for target in targets {
             let t = &self.targets[*target];
             t.starts.set(t.starts.get() + 1);
-            // A target that has posted already is looked at once, here, and operations to it need not ask again.
+            // A post that has arrived already is found here, so that operations need not check for it.
             if asserts.contains(Assert::NOCHECK) || self.signals.reached(*target, cell::POST, t.starts.get()) {
                 t.ready.set(epoch);
             }
@@ -74,10 +74,10 @@ impl RawWindow {
     }
 
     /// Closes the access: on return this rank's buffers are free, and its operations complete at targets that
-    /// have returned from wait. |targets| messages, none of its own where an operation carries it.
+    /// have returned from wait. One message for each target, unless an operation carries it.
     ///
     /// # Errors
-    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, after which the access is closed nevertheless.
+    /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, although the access is then closed.
     pub fn complete(&self) -> Result<()> {
         const OP: &str = "complete";
         self.called(OP);
@@ -95,7 +95,7 @@ impl RawWindow {
     fn finish_access(&self) -> Result<()> {
         const OP: &str = "complete";
         if !self.operations.queue.borrow().is_empty() {
-            // A post is a signal to this rank, so it wakes us.
+            // A post is a signal to this rank, so it wakes this rank.
             let first = || self.operations.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
             self.job.wait_for(
                 || self.awaited(OP, first()),
@@ -119,8 +119,8 @@ impl RawWindow {
     /// Closes the exposure: waits until all its origins have completed. Sends nothing.
     ///
     /// # Errors
-    /// `WrongEpoch` without post; `PeerLost`; the error of a transfer that this rank took part in, after which the exposure is
-    /// closed nevertheless.
+    /// `WrongEpoch` without post; `PeerLost`; the error of a transfer that this rank took part in, although the
+    /// exposure is then closed.
     pub fn wait(&self) -> Result<()> {
         const OP: &str = "wait";
         self.called(OP);
@@ -156,7 +156,7 @@ impl RawWindow {
         Ok(all)
     }
 
-    /// Whether all operations of this access were copies, and so are complete.
+    /// Whether all operations of this access were copies and are therefore complete.
     #[inline]
     fn nothing_under_way(&self) -> bool {
         let idle = |target: &usize| {
@@ -187,7 +187,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Ends the epoch that a fence without `NOSUCCEED` left open, if nothing was done in it.
+    /// Ends the epoch that a fence without `NOSUCCEED` left open; an error if it has operations in progress.
     #[inline]
     pub(crate) fn leave_fence(&self, operation: &'static str) -> Result<()> {
         if matches!(self.access.get(), Access::Fence(_)) { self.leave_open_fence(operation) } else { Ok(()) }
@@ -198,8 +198,8 @@ impl RawWindow {
         if self.targets.iter().any(|t| self.has_unposted(t.team_rank) || t.is_busy()) {
             return Err(self.wrong_epoch(operation, "operations of a fence epoch are not complete"));
         }
-        // Whether the last fence had shown that all ranks came to it stays as it is: all ranks must choose the same
-        // messages for the next one, and not all leave.
+        // `synchronized` is unchanged: all ranks must choose the same messages for the next fence, and some of them may
+        // not have left the epoch.
         self.close_epoch();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Windows whose memory is one segment, which all ranks map: that of each rank follows that of the rank before it.
+//! Windows whose memory is one contiguous segment that all ranks map, in rank order.
 
 use farside_core::coll;
 use farside_core::device::{Mapped, RemoteRegion};
@@ -7,9 +7,9 @@ use farside_core::{Error, ErrorKind, Result, Team};
 use super::{Options, RawWindow};
 
 impl RawWindow {
-    /// Makes a window of `len` zeroed bytes at this rank, which follow those of the rank before it in every rank's
-    /// addresses. Collective; lengths may differ. One allgather more than [`allocate`](Self::allocate); the segment belongs
-    /// to rank 0.
+    /// Allocates a window of `len` zeroed bytes at this rank, which follow the bytes of the previous rank at every
+    /// rank. Collective; lengths may differ. One allgather more than [`allocate`](Self::allocate); rank 0 owns the
+    /// segment.
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate); `Unsupported` if ranks of the team do not map each other's memory.

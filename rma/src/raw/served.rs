@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The target's side of [`super::batch`]: its processor carries out the accumulates of a packet, in the handler, and then
-//! notifies or answers.
+//! The target's side of [`super::batch`]: a handler applies the accumulates of a packet, and then sets the notification
+//! cell or answers.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use farside_core::wire::{Reader, Writer};
 use super::records::{ANSWER, Answers, FETCHES, MOST, NO_CELL, RECORD, RECORDS, SWAP, apply, operand_len};
 use super::window_bytes::WindowBytes;
 
-/// What a window lends to the handler of its records and answers.
+/// The parts of a window that the handler of its records and answers uses.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub(super) bytes: WindowBytes,
@@ -20,7 +20,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// The handler of a message with a header. One that makes no sense is left out.
+    /// Handles a message with a header. A malformed message is dropped.
     pub(super) fn receive(&self, m: &Message<'_>) -> Delivery {
         self.take(m).unwrap_or_else(|| {
             tracing::error!(
@@ -44,7 +44,7 @@ impl Served {
                 let served = self.clone();
                 let notify = move || {
                     if cell != NO_CELL && served.bytes.is_alive() {
-                        // SAFETY: the window has its signal array as long as it takes messages.
+                        // SAFETY: the signal array exists as long as the window receives messages.
                         unsafe { served.cells.set(from as usize, usize::from(cell), value) };
                     }
                 };
@@ -53,10 +53,10 @@ impl Served {
                     return Some(Delivery::Done);
                 }
                 let source = m.source;
-                // This rank leaves its closing call when it has been notified: the answer goes before.
+                // The notification lets this rank leave its closing call, so the answer is sent first.
                 let then = move |job: &Messenger, _| {
                     let header = Writer::new().u8(ANSWER).u32(number).done();
-                    // SAFETY: former values for the window of `source` that has asked for them.
+                    // SAFETY: the former values go to the handler of the window at `source` that requested them.
                     unsafe { am::send_any(job, source, HandlerId(reply), &header, &old, Counters::default()) }?;
                     notify();
                     Ok(())
@@ -68,8 +68,7 @@ impl Served {
         Some(Delivery::Done)
     }
 
-    /// Carries out records in their order, and appends the former values that are wanted to `old`; `None` at one that makes
-    /// no sense.
+    /// Applies records in their order, and appends requested former values to `old`; `None` at a malformed record.
     fn carry_out(&self, mut records: &[u8], old: &mut Vec<u8>) -> Option<()> {
         while !records.is_empty() {
             let (record, rest) = records.split_at_checked(RECORD)?;
@@ -85,8 +84,8 @@ impl Served {
                 return None;
             }
             let former = if fetches { old[at..].as_mut_ptr() } else { std::ptr::null_mut() };
-            // SAFETY: inside the window's memory, which is not given back while it is alive; operand and former values have the
-            // length that the code needs.
+            // SAFETY: `to` is inside the window's memory, which is registered while the window is alive; operand and
+            // former values have `len` bytes.
             if !unsafe { apply(code, to, operand.as_ptr(), former, len) } {
                 return None;
             }
@@ -114,11 +113,11 @@ mod tests {
     fn records_that_make_no_sense_change_nothing_and_those_that_do_notify() {
         let job = |job: &Job| {
             let window = RawWindow::allocate(&job.world()?, 64, Options::default())?;
-            // SAFETY: this rank's own memory, which its handlers alone change, in `deliver`.
+            // SAFETY: this rank's own memory, which only its handlers change, inside `deliver`.
             let memory = || unsafe { *window.base().cast::<[u64; 8]>() };
             let deliver = |header: &[u8], records: &[u8]| {
                 let to = HandlerId(window.serving.listener.id());
-                // SAFETY: the window checks what it gets, and `memory` copies.
+                // SAFETY: the window checks each message, and `memory` returns a copy, so no reference exists.
                 unsafe { am::send_any(job, 0, to, header, records, Counters::default()) }?;
                 job.progress().map(|_| ())
             };

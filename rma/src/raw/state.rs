@@ -1,4 +1,5 @@
-//! What a window keeps for each way to synchronize, for its operations, and for those that others ask it to carry out.
+//! The state of a window: of each kind of synchronization, of its operations, and of operations that it serves for
+//! peers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,78 +11,78 @@ use super::records::Answers;
 use super::sgrs::Sgrs;
 use super::target::OpenExposure;
 
-/// The present access epoch.
+/// The current access epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     None,
-    /// Between two fences; the number is that of the one that opened it.
+    /// Between two fences; the number of the fence that opened it.
     Fence(u64),
     /// Between start and complete.
     Start,
-    /// Locks on single targets, how many.
+    /// Under locks of single targets; the number of locks.
     Lock(usize),
-    /// Everyone's shared lock.
+    /// Under the shared locks of all targets.
     LockAll,
 }
 
-/// The number of no epoch.
+/// The epoch number outside of an access epoch.
 pub(super) const NO_EPOCH: u64 = u64::MAX;
 
-/// Fence.
+/// State of fence.
 #[derive(Debug, Default)]
 pub(super) struct FenceState {
-    /// Fences so far.
+    /// Number of fences so far.
     pub(super) count: Cell<u64>,
-    /// Barriers of closing fences so far: numbers without a gap, since values of signals with even numbers and odd ones
-    /// alternate, and a mark is read after its value has come.
+    /// Number of barriers of closing fences so far. The numbers have no gaps, since signals with even and with odd
+    /// numbers alternate and a mark is read after its number has arrived.
     pub(super) barriers: Cell<u64>,
-    /// Whether the last fence has shown that all ranks had come to it.
+    /// Whether all ranks are known to have reached the last fence.
     pub(super) synchronized: Cell<bool>,
 }
 
-/// Post, start, complete and wait.
+/// State of post, start, complete and wait.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
-    /// The members of the started access.
+    /// The targets of the started access epoch.
     pub(super) started: RefCell<Vec<usize>>,
-    /// Those of the posted exposure.
+    /// The origins of the posted exposure epoch.
     pub(super) posted: RefCell<OpenExposure>,
 }
 
-/// Lock, unlock and flush. What this rank holds of each lock is kept by target.
+/// State of lock, unlock and flush. The state of each lock is in [`Target`].
 #[derive(Debug)]
 pub(super) struct LockingState {
     /// This rank's number in the team.
     pub(super) claimant: usize,
-    /// First of the claim words.
+    /// Index of the first claim word.
     pub(super) claims: usize,
-    /// Ranks wait for a lock in line, since lock words are not mapped everywhere.
+    /// Waiters for a lock join its queue ([`super::lockqueue`]), since not all ranks map the lock words.
     pub(super) in_line: bool,
-    /// The target for whose lock a call waits.
+    /// The target whose lock the current call waits for.
     pub(super) waits_for: Cell<Option<usize>>,
     pub(super) flushes: Cell<u32>,
 }
 
-/// The operations of the epoch. What is under way is kept by target.
+/// The operations of the epoch. Operations in progress are tracked in [`Target`].
 #[derive(Debug)]
 pub(super) struct OperationState {
-    /// Those that wait for their target.
+    /// Operations whose target is not ready.
     pub(super) queue: RefCell<Vec<Queued>>,
-    /// Memory for the queue's next turn.
+    /// Buffer that is swapped with the queue while it is processed.
     pub(super) queue_scratch: RefCell<Vec<Queued>>,
-    /// The request that stands for what is issued at present.
+    /// The request of the operation that is being issued.
     pub(super) current_request: RefCell<Option<Request>>,
-    /// How transfers between layouts are planned.
+    /// Plans transfers between datatypes.
     pub(super) planner: Planner,
-    /// For those by lists on both sides, where the devices of all ranks have them.
+    /// Transfers with scatter-gather lists on both sides, if the devices of all ranks have them.
     pub(super) sgrs: Option<Sgrs>,
-    /// Bytes of operations whose buffer did not outlive the call.
+    /// Copies of buffers that do not outlive the call of their operation.
     pub(super) copies: RefCell<Vec<Box<[u8]>>>,
-    /// Stores to mapped memory may still be in this processor's buffer.
+    /// Stores to mapped memory may still be in this CPU's store buffer.
     pub(super) stored: Cell<bool>,
-    /// Packed pieces were sent that no call has waited for.
+    /// Packed pieces were sent, and no call has waited for them yet.
     pub(super) packed: Cell<bool>,
-    /// Some track may have an error of an operation on mapped memory, where closing calls look at no track else.
+    /// A track may have an error although the window is mapped, so closing calls must check the tracks.
     pub(super) failed: Cell<bool>,
 }
 
@@ -101,13 +102,13 @@ impl OperationState {
     }
 }
 
-/// What the processor of a target carries out, here for others and at others for this rank.
+/// State of operations that a target's CPU applies: at this rank for peers, and at peers for this rank.
 #[derive(Debug)]
 pub(super) struct ServedState {
     /// Receives packed pieces, records and answers for this rank.
     pub(super) listener: Listener,
-    /// Whether the processor of each target carries out the accumulates of epochs in which it takes part.
+    /// Whether the CPU of each target applies the accumulates of fence and PSCW epochs.
     pub(super) accumulates: bool,
-    /// The answers to those of this rank.
+    /// The answers to accumulates of this rank.
     pub(super) answers: Rc<Answers>,
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What a window keeps of each target and of its own exposure.
+//! The state that a window keeps for each target and for its own exposure.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -16,88 +16,90 @@ use super::lockword::Ticket;
 use super::records::Batch;
 use super::words::word;
 
-/// Kinds of lock.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Others may hold shared locks at the same time.
+    /// Other ranks may hold shared locks at the same time.
     Shared,
-    /// Nobody else holds a lock.
+    /// No other rank holds a lock.
     Exclusive,
 }
 
-/// What this rank holds of a target's lock.
+/// The state of a target's lock at this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockState {
     No,
-    /// Lock was called; nothing was sent.
+    /// Lock was called; the request has not been sent.
     Wanted(LockKind),
-    /// The same, of a shared lock that could not be entered at once: the next step is that of a call that waits.
+    /// A shared lock could not be entered at once; the next attempt is made by a call that waits.
     Deferred,
     /// The ticket is taken.
     Waiting(LockKind, Ticket),
-    /// The ticket is taken, and the rank before it notifies this one.
+    /// The ticket is taken, and the rank that lets it in notifies this rank.
     InLine(LockKind, Ticket),
-    /// Inside by the word; who is inside by claim may have to leave first.
+    /// Inside by the word, but ranks that are inside by claim may have to leave first.
     Draining(LockKind, Ticket),
-    /// Inside.
+    /// Inside by the word.
     Inside(LockKind, Ticket),
     /// Inside by claim.
     Claimed,
     /// Inside by `NOCHECK`, without the word.
     Unchecked,
-    /// Inside, exclusively, for local access: no operation may touch the memory. By ticket or by claim.
+    /// Inside exclusively for local access, so operations are refused. By ticket, or by claim if `None`.
     Local(Option<Ticket>),
 }
 
-/// A target, as far as the fast path looks.
+/// A target. The first fields are those of the fast path.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The epoch in which this target is ready: exposed, or locked.
+    /// The epoch in which this target is ready, that is exposed or locked.
     pub(super) ready: Cell<u64>,
     /// Byte `i` is at `base + i` for `lo <= i < hi`.
     pub(super) base: *mut u8,
     pub(super) lo: usize,
     pub(super) hi: usize,
-    /// This very rank, where the window is not mapped: puts and gets are copies, atomics and accumulates are not.
+    /// The target is this rank and the window is not mapped: puts and gets are copies, atomics and accumulates are not.
     pub(super) own_unmapped: bool,
     pub(super) region: RemoteRegion,
-    /// Where operations to it are posted: a rank of the job, the device's number of a region, and the first byte there. Another
-    /// region than `region` where all memory is one segment.
+    /// The remote address of its memory: a rank of the job, the device's handle of a region, and the offset of the
+    /// first byte. It differs from `region` if all memory is one segment.
     pub(super) remote: (u32, u64, usize),
-    /// Requests that are not complete.
+    /// Tracks the requests that are not complete.
     pub(super) track: Rc<Track>,
-    /// By which its packed pieces go to it; 0: it takes none. How many went, and how many are unpacked there.
+    /// The handler of packed pieces at the target, or 0 if it receives none; the numbers of pieces sent and of pieces
+    /// unpacked.
     pub(super) listens: u16,
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
-    /// Its first address modulo 16.
+    /// The address of its first byte modulo 16.
     pub(super) alignment: usize,
-    /// Accumulates for it that have not been sent; answers of it that have not come.
+    /// Accumulates that have not been sent, and the number of outstanding answers.
     pub(super) batch: RefCell<Batch>,
     pub(super) unanswered: Rc<Cell<usize>>,
-    /// How often this rank has started an access to it, and posted an exposure to it.
+    /// Number of accesses to it that this rank has started, and of exposures that this rank has posted to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
     pub(super) lock: Cell<LockState>,
     /// Its rank in the window's team.
     pub(super) team_rank: usize,
-    /// The way into the lock by claim, if there is one.
+    /// The words for entering the lock by claim, if they are mapped.
     pub(super) entry: Option<ClaimWords>,
     /// The last operation, withheld so that it can carry the notification.
     pub(super) withheld: RefCell<Option<Item>>,
 }
 
-/// What this rank needs of a target to enter its lock by claim ([`super::bias`]): words of its signal array.
+/// The words of a target's signal array for entering its lock by claim ([`super::bias`]).
 #[derive(Debug)]
 pub(super) struct ClaimWords {
     pub(super) bias: NonNull<AtomicU64>,
     pub(super) claim: NonNull<AtomicU64>,
-    /// First word of those who wait.
+    /// First word of the waiter bits.
     pub(super) waiters: NonNull<AtomicU64>,
-    /// The last entry by the lock word: its ticket, and how many there were in a row with nobody in between.
+    /// The ticket of this rank's last entry by the lock word, and the number of consecutive entries that count for a
+    /// bias.
     pub(super) last: Cell<u64>,
     pub(super) streak: Cell<u32>,
-    /// How long a row has to be before the bias is set: longer each time that it was revoked.
+    /// The streak at which the bias is set. It doubles each time.
     pub(super) patience: Cell<u32>,
 }
 
@@ -115,7 +117,7 @@ impl ClaimWords {
     }
 }
 
-/// The group of the exposure that is open; the memory is kept for the next.
+/// The group of the open exposure epoch. Its memory is reused for the next one.
 #[derive(Debug, Default)]
 pub(super) struct OpenExposure {
     open: bool,
@@ -171,37 +173,37 @@ impl Target {
 }
 
 impl Target {
-    /// Whether packed pieces are under way.
+    /// Whether packed pieces are in progress.
     #[inline]
     pub(super) fn has_packed(&self) -> bool {
         self.packed.get() != self.unpacked.value()
     }
 
-    /// Whether requests or packed pieces are under way.
+    /// Whether requests or packed pieces are in progress.
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
         self.track.open() > 0 || self.has_packed()
     }
 
-    /// Whether anything is under way.
+    /// Whether requests, packed pieces or answers are outstanding.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
         self.has_requests() || self.unanswered.get() > 0
     }
 
-    /// Lets puts and gets to this target, which is this rank itself with the memory `own`, be copies.
+    /// Makes puts and gets to this target copies. The target is this rank itself, with the memory `own`.
     pub(super) fn copy_own(&mut self, own: &Registration) {
         if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
             (self.base, self.lo, self.hi, self.own_unmapped) = (own.base, 0, own.len, true);
         }
     }
 
-    /// Whether atomic operations on memory that is mapped may be done now, where the window is not mapped as a whole.
+    /// Whether the CPU may do atomic operations on mapped memory now, if not the whole window is mapped.
     pub(super) fn takes_atomics(&self) -> bool {
         !self.own_unmapped && self.withheld.borrow().is_none()
     }
 
-    /// Bias, claim and waiters, if the lock can be entered by claim.
+    /// The bias, claim and waiter words, if the lock can be entered by claim.
     #[inline(always)]
     pub(super) fn claim(&self) -> Option<(&AtomicU64, &AtomicU64, &AtomicU64)> {
         let e = self.entry.as_ref()?;

@@ -18,10 +18,10 @@ use super::state::{Access, FenceState, GroupState, LockingState, OperationState,
 use super::target::Target;
 use crate::op::{CasElement, Element, ElementType, Op};
 
-/// How an untyped window is made.
+/// Options of an untyped window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether the lock family may be used: then memory that is not mapped gets an agent at its target.
+    /// Whether lock, lock_all and flush may be used. Memory that is not mapped then has an agent at its target.
     pub locks: bool,
 }
 
@@ -31,8 +31,8 @@ impl Default for Options {
     }
 }
 
-/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still
-/// use it reach memory that nobody else sees, or get an error.
+/// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still use it
+/// access memory that this rank no longer uses, or get an error.
 #[derive(Debug)]
 pub struct RawWindow {
     pub(super) job: Job,
@@ -40,16 +40,16 @@ pub struct RawWindow {
     pub(super) stats: NonNull<Stats>,
     pub(super) own: Registration,
     pub(super) signals: SignalArray,
-    /// On the bill, if one is kept.
+    /// The window's account on the bill, if a bill is kept.
     pub(super) account: Option<Account>,
     pub(super) targets: Vec<Target>,
     pub(super) options: Options,
-    /// All targets are mapped whole, signal arrays included.
+    /// Every rank maps the whole memory and the signal arrays of all targets.
     pub(super) mapped: bool,
-    /// Of a window without memory of its own: what the ranks have attached. Offsets are addresses there.
+    /// The attached regions of a dynamic window, whose offsets are addresses; `None` for other windows.
     pub(super) attachments: Option<Rc<Attachments>>,
     pub(super) access: Cell<Access>,
-    /// Number of the access epoch; [`NO_EPOCH`] outside.
+    /// Number of the access epoch; [`NO_EPOCH`] outside of one.
     pub(super) epoch: Cell<u64>,
     pub(super) last_epoch: Cell<u64>,
     pub(super) fencing: FenceState,
@@ -66,7 +66,7 @@ pub struct RawWindow {
 }
 
 impl RawWindow {
-    /// Its account on the bill, if one is kept.
+    /// The window's account on the bill, if a bill is kept.
     #[must_use]
     pub fn account(&self) -> Option<Account> {
         self.account
@@ -80,7 +80,7 @@ impl RawWindow {
         }
     }
 
-    /// A wait for team rank `from`, in no call that ranks make together.
+    /// The description of a wait for team rank `from` in a call that is not collective.
     pub(super) fn awaited(&self, operation: &'static str, from: usize) -> Awaited {
         Awaited { call: 0, ..self.signals.awaited(operation, 0, from) }
     }
@@ -111,7 +111,8 @@ impl RawWindow {
         self.target(rank, "look up a window").map(|t| t.region.len)
     }
 
-    /// Where the memory of team rank `rank` is mapped here, if all of it is; this rank's own always is.
+    /// The address at which the memory of team rank `rank` is mapped, or `None` if any part of it is unmapped. This
+    /// rank's own memory is always mapped.
     ///
     /// # Errors
     /// `NoSuchRank`.
@@ -123,7 +124,7 @@ impl RawWindow {
         Ok(((t.lo, t.hi) == (0, t.region.len) && t.region.mapped.is_some()).then_some(t.base))
     }
 
-    /// Whether every rank's memory is mapped at every other: then operations are copies.
+    /// Whether every rank's memory is mapped at every other rank, so that operations are loads and stores.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.mapped
@@ -152,7 +153,7 @@ impl RawWindow {
             .cause(format!("the window's team has {} ranks", self.targets.len()))
     }
 
-    /// The address of `len` bytes at `offset` of a target that is ready and maps them.
+    /// The address of `len` bytes at `offset` of a target that is ready and whose bytes are mapped.
     #[inline(always)]
     pub(super) fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let t = self.targets.get(target)?;
@@ -163,7 +164,7 @@ impl RawWindow {
         }
     }
 
-    /// The same of memory that the target has attached. Not inlined, so that the way to other memory stays short.
+    /// [`direct`](Self::direct) for attached memory. Not inlined, so that the path for other memory stays short.
     #[cold]
     #[inline(never)]
     fn direct_attached(&self, t: &Target, address: usize, len: usize) -> Option<*mut u8> {
@@ -171,13 +172,12 @@ impl RawWindow {
         attachments.direct(t.team_rank, address, len)
     }
 
-    /// The address for an atomic operation on a ready and mapped target: not past an operation that is withheld, and not
-    /// where the device does
-    /// them.
+    /// The address for an atomic operation on a ready and mapped target. `None` if an operation to the target is
+    /// withheld, which the atomic must not overtake, or if the device does the atomics.
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
-        // On a mapped window nothing is ever withheld, and no target is this rank with memory that is not mapped.
+        // On a mapped window no operation is withheld, and this rank's own memory is mapped.
         if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
     }
 
@@ -200,8 +200,8 @@ impl RawWindow {
         self.issue(target, Item::Put { from, len, offset }, None)
     }
 
-    /// Puts, if that is a copy that needs no check but of the range: whether it is done. Nothing is done otherwise, and
-    /// [`put`](Self::put) says why.
+    /// Puts if the target is ready and the range mapped, and returns whether it did. Otherwise it does nothing, and
+    /// [`put`](Self::put) queues the operation or returns the error.
     ///
     /// # Safety
     /// `from` is valid for `len` bytes.
@@ -210,7 +210,7 @@ impl RawWindow {
         let Some(to) = self.direct(target, offset, len) else { return false };
         self.stats().add(Kind::Write, len);
         self.operations.stored.set(true);
-        // SAFETY: inside the target's mapped memory; `from` by the contract.
+        // SAFETY: `to` is inside the target's mapped memory; `from` is valid by the contract.
         unsafe { copy::store(from, to, len) };
         true
     }
@@ -224,18 +224,18 @@ impl RawWindow {
         if let Some(to) = self.direct(target, offset, size_of::<T>()) {
             self.stats().add(Kind::Write, size_of::<T>());
             self.operations.stored.set(true);
-            // SAFETY: inside the target's mapped memory; a live value.
+            // SAFETY: `to` is inside the target's mapped memory; `value` is live.
             unsafe { copy::store((&raw const value).cast(), to, size_of::<T>()) };
             return Ok(());
         }
         self.put_bytes(bytemuck::bytes_of(&value), target, offset)
     }
 
-    /// Gets `len` bytes from byte `offset` of `target`; they are there after the call that closes the epoch
-    /// or flushes. One message and its answer; on mapped windows a copy.
+    /// Gets `len` bytes from byte `offset` of `target`; they have arrived after the call that closes the epoch or
+    /// flushes. One message and its answer; on mapped windows a copy.
     ///
     /// # Safety
-    /// `into` is valid for `len` bytes, and touched by nobody else, as for [`put`](Self::put).
+    /// `into` is valid for `len` bytes, and not accessed otherwise, for as long as [`put`](Self::put) demands.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -248,7 +248,7 @@ impl RawWindow {
         self.issue(target, Item::Get { into, len, offset }, None)
     }
 
-    /// Gets, if that is a copy that needs no check but of the range, as [`put_now`](Self::put_now) puts.
+    /// Gets if the target is ready and the range mapped, and returns whether it did.
     ///
     /// # Safety
     /// `into` is valid for writes of `len` bytes.
@@ -263,13 +263,13 @@ impl RawWindow {
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
-    /// which this rank issues them; where `old` is not null the former values go there.
+    /// which this rank issues them. If `old` is not null, the former values are written there.
     ///
     /// # Safety
-    /// The contract of [`put`](Self::put) for `operand`, and as [`get`](Self::get) for `old`.
+    /// The contract of [`put`](Self::put) for `operand`, and of [`get`](Self::get) for `old`.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that the type does not have.
+    /// Those of [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that is not defined on the type.
     #[inline(always)]
     pub unsafe fn accumulate<T: Element>(
         &self,
@@ -290,10 +290,10 @@ impl RawWindow {
         }
     }
 
-    /// Accumulates one element, if the processor can do it at once, as [`put_now`](Self::put_now) puts.
+    /// Accumulates one element if the CPU can do it at once, and returns whether it did.
     ///
     /// # Safety
-    /// `operand` is valid for reads, and `old`, where it is not null, for writes.
+    /// `operand` is valid for reads, and `old` is null or valid for writes.
     #[inline(always)]
     pub unsafe fn accumulate_now<T: Element>(
         &self,
@@ -307,8 +307,8 @@ impl RawWindow {
         let to = self.direct_ordered(target, offset, len);
         let Some(to) = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE)) else { return false };
         self.stats().add(Kind::Accumulate, len);
-        // SAFETY: an aligned element inside the target's mapped memory, which everyone updates by these
-        // kernels or word-wise copies; the buffers by the contract.
+        // SAFETY: an aligned element inside the target's mapped memory, which all ranks update by these
+        // kernels or word-wise copies; the buffers are valid by the contract.
         unsafe {
             let x = operand.read_unaligned();
             if old.is_null() {
@@ -322,13 +322,13 @@ impl RawWindow {
         true
     }
 
-    /// Accumulates elements whose type is a value, with the length in bytes.
+    /// Accumulates elements of the type `ty`; the length is in bytes.
     ///
     /// # Safety
     /// The contract of [`accumulate`](Self::accumulate).
     ///
     /// # Errors
-    /// Those of [`accumulate`](Self::accumulate); `BadArgument` for a length that is no multiple of the element.
+    /// Those of [`accumulate`](Self::accumulate); `BadArgument` for a length that is not a multiple of the element.
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn accumulate_bytes(
         &self,
@@ -348,7 +348,7 @@ impl RawWindow {
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
-    /// its former value goes to `old`. Complete as a get is. One message and its answer.
+    /// its former value is written to `old`. Completes like a get. One message and its answer.
     ///
     /// # Safety
     /// The contract of [`get`](Self::get) for `old`.
@@ -372,7 +372,7 @@ impl RawWindow {
         self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
     }
 
-    /// Compares and swaps, if the processor can do it at once, as [`put_now`](Self::put_now) puts.
+    /// Compares and swaps if the CPU can do it at once, and returns whether it did.
     ///
     /// # Safety
     /// `old` is valid for writes.
@@ -390,7 +390,7 @@ impl RawWindow {
         let Some(to) = to.filter(|to| to.addr().is_multiple_of(len)) else { return false };
         self.job.store_order().before_load();
         self.stats().add(Kind::CompareSwap, len);
-        // SAFETY: an aligned integer inside the target's mapped memory; `old` by the contract.
+        // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
         unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
         true
     }
@@ -400,7 +400,8 @@ impl RawWindow {
         if self.released.get() || self.broken.get() { Err(self.unusable(operation)) } else { Ok(()) }
     }
 
-    /// No message changes the memory until the next fence or post: this rank may have references to it.
+    /// Drops messages that would change the memory until the next fence or post, since this rank may hold references to
+    /// it.
     pub(crate) fn keep(&self) -> Result<()> {
         self.usable("access a window's memory")?;
         self.serving.listener.expose(false);

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The memory of a window at its owner, as handlers of messages see it that change it.
+//! The memory of a window at its owner, for message handlers that change it.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use farside_datatype::TypeMap;
 
 use super::layouts::{Shared, reach};
 
-/// This rank's own memory, as handlers that write to it see it.
+/// This rank's own memory, for handlers that write to it.
 #[derive(Clone, Debug)]
 pub(super) struct WindowBytes {
     pub(super) base: *mut u8,
@@ -23,27 +23,27 @@ pub(super) struct WindowBytes {
 /// Whether messages may change a window's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExposureState {
-    /// Not since this rank may have references to it: no fence or post has come after that.
+    /// No: this rank may hold references to the memory, and has not called fence or post since.
     Kept,
-    /// Since a fence or post.
+    /// Yes: this rank has called fence or post.
     Exposed,
-    /// It is the window's no more: pieces can come in several packets, the last of them after its end.
+    /// No: the window has ended. The last packet of a piece may arrive after that.
     Ended,
 }
 
 impl WindowBytes {
-    /// Whether it is still the window's.
+    /// Whether the window has not ended.
     pub(super) fn is_alive(&self) -> bool {
         self.state.get() != ExposureState::Ended
     }
 
-    /// The address of `len` bytes from `offset` on, if they are the window's and messages may change them.
+    /// The address of `len` bytes at `offset`, if they are inside the window and messages may change them.
     pub(super) fn range(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let inside = offset <= self.len && len <= self.len - offset;
         (inside && self.state.get() == ExposureState::Exposed).then(|| self.base.wrapping_add(offset))
     }
 
-    /// Unpacks a piece as [`super::packed_put`] makes it; `None` for anything else.
+    /// Unpacks a piece that [`super::packed_put`] has made; `None` if it is malformed.
     pub(super) fn unpack(&self, bytes: &[u8]) -> Option<()> {
         let mut reader = Reader::new(bytes);
         let (offset, from) = (usize::try_from(reader.u64()?).ok()?, reader.u64()?);
@@ -55,9 +55,10 @@ impl WindowBytes {
         if from.checked_add(packed.len() as u64)? > map.size() {
             return None;
         }
-        // SAFETY: the counters live as long as the job, which dispatches to nobody after its end.
+        // SAFETY: the counters live as long as the job, which calls no handler after its end.
         unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
-        // SAFETY: all bytes of the message are inside the window's memory, which is not given back while it is alive.
+        // SAFETY: all bytes that the type map covers are inside the window's memory, which is registered while the
+        // window is alive.
         unsafe { map.unpack_raw::<Shared>(packed.as_ptr(), from, self.base.wrapping_add(offset), packed.len()) };
         Some(())
     }

@@ -1,29 +1,29 @@
 //! The words of a window's signal array.
 
-/// Cells of the signal array, one line for each peer.
+/// Cells of the signal array, one cache line for each peer.
 pub(crate) mod cell {
-    /// Number of the last fence that the peer has finished its part of.
+    /// Number of the last barrier of a closing fence for which the peer has notified this rank.
     pub(crate) const FENCE: usize = 0;
-    /// How often the peer has posted an exposure to this rank.
+    /// Number of exposures that the peer has posted to this rank.
     pub(crate) const POST: usize = 1;
-    /// How often the peer has completed an access to this rank.
+    /// Number of accesses to this rank that the peer has completed.
     pub(crate) const COMPLETE: usize = 2;
 }
 
 /// Published words of the signal array.
 pub(crate) mod word {
-    /// Number of the last fence that opened an exposure here.
+    /// Number of the last fence that opened an exposure at this rank.
     pub(crate) const OPENED: usize = 0;
-    /// The lock.
+    /// The lock word.
     pub(crate) const LOCK: usize = 1;
-    /// Who may enter the lock by claim.
+    /// The bias word: the rank, or all readers, that may enter the lock by claim.
     pub(crate) const BIAS: usize = 2;
-    /// Whether an accumulate is carried out here that is no operation of a device: the origin's rank and one, or 0.
+    /// The origin's rank plus one during an accumulate that no device operation implements, else 0.
     pub(crate) const UPDATE: usize = 3;
-    /// The rank that has entered the lock by the word last, and one: kept for the bill alone.
+    /// The rank that was last to enter by the lock word, plus one. Used only for the bill.
     pub(crate) const HOLDER: usize = 4;
-    /// First of the words with a bit for each rank that sleeps until one of the others changes; behind them, where
-    /// locks may be used, the claim of each rank, or, where words are not mapped, what tells this rank that its turn has
-    /// come at each target, and in the same lines who waits here (see `lockqueue.rs`).
+    /// First of the words with a bit for each rank that sleeps until another word of this rank changes. If locks may
+    /// be used, one claim word for each rank follows. If words are not mapped, the claim word of a target tells this
+    /// rank that its turn may have come there, and its line also has the entries of waiters (see `lockqueue.rs`).
     pub(crate) const WAITERS: usize = 5;
 }

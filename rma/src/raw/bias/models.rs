@@ -1,26 +1,26 @@
 #![allow(unsafe_code)]
-//! Biased entry under every interleaving (`loom`) of an owner that enters by claim and ranks that are inside by the lock
-//! word and revoke the bias. Variants with something broken in a word must be noticed.
+//! Biased entry under every interleaving (`loom`) of an owner that enters by claim and ranks that are inside by the
+//! lock word and revoke the bias. The model must detect every variant with an injected fault.
 
 use super::*;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, fence};
 
-/// What is wrong with a word.
+/// The injected fault of a word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     No,
     /// The bias is not read again after the claim is set.
     ReadsOnce,
-    /// The claim is a plain store: the bias may be read before others see it.
+    /// The claim is a plain store, so the bias may be read before other ranks see the claim.
     ClaimByStore,
-    /// The claim is given back without Release.
+    /// The claim is cleared without Release.
     LeavesRelaxed,
-    /// The bias is cleared at once, not marked: the next rank finds no claim to wait for.
+    /// The bias is cleared at once instead of marked, so the next rank does not wait for the claim.
     ClearsAtOnce,
 }
 
-/// Loom takes sequentially consistent accesses for acquire and release: a fence behind each stands for their total
+/// Loom treats sequentially consistent accesses as acquire and release, so a fence after each models their total
 /// order.
 struct ModelWord(AtomicU64, Broken);
 
@@ -38,7 +38,8 @@ impl Word for ModelWord {
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         if self.1 == Broken::ClaimByStore {
-            // Release: the injected fault, a store in place of the exchange, which no fence orders before the next load.
+            // Release: the injected fault, a store in place of the exchange, which no fence orders before the next
+            // load.
             self.0.store(value, Ordering::Release);
             return 0;
         }
@@ -67,7 +68,8 @@ struct Lock {
 unsafe impl Sync for Lock {}
 
 impl Lock {
-    /// The bias is for rank 0. Leaked: a model that ends by a panic must not drop what loom then no longer tracks.
+    /// A lock with the bias for rank 0. It is leaked, since a model that panics must not drop objects that loom no
+    /// longer tracks.
     fn new(broken: Broken) -> &'static Self {
         let in_bias = if broken == Broken::ClearsAtOnce { broken } else { Broken::No };
         let bias = ModelWord(AtomicU64::new(owner(0)), in_bias);
@@ -79,7 +81,7 @@ impl Lock {
         self.data.with_mut(|data| unsafe { *data += 1 });
     }
 
-    /// One entry by claim, if the bias allows it.
+    /// Enters and leaves by claim, if the bias allows it.
     fn by_claim(&self) {
         let entry = if self.claim.1 == Broken::ReadsOnce && self.bias.load(Ordering::Relaxed) == owner(0) {
             self.claim.swap(1, Ordering::SeqCst);
@@ -93,7 +95,7 @@ impl Lock {
         }
     }
 
-    /// What follows once the lock word has let rank `me` in.
+    /// The steps of rank `me` after it has entered by the lock word.
     fn revoke(&self, me: usize, shared: bool) {
         while !clear(&self.bias, me, shared, 3, |rank| (rank == 0).then_some(&self.claim)) {
             loom::thread::yield_now();
@@ -122,8 +124,8 @@ fn owner_and_writer(broken: Broken) {
     });
 }
 
-/// The owner is inside by claim while two readers, which share, are inside by the lock word: neither may read before the
-/// owner has left.
+/// The owner is inside by claim while two readers, which share, are inside by the lock word: neither may read before
+/// the owner has left.
 fn owner_and_readers(broken: Broken) {
     check(2, move || {
         let lock = Lock::new(broken);

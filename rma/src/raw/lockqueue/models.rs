@@ -1,7 +1,7 @@
-//! The queue under every interleaving (`loom`) of a writer that leaves, one that waits, and a slow rank that announces a
-//! turn that is long over.
+//! The queue under every interleaving (`loom`) of a writer that leaves, a writer that waits, and a slow rank that
+//! announces a turn that is already over.
 //!
-//! Atomics of an HCA are done one after the other; fences stand here for their total order.
+//! An HCA executes atomics one after the other; fences model this total order.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ enum Broken {
     No,
     /// The waiter reads the lock word before its entry is written.
     ReadsLockFirst,
-    /// The rank that leaves reads the place before the lock is free.
+    /// The rank that leaves reads the slot before the lock is free.
     ReadsPlaceFirst,
     /// The waiter clears its word after it has read the lock word.
     ClearsLate,
@@ -27,11 +27,11 @@ struct Words {
     turn: AtomicU64,
 }
 
-/// The words as one rank reaches them.
+/// The words as one rank accesses them.
 struct Rank {
     words: &'static Words,
     broken: Broken,
-    /// Of a broken rank, what it has read too early.
+    /// The value that a faulty rank has read too early.
     early: Cell<Option<u64>>,
 }
 
@@ -54,7 +54,7 @@ impl Rank {
         hand_on(self, self.add(add).wrapping_add(add)).unwrap();
     }
 
-    /// Joins, and reads the lock word again if its turn may have come; whether it is in.
+    /// Joins, and reads the lock word again if its turn may have come; returns whether it is inside.
     fn wait(&self) -> bool {
         let now = join(self, LockQueueEntry { ticket: 1, rank: 1, shared: false }).unwrap();
         lockword::may_write(now, 1) || word_if_turn(self).unwrap().is_some_and(|now| lockword::may_write(now, 1))
