@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Operations on memory that their target has attached (MPI-5.0 section 12.2.4). The target may attach it until it is ready, so
-//! addresses are looked up then, and an operation may reach over regions that follow each other.
+//! Operations on attached memory (MPI-5.0 section 12.2.4). The target may attach memory until it is ready, so addresses
+//! are looked up only then. An operation may span several adjacent regions.
 
 use std::rc::Rc;
 
@@ -14,11 +14,12 @@ use super::layouts::{Action, Layouts, reach, refused};
 use super::records::{self, Accumulate, SWAP};
 use super::{RawWindow, Target};
 
-/// Most bytes of an element that accumulates change.
+/// Largest element of an accumulate or compare-and-swap, in bytes.
 const ELEMENT: usize = 16;
 
 impl RawWindow {
-    /// Begins an operation whose offset is an address of `t`: one operation for each region that has some of its bytes.
+    /// Starts an operation whose offset is an address at `t`: one operation for each region that contains some of its
+    /// bytes.
     pub(super) fn begin_by_address(
         &self,
         attachments: &Attachments,
@@ -45,8 +46,8 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Carries out an accumulate on an element that lies in two regions, so that no device changes it as a whole: as an update, as
-    /// every rank does that changes this element.
+    /// Accumulates an element that spans two regions, so that no device can update it as a whole. All ranks update such
+    /// an element by [`update`](Self::update), so they are atomic with each other.
     fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
         let mut words = [0; 2];
         let Some(Accumulate { code, operand, old, len, offset, .. }) = Accumulate::of(item, &mut words) else {
@@ -61,7 +62,7 @@ impl RawWindow {
             bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
             bytemuck::bytes_of_mut(&mut operands)[..operand.len()].copy_from_slice(operand);
             let (to, from) = (now.as_mut_ptr().cast(), operands.as_ptr().cast());
-            // SAFETY: words of this call, aligned for every element; two words of operands, as `SWAP` needs.
+            // SAFETY: local words, aligned for every element type; the operands have two words, as `SWAP` needs.
             unsafe { records::apply(code, to, from, former.as_mut_ptr().cast(), len) };
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };
@@ -79,8 +80,8 @@ impl RawWindow {
         self.carry_out_update(t, &layouts, &update, changes && !swaps)
     }
 
-    /// Carries out an operation between layouts whose offset is an address of `t`: as one on the region that has all of its range,
-    /// or block by block.
+    /// Issues an operation between layouts whose offset is an address at `t`: as one operation if a region contains its
+    /// whole range, else block by block.
     pub(super) fn carry_out_by_address(
         &self,
         attachments: &Attachments,
@@ -92,11 +93,11 @@ impl RawWindow {
         let (address, len) = reach(l.target, l.offset).unwrap_or((l.offset, usize::MAX));
         let (region, base) = attachments.place(name, t.team_rank, address, 1)?;
         if len <= region.len - (address - base) {
-            // The offset is below 0, as it wraps, for a layout whose bytes are those behind an address before the region.
+            // The offset wraps below 0 if the layout's address is before the region and its bytes are inside.
             let inside = Layouts { attached: Some(&region), offset: l.offset.wrapping_sub(base), ..*l };
             return self.carry_out(t, &inside, request);
         }
-        // All is attached, or nothing is done.
+        // Check that all blocks are attached before the first piece is issued.
         for (at, len) in l.target.blocks(0) {
             attachments.place(name, t.team_rank, l.offset.wrapping_add_signed(at as isize), len as usize)?;
         }

@@ -1,9 +1,9 @@
 #![allow(unsafe_code)]
-//! Dynamic windows: memory is attached and detached by its owner alone, without the others (MPI-4 §12.2.4).
+//! Dynamic windows: each rank attaches and detaches its memory without the other ranks (MPI-4 §12.2.4).
 //!
-//! Each rank publishes a table of its attachments, itself a window, in which origins find them ([`super::address`]).
-//! Detaching clears the entry and then takes the memory back from the device: later operations fail with `NotAttached`, and
-//! those under way are refused by the owner or reach pages that are the owner's no more.
+//! Each rank publishes a table of its attachments, itself a window, in which origins look them up ([`super::address`]).
+//! Detaching clears the entry and then deregisters the memory: later operations fail with `NotAttached`, and operations
+//! in progress are refused by the owner or access pages that the owner no longer uses.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -19,27 +19,27 @@ use super::{Options, RawWindow};
 use crate::assert::Assert;
 use crate::op::ElementType;
 
-/// Most attachments of one rank at a time.
+/// Largest number of attachments of one rank at a time.
 pub const MAX_ATTACHED: usize = 16_384;
 
-/// Bytes of a table entry: id, length in bytes, length of the key, first byte, the key.
+/// Bytes of a table entry: id, length in bytes, length of the key, address of the first byte, the key.
 pub(super) const ENTRY: usize = 32 + MAX_KEY;
 
-/// Where the entries begin: behind the version of the table, the number of slots that were ever used, and the slots of the
-/// last changes, that of version `v` in word `v` modulo [`KEPT_CHANGES`] of [`CHANGES`].
+/// Offset of the entries, behind the header: the version of the table, the number of slots that were ever used, and the
+/// slots of the last changes. The change of version `v` is in word `v` modulo [`KEPT_CHANGES`] from [`CHANGES`] on.
 pub(super) const TABLE: usize = ENTRY;
 
-/// The first word of the last changes, and their number.
+/// Index of the first word of the last changes, and their number.
 pub(super) const CHANGES: usize = 2;
 pub(super) const KEPT_CHANGES: usize = TABLE / 8 - CHANGES;
 
-/// Names an attachment of some rank: send it to the ranks that may use it.
+/// Identifies an attachment of a rank. The owner sends it to the ranks that use the attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Attachment {
-    /// Never 0, never used twice by one rank.
+    /// Never 0, and unique at its rank.
     pub id: u64,
-    /// Where it stands in the owner's table.
+    /// Its slot in the owner's table.
     pub slot: u64,
 }
 
@@ -47,20 +47,20 @@ pub struct Attachment {
 #[derive(Debug, Default)]
 struct Attached {
     registrations: HashMap<Attachment, Registration>,
-    /// By first byte, each with its length: those that have bytes. No two have one in common.
+    /// Nonempty attachments by the address of their first byte, with their lengths. They do not overlap.
     by_base: BTreeMap<usize, (Attachment, usize)>,
-    /// Slots that were used, and are free.
+    /// Slots that have been used and are free again.
     free: Vec<u64>,
 }
 
 impl Attached {
-    /// A slot of the table for one more, if there is one.
+    /// A free slot of the table, if any.
     fn free_slot(&self) -> Option<u64> {
         let used = self.registrations.len() + self.free.len();
         self.free.last().copied().or((used < MAX_ATTACHED).then_some(used as u64))
     }
 
-    /// Adds one in [the free slot](Self::free_slot).
+    /// Adds an attachment in [the free slot](Self::free_slot).
     fn add(&mut self, attachment: Attachment, registration: Registration) {
         self.free.pop();
         if registration.len > 0 {
@@ -90,8 +90,8 @@ pub struct RawDynamicWindow {
 }
 
 impl RawDynamicWindow {
-    /// A window with nothing attached, which all ranks use for elements of one type. Collective. Memory: 2 MiB a
-    /// rank for the table, of which what was used is touched.
+    /// Makes a window with no memory attached, which all ranks use for elements of one type. Collective. Memory: the
+    /// table has 2 MiB of address space per rank, of which only used pages are touched.
     ///
     /// # Errors
     /// Those of [`RawWindow::allocate`]; `Mismatch` on every rank if element types differ.
@@ -104,8 +104,8 @@ impl RawDynamicWindow {
         Ok(Self { attachments, epochs, attached: RefCell::default(), last: Cell::new(0) })
     }
 
-    /// The window whose epochs the operations by address belong to: it has no memory of its own, and its offsets are the
-    /// addresses that memory has at its owner. They fail with `NotAttached` where a target has not attached all of the bytes.
+    /// The window whose epochs operations by address belong to. It has no memory of its own, and its offsets are
+    /// addresses at the target. Operations fail with `NotAttached` unless the target has attached all of the bytes.
     #[must_use]
     pub fn window(&self) -> &RawWindow {
         &self.epochs
@@ -115,28 +115,28 @@ impl RawDynamicWindow {
         &self.attachments.table
     }
 
-    /// The attachment of this rank that begins at `base`.
+    /// The attachment of this rank that starts at `base`.
     #[must_use]
     pub fn attachment_at(&self, base: *const u8) -> Option<Attachment> {
         self.attached.borrow().by_base.get(&base.addr()).map(|(attachment, _)| *attachment)
     }
 
-    /// Whether some attachment of this rank has one of these bytes.
+    /// Whether an attachment of this rank overlaps these bytes.
     #[must_use]
     pub fn has_attached(&self, base: *const u8, len: usize) -> bool {
         let (from, to) = (base.addr(), base.addr().saturating_add(len));
-        // No two have a byte in common, so the last that begins before the end reaches furthest.
+        // Attachments do not overlap, so the last one that starts before the end reaches furthest.
         let attached = self.attached.borrow();
         attached.by_base.range(..to).next_back().is_some_and(|(base, (_, len))| from < base + len)
     }
 
-    /// Tells the others that an entry of the table has changed.
+    /// Publishes that an entry of the table has changed.
     fn changed(&self, slot: u64) {
-        // Relaxed: written by this thread alone.
+        // Relaxed: only this thread writes the word.
         let version = self.word_at(0).load(Ordering::Relaxed) + 1;
         // Relaxed: ordered by the Release of the version.
         self.word_at(CHANGES + version as usize % KEPT_CHANGES).store(slot, Ordering::Relaxed);
-        // Release: pairs with the look of an origin at the version, before and after it reads the table.
+        // Release: pairs with an origin's loads of the version, before and after it reads the table.
         self.word_at(0).store(version, Ordering::Release);
     }
 
@@ -147,14 +147,14 @@ impl RawDynamicWindow {
     /// A word of this rank's table.
     fn word_at(&self, index: usize) -> &AtomicU64 {
         debug_assert!(index < (TABLE + MAX_ATTACHED * ENTRY) / 8);
-        // SAFETY: inside this rank's table, aligned, and an atomic for all that access it.
+        // SAFETY: the word is inside this rank's table, aligned, and accessed only atomically.
         unsafe { AtomicU64::from_ptr(self.table().base().cast::<u64>().add(index).cast()) }
     }
 
-    /// Attaches `len` bytes at `base`. Local: no message. How others reach it: see [`RawWindow::create`].
+    /// Attaches `len` bytes at `base`. Local: no message. Peers access it as described at [`RawWindow::create`].
     ///
     /// # Safety
-    /// The memory stays valid, and is accessed by others only as for any window, until [`detach`](Self::detach) has
+    /// The memory stays valid, and is accessed only as the window's epochs allow, until [`detach`](Self::detach) has
     /// succeeded.
     ///
     /// # Errors
@@ -164,7 +164,7 @@ impl RawDynamicWindow {
         unsafe { self.attach_region(Region::of(base, len)) }
     }
 
-    /// Attaches memory that nothing else accesses until it is detached. Others map its whole pages.
+    /// Attaches memory that is not accessed otherwise until it is detached. Peers map its whole pages.
     ///
     /// # Safety
     /// The contract of [`attach`](Self::attach) and that of [`Region::exclusive`].
@@ -177,7 +177,7 @@ impl RawDynamicWindow {
     }
 
     /// # Safety
-    /// The contract of [`attach`](Self::attach), and that of [`Region::exclusive`] if the memory is so.
+    /// The contract of [`attach`](Self::attach), and that of [`Region::exclusive`] if it is set.
     unsafe fn attach_region(&self, memory: Region) -> Result<Attachment> {
         let Region { base, len, .. } = memory;
         let slot = self.attached.borrow().free_slot().ok_or_else(|| {
@@ -217,10 +217,10 @@ impl RawDynamicWindow {
         Ok(attachment)
     }
 
-    /// Detaches. Local: no message. Operations that others still have under way fail or have no effect.
+    /// Detaches. Local: no message. Operations of peers that are still in progress fail or have no effect.
     ///
     /// # Errors
-    /// `NotAttached`; `System` if the memory cannot be taken back, and must not be reused.
+    /// `NotAttached`; `System` if the memory cannot be deregistered, and must not be reused.
     pub fn detach(&self, attachment: Attachment) -> Result<()> {
         let registration = self.attached.borrow_mut().remove(attachment);
         let gone = || self.not_attached("detach memory", self.table().team().rank(), attachment);
@@ -235,7 +235,7 @@ impl RawDynamicWindow {
         self.attachments.not_attached(operation, target, format!("attachment {}", attachment.id))
     }
 
-    /// Carries out an operation on an attachment: `issue` issues it on the given window and region. On return, or after a
+    /// Runs an operation on an attachment: `issue` issues it on the given window and region. On return, or after a
     /// panic, it is complete or cancelled.
     pub(crate) fn run(
         &self,
@@ -248,15 +248,16 @@ impl RawDynamicWindow {
         let track = &self.table().target(target, name)?.track;
         let _open = CancelOnDrop::new(self.table().job(), track);
         issue(self.table(), &region).and_then(|()| self.table().flush(target)).map_err(|e| {
-            // The owner took the key back: detached since the look-up.
+            // The owner has revoked the key, so it has detached the memory since the look-up.
             if e.kind() == ErrorKind::BadKey { self.not_attached(name, target, attachment) } else { e }
         })
     }
 
-    /// Frees the window. Collective, with a barrier; what is still attached is detached when it is dropped.
+    /// Frees the window. Collective, with a barrier; memory that is still attached is detached when the window is
+    /// dropped.
     ///
     /// # Errors
-    /// `PeerLost`; `System` if memory could not be given back.
+    /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
     pub fn free(&self) -> Result<()> {
         self.epochs.free()?;
         self.table().unlock_all()?;
@@ -286,7 +287,7 @@ mod tests {
         Job::threads(1, |job| {
             let mut memory = [0u64; 4];
             let window = RawDynamicWindow::new(&job.world()?, None, Options::default())?;
-            // SAFETY: the memory outlives the window, and nothing else touches it meanwhile.
+            // SAFETY: the memory outlives the window, and is not accessed otherwise while attached.
             let attachment = unsafe { window.attach(memory.as_mut_ptr().cast(), size_of_val(&memory)) }?;
             let key = window.attached.borrow().registrations[&attachment].key.clone();
             let [one, other] = [(); 2].map(|()| window.attachments.import(0, attachment, &key));

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The end of a window: freed by all ranks together, released by one, or given up after an error.
+//! The end of a window: a collective free, a local release, or abandoned operations after an error.
 
 use std::sync::atomic::Ordering;
 
@@ -30,16 +30,16 @@ impl RawWindow {
         self.access.get() == Access::LockAll || matches!(self.access.get(), Access::Lock(_)) && locked()
     }
 
-    /// Frees the window: collective, waits until all have come (a barrier), then gives the memory back. Also
-    /// for a window of which an epoch ended by an error.
+    /// Frees the window. Collective: waits for all ranks (a barrier), then deregisters or unmaps the memory. Also works
+    /// for a window with an epoch that ended by an error.
     ///
     /// # Errors
-    /// `WrongEpoch` if an epoch is open, or (then the memory is given back nevertheless) another rank has not given
-    /// this rank's lock back; `PeerLost`; `System` if memory could not be given back.
+    /// `WrongEpoch` if an epoch is open, or, although the window is then freed, if another rank has not released this
+    /// rank's lock; `PeerLost`; `System` if memory could not be deregistered or unmapped.
     pub fn free(&self) -> Result<()> {
         const OP: &str = "free a window";
         if self.broken.get() && !self.released.get() {
-            // The others wait for this rank here.
+            // The other ranks wait for this rank in this barrier.
             self.team.barrier()?;
             return self.release();
         }
@@ -51,7 +51,7 @@ impl RawWindow {
         at_rest
     }
 
-    /// Checks for the call `operation` that this rank has closed its epochs, but for that of a fence.
+    /// Checks for the call `operation` that this rank has closed its epochs, except that of a fence.
     ///
     /// # Errors
     /// `WrongEpoch`.
@@ -65,13 +65,13 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Checks, when all ranks have closed their epochs, that nobody holds or awaits the lock of this rank's memory.
+    /// Checks, when all ranks have closed their epochs, that no rank holds or awaits the lock of this rank's memory.
     fn lock_at_rest(&self, operation: &'static str) -> Result<()> {
         if !self.options.locks {
             return Ok(());
         }
         let lock = self.signals.own_word(word::LOCK).load(Ordering::SeqCst);
-        // Words of who waits in line say nothing about the lock.
+        // The words of queued waiters do not reflect the lock's state.
         let ranks = if self.locking.in_line { 0 } else { self.team.size() };
         let claimed = (0..ranks).find(|r| self.signals.own_word(self.locking.claims + r).load(Ordering::SeqCst) != 0);
         if lockword::at_rest(lock) && claimed.is_none() {
@@ -87,11 +87,11 @@ impl RawWindow {
         )))
     }
 
-    /// Takes the memory back without asking anyone: peers that still use the window get errors, or reach
-    /// memory that nobody else sees. Idempotent.
+    /// Deregisters or unmaps the memory. Local: peers that still use the window get errors, or access memory that this
+    /// rank no longer uses. Idempotent.
     ///
     /// # Errors
-    /// `System` if the memory could not be given back: then it must not be reused.
+    /// `System` if the memory could not be deregistered; it must not be reused then.
     pub fn release(&self) -> Result<()> {
         if self.released.replace(true) {
             return Ok(());
@@ -99,7 +99,7 @@ impl RawWindow {
         self.abandon();
         for t in &self.targets {
             t.ready.set(0);
-            // SAFETY: operations were just abandoned, and no target is ready any more.
+            // SAFETY: all operations have just been abandoned, and no target is ready any more.
             unsafe { self.job.device().forget(t.region.handle) };
         }
         self.no_epoch();
@@ -108,21 +108,22 @@ impl RawWindow {
         if let Some(sgrs) = &self.operations.sgrs {
             sgrs.forget();
         }
-        // SAFETY: as above; addresses that were given out are used by the contract of `create`, or until this call.
+        // SAFETY: all operations are abandoned, and by the contract of `create` no address of the memory is used after
+        // this call.
         unsafe { self.job.device().release(self.own.handle) }
     }
 
-    /// Whether the memory was given back.
+    /// Whether the window has been released.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.released.get()
     }
 
-    /// Runs `call`, after which buffers of operations may go, as after a closing call. If it fails or panics all that is
-    /// queued or under way is given up.
+    /// Runs `call`, after which buffers of operations may be dropped. If it fails or panics, all operations that are
+    /// queued or in progress are abandoned.
     ///
     /// # Errors
-    /// What `call` fails with.
+    /// Any error of `call`.
     #[inline(always)]
     pub(crate) fn or_abandon<R>(&self, call: impl FnOnce() -> Result<R>) -> Result<R> {
         let guard = AbandonOnDrop(self);
@@ -131,16 +132,16 @@ impl RawWindow {
         Ok(done)
     }
 
-    /// Whether no operation to `target` is queued or under way.
+    /// Whether no operation to `target` is queued or in progress.
     pub(crate) fn is_idle(&self, target: usize) -> bool {
         !self.targets[target].is_busy() && !self.has_unposted(target)
     }
 
-    /// Runs the closing call `call`, after which buffers of operations may go. If it panics, or fails with operations queued or
-    /// under way, all of them are given up.
+    /// Runs the closing call `call`, after which buffers of operations may be dropped. If it panics, or fails with
+    /// operations queued or in progress, all of them are abandoned.
     ///
     /// # Errors
-    /// What `call` fails with.
+    /// Any error of `call`.
     pub(crate) fn close_by(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let guard = AbandonOnDrop(self);
         let done = call();
@@ -150,8 +151,8 @@ impl RawWindow {
         done
     }
 
-    /// Gives up all that is queued or under way: no buffer of this rank is touched any more. For an epoch
-    /// that ends by a panic or an error; the window is broken from then on.
+    /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed any more. For an
+    /// epoch that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {
         self.operations.queue.borrow_mut().clear();
         if let Some(sgrs) = &self.operations.sgrs {

@@ -1,4 +1,4 @@
-//! One operation on one target, as a value, and what it is to a device.
+//! Operations on one target as values, and their conversion to operations of a device.
 
 use std::cell::Cell;
 use std::fmt;
@@ -45,33 +45,33 @@ pub(crate) enum Item {
     Lists(Box<Lists>),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
-    /// The same, combined here; whether there are operands.
+    /// An update between layouts that waits for its target; the flag says whether it has operands.
     Update(Rc<(Owned, Update, bool)>),
-    /// An operation on a region that the target has attached, in place of the window's own.
+    /// An operation on an attached region instead of the window's own.
     At(Box<(RemoteRegion, Item)>),
 }
 
-/// Blocks of this rank and ranges of the target, equal in their sum.
+/// Blocks of this rank and ranges of the target, with the same total length.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
-    /// To the target, or from it.
+    /// Whether the bytes go to the target; otherwise they come from it.
     pub(super) put: bool,
     pub(super) blocks: Vec<Block>,
     pub(super) ranges: Vec<Range>,
 }
 
-/// What an update does to the elements of the target.
+/// The function of an update on the elements of the target.
 #[derive(Clone)]
 pub struct Update {
-    /// The elements as an array of them: so `combine` gets the target's and the operands.
+    /// The elements as an array. `combine` gets the target's elements and the operands in this form.
     pub array: TypeMap,
     /// Bytes of the array.
     pub len: usize,
-    /// Combines the operands into the elements of the target. `None`: they are only read.
+    /// Combines the operands into the elements of the target. `None` if the elements are only read.
     pub combine: Option<Combine>,
 }
 
-/// Changes the first array, given the second, which is empty where there are no operands.
+/// Changes the first array, given the second, which is empty if the update has no operands.
 pub type Combine = Rc<dyn Fn(&mut [u8], &[u8])>;
 
 impl fmt::Debug for Update {
@@ -90,7 +90,7 @@ impl Item {
         Ok(Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? })
     }
 
-    /// Former values go to `old`, of the same length.
+    /// Former values are written to `old`, which has the same length.
     pub(crate) fn accumulate<T: Element>(
         op: Op,
         operand: &[T],
@@ -126,7 +126,7 @@ impl Item {
         }
     }
 
-    /// The same operation on its first `len` bytes, and on the others.
+    /// Splits the operation into the part on its first `at` bytes and the part on the rest.
     pub(super) fn split(mut self, at: usize) -> (Self, Self) {
         let mut rest = self.clone();
         if let Item::Put { len, .. } | Item::Get { len, .. } | Item::Accumulate { len, .. } = &mut self {
@@ -153,7 +153,7 @@ impl Item {
         (self, rest)
     }
 
-    /// Bytes of what it changes as a whole.
+    /// Size in bytes of the element that it changes atomically.
     pub(super) fn element_size(&self) -> usize {
         match *self {
             Item::Accumulate { code, .. } => farside_core::device::code::element(code),
@@ -162,7 +162,7 @@ impl Item {
         }
     }
 
-    /// The same operation, whose offset is an address, on the attached region that begins at address `base`.
+    /// Converts an operation whose offset is an address to one on the attached region that starts at address `base`.
     pub(super) fn by_address(mut self, region: RemoteRegion, base: usize) -> Self {
         if let Item::Put { offset, .. }
         | Item::Get { offset, .. }
@@ -174,7 +174,7 @@ impl Item {
         Item::At(Box::new((region, self)))
     }
 
-    /// The attached region that it is on.
+    /// The attached region of the operation, if any.
     pub(super) fn attached(&self) -> Option<&RemoteRegion> {
         if let Item::At(at) = self { Some(&at.0) } else { None }
     }
@@ -193,7 +193,7 @@ impl Item {
         }
     }
 
-    /// What it is counted as.
+    /// The kind as which the operation is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Item::Put { .. } => Kind::Write,
@@ -206,7 +206,7 @@ impl Item {
         }
     }
 
-    /// Whether it brings back what is at the target, and whether it may change that by plain stores.
+    /// Whether it reads memory of the target, and whether it may change it by plain stores.
     pub(super) fn reads_and_stores(&self) -> (bool, bool) {
         match self {
             Item::Put { .. } => (false, true),
@@ -219,7 +219,7 @@ impl Item {
         }
     }
 
-    /// Where it begins at the target and how long it is there, if that is one range.
+    /// Offset and length of its range at the target, if it is one range.
     pub(super) fn range(&self) -> Option<(usize, usize)> {
         match *self {
             Item::Put { len, offset, .. }
@@ -231,7 +231,8 @@ impl Item {
         }
     }
 
-    /// Its operation on `region`, from byte `start` of that on; `None` for one that takes more than a message.
+    /// Calls a closure with the device's operation on `region`, with offsets from byte `start`; `None` if it takes more
+    /// than one message.
     pub(crate) fn with_operation<R>(
         &self,
         (region, start): (u64, usize),
@@ -284,12 +285,12 @@ pub(crate) struct Queued {
     pub(super) request: Option<Request>,
 }
 
-/// The completion of the operations of one call ([`RawWindow::request`](super::RawWindow::request)). Dropping it changes
-/// nothing: they are complete when the epoch is closed.
+/// The completion of the operations of one call ([`RawWindow::request`](super::RawWindow::request)). Dropping it has no
+/// effect on the operations, which are complete when the epoch is closed.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(crate) track: Rc<Track>,
-    /// Still in a queue.
+    /// Whether an operation is still in the queue.
     pub(crate) queued: Rc<Cell<bool>>,
 }
 
@@ -298,21 +299,21 @@ impl Request {
         Self { track: Track::new(), queued: Rc::default() }
     }
 
-    /// Whether the operations are complete, here and at the target. Makes no progress.
+    /// Whether the operations are complete at origin and target. Makes no progress.
     #[must_use]
     pub fn done(&self) -> bool {
         !self.queued.get() && self.track.open() == 0
     }
 
-    /// How they have ended, once they are complete.
+    /// The outcome of the operations, once they are complete.
     ///
     /// # Errors
-    /// The first error of one.
+    /// The first error of an operation.
     pub fn outcome(&self) -> Result<()> {
         self.track.check()
     }
 
-    /// Gives them up: their buffers are not touched any more.
+    /// Abandons the operations: their buffers are not accessed any more.
     pub fn cancel(&self, job: &Job) {
         job.cancel(&self.track);
     }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! An operation between two layouts: what it does, and the messages that it takes.
+//! Operations between two layouts (datatypes with an address), and their plans of messages.
 
 use std::cell::Cell;
 
@@ -16,7 +16,7 @@ use crate::elements::bytes;
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
 
-/// Bytes of one message at most; devices cut further.
+/// Largest message in bytes; devices may split it further.
 const MAX_MESSAGE: u64 = 1 << 30;
 
 /// How the copy loops of layouts access window memory, which other ranks may access at the same time.
@@ -27,18 +27,20 @@ impl<const WIDE: bool> Mover for Shared<WIDE> {
 
     #[inline(always)]
     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
-        // SAFETY: the caller's promise; others access window memory through `memory::copy`, atomics and devices.
+        // SAFETY: the ranges are valid by the contract; window memory is otherwise accessed through `memory::copy`,
+        // atomics and devices.
         unsafe { copy::words::<N, WIDE>(from, to) };
     }
 
     #[inline(always)]
     unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the caller's promise; others access window memory through `memory::copy`, atomics and devices.
+        // SAFETY: the ranges are valid by the contract; window memory is otherwise accessed through `memory::copy`,
+        // atomics and devices.
         unsafe { copy::bytes(from, to, len) };
     }
 }
 
-/// What an operation between layouts does.
+/// The kind of an operation between layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Put,
@@ -56,23 +58,23 @@ impl Action {
     }
 }
 
-/// An operation between two layouts. Addresses are those that the offsets of the layouts count from.
+/// An operation between two layouts. Offsets in a layout count from its address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layouts<'a> {
     pub(crate) action: Action,
-    /// Where the bytes of this rank are; written only by a get.
+    /// Address of this rank's bytes; written only by a get.
     pub(crate) local: *mut u8,
     pub(crate) origin: &'a TypeMap,
-    /// Byte of the target's memory.
+    /// Offset in the target's memory.
     pub(crate) offset: usize,
     pub(crate) target: &'a TypeMap,
-    /// Where the former values of an accumulate go.
+    /// Destination of the former values of an accumulate.
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
-    /// The region that `offset` counts in, if that is not the window's own.
+    /// The region that `offset` counts in, if it is not the window's own.
     pub(crate) attached: Option<&'a RemoteRegion>,
 }
 
-/// The same, for an operation that outlives the call.
+/// [`Layouts`] of an operation that outlives the call.
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) action: Action,
@@ -92,8 +94,8 @@ impl Owned {
     }
 }
 
-/// First byte and length of what a layout reaches from byte `offset` of some memory on; `None` if that starts before
-/// it or ends nowhere.
+/// First byte and length of the range that a layout covers from byte `offset` of some memory; `None` if the range
+/// starts before the memory or overflows.
 #[inline(always)]
 pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
     let start = offset.checked_add_signed(map.true_lb() as isize)?;
@@ -102,7 +104,7 @@ pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
     Some((start, len))
 }
 
-/// Operations on what selections take of slices. The caller keeps the slices borrowed until the operation is complete or
+/// Operations on selected elements of slices. The caller keeps the slices borrowed until the operation is complete or
 /// abandoned.
 impl<'a> Layouts<'a> {
     #[inline(always)]
@@ -138,7 +140,7 @@ impl<'a> Layouts<'a> {
         Self::selected(Action::Get, (into.as_mut_ptr(), size_of_val(into)), of, displacement, at)
     }
 
-    /// Former values go to what `of` takes of `old`.
+    /// Former values are written to the elements that `of` selects in `old`.
     pub(crate) fn accumulate<T: Element>(
         op: Op,
         operand: &[T],
@@ -164,7 +166,7 @@ impl<'a> Layouts<'a> {
         Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old, attached }
     }
 
-    /// The layout that receives, and must not have a byte twice (an accumulate may change an element twice).
+    /// The receiving layout, which must not contain a byte twice (an accumulate may update an element twice).
     fn receiver(&self) -> Option<(&'static str, &'a TypeMap)> {
         match self.action {
             Action::Put => Some(("target", self.target)),
@@ -173,10 +175,11 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Checks all that does not depend on the epoch, for a target of `len` bytes.
+    /// Checks the arguments independently of the epoch, for a target of `len` bytes.
     ///
     /// # Errors
-    /// `BadArgument` for sides with different elements and for a receiving side that has a byte twice; `OutOfRange`.
+    /// `BadArgument` for sides with different elements and for a receiving side that contains a byte twice;
+    /// `OutOfRange`.
     #[inline]
     pub(crate) fn check(&self, len: usize) -> Result<()> {
         let name = self.action.name();
@@ -226,15 +229,15 @@ impl<'a> Layouts<'a> {
         plan.descriptors().map(move |message| self.message(&message))
     }
 
-    /// Gives the pieces that are consecutive on all sides, in packed order: address here, address of the former values
-    /// (or null), byte of the target's memory, length.
+    /// Calls the closure with each piece that is consecutive on all sides, in packed order: local address, address of
+    /// the former values (or null), offset in the target's memory, length.
     pub(crate) fn for_each_piece(
         &self,
         mut each: impl FnMut(*mut u8, *mut u8, usize, usize) -> Result<()>,
     ) -> Result<()> {
         let (result, map) = self.old.unwrap_or((std::ptr::null_mut(), &TypeMap::EMPTY));
         let (mut from, mut to, mut former) = (self.origin.blocks(0), self.target.blocks(0), map.blocks(0));
-        // Without former values their side is one block without end.
+        // Without former values, their side is one endless block.
         let (mut a, mut b, mut c) = ((0, 0), (0, 0), (0, if self.old.is_some() { 0 } else { u64::MAX }));
         loop {
             for (block, rest) in [(&mut a, &mut from), (&mut b, &mut to), (&mut c, &mut former)] {
@@ -254,21 +257,21 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// An error of the datatypes as one of the call.
+/// Converts an error of the datatypes to one of the call.
 pub(crate) fn refused(name: &'static str, e: &DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, name).cause(e.cause().to_owned()).remedy(e.kind().remedy())
 }
 
-/// How the transfers of a window are planned.
+/// Plans the transfers of a window.
 #[derive(Debug)]
 pub(crate) struct Planner {
     limits: PlanLimits,
     cut_offs: CutOffs,
-    /// Shortest message that goes by lists which the target posts too.
+    /// Shortest message that is sent by lists on both sides.
     sgrs_bytes: u64,
-    /// Shortest block that goes by lists which take no help, if the settings say so.
+    /// Shortest block that is sent by lists without the target's help, if the settings give it.
     lists_from: Option<u64>,
-    /// What the settings or the program ask for.
+    /// The scheme that the settings or the program demand.
     wanted: Cell<TransferScheme>,
 }
 
@@ -282,7 +285,7 @@ impl Planner {
                 gather_block: cut.gather_block,
                 multi_w_block: cut.multi_w_block,
                 sgrs_block: cut.sgrs_block,
-                // What the target helps with is chosen before.
+                // Lists with the target's help are chosen before, by `wants_lists`.
                 sgrs_bytes: u64::MAX,
                 segment: cut.segment,
             },
@@ -304,7 +307,7 @@ impl Planner {
     /// Whether a put or a get is best by lists on both sides, if the target helps with them.
     ///
     /// # Errors
-    /// `BadArgument`, as [`Layouts::check`].
+    /// `BadArgument` of [`Layouts::check`].
     pub(crate) fn wants_lists(&self, l: &Layouts<'_>, limits: PlanLimits) -> Result<bool> {
         if l.origin.is_contiguous() && l.target.is_contiguous() || l.origin.size() == 0 {
             return Ok(false);
@@ -319,12 +322,12 @@ impl Planner {
         plan.map(|p| p.scheme() == Scheme::Sgrs).map_err(|e| refused(l.action.name(), &e))
     }
 
-    /// The plan of a put or a get to `region` that is not done by loads and stores. Where the device takes lists of
-    /// remote ranges, those are best unless blocks are short, and what is called SGRS takes no help. `unpacks`: whether
-    /// the target unpacks what is sent to it packed.
+    /// The plan of a put or a get to `region` that is not done by loads and stores. If the device accepts lists of
+    /// remote ranges, they are best unless blocks are short; scheme SGRS then needs no help of the target. `unpacks`:
+    /// whether the target can unpack packed pieces.
     ///
     /// # Errors
-    /// `BadArgument`, as [`Layouts::check`].
+    /// `BadArgument` of [`Layouts::check`].
     pub(crate) fn plan<'a>(&self, region: &RemoteRegion, l: &Layouts<'a>, unpacks: bool) -> Result<Plan<'a>> {
         let direction = if l.action == Action::Put { Direction::Put } else { Direction::Get };
         let gather = if direction == Direction::Put { Scheme::WriteGather } else { Scheme::ReadScatter };
@@ -334,7 +337,7 @@ impl Planner {
             TransferScheme::MultiW => Some(Scheme::MultiW),
             TransferScheme::Generic if unpacks => Some(Scheme::Generic),
             wanted => region.lists.map(|from| {
-                // Where some is mapped it stays 0: that part is copied in place.
+                // If part of the region is mapped `from` stays 0: that part is copied in place.
                 let from = self.lists_from.filter(|_| from > 0).unwrap_or(from);
                 let piece = || l.origin.size() / l.origin.block_count().max(l.target.block_count()).max(1);
                 let packs = unpacks && wanted == TransferScheme::Auto && piece() < from;

@@ -78,8 +78,8 @@ impl RawWindow {
         unsafe { Self::create_of(team, Region::of(base, len), options, None) }
     }
 
-    /// Makes a window over memory that no other thread accesses until the window is released, so that its pages can be mapped
-    /// although the process has other threads.
+    /// Makes a window over memory that no other thread accesses until the window is released, so that its pages can be
+    /// mapped although the process has other threads.
     ///
     /// # Safety
     /// The contract of [`create`](Self::create) and that of [`Region::exclusive`].

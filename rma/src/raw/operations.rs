@@ -11,14 +11,15 @@ use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
 
 impl RawWindow {
-    /// Starts an operation, or queues it until its target is ready. The only way to memory that is not mapped.
+    /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory come here.
     #[cold]
     #[inline(never)]
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
         let t = self.target(target, name)?;
         let all = item.attached().map_or(t.region.len, |region| region.len);
-        // Addresses are looked up when the target is ready: it may attach memory until then.
+        // On a dynamic window the range is checked when the target is ready, since the target may attach memory until
+        // then.
         if let Some((offset, len)) = item.range().filter(|_| self.attachments.is_none())
             && offset.checked_add(len).is_none_or(|end| end > all)
         {
@@ -30,7 +31,7 @@ impl RawWindow {
         }
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
-        // A window that cannot be used has no epoch.
+        // An unusable window has no epoch, so this check covers it.
         let ready = t.ready.get() == self.epoch.get() && self.operations.queue.borrow().is_empty();
         if ready || self.ready_or_queued(name, target, request, || item.clone())? {
             self.begin(t, item, request)?;
@@ -38,7 +39,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Whether `target` is ready, and what was queued for it has begun; else the operation is queued.
+    /// Returns whether `target` is ready and its queued operations have started; otherwise queues the operation.
     pub(super) fn ready_or_queued(
         &self,
         name: &'static str,
@@ -59,7 +60,7 @@ impl RawWindow {
         Ok(true)
     }
 
-    /// Puts bytes that need not outlive the call.
+    /// Puts bytes, which need not outlive the call.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -73,7 +74,7 @@ impl RawWindow {
         if self.operations.copies.borrow().len() >= 64 && self.operations.queue.borrow().is_empty() {
             let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
             if self.operations.copies.borrow().len() >= 4096 {
-                // Enough is under way: wait, so that memory stays bounded.
+                // Wait for the operations in progress, so that the memory of copies stays bounded.
                 self.settle_all()?;
             }
             if self.targets.iter().all(idle) {
@@ -86,15 +87,15 @@ impl RawWindow {
         Ok(p)
     }
 
-    /// Runs `issue`, which issues operations to one target, and gives the request that stands for their completion. They
-    /// begin as operations of the epoch do, and are sent by the end of this call if the target is ready
-    /// ([`hold`](Self::hold)); they do not wait to carry a notification. Not from inside `issue`: one at a time.
+    /// Runs `issue`, which issues operations to one target, and returns a request for their completion. They start like
+    /// other operations of the epoch, and are sent by the end of this call if the target is ready
+    /// ([`hold`](Self::hold)); they are not withheld to carry a notification. Must not be called inside `issue`.
     ///
     /// # Errors
-    /// What `issue` fails with; `PeerLost`.
+    /// Any error of `issue`; `PeerLost`.
     pub fn request(&self, issue: impl FnOnce() -> Result<()>) -> Result<Request> {
         let request = Request::new();
-        // Where `issue` waits another thread of the rank may come here.
+        // While `issue` waits, another thread of this rank may make a request.
         if self.operations.current_request.borrow().is_some() {
             self.job.wait("request an operation", || {
                 Ok(self.operations.current_request.borrow().is_none().then_some(()))
@@ -109,7 +110,7 @@ impl RawWindow {
     /// Whether the operations of a request to `target` are complete, making progress once.
     ///
     /// # Errors
-    /// `PeerLost`; the error of one.
+    /// `PeerLost`; the error of an operation.
     pub fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
         self.usable("test a request")?;
         if request.queued.get() {
@@ -141,7 +142,7 @@ impl RawWindow {
         request.track.check()
     }
 
-    /// An error if the present epoch never will allow an access to `target`.
+    /// Checks that the current epoch allows access to `target`, now or later.
     pub(super) fn permit(&self, name: &'static str, target: usize) -> Result<()> {
         match self.access.get() {
             Access::None => Err(self.wrong_epoch(name, "no access epoch is open")),
@@ -153,7 +154,7 @@ impl RawWindow {
         }
     }
 
-    /// Whether `target` may be accessed now; an error if the present epoch never will allow it.
+    /// Whether `target` may be accessed now; an error if the current epoch will never allow it.
     #[inline]
     fn admit(&self, name: &'static str, target: usize) -> Result<bool> {
         let t = &self.targets[target];
@@ -164,7 +165,7 @@ impl RawWindow {
         let ready = match self.access.get() {
             Access::None => false,
             Access::Fence(number) => self.exposed_by_fence(target, number),
-            // The post is often on its way: a short look is cheaper than the queue.
+            // The post often arrives soon, and a short spin is cheaper than the queue.
             Access::Start => {
                 (0..=2 * self.job.spins()).any(|_| self.signals.reached(target, cell::POST, t.starts.get()))
             }
@@ -176,8 +177,8 @@ impl RawWindow {
         Ok(ready)
     }
 
-    /// Whether the last operation to a target is withheld, to carry the notification of the closing call:
-    /// where operations are messages, and the epoch ends with a notification.
+    /// Whether the last operation to a target is withheld so that it can carry the notification of the closing call: if
+    /// operations are messages, and the epoch ends with a notification.
     fn holds_back(&self) -> bool {
         let told_directly = match self.access.get() {
             Access::Fence(_) => self.team.size() <= DIRECT,
@@ -200,7 +201,7 @@ impl RawWindow {
             return Ok(());
         }
         if self.holds_back() {
-            // One that is waited for singly is not withheld, but neither overtakes the one before it.
+            // A request-based operation is not withheld, but must not overtake the withheld one.
             let (now, withheld) = if request.is_none() { (None, Some(item)) } else { (Some(item), None) };
             let previous = t.withheld.replace(withheld);
             if let Some(previous) = previous {
@@ -211,7 +212,7 @@ impl RawWindow {
         self.send(t, &item, None, request)
     }
 
-    /// An operation begins that may come down to loads or stores of mapped memory.
+    /// Called before an operation that may load or store mapped memory.
     pub(super) fn order_stores(&self, (read, store): (bool, bool)) {
         if read {
             self.job.store_order().before_load();
@@ -221,19 +222,21 @@ impl RawWindow {
         }
     }
 
-    /// The first operation of an epoch comes this way, and then is a copy like those after it.
+    /// Copies a put or a get from or to mapped memory, if possible: the first operation of an epoch is not on the fast
+    /// path.
     fn copied(&self, t: &Target, item: &Item) -> bool {
         let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return false };
         let Some(remote) = self.direct(t.team_rank, offset, len) else { return false };
         match *item {
             Item::Put { from, .. } => {
                 self.stats().add(Kind::Write, len);
-                // SAFETY: inside the target's mapped memory; `from` by the contract of the call that made the item.
+                // SAFETY: `remote` is inside the target's mapped memory; `from` is valid by the contract of the call
+                // that made the item.
                 unsafe { copy::store(from, remote, len) };
             }
             Item::Get { into, .. } => {
                 self.stats().add(Kind::Read, len);
-                // SAFETY: as above.
+                // SAFETY: `remote` is inside the target's mapped memory; `into` is valid by the same contract.
                 unsafe { copy::load(remote, into, len) };
             }
             _ => return false,
@@ -264,12 +267,13 @@ impl RawWindow {
         posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
     }
 
-    /// Sends an operation that was issued earlier: whether it is sent. If not the call that completes it has the error.
+    /// Sends an operation that was issued earlier; returns whether it was sent. Otherwise the call that completes it
+    /// returns the error.
     pub(super) fn send_earlier(&self, t: &Target, item: &Item, notify: Option<(Place, u64)>) -> bool {
         self.send(t, item, notify, None).map_err(|e| self.fail(t, None, &e)).is_ok()
     }
 
-    /// Keeps the error of an operation for the calls that complete it.
+    /// Stores the error of an operation for the calls that complete it.
     #[cold]
     fn fail(&self, t: &Target, request: Option<&Request>, e: &Error) {
         self.operations.failed.set(true);
@@ -277,24 +281,24 @@ impl RawWindow {
         t.track.fail(e);
     }
 
-    /// Starts queued operations whose target has become ready (all, or those of one target), in order. The calls that complete
-    /// them have the errors of those that fail.
+    /// Starts queued operations whose target has become ready (all, or those of one target), in order. The calls that
+    /// complete them return their errors.
     ///
     /// # Errors
-    /// `PeerLost` of a look whether a target is ready.
+    /// `PeerLost` of a check whether a target is ready.
     #[inline]
     pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
         if self.operations.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
     }
 
-    /// A panic inside drops the queue, so it ends the epoch.
+    /// [`start_queued`](Self::start_queued) with a queue. A panic inside loses the queue, so it abandons the window.
     fn start_some(&self, only: Option<usize>) -> Result<()> {
         self.or_abandon(|| Ok(self.start_each(only)))?
     }
 
     fn start_each(&self, only: Option<usize>) -> Result<()> {
         let mut waiting: Vec<usize> = Vec::new();
-        // The memory of the queue goes back and forth, so that a turn allocates nothing.
+        // The two buffers are swapped, so that this allocates nothing.
         let mut queue = std::mem::take(&mut *self.operations.queue.borrow_mut());
         let mut result = Ok(());
         let mut rest = std::mem::take(&mut *self.operations.queue_scratch.borrow_mut());
@@ -318,7 +322,7 @@ impl RawWindow {
                 rest.push(q);
             }
         }
-        // What begins may wait, and another thread issue operations meanwhile.
+        // `begin` may wait, and another thread may queue operations meanwhile.
         rest.append(&mut self.operations.queue.borrow_mut());
         *self.operations.queue.borrow_mut() = rest;
         *self.operations.queue_scratch.borrow_mut() = queue;
@@ -342,24 +346,24 @@ impl RawWindow {
             || self.operations.queue.borrow().iter().any(|q| q.target == target)
     }
 
-    /// Sends what was withheld or gathered, with the notification, or the notification alone once everything before it is
-    /// complete. An operation that fails keeps no notification back, but may lose the one that it carries:
-    /// [`settle_notified`](Self::settle_notified) makes up for that.
+    /// Waits for the operations in progress, then sends the withheld operation or the batch together with the
+    /// notification, or the notification alone. A failed operation does not prevent the notification, but may lose the
+    /// one that it carries; [`settle_notified`](Self::settle_notified) then repeats it.
     ///
     /// # Errors
-    /// `PeerLost`, and whatever leaves operations under way.
+    /// `PeerLost`, and errors that leave operations in progress.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
         let gathered = !t.batch.borrow().is_empty();
         if gathered && let Some(item) = t.withheld.take() {
             self.send_earlier(t, &item, None);
         }
-        // The notification speaks for all operations before it, and devices order at most those on the same
-        // bytes: a copy to pages that are mapped overtakes a request for those that are not.
+        // The notification means that all operations before it are complete, but devices order at most operations on
+        // the same bytes: a copy to mapped pages overtakes a request for unmapped ones.
         self.run_lists(target)?;
         self.wait_while(target, Target::has_requests)?;
         if gathered {
-            // Accumulates that were sent before are carried out before these.
+            // The target applies accumulates in the order of sending, so earlier packets need not be waited for.
             return self.send_batch(t, Some((cell, value)), false);
         }
         let withheld = t.withheld.take();
@@ -370,8 +374,8 @@ impl RawWindow {
         self.signals.set(target, cell, value)
     }
 
-    /// Waits until no operation to `target` is under way, which has been notified, and notifies it again if one has failed: that
-    /// may have been the one with the notification.
+    /// Waits until no operation to `target`, which has been notified, is in progress. Notifies it again if an operation
+    /// has failed, since this may have been the one with the notification.
     ///
     /// # Errors
     /// Those of [`notify`](Self::notify).
@@ -380,7 +384,7 @@ impl RawWindow {
         if self.targets[target].track.has_failed() { self.signals.set(target, cell, value) } else { Ok(()) }
     }
 
-    /// Waits until all operations to `target` are complete there.
+    /// Waits until all operations to `target` are complete at the target.
     ///
     /// # Errors
     /// Those of [`settle`](Self::settle); the first error of an operation.
@@ -389,10 +393,10 @@ impl RawWindow {
         self.serving.answers.check().and(self.targets[target].track.check())
     }
 
-    /// Waits until no operation to `target` is under way, whether they succeed or fail.
+    /// Waits until no operation to `target` is in progress, whether they succeed or fail.
     ///
     /// # Errors
-    /// `PeerLost`, and whatever leaves operations under way.
+    /// `PeerLost`, and errors that leave operations in progress.
     pub(crate) fn settle(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
         if self.serving.accumulates {
@@ -405,7 +409,7 @@ impl RawWindow {
     fn wait_while(&self, target: usize, is_busy: impl Fn(&Target) -> bool) -> Result<()> {
         let t = &self.targets[target];
         if is_busy(t) {
-            // Only progress can bring this about: no use in looking before.
+            // Only progress can change the result, so it is not checked again before waiting.
             let awaited = || self.awaited("complete operations", target);
             self.job.wait_for(awaited, || Ok((!is_busy(t)).then_some(())))?;
         }
@@ -421,7 +425,7 @@ impl RawWindow {
         self.outcome()
     }
 
-    /// Waits until no operation is under way.
+    /// Waits until no operation is in progress.
     ///
     /// # Errors
     /// Those of [`settle`](Self::settle).
@@ -432,10 +436,10 @@ impl RawWindow {
         (0..self.targets.len()).try_for_each(|t| self.settle(t))
     }
 
-    /// How the operations have ended, none of which is under way.
+    /// The outcome of the operations, when none of them is in progress.
     ///
     /// # Errors
-    /// The first error; the others are forgotten.
+    /// The first error; the others are discarded.
     #[inline]
     pub(crate) fn outcome(&self) -> Result<()> {
         if self.mapped && !self.operations.failed.get() { Ok(()) } else { self.outcome_by_target() }

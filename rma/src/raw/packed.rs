@@ -1,8 +1,9 @@
-//! Generic: a put between layouts that is packed here, sent, and unpacked by the target.
+//! The Generic scheme: a put between datatypes is packed by the origin, sent, and unpacked by the target.
 //!
-//! Each piece is an active message: place and layout of the target, and packed bytes. The target unpacks it whenever it
-//! is in the runtime, and acknowledges it; the closing call waits for that before it notifies. So this is for epochs in
-//! which the target will be there: between fences, and from start to complete.
+//! Each piece is an active message with the target's offset and datatype and the packed bytes. The target unpacks it
+//! when it is inside the runtime, and acknowledges it; the closing call waits for the acknowledgements before it
+//! notifies. So the scheme is used only in epochs in which the target enters the runtime: between fences, and from
+//! start to complete.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -16,7 +17,8 @@ use super::records::Answers;
 use super::served::Served;
 use super::window_bytes::{ExposureState, WindowBytes};
 
-/// Takes in packed pieces for a window, accumulates ([`Served`]) and answers to those of this rank, until it is forgotten.
+/// Receives packed pieces for a window, accumulates ([`Served`]) and answers to accumulates of this rank, until
+/// [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Listener {
     listening: Option<Listening>,
@@ -24,7 +26,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// For the window over `len` bytes at `base`, whose signal array has these cells.
+    /// Makes the listener of the window over `len` bytes at `base`, whose signal array has `cells`.
     pub(super) fn new(job: &Job, (base, len): (*mut u8, usize), cells: OwnCells, answers: &Rc<Answers>) -> Self {
         let state = Rc::new(Cell::new(ExposureState::Kept));
         let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().own_stats()), state: Rc::clone(&state) };
@@ -46,24 +48,24 @@ impl Listener {
                 unpack(bytes);
                 return Delivery::Done;
             }
-            // A sender that cannot go on with it has the error.
+            // An error of the transfer is reported at the sender.
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
             Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
         };
         Self { listening: job.active_messages().listen(handler).ok(), state }
     }
 
-    /// By which others send; 0: no number was free.
+    /// The handler to which peers send, or 0 if no handler number was free.
     pub(super) fn id(&self) -> u16 {
         self.listening.as_ref().map_or(0, |listening| listening.id().0)
     }
 
-    /// Whether messages may change the memory, as long as the window has it.
+    /// Whether messages may change the memory.
     pub(super) fn state(&self) -> &Rc<Cell<ExposureState>> {
         &self.state
     }
 
-    /// Messages may change the memory from now on, or not.
+    /// Sets whether messages may change the memory from now on. No effect after the window has ended.
     #[inline]
     pub(super) fn expose(&self, exposed: bool) {
         if self.state.get() != ExposureState::Ended {
@@ -71,7 +73,7 @@ impl Listener {
         }
     }
 
-    /// Once this has returned nothing is unpacked any more.
+    /// Ends the listener: no message changes the memory after this has returned.
     pub(super) fn forget(&self, job: &Job) {
         self.state.set(ExposureState::Ended);
         if let Some(listening) = &self.listening {

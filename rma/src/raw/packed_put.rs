@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The origin's side of Generic ([`super::packed`]): a put between layouts is packed in pieces and sent.
+//! The origin's side of the Generic scheme ([`super::packed`]): a put between datatypes is packed and sent in pieces.
 
 use farside_core::Result;
 use farside_core::am::{self, Counters, HandlerId};
@@ -10,16 +10,16 @@ use farside_datatype::{Plan, Private};
 use super::layouts::Layouts;
 use super::{Access, RawWindow, Target};
 
-/// Pieces under way to one target.
+/// Largest number of unacknowledged pieces to one target.
 const UNDER_WAY: u64 = 4;
 
 impl RawWindow {
-    /// Whether `t` unpacks what this rank puts to it in the present epoch.
+    /// Whether `t` can unpack puts of this rank in the current epoch.
     pub(super) fn unpacks(&self, t: &Target) -> bool {
         t.listens != 0 && matches!(self.access.get(), Access::Fence(_) | Access::Start)
     }
 
-    /// Carries out a put by Generic. On return the buffer is free.
+    /// Sends a put by the Generic scheme. On return the buffer is free.
     pub(super) fn put_packed(&self, t: &Target, l: &Layouts<'_>, plan: &Plan<'_>) -> Result<()> {
         let wire = l.target.to_wire();
         self.operations.packed.set(true);
@@ -32,13 +32,14 @@ impl RawWindow {
             bytes.extend_from_slice(&wire);
             let at = bytes.len();
             bytes.resize(at + len as usize, 0);
-            // SAFETY: the local bytes by the contract of the call; room was just made.
+            // SAFETY: the local bytes are valid by the contract of the call; `bytes` has room for `len` bytes at `at`.
             unsafe { l.origin.pack_raw::<Private>(l.local, from, bytes[at..].as_mut_ptr(), len as usize) };
             self.stats().add(Kind::Copy, len as usize);
             let counters = Counters { completion: Some(&t.unpacked), ..Counters::default() };
-            // SAFETY: a piece for the window of the peer, in an epoch in which it is exposed.
+            // SAFETY: the piece is for the peer's window, in an epoch in which the window is exposed.
             unsafe { am::send_any(&self.job, t.region.peer, HandlerId(t.listens), &[], &bytes, counters) }?;
-            // Acknowledgements of earlier ones may have come meanwhile, but not that of this one.
+            // Only now, since `send_any` may wait: acknowledgements of earlier pieces may have arrived, but not this
+            // one.
             t.packed.set(t.packed.get() + 1);
         }
         Ok(())

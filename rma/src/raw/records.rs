@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Accumulates as records of a packet ([`super::batch`]), and the answers that bring back former values.
+//! Accumulates as records of a packet ([`super::batch`]), and the answers with former values.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,15 +17,16 @@ pub(super) const RECORDS: u8 = 1;
 pub(super) const ANSWER: u8 = 2;
 /// Bytes of the header of records.
 pub(super) const HEADER: usize = 22;
-/// In the header, in place of a cell: nothing is notified.
+/// Header value for a packet without a notification, instead of a cell.
 pub(super) const NO_CELL: u8 = u8::MAX;
-/// Bytes of a record before its operand: code, length, place.
+/// Bytes of a record before its operand: code, length, offset.
 pub(super) const RECORD: usize = 16;
-/// In the length of a record: its former values are wanted.
+/// Flag in the length of a record that requests its former values.
 pub(super) const FETCHES: u32 = 1 << 31;
-/// In place of a code: a compare-and-swap, whose operand is two words.
+/// Code of a compare-and-swap, whose operand is two words.
 pub(super) const SWAP: u32 = u32::MAX;
-/// Most bytes of records, and of former values: a packet of the longest MTU of RDMA networks, less what stands before them.
+/// Largest total size of the records, and of the former values, of a packet: the largest MTU of RDMA networks less the
+/// headers.
 pub(super) const MOST: usize = 4096 - am::MAX_HEADER;
 
 /// Bytes of records that fit into a packet of this job.
@@ -42,7 +43,7 @@ pub(super) fn has_room(job: &Job) -> bool {
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) records: Vec<u8>,
-    /// Where the former values go, in the order of the records.
+    /// Destinations of the former values, in the order of the records.
     pub(super) old: Vec<(*mut u8, usize)>,
     old_len: usize,
 }
@@ -53,7 +54,7 @@ impl Batch {
     }
 }
 
-/// One accumulate, or what is left of it.
+/// An accumulate, or the part of it that has not been appended yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accumulate {
     pub(super) code: u32,
@@ -79,7 +80,7 @@ impl Accumulate {
         }
     }
 
-    /// Goes on behind its first `len` bytes.
+    /// Removes the first `len` bytes.
     pub(super) fn skip(&mut self, len: usize) {
         self.len -= len;
         self.offset += len;
@@ -89,7 +90,7 @@ impl Accumulate {
         }
     }
 
-    /// Appends as many elements as there is room for; how many bytes.
+    /// Appends as many elements as fit; returns their number of bytes.
     ///
     /// # Safety
     /// The operand is valid for reads.
@@ -113,7 +114,7 @@ impl Accumulate {
         batch.records.extend((self.offset as u64).to_le_bytes());
         let (at, operand_len) = (batch.records.len(), operand_len(self.code, len));
         batch.records.resize(at + operand_len, 0);
-        // SAFETY: by the contract; room was just made.
+        // SAFETY: the operand is valid by the contract; `records` has room for it at `at`.
         unsafe { copy::load(self.operand, batch.records[at..].as_mut_ptr(), operand_len) };
         if fetches {
             batch.old.push((self.old, len));
@@ -132,11 +133,10 @@ pub(super) fn operand_len(code: u32, len: usize) -> usize {
     }
 }
 
-/// Applies an accumulate to memory that this rank's processor changes; `false`, having touched nothing, for one that makes
-/// no sense.
+/// Applies an accumulate by this rank's CPU. Returns `false`, and changes nothing, for a malformed one.
 ///
 /// # Safety
-/// As [`crate::op::apply_bytes`]; the operand of [`SWAP`] has 16 bytes, and `old` is not null then.
+/// The contract of [`crate::op::apply_bytes`]. The operand of [`SWAP`] has 16 bytes, and its `old` is not null.
 pub(super) unsafe fn apply(code: u32, to: *mut u8, operand: *const u8, old: *mut u8, len: usize) -> bool {
     if code != SWAP {
         // SAFETY: the same contract.
@@ -145,7 +145,7 @@ pub(super) unsafe fn apply(code: u32, to: *mut u8, operand: *const u8, old: *mut
     if !matches!(len, 1 | 2 | 4 | 8) || !to.addr().is_multiple_of(len) || old.is_null() {
         return false;
     }
-    // SAFETY: by the contract; an aligned integer, and `old` has room for its bytes.
+    // SAFETY: valid by the contract; the target is an aligned integer, and `old` has room for its bytes.
     unsafe {
         let [expected, desired] = operand.cast::<[u64; 2]>().read_unaligned();
         let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
@@ -154,24 +154,24 @@ pub(super) unsafe fn apply(code: u32, to: *mut u8, operand: *const u8, old: *mut
     true
 }
 
-/// The answers that this rank waits for.
+/// The outstanding answers to accumulates of this rank.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     last: Cell<u32>,
     awaited: RefCell<FxHashMap<u32, Awaited>>,
-    /// The rank whose answer had other former values than were asked for.
+    /// A rank whose answer did not match the request.
     wrong: Cell<Option<u32>>,
 }
 
 #[derive(Debug)]
 struct Awaited {
-    /// Counts those of its target.
+    /// The number of outstanding answers of this target.
     open: Rc<Cell<usize>>,
     old: Vec<(*mut u8, usize)>,
 }
 
 impl Answers {
-    /// The number of a new answer, counted by `open`.
+    /// Registers an outstanding answer, counted by `open`, and returns its number.
     pub(super) fn expect(&self, open: &Rc<Cell<usize>>, old: Vec<(*mut u8, usize)>) -> u32 {
         let mut awaited = self.awaited.borrow_mut();
         let mut number = self.last.get();
@@ -187,9 +187,9 @@ impl Answers {
         number
     }
 
-    /// Takes in the former values that an answer of rank `source` brings; `None` if they are others than were asked for.
+    /// Stores the former values of an answer of rank `source`; `None` if they do not match the request.
     pub(super) fn take(&self, source: u32, number: u32, mut values: &[u8]) -> Option<()> {
-        // One that is not awaited was given up.
+        // The answer to an abandoned request is ignored.
         let Some(awaited) = self.awaited.borrow_mut().remove(&number) else { return Some(()) };
         awaited.open.set(awaited.open.get() - 1);
         if awaited.old.iter().map(|(_, len)| len).sum::<usize>() != values.len() {
@@ -198,7 +198,8 @@ impl Answers {
         }
         for (old, len) in awaited.old {
             let (now, rest) = values.split_at(len);
-            // SAFETY: valid for writes until the epoch is closed, which waits for the answer, or abandoned, which forgets it.
+            // SAFETY: `old` is valid for writes until the epoch is closed, which waits for the answer, or abandoned,
+            // which removes the request.
             unsafe { copy::store(now.as_ptr(), old, len) };
             values = rest;
         }
@@ -213,7 +214,7 @@ impl Answers {
         })
     }
 
-    /// Gives all up: nothing is written any more.
+    /// Abandons all requests: no former values are written any more.
     pub(super) fn forget(&self) {
         for (_, awaited) in self.awaited.borrow_mut().drain() {
             awaited.open.set(0);

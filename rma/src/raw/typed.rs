@@ -1,22 +1,22 @@
 #![allow(unsafe_code)]
-//! Operations whose origin and target are layouts (MPI-4 §12.3 with derived datatypes).
+//! Operations with derived datatypes at origin and target (MPI-4 §12.3).
 //!
-//! Both sides have the same elements in the same order, which is checked by their signatures; the receiving side has no
-//! byte twice. The layouts need not outlive the call. How the bytes travel:
+//! Both sides have the same elements in the same order, which is checked by their signatures; the receiving side does
+//! not contain a byte twice. The datatypes need not outlive the call. Messages of a transfer:
 //!
 //! | target | messages |
 //! |---|---|
 //! | mapped, ready | none: one copy from layout to layout |
 //! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring; for puts of short blocks packed pieces, as below |
 //! | inter-node, target consecutive | one for up to 1024 blocks of the origin |
-//! | inter-node, else | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
+//! | inter-node, target not consecutive | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
 //!
-//! Inter-node, where the target comes into the runtime before the epoch ends (fence, and start with post), transfers of
-//! many short blocks go in lists on both sides ([`super::sgrs`]).
+//! Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of many
+//! short blocks use lists on both sides ([`super::sgrs`]).
 //!
-//! Accumulates are one message for each piece that is consecutive on all sides, or a record of one ([`super::batch`]), and
-//! applied in packed order, each element atomically. The last message of a transfer carries the notification of the closing call, as the last of the
-//! contiguous operations does.
+//! Accumulates are one message, or one record of a message ([`super::batch`]), for each piece that is consecutive on
+//! all sides. They are applied in packed order, each element atomically. As with contiguous operations, the last
+//! message of a transfer carries the notification of the closing call.
 
 use std::rc::Rc;
 
@@ -31,22 +31,22 @@ use super::{RawWindow, Target};
 use crate::op::{ElementType, Op};
 
 impl RawWindow {
-    /// Asks that transfers between layouts from now on travel by `scheme` where it is possible, on mapped windows too:
-    /// for measurements and tests. As [`farside_core::settings::Settings`] says for all windows.
+    /// Sets the scheme of later transfers between datatypes, which is used where it is possible, on mapped windows too.
+    /// For measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.operations.planner.ask_for(scheme);
     }
 
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
-    /// Complete as [`put`](Self::put) is. Messages: see the module; on mapped windows one copy.
+    /// Completes like [`put`](Self::put). Messages: see the module; on mapped windows one copy.
     ///
     /// # Safety
     /// All bytes of `origin` relative to `from` are valid and not written until the epoch is closed or flushed, or
     /// [`abandon`](Self::abandon) has returned; none of them is a byte of the target.
     ///
     /// # Errors
-    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`; `BadArgument` for layouts of different elements and for a target
-    /// layout that has a byte twice.
+    /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`; `BadArgument` for datatypes with different elements and for a target
+    /// datatype that contains a byte twice.
     #[inline]
     pub unsafe fn put_typed(
         &self,
@@ -61,14 +61,14 @@ impl RawWindow {
     }
 
     /// Gets the bytes of `at`, relative to byte `offset` of `target`, to those of `origin`, relative to `into`.
-    /// Complete as [`get`](Self::get) is. Messages: see the module; on mapped windows one copy.
+    /// Completes like [`get`](Self::get). Messages: see the module; on mapped windows one copy.
     ///
     /// # Safety
-    /// All bytes of `origin` relative to `into` are valid, and touched by nobody else, as for
-    /// [`put_typed`](Self::put_typed).
+    /// All bytes of `origin` relative to `into` are valid, and not accessed otherwise, for as long as
+    /// [`put_typed`](Self::put_typed) demands.
     ///
     /// # Errors
-    /// Those of [`put_typed`](Self::put_typed); `BadArgument` for an origin layout that has a byte twice.
+    /// Those of [`put_typed`](Self::put_typed); `BadArgument` for an origin datatype that contains a byte twice.
     #[inline]
     pub unsafe fn get_typed(
         &self,
@@ -84,18 +84,18 @@ impl RawWindow {
 
     /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
     /// `target`: each atomically, in packed order, and in the order in which this rank issues such operations. Former
-    /// values go to the elements of the layout `old`, relative to its address. An element that `at` has twice is changed
-    /// twice. For [`Op::NoOp`] with `old` the operands are not looked at, and `operand` may be null.
+    /// values are written to the elements of the datatype `old`, relative to its address. An element that `at` contains
+    /// twice is updated twice. For [`Op::NoOp`] with `old` the operands are not read, and `operand` may be null.
     ///
-    /// An error that the target finds (`Misaligned`) leaves what came before it in packed order applied.
+    /// After an error that the target finds (`Misaligned`), the preceding elements in packed order have been updated.
     ///
     /// # Safety
-    /// The contract of [`put_typed`](Self::put_typed) for `operand`, and as [`get_typed`](Self::get_typed) for `old`.
+    /// The contract of [`put_typed`](Self::put_typed) for `operand`, and of [`get_typed`](Self::get_typed) for `old`.
     ///
     /// # Errors
-    /// Those of [`put_typed`](Self::put_typed) but for the bytes twice, which only `old` must not have; `Misaligned`;
-    /// `Unsupported` for an operation that the element type does not have, for elements of several types, and for
-    /// predefined types that are no [`ElementType`].
+    /// Those of [`put_typed`](Self::put_typed), except that only `old` must not contain a byte twice; `Misaligned`;
+    /// `Unsupported` for an operation that is not defined on the element type, for elements of several types, and for
+    /// predefined types without an [`ElementType`].
     pub unsafe fn accumulate_typed(
         &self,
         op: Op,
@@ -122,13 +122,13 @@ impl RawWindow {
         self.issue_layouts(target, l, None)
     }
 
-    /// Carries out a put or a get between layouts as a copy from or to mapped memory: all of the target's side, counted
-    /// from `remote`.
+    /// Copies a whole put or get between layouts from or to mapped memory. Offsets of the target's side count from
+    /// `remote`.
     #[inline(always)]
     fn copy_layouts(&self, l: &Layouts<'_>, remote: *mut u8) -> std::result::Result<usize, DatatypeError> {
         let put = l.action == Action::Put;
         self.order_stores((!put, put));
-        // SAFETY: inside the target's mapped memory; the local bytes by the contract of the call.
+        // SAFETY: the target's side is inside its mapped memory; the local bytes are valid by the contract of the call.
         let copied = unsafe {
             if put {
                 l.origin.copy_raw::<Shared>(l.local, l.target, remote, 0, u64::MAX)
@@ -141,8 +141,8 @@ impl RawWindow {
         Ok(copied)
     }
 
-    /// The address that a layout's offsets count from at a target that is ready and maps all of it. `None` also for a
-    /// layout without bytes, and where a scheme is forced.
+    /// The address that a layout's offsets count from, at a target that is ready and whose side is mapped. `None` also
+    /// for a layout without bytes, and if a scheme is forced.
     #[inline(always)]
     fn direct_layout(&self, target: usize, offset: usize, at: &TypeMap) -> Option<*mut u8> {
         let (start, len) = reach(at, offset)?;
@@ -150,7 +150,8 @@ impl RawWindow {
         Some(lowest.wrapping_offset((at.true_lb() as isize).wrapping_neg()))
     }
 
-    /// Checks an operation between layouts for `t`, but for whether addresses are attached: that is looked up when `t` is ready.
+    /// Checks an operation between layouts for `t`. Whether its addresses are attached is looked up later, when `t` is
+    /// ready.
     #[inline]
     pub(super) fn check(&self, t: &Target, l: &Layouts<'_>) -> Result<()> {
         let len = if self.attachments.is_some() { usize::MAX } else { l.attached.unwrap_or(&t.region).len };
@@ -174,12 +175,12 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Carries out an operation between layouts that has bytes, was checked, and whose target is ready.
+    /// Issues an operation between layouts that is not empty and has been checked, to a target that is ready.
     pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
         if let Some(attachments) = self.attachments.as_ref().filter(|_| l.attached.is_none()) {
             return self.carry_out_by_address(attachments, t, l, request);
         }
-        // Also for forced schemes, which come to copies on mapped windows too.
+        // Also for forced schemes, which become copies on mapped windows too.
         self.order_stores((l.action != Action::Put, l.action != Action::Get));
         let own = l.attached.is_none();
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
@@ -205,7 +206,7 @@ impl RawWindow {
                 l.messages(&plan).try_for_each(|message| self.begin(t, message, request))
             }
             Scheme::Generic if unpacks => self.put_packed(t, l, &plan),
-            // Not planned: the memory is not mapped, and nobody unpacks.
+            // Never planned here: the memory is not mapped, and the target does not unpack.
             Scheme::Mapped | Scheme::Generic => {
                 Err(Error::new(ErrorKind::Unsupported, l.action.name()).cause(format!("{:?}", plan.scheme())))
             }
@@ -216,7 +217,8 @@ impl RawWindow {
     fn accumulate_mapped(&self, t: &Target, code: u32, l: &Layouts<'_>) -> Result<()> {
         self.stats().add(Kind::Accumulate, l.target.size() as usize);
         l.for_each_piece(|operand, old, offset, len| {
-            // SAFETY: a piece of the target's mapped memory; the local bytes by the contract of the call.
+            // SAFETY: the piece is in the target's mapped memory; the local bytes are valid by the contract of the
+            // call.
             if unsafe { crate::op::apply_bytes(code, t.base.wrapping_add(offset), operand, old, len) } {
                 return Ok(());
             }
@@ -228,7 +230,7 @@ impl RawWindow {
     }
 }
 
-/// An accumulate between layouts, its element type found and checked.
+/// Makes an accumulate between layouts, after checking its element type.
 pub(crate) fn accumulate<'a>(
     op: Op,
     (operand, origin): (*const u8, &'a TypeMap),
@@ -237,7 +239,7 @@ pub(crate) fn accumulate<'a>(
     at: &'a TypeMap,
 ) -> Result<Layouts<'a>> {
     const OP: &str = "accumulate";
-    // The former values have the form of operands that are not looked at.
+    // Operands that are not read take the layout of the former values.
     let (local, origin) = match old {
         Some(old) if op == Op::NoOp => old,
         _ => (operand.cast_mut(), origin),
@@ -259,8 +261,8 @@ pub(crate) fn accumulate<'a>(
     Ok(layouts(crate::op::code(op, ty)))
 }
 
-/// What [`RawWindow::accumulate_typed`] takes a predefined type for; `None` for one whose elements are accumulated by
-/// [`RawWindow::update`].
+/// The element type as which [`RawWindow::accumulate_typed`] accumulates a predefined type; `None` for a type that
+/// [`RawWindow::update`] accumulates.
 #[must_use]
 pub fn element_type(named: Named) -> Option<ElementType> {
     use ElementType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
@@ -270,6 +272,6 @@ pub fn element_type(named: Named) -> Option<ElementType> {
         Class::Float => &[F32, F64],
         Class::LongDouble | Class::Pair => &[],
     };
-    // A complex number is aligned as one of its two.
+    // Comparing the alignment excludes complex numbers, which have the alignment of one part.
     types.iter().copied().find(|ty| (ty.size(), ty.size()) == (named.size(), named.align()))
 }

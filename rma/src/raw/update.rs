@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
-//! Accumulates that are no operation of a device: on pairs, on complex numbers, on elements of more than 8 bytes, or by a
+//! Accumulates that devices do not have: on pairs, on complex numbers, on elements of more than 8 bytes, or by a
 //! function of the caller.
 //!
-//! The origin does them, under a word of the target that keeps out all others that do one there: it gets the elements,
-//! combines them, and puts them back. So they are atomic among themselves, each as a whole, and in the order in which one
-//! rank issues them, but not atomic beside the accumulates of devices and of [`super::batch`]: all accumulates on an element go the
-//! same way.
-//! Messages: the word twice (an exchange, and another each time that it is taken), a get, a put. On mapped windows none.
+//! The origin does them under a lock word of the target that excludes other updates there: it gets the elements,
+//! combines them, and puts them back. So updates are atomic with each other, each as a whole, and in the order in which
+//! a rank issues them. They are not atomic with accumulates of devices and of [`super::batch`], so all accumulates on
+//! an element must be updates or none. Messages: two on the word (and one for each failed attempt to take it), a get, a
+//! put; none on mapped windows.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,11 +18,12 @@ use super::item::{Item, Request, Update};
 use super::layouts::{Action, Layouts, refused};
 use super::{RawWindow, Target, word};
 
-/// The word of a target that keeps out all others: given back after an error and a panic too, so that they do not wait for ever.
+/// The held lock word of a target. It is released after an error or a panic too, so that other ranks do not wait
+/// forever.
 struct Taken<'a> {
     window: &'a RawWindow,
     target: usize,
-    /// What is taken off the word; 0 once it is given back.
+    /// The value to subtract from the word; 0 once it is released.
     mark: Cell<u64>,
 }
 
@@ -38,19 +39,20 @@ impl Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Only a panic comes here with the word.
+        // The word is still held here only after a panic.
         let _ = self.give_back();
     }
 }
 
 impl RawWindow {
-    /// Changes the elements of `at`, relative to byte `offset` of `target`, as `update` says, with the operands of `origin`
-    /// relative to their address, if there are any; former values go to those of `old`. Atomic as a whole among updates of
-    /// the same target. It is complete on return if the target is ready, else after the call that closes the epoch or
-    /// flushes; a target that takes no part while it computes (a window without locks) must come into the runtime first.
+    /// Applies `update` to the elements of `at`, relative to byte `offset` of `target`, with the operands, if any.
+    /// Former values are written to the elements of `old`. Atomic as a whole among updates of the same target. Complete
+    /// on return if the target is ready, else after the call that closes the epoch or flushes. A target without an
+    /// agent (a window without locks) must enter the runtime before it completes.
     ///
     /// # Safety
-    /// The contract of [`put_typed`](Self::put_typed) for the operands, and as [`get_typed`](Self::get_typed) for `old`.
+    /// The contract of [`put_typed`](Self::put_typed) for the operands, and of [`get_typed`](Self::get_typed) for
+    /// `old`.
     ///
     /// # Errors
     /// Those of [`put_typed`](Self::put_typed).
@@ -66,7 +68,7 @@ impl RawWindow {
         let action = Action::Accumulate { code: 0 };
         let name = action.name();
         self.usable(name)?;
-        // Where there are no operands their side is that of the target.
+        // Without operands, the origin's side has the datatype of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
         let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
         let t = self.target(target, name)?;
@@ -96,13 +98,13 @@ impl RawWindow {
         update: &Update,
         has_operands: bool,
     ) -> Result<()> {
-        // What this rank has issued before comes before.
+        // Earlier operations of this rank complete first.
         if let Some(before) = t.withheld.take() {
             self.send_earlier(t, &before, None);
         }
         self.settle(t.team_rank)?;
         let mark = self.team.rank() as u64 + 1;
-        // Whoever gives the word back notifies nobody.
+        // A rank that releases the word notifies no waiter, so this wait must poll.
         let awaited = || self.awaited(l.action.name(), t.team_rank);
         self.job.wait_unnotified(awaited, || {
             let holder = self.signals.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
@@ -113,13 +115,13 @@ impl RawWindow {
         taken.give_back().and(done)
     }
 
-    /// The update, with all others kept out.
+    /// Does the update while the word is held.
     fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
         let mut elements = vec![0u8; update.len];
         let refused = |e| refused(l.action.name(), &e);
         self.transfer_now(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
         if let Some((old, map)) = l.old {
-            // SAFETY: the array holds the elements, and `old` by the contract of `update`.
+            // SAFETY: the array holds the elements, and `old` is valid by the contract of `update`.
             unsafe { update.array.copy_raw::<Private>(elements.as_ptr(), map, old, 0, u64::MAX) }.map_err(refused)?;
         }
         let Some(combine) = &update.combine else { return Ok(()) };
@@ -127,7 +129,7 @@ impl RawWindow {
         if has_operands {
             operands.resize(update.len, 0);
             let into = operands.as_mut_ptr();
-            // SAFETY: the operands by the contract of `update`; the array holds them.
+            // SAFETY: the operands are valid by the contract of `update`, and `operands` has room for the array.
             unsafe { l.origin.copy_raw::<Private>(l.local, &update.array, into, 0, u64::MAX) }.map_err(refused)?;
         }
         combine(&mut elements, &operands);

@@ -1,4 +1,4 @@
-//! The layouts that a target already has: each is sent once and then named.
+//! The layouts that a target already has: each is sent once and referred to by its name afterwards.
 
 use rustc_hash::FxHashMap;
 
@@ -12,7 +12,7 @@ pub(super) struct KnownLayouts {
 }
 
 impl KnownLayouts {
-    /// The names of two layouts, the version that they are of, and which of them are new.
+    /// The version and the names of two layouts. A new layout has the length of its wire form.
     pub(super) fn names(&mut self, wires: [&[u8]; 2]) -> (u32, [Named; 2]) {
         if self.names.len() + 2 > LAYOUTS {
             self.forget();

@@ -4,57 +4,57 @@ use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind};
 use farside_datatype::Direction;
 
-/// Lists that are posted for one request. An SGRS queue pair has room for twice as many each way.
+/// Largest number of lists that are posted for one request. An SGRS queue pair has room for twice this number each way.
 pub(super) const LISTS: usize = 16;
-/// Layouts of one version that an origin names, and its peers remember.
+/// Largest number of layouts of one version, which an origin names and its peers remember.
 pub(super) const LAYOUTS: usize = 64;
 
 const REQUEST: u8 = 1;
 const ANSWER: u8 = 2;
-/// A layout whose wire form comes with the request.
+/// Flag of a layout whose wire form is in the request.
 const FOLLOWS: u8 = 1;
 
-/// A layout by its name at the origin, and the bytes of its wire form that come with the request, if it is new.
+/// The name of a layout at the origin, and the length of its wire form in the request, if it is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) id: u32,
     pub(super) len: Option<u32>,
 }
 
-/// "Post your lists for some messages of this transfer."
+/// Asks the target to post its lists for some messages of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) number: u32,
     pub(super) direction: Direction,
     /// The handler at the origin.
     pub(super) reply: u16,
-    /// Byte of the target's window.
+    /// Offset in the target's window.
     pub(super) offset: u64,
-    /// Packed byte at which the messages start.
+    /// Offset in the packed bytes at which the messages start.
     pub(super) packed: u64,
-    /// Of a get, whose receiver is the origin and decides: the lists that it has posted, and their bytes.
+    /// For a get: the lists that the origin, which is the receiver and decides, has posted.
     pub(super) decision: Decision,
-    /// The origin's names of layouts begin anew with every version.
+    /// The version of the origin's names. Names restart from 0 in each version.
     pub(super) version: u32,
     pub(super) origin: Named,
     pub(super) target: Named,
 }
 
-/// How many messages, and their bytes.
+/// The number of messages (lists), and their total bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) lists: u32,
     pub(super) bytes: u64,
 }
 
-/// "They are posted", or why not.
+/// The target's reply: the lists are posted, or the reason why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Send so many messages.
+    /// The lists are posted; send these messages.
     Go(Decision),
-    /// Send the layouts again.
+    /// A layout is not known; send the layouts again.
     Unknown,
-    /// Nothing was posted.
+    /// No list was posted, because of this error.
     Refused(ErrorKind, String),
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Answer {
     pub(super) verdict: Verdict,
 }
 
-/// Either.
+/// A request or an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Request(Request),
@@ -98,7 +98,7 @@ impl Request {
 }
 
 impl Answer {
-    /// The header, and the text of a refusal.
+    /// Writes the header, and the text of a refusal.
     pub(super) fn write(&self) -> (Vec<u8>, &[u8]) {
         let w = Writer::new().u8(ANSWER).u32(self.number);
         match &self.verdict {
@@ -113,7 +113,7 @@ impl Answer {
 }
 
 impl Message {
-    /// From the header and the data of an active message.
+    /// Reads the header and the data of an active message.
     pub(super) fn read(header: &[u8], data: Option<&[u8]>) -> Option<Self> {
         let mut r = Reader::new(header);
         let message = match r.u8()? {
@@ -148,7 +148,7 @@ impl Message {
     }
 }
 
-/// A refusal that says what `error` says.
+/// A refusal because of `error`.
 pub(super) fn refusal(error: &Error) -> Verdict {
     let mut text = error.to_string();
     text.truncate((0..=text.len().min(1000)).rev().find(|n| text.is_char_boundary(*n)).unwrap_or(0));

@@ -1,22 +1,22 @@
-//! Send-gather / receive-scatter: a transfer between two layouts in messages of many blocks on both sides, with nothing
-//! copied at either (Santhanaraman, Wu, Panda, "Zero-Copy MPI Derived Datatype Communication over InfiniBand").
+//! Send-gather / receive-scatter: a zero-copy transfer between two layouts in messages of many blocks on both sides
+//! (Santhanaraman, Wu, Panda, "Zero-Copy MPI Derived Datatype Communication over InfiniBand").
 //!
 //! | | put | get |
 //! |---|---|---|
-//! | origin | sends the layouts, where they are not known | posts scatter lists, sends the layouts |
-//! | target | matches them, posts scatter lists, says how many | matches them, posts gather lists |
+//! | origin | sends the layouts, unless they are known | posts scatter lists, sends the layouts |
+//! | target | matches them, posts scatter lists, answers with their number | matches them, posts gather lists |
 //! | origin | posts gather lists | |
 //!
-//! Who receives decides how the layouts are cut; both ranks cut by the same function ([`Plan::descriptors`]), so what is
-//! sent is a number of lists and of bytes, for [`message::LISTS`] lists at a time. A layout that was sent is known by rank, name and
-//! version, and not sent again. Messages: of a put one request and one answer, of a get one request, for each [`message::LISTS`]
-//! lists, and one for each list.
+//! The receiver decides how the layouts are split into lists. Both ranks split by the same function
+//! ([`Plan::descriptors`]), so the decision is only a number of lists and of bytes, for [`message::LISTS`] lists at a
+//! time. A layout that has been sent is identified by rank, name and version, and not sent again. Messages: one for
+//! each list, and for each [`message::LISTS`] lists one request, and one answer if it is a put.
 //!
-//! The target takes part, so this is for epochs in which it comes into the runtime: fence, and start with post and wait. The
-//! transfer is carried out by the closing call of the origin, while the target is in its own, or wherever it waits. A rank
-//! that is locked may compute, and there transfers go without its help.
+//! The target takes part, so SGRS is used only in epochs in which it enters the runtime: fence, and start with post and
+//! wait. The closing call of the origin does the transfer, while the target is in its own closing call or in another
+//! wait. A locked rank may be computing, so transfers in lock epochs do not use its help.
 //!
-//! An error of a transfer does not keep the closing calls from completing: both ranks get it from theirs.
+//! An error of a transfer does not keep the closing calls from completing; those of both ranks return it.
 //!
 //! [`Plan::descriptors`]: farside_datatype::Plan::descriptors
 
@@ -39,15 +39,15 @@ use super::window_bytes::ExposureState;
 use known_layouts::KnownLayouts;
 use serve::Shared;
 
-/// What a window has for it.
+/// The SGRS state of a window.
 #[derive(Debug)]
 pub(super) struct Sgrs {
     shared: Rc<Shared>,
     listening: Listening,
-    /// By team rank.
+    /// The handlers of the ranks, by team rank.
     handlers: Vec<HandlerId>,
     known: RefCell<Vec<KnownLayouts>>,
-    /// Transfers of this epoch, by target.
+    /// Transfers of this epoch, with their targets.
     pending: RefCell<Vec<(usize, Rc<Owned>)>>,
     /// The first transfer of this rank that failed.
     failed: RefCell<Option<Error>>,
@@ -65,7 +65,8 @@ fn limits(lists: Lists) -> PlanLimits {
 }
 
 impl Sgrs {
-    /// For memory of this rank, where its device has lists; `state` says whether messages may change it.
+    /// Makes the state for this rank's memory, if its device has lists. `state` says whether messages may change the
+    /// memory.
     pub(super) fn new(job: &Job, own: &Registration, state: &Rc<Cell<ExposureState>>, ranks: usize) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
         let shared = Rc::new(Shared::new(own.base, own.len, Rc::clone(state), limits(lists)));
@@ -85,14 +86,14 @@ impl Sgrs {
         })
     }
 
-    /// What the other ranks need: the handler, and the limits.
+    /// The announcement to the other ranks: the handler and the limits.
     pub(super) fn announcement(this: Option<&Self>) -> Vec<u8> {
         let (handler, limits) = this.map_or((0, None), |s| (s.listening.id().0, Some(s.shared.limits.get())));
         let (blocks, bytes) = limits.map_or((0, 0), |l| (l.max_sge, l.max_message));
         Writer::new().u32(u32::from(handler)).u32(blocks).u64(bytes).done()
     }
 
-    /// Takes the announcements of all ranks, and the least of their limits; `None` if one of them has no lists.
+    /// Stores the handlers of all ranks and the least of their limits; `None` if one of them has no lists.
     pub(super) fn with_announcements(mut self, all: &[&[u8]]) -> Option<Self> {
         let mut least = self.shared.limits.get();
         for announcement in all {
@@ -106,7 +107,7 @@ impl Sgrs {
         (least.max_sge > 0 && least.max_message > 0).then_some(self)
     }
 
-    /// Drops what has not begun, and takes back what was posted for others.
+    /// Drops transfers that have not started, and cancels lists that were posted for peers.
     pub(super) fn abandon(&self) {
         self.pending.borrow_mut().clear();
         let track = self.shared.track.borrow();
@@ -115,7 +116,7 @@ impl Sgrs {
         }
     }
 
-    /// No request comes any more.
+    /// Ends the handler: no request arrives any more.
     pub(super) fn forget(&self) {
         self.job.active_messages().end(&self.listening);
     }

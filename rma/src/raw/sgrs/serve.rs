@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The target's side: it matches its own layout with the origin's, posts its lists, and says that they are posted.
+//! The target's side: it matches its own layout with the origin's, posts its lists, and answers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,18 +24,18 @@ struct Known {
     maps: FxHashMap<u32, TypeMap>,
 }
 
-/// What a window and its handler share.
+/// State that a window and its handler share.
 #[derive(Debug)]
 pub(super) struct Shared {
     base: *mut u8,
     len: usize,
     pub(super) limits: Cell<PlanLimits>,
     known: RefCell<FxHashMap<u32, Known>>,
-    /// Lists that are posted for others since the last closing call.
+    /// Tracks lists that were posted for peers since the last closing call.
     pub(super) track: RefCell<Rc<Track>>,
     /// Whether messages may change the memory.
     state: Rc<Cell<ExposureState>>,
-    /// The first transfer that failed here.
+    /// The first error of serving a transfer.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
     pub(super) answer: RefCell<Option<Answer>>,
@@ -55,7 +55,7 @@ impl Shared {
         }
     }
 
-    /// The handler's part in the dispatcher: answers are taken in, requests are served after it.
+    /// The handler, called by the dispatcher: stores answers, and defers the serving of requests.
     pub(super) fn receive(self: &Rc<Self>, m: Active<'_>) -> Delivery {
         match Message::read(m.header, m.data) {
             Some(Message::Answer(answer)) => {
@@ -87,13 +87,13 @@ impl Shared {
                 verdict
             }
         };
-        // The origin of a get has decided, and waits for the bytes alone.
+        // The origin of a get has decided, and waits only for the bytes.
         if request.direction == Direction::Get && matches!(verdict, Verdict::Go(_)) {
             return Ok(());
         }
         let answer = Answer { number: request.number, verdict };
         let (header, text) = answer.write();
-        // SAFETY: the answer for the window of `source` that has asked.
+        // SAFETY: the answer goes to the handler of the window at `source` that sent the request.
         unsafe { am::send_any(job, source, HandlerId(request.reply), &header, text, Counters::default()) }
     }
 
@@ -141,14 +141,14 @@ impl Shared {
                 Direction::Put => Operation::Scatter { into: &blocks },
                 Direction::Get => Operation::Gather { from: &blocks },
             };
-            // SAFETY: inside the window, as was checked, which waits for the track, or cancels it, before its memory
-            // goes; the origin is in an access epoch to it.
+            // SAFETY: the blocks are inside the window, as checked above. The window waits for the track, or cancels
+            // it, before its memory is deregistered; the origin is in an access epoch to it.
             unsafe { job.post(source, operation, None, &[&track]) }?;
         }
         Ok(Verdict::Go(decision))
     }
 
-    /// Takes in the layouts that came; `false` if others are of a version that is not known here.
+    /// Stores the layouts of a request; `false` if it names a layout that is not known.
     fn learn(&self, source: u32, request: &Request, data: &[u8]) -> Result<bool> {
         let mut known = self.known.borrow_mut();
         let known = known.entry(source).or_default();
@@ -173,7 +173,7 @@ impl Shared {
     }
 }
 
-/// The decision of who receives.
+/// The receiver's decision for these messages.
 pub(super) fn decide(messages: &[Descriptor]) -> Decision {
     Decision { lists: messages.len() as u32, bytes: messages.iter().map(|m| m.len).sum() }
 }

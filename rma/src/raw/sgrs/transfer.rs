@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The origin's side: transfers wait for the closing call, which carries them out.
+//! The origin's side: transfers are deferred to the closing call.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::raw::{Access, RawWindow, Request as Single, Target};
 
 /// Longest wire form of a layout that is sent.
 const LONGEST: usize = 64 << 10;
-/// How long what was sent may take to come, once its sender has seen that it came.
+/// How long the target waits for lists to complete after all origins have reported that theirs are complete.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The parts of transfers to one target that are under way.
+/// The parts of transfers to one target that are in progress.
 #[derive(Debug)]
 struct Flow<'a> {
     job: &'a Job,
@@ -36,7 +36,7 @@ impl Drop for Flow<'_> {
 }
 
 impl RawWindow {
-    /// Whether a transfer goes by lists on both sides; then the closing call carries it out.
+    /// Defers a transfer to the closing call if it uses lists on both sides; returns whether it does.
     pub(crate) fn by_lists(&self, t: &Target, l: &Layouts<'_>, request: Option<&Single>) -> Result<bool> {
         let Some(sgrs) = &self.operations.sgrs else { return Ok(false) };
         let helps = matches!(self.access.get(), Access::Fence(_) | Access::Start);
@@ -51,12 +51,12 @@ impl RawWindow {
         Ok(true)
     }
 
-    /// Whether a transfer to `target` waits for the closing call.
+    /// Whether a transfer to `target` is deferred to the closing call.
     pub(crate) fn has_lists(&self, target: usize) -> bool {
         self.operations.sgrs.as_ref().is_some_and(|s| s.has_pending(target))
     }
 
-    /// Carries out the transfers to `target`, in order. A failure ends them, and is stored for
+    /// Does the deferred transfers to `target`, in order. An error ends them, and is stored for
     /// [`check_lists`](Self::check_lists).
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Gives the first error of this rank's own transfers.
+    /// Returns the first error of this rank's own transfers.
     ///
     /// # Errors
     /// That error.
@@ -88,15 +88,16 @@ impl RawWindow {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Gives the first error of this rank's own transfers, and of the transfers of others to and from this rank, all of whom have said
-    /// that they are done: waits until what they have sent is here.
+    /// Called when all origins have reported that their transfers are complete: waits until the lists posted for them
+    /// have completed, and returns the first error of this rank's own transfers and of those of peers to and from this
+    /// rank.
     ///
     /// # Errors
-    /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were asked for and are not used.
+    /// Those of [`check_lists`](Self::check_lists); `Timeout` for lists that were requested and not used.
     pub(crate) fn end_lists(&self) -> Result<()> {
         self.check_lists()?;
         let Some(sgrs) = &self.operations.sgrs else { return Ok(()) };
-        // A rank that is already in its next closing call may ask for more meanwhile.
+        // A new track, since a rank that is already in its next closing call may request more lists meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
             let deadline = Some(self.job.device().now() + PATIENCE);
@@ -108,7 +109,7 @@ impl RawWindow {
         failed.map_or_else(|| track.check(), Err)
     }
 
-    /// Whether nothing that others send to this rank by lists is under way.
+    /// Whether no list that was posted for peers is outstanding.
     pub(crate) fn lists_are_here(&self) -> bool {
         self.operations.sgrs.as_ref().is_none_or(|s| s.shared.track.borrow().open() == 0)
     }
@@ -127,7 +128,7 @@ impl RawWindow {
                 return Ok(());
             }
             self.part(sgrs, target, l, &plan, &part, packed, &flow.now)?;
-            // At most two parts are under way, of this transfer or the one before.
+            // At most two parts are in progress, of this transfer or the previous one.
             self.completed(name, &flow.earlier)?;
             packed += decide(&part).bytes;
             flow.earlier = std::mem::replace(&mut flow.now, Track::new());
@@ -139,7 +140,7 @@ impl RawWindow {
         track.check()
     }
 
-    /// One part of a transfer: the lists of both ranks are posted.
+    /// Does one part of a transfer: has the lists of both ranks posted.
     #[allow(clippy::too_many_arguments)]
     fn part(
         &self,
@@ -162,7 +163,7 @@ impl RawWindow {
             let number = self.ask(sgrs, target, l, plan, packed, wanted)?;
             let verdict = self.job.wait(l.action.name(), || {
                 let answer = sgrs.shared.answer.borrow_mut().take();
-                // The target answers a get only to refuse it.
+                // The target answers a get only if it refuses it.
                 let done = get && track.open() == 0;
                 let verdict = answer.filter(|a| a.number == number).map(|a| a.verdict);
                 Ok(verdict.or_else(|| done.then_some(Verdict::Go(decision))))
@@ -188,7 +189,7 @@ impl RawWindow {
         if get { Ok(()) } else { self.post_lists(target, l, part, track) }
     }
 
-    /// Asks the target for its lists; the number of the request.
+    /// Requests the target's lists; returns the number of the request.
     fn ask(
         &self,
         sgrs: &Sgrs,
@@ -221,7 +222,7 @@ impl RawWindow {
         };
         let peer = self.targets[target].region.peer;
         let to = sgrs.handlers[target];
-        // SAFETY: a request for the window of the peer, in an epoch in which it is exposed.
+        // SAFETY: the request is for the peer's window, in an epoch in which the window is exposed.
         unsafe { am::send_any(&self.job, peer, to, &request.write(), &data, Counters::default()) }?;
         Ok(number)
     }
@@ -234,8 +235,8 @@ impl RawWindow {
                 Action::Get => Operation::Scatter { into: &blocks },
                 _ => Operation::Gather { from: &blocks },
             };
-            // SAFETY: by the contract of the call that made the operation its memory is valid until the epoch is closed,
-            // which waits for the track or cancels it.
+            // SAFETY: the memory of the operation is valid until the epoch is closed, by the contract of the call that
+            // made it. Closing waits for the track or cancels it.
             unsafe { self.job.post(self.targets[target].region.peer, operation, None, &[track]) }?;
         }
         Ok(())
