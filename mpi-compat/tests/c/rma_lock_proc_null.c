@@ -3,8 +3,7 @@
 #include "rma.h"
 
 int main(void) {
-    int value = 3;
-    begin(1);
+    int value = 3, *memory = begin(1);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, MPI_PROC_NULL, 0, win));
     OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, right(), 0, win));
     PUT(&value, 1, MPI_PROC_NULL, 0);
@@ -17,7 +16,8 @@ int main(void) {
     OK(MPI_Win_unlock(MPI_PROC_NULL, win));
     FAILS(MPI_ERR_RANK, MPI_Win_lock(MPI_LOCK_SHARED, size, 0, win));
     MPI_Barrier(MPI_COMM_WORLD);
-    OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, right(), 0, win));
-    OK(MPI_Win_unlock(right(), win));
+    OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, me, 0, win));
+    CHECK(*memory == value);
+    OK(MPI_Win_unlock(me, win));
     return done();
 }
