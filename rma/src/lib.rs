@@ -52,7 +52,7 @@ pub use selection::Selection;
 pub use shared_window::{SharedSlice, SharedWindow};
 pub use window::{Exposure, Fences, Window};
 
-/// What programs import.
+/// The items that programs import.
 pub mod prelude {
     pub use crate::{
         ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, GlobalArray, Job,

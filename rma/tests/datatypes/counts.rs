@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! What transfers between layouts cost: messages, copies, system calls.
+//! The cost of transfers between datatypes: messages, copies, system calls.
 
 use farside_datatype::{Datatype, Named, TypeMap};
 use farside_rma::core::settings::TransferScheme;
@@ -17,14 +17,15 @@ fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
     Datatype::vector(count as u64, block as u64, stride as i64, &Named::Int.into()).unwrap().message(1).unwrap()
 }
 
-/// What rank 1 counts while it moves `origin` to or from `target`, as a layout of rank 0's window, in a lock epoch.
+/// The counters of rank 1 for a transfer from `origin` to `target`, or back, in a lock epoch. `target` is a layout of
+/// rank 0's window.
 fn cost(config: &Config, put: bool, origin: &TypeMap, target: &TypeMap) -> Snapshot {
     let body = |team: &Team| -> Result<Snapshot> {
         let len = target.true_ub() as usize + 64;
         let mut memory = vec![0u32; len / 4 + 2];
         let window = match config.memory {
             Memory::Allocated => RawWindow::allocate(team, len, Options::default())?,
-            // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
+            // SAFETY: the vector is kept until the window is freed, and not accessed otherwise.
             Memory::Vector => unsafe {
                 RawWindow::create_exclusively(team, memory.as_mut_ptr().cast(), len, Options::default())?
             },
@@ -87,7 +88,7 @@ fn unmapped_transfer_is_one_system_call_for_each_list() {
         (vector(3000, 3, 5), vector(1, 9000, 1), 3000_usize.div_ceil(MOST)),
         (vector(MOST, 3, 5), vector(MOST, 3, 4), 1),
         (vector(MOST + 1, 3, 5), vector(MOST + 1, 3, 4), 2),
-        // The side with more blocks decides.
+        // The side with more blocks determines the number of messages.
         (vector(3000, 3, 5), vector(4500, 2, 3), 4500_usize.div_ceil(MOST)),
     ] {
         for (put, kind) in [(true, Kind::Write), (false, Kind::Read)] {
@@ -104,7 +105,7 @@ fn transfer_through_the_ring_is_a_request_for_each_piece() {
     if config::verbs() {
         return println!("there is no ring over verbs");
     }
-    // Blocks of 12 bytes travel in their requests; the pieces are those of the target, cut where blocks of the origin end.
+    // Blocks of 12 bytes are sent in their requests. The pieces are those of the target, split where origin blocks end.
     for (origin, target, pieces) in
         [(vector(300, 3, 5), vector(300, 3, 7), 300), (vector(300, 3, 5), vector(450, 2, 3), 600)]
     {
@@ -118,13 +119,13 @@ fn remapped_pages_are_one_copy_and_their_ragged_ends_requests() {
     if config::verbs() {
         return println!("nothing is mapped over verbs");
     }
-    // Blocks of 256 bytes in 4 MiB of a vector: all but those of the first and the last page are mapped.
+    // Blocks of 256 bytes in 4 MiB of a vector: all blocks except those of the first and the last page are mapped.
     let (origin, target) = (vector(8192, 64, 64), vector(8192, 64, 128));
     let s = cost(&config::REMAP, true, &origin, &target);
     assert_eq!(s.bytes(Kind::Write), origin.size(), "{s:?}");
     let ragged = s.bytes(Kind::Request);
     assert!(ragged <= 2 * 4096 && s.count(Kind::SystemCall) == 0, "{s:?}");
-    // What goes by request is copied into it as well as at the other end.
+    // Bytes in requests are copied into the request and again at the other end.
     assert_eq!(s.bytes(Kind::Copy), origin.size(), "{s:?}");
 }
 
@@ -150,7 +151,7 @@ fn accumulate_is_one_message_for_each_piece_where_it_is_not_mapped() {
         };
         config.run(2, body).unwrap()[1]
     };
-    // 60 elements, cut every 2 and every 3 of them.
+    // 60 elements, split every 2 and every 3 elements.
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         let s = cost(&config);
         let messages = if config.name == "mapped" { 1 } else { 40 };
@@ -158,7 +159,7 @@ fn accumulate_is_one_message_for_each_piece_where_it_is_not_mapped() {
     }
 }
 
-/// Packed pieces: two copies of every byte beside that of the message on its way, and no message for a block.
+/// Packed pieces: two copies of every byte, besides the copy of the message in transit, and no message for a block.
 #[test]
 fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
     let (origin, target) = (vector(3000, 2, 3), vector(2000, 3, 5));
@@ -177,7 +178,7 @@ fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
             let counted = team.job().stats() - before;
             if team.rank() == 0 {
                 for i in 0..6000 {
-                    // SAFETY: inside the window, and no epoch is open on rank 1 any more.
+                    // SAFETY: the element is inside the window, and no epoch is open on rank 1 any more.
                     let x = unsafe { window.base().cast::<u32>().add(2 + i / 3 * 5 + i % 3).read() };
                     assert_eq!(x as usize, i / 2 * 3 + i % 2, "element {i}");
                 }
@@ -196,7 +197,7 @@ fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
     }
 }
 
-/// Between fences what is not mapped is packed if its blocks are short: no system call looks up the pages of each.
+/// Between fences, short blocks of unmapped memory are packed, so that no system call looks up the pages of each block.
 #[test]
 fn unmapped_put_between_fences_packs_short_blocks_only() {
     if config::verbs() {
@@ -213,7 +214,7 @@ fn unmapped_put_between_fences_packs_short_blocks_only() {
             let body = |team: &Team| -> Result<Snapshot> {
                 let mut memory = vec![0u32; target.true_ub() as usize / 4];
                 let (base, len) = (memory.as_mut_ptr(), 4 * memory.len());
-                // SAFETY: the vector is kept until the window is freed, and not touched meanwhile.
+                // SAFETY: the vector is kept until the window is freed, and not accessed otherwise.
                 let window =
                     unsafe { RawWindow::create_exclusively(team, base.cast(), len, Options { locks: false }) }?;
                 let buffer: Vec<u32> = (0..origin.true_ub() as u32 / 4).collect();
@@ -266,8 +267,8 @@ fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {
             let mut counted = Snapshot::default();
             if team.rank() == 1 {
                 window.lock(LockKind::Exclusive, 0, Assert::NOCHECK)?;
-                // Makes the connection.
-                // SAFETY: the window's own memory, which nobody else touches.
+                // The first put makes the connection.
+                // SAFETY: the window's own memory, which is not accessed otherwise.
                 unsafe { window.put_typed(window.base(), &packed, 0, 0, &packed) }?;
                 window.flush(0)?;
                 let before = team.job().stats();

@@ -7,12 +7,12 @@ use crate::checks::config::{Config, everywhere_with};
 const ROWS: usize = 60;
 const COLUMNS: usize = 40;
 
-/// Rank 1 puts, gets and adds columns of what rank 0 has attached.
+/// Rank 1 puts, gets and adds columns of memory that rank 0 has attached.
 fn columns(team: &Team, _: &Config) -> Result<()> {
     let window = DynamicWindow::<u64>::new(team)?;
     let mine: Vec<u64> = (0..1 + (ROWS * COLUMNS) as u64).map(|i| 1000 * team.rank() as u64 + i).collect();
     let attachment = window.attach(mine)?;
-    // Both ranks' attachments are their first.
+    // Attachments are equal, since each is the first of its rank.
     team.barrier()?;
     let columns = Selection::<u64>::subarray([ROWS, COLUMNS], [0..ROWS, 5..9])?;
     let packed = Selection::<u64>::contiguous(columns.len())?;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Bad input, each a clear error that leaves the window usable.
+//! Bad input: each kind is a clear error that leaves the window usable.
 
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use farside_rma::raw::{Options, RawWindow};
@@ -19,7 +19,7 @@ fn vector(count: u64, block: u64, stride: i64) -> TypeMap {
     message(&Datatype::vector(count, block, stride, &Named::Int.into()).unwrap())
 }
 
-/// Kind and words of an error.
+/// Checks the kind and the words of an error.
 fn says(result: Result<()>, kind: ErrorKind, words: &[&str]) {
     let e = result.expect_err("an error");
     let text = e.to_string();
@@ -27,7 +27,7 @@ fn says(result: Result<()>, kind: ErrorKind, words: &[&str]) {
     words.iter().for_each(|w| assert!(text.contains(w), "{w:?} is not in: {text}"));
 }
 
-/// Every configuration: one rank, its own target, inside a fence epoch over a window of 400 bytes.
+/// Runs `f` over every configuration, inside a fence epoch of one rank, its own target, on a window of 400 bytes.
 fn inside(f: impl Fn(&RawWindow, *mut u8) -> Result<()> + Sync) {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         config
@@ -37,9 +37,9 @@ fn inside(f: impl Fn(&RawWindow, *mut u8) -> Result<()> + Sync) {
                 window.fence(Assert::NOPRECEDE)?;
                 f(&window, buffer.as_mut_ptr())?;
                 window.fence(Assert::NOSUCCEED)?;
-                // It is still usable.
+                // The window is still usable.
                 window.fence(Assert::NOPRECEDE)?;
-                // SAFETY: inside the buffer, which outlives the fence.
+                // SAFETY: the layout is inside the buffer, which outlives the fence.
                 unsafe { window.put_typed(buffer.as_ptr(), &vector(4, 1, 2), 0, 0, &ints(4)) }?;
                 window.fence(Assert::NOSUCCEED)?;
                 window.free()
@@ -53,7 +53,7 @@ fn overlapping_receiving_blocks_are_refused_and_overlapping_sources_are_not() {
     inside(|w, b| {
         let twice = vector(4, 2, 1);
         let mixed = message(&Datatype::indexed(&[2, 2], &[1, 0], &Named::Int.into()).unwrap());
-        // SAFETY: inside the buffer.
+        // SAFETY: the layout is inside the buffer.
         unsafe {
             says(
                 w.put_typed(b, &ints(8), 0, 0, &twice),
@@ -80,7 +80,7 @@ fn negative_strides_are_fine_inside_the_window_and_refused_outside() {
     inside(|w, b| {
         // Elements 0, -2, -4, ...: the first byte is 36 in front of the displacement.
         let backwards = vector(10, 1, -1);
-        // SAFETY: inside the buffer.
+        // SAFETY: the layout is inside the buffer.
         unsafe {
             w.put_typed(b, &ints(10), 0, 36, &backwards)?;
             w.get_typed(b.add(36), &backwards, 0, 0, &ints(10))?;
@@ -100,7 +100,7 @@ fn types_out_of_range_of_the_window_are_refused_whatever_their_numbers() {
         let end = i64::MAX - 4;
         let late = message(&Datatype::hindexed(&[1], &[end], &Named::Int.into()).unwrap());
         let early = message(&Datatype::hindexed(&[1], &[i64::MIN], &Named::Int.into()).unwrap());
-        // SAFETY: refused before anything is touched.
+        // SAFETY: the operation is refused before any memory is accessed.
         unsafe {
             says(w.put_typed(b, &vector(101, 1, 1), 0, 0, &ints(101)), ErrorKind::OutOfRange, &["bytes 0 to 404"]);
             says(w.put_typed(b, &ints(100), 0, 4, &ints(100)), ErrorKind::OutOfRange, &["bytes 4 to 404"]);
@@ -118,7 +118,7 @@ fn types_out_of_range_of_the_window_are_refused_whatever_their_numbers() {
         }
         Ok(())
     });
-    // An extent that overflows is no type to begin with.
+    // A type whose extent overflows cannot be made.
     let int = Named::Int.into();
     for e in [
         Datatype::vector(1 << 40, 1, 1 << 40, &int).unwrap_err(),
@@ -133,7 +133,7 @@ fn types_out_of_range_of_the_window_are_refused_whatever_their_numbers() {
 fn sides_with_different_elements_are_refused_and_both_named() {
     inside(|w, b| {
         let floats = Datatype::from(Named::Float).message(4).unwrap();
-        // SAFETY: refused before anything is touched.
+        // SAFETY: the operation is refused before any memory is accessed.
         unsafe {
             let words = ["4 elements (16 bytes) at the origin", "5 elements (20 bytes) at the target"];
             says(w.put_typed(b, &ints(4), 0, 0, &ints(5)), ErrorKind::BadArgument, &words);
@@ -153,7 +153,7 @@ fn accumulate_of_what_has_no_such_operation_is_refused() {
         let complex = Datatype::from(Named::CFloatComplex).message(2).unwrap();
         let long = Datatype::from(Named::LongDouble).message(2).unwrap();
         let floats = Datatype::from(Named::Float).message(2).unwrap();
-        // SAFETY: refused before anything is touched.
+        // SAFETY: the operation is refused before any memory is accessed.
         unsafe {
             let add = |op, map: &TypeMap| w.accumulate_typed(op, (b, map), None, 0, 0, map);
             says(add(Op::Sum, &pair), ErrorKind::Unsupported, &["several predefined types"]);
@@ -190,13 +190,13 @@ fn misaligned_accumulate_is_refused() {
     }
 }
 
-/// Types without bytes change nothing and send nothing, and the epoch is checked all the same.
+/// Types without bytes change nothing and send nothing, but the epoch is still checked.
 #[test]
 fn empty_types_do_nothing_inside_an_epoch_and_are_refused_outside() {
     inside(|w, b| {
         let empty = vector(0, 3, 5);
         let before = w.job().stats();
-        // SAFETY: nothing is touched.
+        // SAFETY: no memory is accessed.
         unsafe {
             for offset in [0, 400, usize::MAX] {
                 w.put_typed(b, &empty, 0, offset, &TypeMap::EMPTY)?;
@@ -212,7 +212,7 @@ fn empty_types_do_nothing_inside_an_epoch_and_are_refused_outside() {
     let outside = Job::threads(1, |job| {
         let window = RawWindow::allocate(&job.world()?, 8, Options::default())?;
         let put = |map: &TypeMap| {
-            // SAFETY: refused before anything is touched.
+            // SAFETY: the operation is refused before any memory is accessed.
             unsafe { window.put_typed(std::ptr::null(), map, 0, 0, map) }
         };
         says(put(&TypeMap::EMPTY), ErrorKind::WrongEpoch, &["no access epoch"]);
@@ -244,7 +244,7 @@ fn selections_outside_their_buffer_are_refused() {
             assert_eq!(e.kind(), ErrorKind::OutOfRange, "{e}");
             Ok(())
         })?;
-        // Before the first element.
+        // Elements before the first one.
         let backwards = Datatype::vector(3, 1, -1, &Selection::<u64>::element()).unwrap();
         let backwards = Selection::<u64>::from_type_map(message(&backwards))?;
         let three = Selection::<u64>::contiguous(3)?;

@@ -1,5 +1,5 @@
-//! Operations between layouts: every synchronization and configuration, random layouts beside a walk byte by byte,
-//! counts, errors.
+//! Operations between datatypes: every synchronization and configuration, random datatypes compared with a byte-wise
+//! model, counts, errors.
 
 #[path = "../windows/checks/mod.rs"]
 mod checks;

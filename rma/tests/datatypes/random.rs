@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Random pairs of layouts with the same elements: put, get and accumulate beside a walk byte by byte. Bytes of the
-//! window and of the buffer outside the receiving blocks stay as they are.
+//! Random pairs of layouts with the same elements: put, get and accumulate, compared with a byte-wise model. Bytes of
+//! the window and of the buffer outside the receiving blocks are unchanged.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::common::{Naive, Script, bytes, spread};
 /// Bytes of a window, and of the buffer of an origin.
 const LEN: usize = 48 << 10;
 
-/// One side: its layout and where its elements lie.
+/// One side: its layout and the offsets of its elements.
 #[derive(Clone)]
 struct Side {
     map: TypeMap,
@@ -25,12 +25,12 @@ struct Side {
 }
 
 impl Side {
-    /// Where byte 0 of the layout can be put in memory of [`LEN`] bytes, some way from its start.
+    /// A random offset for byte 0 of the layout in memory of [`LEN`] bytes.
     fn place(&self, rng: &mut StdRng) -> Option<usize> {
         let low = usize::try_from(-self.map.true_lb().min(0)).ok()?;
         let high = usize::try_from(self.map.true_ub().max(0)).ok()?;
         let room = LEN.checked_sub(low + high)?;
-        // Aligned, so that elements that are aligned in the layout are so in memory.
+        // Aligned, so that elements that are aligned in the layout are aligned in memory.
         Some((low + rng.random_range(0..=room.min(9000))).next_multiple_of(16)).filter(|at| at + high <= LEN)
     }
 
@@ -45,7 +45,7 @@ fn random_type(rng: &mut StdRng) -> Naive {
     Naive::random(&mut Script::new(&script), 3)
 }
 
-/// A random layout and one with the same elements, in gaps and order of its own.
+/// A random layout, and another one with the same elements in other gaps and another order.
 fn pair(rng: &mut StdRng) -> (Side, Side) {
     loop {
         let naive = random_type(rng);
@@ -72,19 +72,20 @@ fn pair(rng: &mut StdRng) -> (Side, Side) {
     }
 }
 
-/// The bytes that rank `rank` has before case `case`.
+/// The bytes of rank `rank` before case `case`.
 fn pattern(case: usize, rank: usize) -> Vec<u8> {
     (0..LEN).map(|i| (i * 7 + i / 251 + case * 13 + rank * 101) as u8).collect()
 }
 
-/// A window of [`LEN`] bytes, and the memory behind it if it is a vector, not aligned to pages.
+/// Makes a window of [`LEN`] bytes. Returns also its memory if that is a vector, which is not aligned to pages.
 fn window(team: &Team, config: &Config) -> Result<(RawWindow, Vec<u64>)> {
     match config.memory {
         Memory::Allocated => Ok((RawWindow::allocate(team, LEN, Options::default())?, Vec::new())),
         Memory::Vector => {
             let mut vec = vec![0u64; LEN / 8 + 2];
             let base = vec[2..].as_mut_ptr().cast();
-            // SAFETY: the vector is kept until the window is freed, and touched only as its epochs allow, by this thread.
+            // SAFETY: the vector is kept until the window is freed, and accessed only as its epochs allow, by this
+            // thread.
             let window = unsafe { RawWindow::create_exclusively(team, base, LEN, Options::default()) }?;
             Ok((window, vec))
         }
@@ -99,7 +100,7 @@ fn local(window: &RawWindow, f: impl FnOnce(&mut [u8])) -> Result<()> {
     window.team().barrier()
 }
 
-/// How many cases a configuration gets.
+/// Number of cases of a configuration.
 fn cases() -> usize {
     if config::quick() { 6 } else { 60 }
 }
@@ -111,7 +112,7 @@ fn compare(case: usize, what: &str, got: &[u8], expected: &[u8]) {
     }
 }
 
-/// Takes every way in turn, and the planner's choice as often as all others.
+/// The schemes, used in turn; the planner's choice as often as all others together.
 const WAYS: [TransferScheme; 8] = [
     TransferScheme::Auto,
     TransferScheme::Generic,
@@ -140,7 +141,7 @@ fn moves(team: &Team, config: &Config, put: bool) -> Result<()> {
             window.fence(Assert::NOPRECEDE)?;
             if team.rank() == 1 {
                 let base = buffer.as_mut_ptr();
-                // SAFETY: inside the buffer, which lives beyond the closing fence.
+                // SAFETY: the layout is inside the buffer, which outlives the closing fence.
                 let result = unsafe {
                     if put {
                         window.put_typed(base.add(at), &origin.map, to, offset, &target.map)
@@ -187,7 +188,7 @@ fn get_typed_moves_what_a_walk_by_bytes_does() {
     everywhere_with(&[2], |team, config| moves(team, config, false));
 }
 
-/// A random layout of elements of one integer type, each aligned; as a target it may have one twice.
+/// A random layout of aligned elements of one integer type. Unless `disjoint`, it may contain an element twice.
 fn integers(rng: &mut StdRng, count: usize, disjoint: bool) -> Side {
     let named = Named::Int32;
     let mut at: Vec<i64> = Vec::new();
@@ -222,7 +223,7 @@ fn accumulates(team: &Team, config: &Config) -> Result<()> {
             if team.rank() == 1 {
                 let result = fetches.then(|| (former.as_mut_ptr().wrapping_add(into), &old.map));
                 let local = operand.as_mut_ptr().wrapping_add(from).cast_const();
-                // SAFETY: inside the buffers, which live beyond the closing fence.
+                // SAFETY: the layouts are inside the buffers, which outlive the closing fence.
                 unsafe { window.accumulate_typed(op, (local, &origin.map), result, to, offset, &target.map) }?;
             }
             window.fence(Assert::NOSUCCEED)?;

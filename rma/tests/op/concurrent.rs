@@ -20,7 +20,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Runs `f(thread, target)` on all threads at once and returns their results and what is left in the target.
+/// Runs `f(thread, target)` on all threads at once and returns their results and the final value of the target.
 fn contend<T: Element, R: Send, const N: usize>(
     mut target: [T; N],
     f: impl Fn(usize, *mut T) -> R + Sync,
@@ -92,7 +92,7 @@ fn sum_f64_four_threads_exact() {
 
 #[test]
 fn prod_signs_four_threads_exact() {
-    // An odd number of −1 in all, so that one lost update turns the sign.
+    // The number of factors −1 is odd, so that one lost update changes the sign.
     let (_, [product]) = contend([7_i32], |thread, target| {
         for _ in 0..ROUNDS + usize::from(thread == 0) {
             // SAFETY: the element lives until all threads are joined, and all use the kernels.
@@ -141,7 +141,7 @@ fn compare_and_swap_four_threads_counts_every_success() {
 
 #[test]
 fn bitwise_four_threads_own_bits_kept() {
-    // Each thread owns one bit of the byte and finds it as it left it, whatever the others do to theirs.
+    // Each thread owns one bit of the byte, which the updates of other threads must not change.
     let (_, [left]) = contend([0xf0_u8], |thread, target| {
         let bit = 1_u8 << thread;
         // SAFETY: the element lives until all threads are joined, and all use the kernels.
@@ -158,7 +158,7 @@ fn bitwise_four_threads_own_bits_kept() {
 
 #[test]
 fn every_update_four_threads_neighbours_untouched() {
-    // Bytes of one word, each updated by all threads in another way; the first and the last by none.
+    // Bytes of one word, each updated by all threads with another operation; the first and the last are not updated.
     let (_, target) = contend([0x11_u8; 8], |thread, target| {
         for round in 0..ROUNDS {
             let bit = 1_u8 << thread;
@@ -175,7 +175,7 @@ fn every_update_four_threads_neighbours_untouched() {
     });
     let max = (3 * 40 + (ROUNDS - 1).min(39)) as u8;
     let sum = 0x11_u8.wrapping_add((THREADS * ROUNDS % 256) as u8);
-    // Even numbers of changes: the xors are back, the logical one as 1.
+    // The number of updates is even, so the xors give the initial value, the logical one as 1.
     assert_eq!(target, [0x11, 0x1f, 0x10, 0x11, max, 1, sum, 0x11]);
 }
 
@@ -197,7 +197,7 @@ fn min_f64_four_threads_order_does_not_matter() {
 
 #[test]
 fn swap_four_threads_every_value_seen_once() {
-    // Every value put in comes out once, or is left at the end.
+    // Every written value is returned once, or is the final value.
     let (olds, [left]) = contend([u64::MAX], |thread, target| {
         (0..ROUNDS)
             // SAFETY: the element lives until all threads are joined, and all use the kernels.
@@ -213,7 +213,7 @@ fn swap_four_threads_every_value_seen_once() {
 
 #[test]
 fn replace_f64_four_threads_never_torn() {
-    // The threads write patterns whose halves belong together, and read while the others write.
+    // The threads write patterns with matching halves, and read while the others write.
     let pattern = |n: u32| f64::from_bits(u64::from(n) << 32 | u64::from(!n));
     contend([pattern(0)], |thread, target| {
         for round in 0..ROUNDS {

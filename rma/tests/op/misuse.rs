@@ -1,4 +1,4 @@
-//! Pairs that are not defined, lengths that do not fit, and bytes from the wire.
+//! Undefined pairs of operation and type, lengths that differ, and bytes from the wire.
 
 use farside_core::ErrorKind;
 use farside_rma::op::{ElementType, Op, combine, combine_bytes, compare_and_swap_untyped};
@@ -52,7 +52,7 @@ fn compare_and_swap_untyped_float() {
     for ty in [ElementType::F32, ElementType::F64] {
         let (mut target, value, mut result) = (5_u64, 5_u64, 9_u64);
         let values = (&raw const value).cast();
-        // SAFETY: every pointer is to a word that is ours alone.
+        // SAFETY: every pointer is to a word that only this thread accesses.
         let error = unsafe {
             let (target, result) = ((&raw mut target).cast(), (&raw mut result).cast());
             compare_and_swap_untyped(ty, target, values, values, result).unwrap_err()

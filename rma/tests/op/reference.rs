@@ -1,4 +1,4 @@
-//! The operations once more, in another way: wide integers cut to size, and total order for floats.
+//! A second implementation of the operations: wide integers truncated to size, and total order for floats.
 
 use farside_rma::op::{ElementType, Op};
 
@@ -48,7 +48,7 @@ pub fn edges(ty: ElementType) -> Vec<u64> {
     }
 }
 
-/// What the element is after `op`, as bits; `t` and `x` are bits too.
+/// The element after `op`, as bits; `t` and `x` are bits too.
 pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
     match (op, ty) {
         (Op::Replace, _) => return x,
@@ -70,7 +70,7 @@ pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
     }
     let (a, b) = (number(t, ty), number(x, ty));
     let result = match op {
-        // The low 64 bits of the exact result; `cut` then keeps those of the type.
+        // The low 64 bits of the exact result; `cut` then truncates them to the type.
         Op::Sum => a + b,
         Op::Prod => a.wrapping_mul(b),
         Op::Min => a.min(b),
@@ -86,7 +86,7 @@ pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
     cut(result as u64, ty)
 }
 
-/// Whether `got` is what `expected` says: bit for bit, except that a NaN from a sum or product may be any NaN.
+/// Whether `got` equals `expected` in all bits, except that a NaN from a sum or product may be any NaN.
 pub fn agrees(op: Op, ty: ElementType, got: u64, expected: u64) -> bool {
     let nan = |bits: u64| match ty {
         ElementType::F32 => wide(bits).is_nan(),
@@ -108,7 +108,7 @@ pub fn element(bytes: &[u8], ty: ElementType, i: usize) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// The pairs that are defined.
+/// The defined pairs of operation and type.
 pub fn pairs() -> impl Iterator<Item = (Op, ElementType)> {
     Op::ALL.into_iter().flat_map(|op| ElementType::ALL.map(|ty| (op, ty))).filter(|(op, ty)| op.allowed(*ty))
 }

@@ -1,4 +1,4 @@
-//! Every operation on every type, through every entry, over all pairs of edge values and over random ones.
+//! Every operation on every type, through every entry point, over all pairs of edge values and over random values.
 
 use farside_rma::op::{
     CasElement, Element, ElementType, Op, accumulate, apply, combine, combine_bytes, compare_and_swap,
@@ -10,7 +10,7 @@ use super::reference::{agrees, edges, element, expected, pairs, push};
 
 const CANARY: u8 = 0xa5;
 
-/// A target as a window has it: aligned, with a canary element behind.
+/// A target like that of a window: aligned, followed by a canary element.
 struct Target(Vec<u64>);
 
 impl Target {
@@ -46,7 +46,7 @@ fn assert_elements(op: Op, ty: ElementType, entry: &str, got: &[u8], targets: &[
     }
 }
 
-/// One vector through the four untyped entries, operand and result `shift` bytes off alignment.
+/// Tests one vector with the four untyped functions, with operand and result `shift` bytes off alignment.
 fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: usize) {
     let (mut old, mut operand) = (Vec::new(), Vec::new());
     targets.iter().for_each(|bits| push(&mut old, ty, *bits));
@@ -55,13 +55,13 @@ fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: us
     let operand = &bytemuck::cast_slice::<_, u8>(&words)[place];
 
     let mut target = Target::new(&old);
-    // SAFETY: the target is aligned and ours alone; the operand has as many elements.
+    // SAFETY: the target is aligned and private to this thread; the operand has the same number of elements.
     unsafe { accumulate(op, ty, target.pointer(), operand.as_ptr(), targets.len()) };
     assert_elements(op, ty, "accumulate", target.bytes(old.len()), targets, operands);
 
     let mut target = Target::new(&old);
     let mut result = vec![CANARY; shift + old.len() + 8];
-    // SAFETY: as above; the result has room for as many elements after `shift`.
+    // SAFETY: as above; the result has room for the elements after `shift`.
     unsafe {
         let result = result.as_mut_ptr().add(shift);
         fetch_accumulate(op, ty, target.pointer(), operand.as_ptr(), result, targets.len());
@@ -76,7 +76,7 @@ fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: us
     assert_elements(op, ty, "combine_bytes", acc, targets, operands);
 }
 
-/// One vector through the typed entries, element by element.
+/// Tests one vector with the typed functions, element by element.
 fn typed<T: Element>(op: Op, targets: &[u64], operands: &[u64]) {
     let ty = T::TYPE;
     let values = |bits: &[u64]| -> Vec<T> {
@@ -87,7 +87,7 @@ fn typed<T: Element>(op: Op, targets: &[u64], operands: &[u64]) {
     let mut applied = old.clone();
     let mut fetched = old.clone();
     for (i, x) in operand.iter().enumerate() {
-        // SAFETY: references to elements that are ours alone.
+        // SAFETY: references to elements that only this thread accesses.
         let before = unsafe {
             apply(op, &raw mut applied[i], *x);
             fetch_apply(op, &raw mut fetched[i], *x)
@@ -140,7 +140,7 @@ fn every_entry_no_elements() {
 fn fetch_accumulate_no_op_null_operand() {
     let (mut target, mut result) = ([7_u64, 8], [0_u64; 2]);
     let operand = std::ptr::null();
-    // SAFETY: the target is aligned and ours alone; a no-op does not look at the operand.
+    // SAFETY: the target is aligned and private to this thread; a no-op does not read the operand.
     unsafe {
         let result = result.as_mut_ptr().cast();
         fetch_accumulate(Op::NoOp, ElementType::U64, target.as_mut_ptr().cast(), operand, result, 2);
@@ -167,7 +167,7 @@ fn cas<T: CasElement>() {
     {
         let after = if t == e { value(d) } else { value(t) };
         let mut element = value(t);
-        // SAFETY: a reference to an element that is ours alone.
+        // SAFETY: a reference to an element that only this thread accesses.
         let old = unsafe { compare_and_swap(&raw mut element, value(e), value(d)) };
         assert_eq!((old, element), (value(t), after), "{ty}");
 
@@ -175,7 +175,7 @@ fn cas<T: CasElement>() {
         let (mut expected, mut desired, mut result) = (vec![0], vec![0], [0; 9]);
         push(&mut expected, ty, e);
         push(&mut desired, ty, d);
-        // SAFETY: as above; the values and the result stand one byte in.
+        // SAFETY: as above; the values and the result start at byte 1 of their buffers.
         unsafe {
             let target = (&raw mut element).cast();
             let result = result.as_mut_ptr().add(1);

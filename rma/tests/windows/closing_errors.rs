@@ -1,5 +1,5 @@
-//! An operation that fails is an error of its own call or of the one that closes its epoch. That call synchronizes
-//! nevertheless: other ranks, the operations beside it and later epochs are as if it had not been.
+//! A failed operation is an error of its own call or of the call that closes its epoch. The closing call synchronizes
+//! nevertheless: other ranks, other operations and later epochs are not affected.
 
 use farside_rma::datatype::Datatype;
 use farside_rma::{Assert, ErrorKind, LockKind, LockWindow, Op, Result, Selection, Window};
@@ -8,14 +8,14 @@ use crate::checks::config::{self, Memory, within};
 
 const NONE: Assert = Assert::empty();
 
-/// An element that begins at byte 1.
+/// A selection of an element that starts at byte 1.
 fn odd() -> Result<Selection<u32>> {
     let bytes = Datatype::hindexed(&[1], &[1], &Selection::<u32>::element()).unwrap();
     Selection::from_type_map(bytes.message(1).unwrap())
 }
 
-/// Runs `epoch` with an error at rank 0 and then without; it gives what the epoch ended with. Rank `r` then has what rank
-/// `r - 1` put.
+/// Runs `epoch`, which returns the outcome of the epoch, with an error at rank 0 and then without. Afterwards rank `r`
+/// has the values that rank `r - 1` put.
 fn recovers<W>(
     make: impl Fn(&farside_rma::Team, Memory) -> Result<W> + Send + Sync + Copy + 'static,
     epoch: impl Fn(&mut W, usize, usize, bool, [u32; 2]) -> Result<()> + Send + Sync + Copy + 'static,
@@ -67,7 +67,7 @@ fn lock_window(team: &farside_rma::Team, memory: Memory) -> Result<LockWindow<u3
     }
 }
 
-/// A put, an accumulate that fails, and a put; one that is refused at once is the error of the epoch.
+/// A put, an accumulate that fails, and a put. If the accumulate is refused at once, its error is that of the epoch.
 macro_rules! operations {
     ($epoch:expr, $to:expr, $fails:expr, $values:expr) => {{
         $epoch.put_value($values[0], $to, 1)?;
@@ -95,7 +95,7 @@ fn accumulate_fences_misaligned() {
         |w, _, to, fails, values| {
             w.fences(|run| {
                 let first = run.epoch(NONE, |e| operations!(e, to, fails, values));
-                // The run goes on.
+                // The run of epochs continues.
                 run.epoch(NONE, |e| e.put_value(values[1], to, 2))?;
                 first
             })

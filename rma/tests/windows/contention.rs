@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Several ranks that want the same lock: it excludes, nobody is forgotten in the line, and who waits sends next to nothing.
+//! Several ranks that request the same lock: it excludes, no waiter is missed, and waiting ranks send few messages.
 
 use farside_rma::core::coll;
 use farside_rma::core::stats::Kind;
@@ -13,8 +13,8 @@ use crate::checks::config::{self, within};
 const NONE: Assert = Assert::empty();
 const SIZES: &[u32] = &[2, 3, 4];
 
-/// Adds 1 to the first word of `target` by a get and a put, which only an exclusive lock keeps together; reads it under a
-/// shared lock and finds it the same twice.
+/// Adds 1 to the first word of `target` by a get and a put, which only an exclusive lock makes atomic; under a shared
+/// lock reads the word twice, with the same result.
 fn entries(w: &RawWindow, rank: usize, target: usize, rounds: u64) -> Result<u64> {
     let mut added = 0;
     let mut rng = StdRng::seed_from_u64(rank as u64);
@@ -47,7 +47,7 @@ fn lock_of_readers_and_writers_in_line_excludes_and_forgets_nobody() {
             let run = move || {
                 config.run(*n, |team| {
                     let w = RawWindow::allocate(team, 8, Options::default())?;
-                    // All at one target, and then each at all of them.
+                    // All ranks lock one target, and then each rank locks all targets.
                     let mut added = entries(&w, team.rank(), 0, rounds)?;
                     for target in 0..team.size() {
                         let more = entries(&w, team.rank(), target, rounds / 5)?;
@@ -69,7 +69,7 @@ fn lock_of_readers_and_writers_in_line_excludes_and_forgets_nobody() {
     }
 }
 
-/// What the waiters send while another rank holds the lock, in messages, and what the lock costs them in all.
+/// Counts the messages that waiters send while another rank holds the lock, and those of the lock as a whole.
 fn waiting(team: &Team, kind: LockKind) -> Result<()> {
     let w = RawWindow::allocate(team, 8, Options::default())?;
     let stats = || team.job().stats();
@@ -78,7 +78,7 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         w.put_value(1u64, 0, 0)?;
         w.flush(0)?;
         team.barrier()?;
-        // Long enough for thousands of looks.
+        // Long enough for thousands of polls.
         std::thread::sleep(std::time::Duration::from_millis(200));
         w.unlock(0)?;
         team.barrier()?;
@@ -91,9 +91,9 @@ fn waiting(team: &Team, kind: LockKind) -> Result<()> {
         let spent = stats() - before;
         team.barrier()?;
         if !w.is_mapped() {
-            // Ticket, place, look; put; leave. Then looks when notified, one possibly in vain; which rank is behind, and its
-            // signal; a reader looks before it takes a ticket, and enters by an addition, after which it too looks who is
-            // behind.
+            // Ticket, queue entry, read; put; leave. Then two reads when notified, since one notification may be stale;
+            // a read of the next slot, and its signal. A reader also reads the word before it takes a ticket, enters by
+            // an addition, and reads the next slot and signals after that.
             let most = 5 + 2 + 2 + if kind == LockKind::Shared { 4 } else { 0 };
             let messages = spent.messages();
             assert!(
@@ -119,8 +119,8 @@ fn lock_that_is_held_costs_who_waits_a_few_messages_however_long_it_takes() {
     }
 }
 
-/// Ranks 2 and 3 hold their own memory while ranks 0 and 1, as readers, ask for both, each for another one first. Then
-/// each waits first for what the other one has asked for first: readers do not wait for each other.
+/// Ranks 2 and 3 hold their own locks while ranks 0 and 1, as readers, request both locks in opposite orders. Then each
+/// waits first for the lock that the other one has requested first: readers do not wait for each other.
 fn crossing(team: &Team, all: bool) -> Result<()> {
     let w = RawWindow::allocate(team, 16, Options::default())?;
     let rank = team.rank();
@@ -153,7 +153,7 @@ fn crossing(team: &Team, all: bool) -> Result<()> {
         }
     }
     team.barrier()?;
-    // SAFETY: nobody accesses the window any more.
+    // SAFETY: no rank accesses the window any more.
     let own = unsafe { std::slice::from_raw_parts(w.base().cast::<u64>(), 2) };
     match rank {
         2 => assert_eq!(own, [7, 9]),
@@ -174,7 +174,8 @@ fn readers_that_wait_for_two_ranks_in_different_orders_do_not_wait_for_each_othe
     }
 }
 
-/// Rank 0 has asked for a lock that rank 2 holds, and waits for rank 1 in a barrier; rank 1 gets the same lock meanwhile.
+/// Rank 0 has requested a lock that rank 2 holds, and waits for rank 1 in a barrier; meanwhile rank 1 gets the same
+/// lock.
 #[test]
 fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
@@ -206,7 +207,7 @@ fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() 
                     }
                 }
                 team.barrier()?;
-                // SAFETY: nobody accesses the window any more.
+                // SAFETY: no rank accesses the window any more.
                 let own = unsafe { std::slice::from_raw_parts(w.base().cast::<u64>(), 2) };
                 assert_eq!(own, if rank == 2 { [5, 5] } else { [0, 0] });
                 team.barrier()?;

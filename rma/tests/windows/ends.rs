@@ -1,4 +1,4 @@
-//! Ends: a body that fails, a panic inside an epoch, a rank that is lost inside one.
+//! Ends of epochs: a body that fails, a panic inside an epoch, a rank that is lost inside an epoch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -12,14 +12,14 @@ use crate::checks::sync::{self, Sync, Win};
 const NONE: Assert = Assert::empty();
 const LEN: usize = 2001;
 
-/// Everyone puts to everyone; rank 1 leaves the body early by `leave`. What it issued before counts, the epoch
-/// is closed everywhere, and the window works on.
+/// All ranks put to all ranks; rank 1 leaves the body early by `leave`. Its earlier operations are complete, the epoch
+/// is closed at all ranks, and the window stays usable.
 fn leaves_early(sync: Sync, leave: fn() -> Result<()>, left: fn(std::thread::Result<Result<()>>)) {
     everywhere_with(&[2, 3, 5], move |team: &Team, config| {
         let (p, me) = (team.size(), team.rank());
         let mut win = Win::<u64>::new(team, config, sync, LEN * p)?;
         let data = vec![me as u64 + 1; LEN];
-        // Under locks there is one epoch for each target: the last is left early.
+        // Under locks each target has its own epoch: the last one is left early.
         let last = (me + p - 1) % p;
         let r = catch_unwind(AssertUnwindSafe(|| {
             win.epoch(sync, |e, targets| {
@@ -75,7 +75,7 @@ early! {
     LockAll: panic_inside_lock_all, error_inside_lock_all;
 }
 
-/// A panic inside exclusive local access gives the lock back.
+/// A panic inside exclusive local access releases the lock.
 #[test]
 fn panic_inside_local_access() {
     everywhere_with(&[3], |team, config| {
@@ -98,7 +98,7 @@ fn panic_inside_local_access() {
     });
 }
 
-/// Where a rank is lost.
+/// The kind of epoch in which a rank is lost.
 #[derive(Clone, Copy, Debug)]
 enum Inside {
     Fence,
@@ -111,7 +111,7 @@ enum Inside {
     LockQueue,
 }
 
-/// Rank `p - 1` is lost; every other waits for it and must hear of it by name.
+/// Rank `p - 1` is lost; every other rank waits for it and must get an error that names it.
 fn lost(inside: Inside) {
     for config in config::these(&[config::MAPPED, config::POSTED, config::TABLE[7], config::TABLE[8]]) {
         let ranks: &[u32] = if config::verbs() && config::quick() { &[3] } else { &[2, 3, 5] };
@@ -122,7 +122,7 @@ fn lost(inside: Inside) {
             let end = within(30, &what, move || {
                 Job::threads_with(n, &config.settings(&[]), |job| {
                     let team = job.world()?;
-                    // A slow rank may hear of it while the window is still being made.
+                    // A slow rank may get the error while the window is still being made.
                     let r = RawWindow::allocate(&team, 64, Options::default()).and_then(|w| one(inside, &w, &team));
                     if team.rank() + 1 < team.size() {
                         heard.lock().unwrap().push(r.as_ref().err().map(|e| (e.kind(), e.blamed())));
@@ -155,7 +155,7 @@ fn one(inside: Inside, w: &RawWindow, team: &Team) -> Result<()> {
             if me == dead { end() } else { w.fence(NONE) }
         }
         Inside::Exposure => {
-            // Origins that never complete.
+            // The origin never completes.
             if me == dead {
                 return end();
             }
@@ -167,7 +167,7 @@ fn one(inside: Inside, w: &RawWindow, team: &Team) -> Result<()> {
                 w.start(&others, NONE)?;
                 return end();
             }
-            // A target that never posts.
+            // The target never posts.
             w.start(&[dead], NONE)?;
             w.put_value(1u64, dead, 0)?;
             w.complete()
@@ -186,7 +186,7 @@ fn one(inside: Inside, w: &RawWindow, team: &Team) -> Result<()> {
             if me == dead {
                 return end();
             }
-            // In a queue, one stands behind the other.
+            // The ranks wait in the lock's queue, one behind the other.
             w.lock(LockKind::Exclusive, 0, NONE)?;
             w.put_value(1u64, 0, 0)?;
             w.flush(0)?;
@@ -215,8 +215,8 @@ lost! {
     lost_with_a_queue_behind_it: LockQueue;
 }
 
-/// A rank that is lost inside a typed epoch of any kind: those in the same kind of epoch hear of it, and their
-/// windows are refused afterwards rather than handed out while a peer might still write.
+/// A rank is lost inside a typed epoch of any kind: other ranks in the same kind of epoch get an error, and local
+/// access to their windows is refused afterwards, since a peer might still write.
 #[test]
 fn lost_inside_a_typed_epoch_leaves_memory_refused() {
     for kind in sync::ALL.iter().copied().filter(|s| matches!(s, Sync::Fence | Sync::Fences | Sync::Pscw)) {
@@ -246,8 +246,8 @@ fn lost_inside_a_typed_epoch_leaves_memory_refused() {
     }
 }
 
-/// One rank's run of fence epochs is longer than that of the others: all hear of it from the first fence at which the
-/// others end, and nobody hangs.
+/// One rank's run of fence epochs is longer than that of the others: all ranks get an error from the first fence at
+/// which the others end, and no rank hangs.
 #[test]
 fn runs_of_different_lengths_are_a_mismatch() {
     everywhere_with(&[2, 3, 5, 8], |team, config| {
@@ -269,8 +269,8 @@ fn runs_of_different_lengths_are_a_mismatch() {
     });
 }
 
-/// Some ranks are in a run of fence epochs that goes on, others have closed a single one: all hear of it before the
-/// memory is handed out, since the former could still write it.
+/// Some ranks are in a run of fence epochs that continues, others have closed a single epoch: all ranks get an error
+/// before local access is allowed, since the former could still write the memory.
 #[test]
 fn fence_beside_a_run_of_fences_is_a_mismatch() {
     everywhere_with(&[2, 3, 5, 8], |team, config| {

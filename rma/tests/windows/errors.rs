@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Bad input: each is an error that says what is wrong, and leaves the window as it was.
+//! Bad input: each kind is an error that names the cause, and leaves the window unchanged.
 
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{
@@ -28,7 +28,7 @@ fn lock_window(team: &Team, config: &Config, len: usize) -> Result<LockWindow<u3
     }
 }
 
-/// Runs `f` on an untyped window of 64 bytes a rank, on two ranks, mapped and posted.
+/// Runs `f` on an untyped window of 64 bytes per rank, on two ranks, mapped and posted.
 fn raw(f: impl Fn(&RawWindow, &Team) -> Result<()> + Send + Sync + Copy + 'static) {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         let run = move || {
@@ -46,7 +46,7 @@ fn raw(f: impl Fn(&RawWindow, &Team) -> Result<()> + Send + Sync + Copy + 'stati
 #[test]
 fn every_operation_fence_out_of_range() {
     everywhere_with(&[3], |team, config| {
-        // Rank r has r elements more than 10: the target's own length counts.
+        // Rank r has 10 + r elements, since the length at the target is the one that is checked.
         let mut win = window(team, config, 10 + team.rank())?;
         let (two, mut old, mut one) = ([1, 2], [0; 2], 0);
         for t in 0..team.size() {
@@ -146,15 +146,15 @@ fn accumulate_fence_operation_that_floats_do_not_have() {
     });
 }
 
-/// Displacements of the untyped layer are bytes, so a target may be misaligned: refused when issued or, where
-/// the target finds out, when the operation is completed.
+/// Displacements of the untyped layer are bytes, so a target may be misaligned. This is refused when the operation is
+/// issued or, if the target finds out, when it is completed.
 #[test]
 fn atomics_lock_misaligned() {
     everywhere_with(&[2], |team, config| {
         let mut memory = vec![0u64; 3000];
         let raw = match config.memory {
             Memory::Allocated => RawWindow::allocate(team, 24_000, Options::default())?,
-            // SAFETY: `memory` lives, and is not touched, until the window is released.
+            // SAFETY: `memory` lives, and is not accessed otherwise, until the window is released.
             Memory::Vector => unsafe {
                 RawWindow::create(team, memory.as_mut_ptr().cast(), 24_000, Options::default())?
             },
@@ -175,7 +175,7 @@ fn atomics_lock_misaligned() {
             assert_eq!(kind(swapped.and_then(|()| raw.flush(target))), ErrorKind::Misaligned, "swap at {offset}");
             raw.unlock(target)?;
         }
-        // SAFETY: as above. A length that is no multiple of the element.
+        // SAFETY: as above. The length is not a multiple of the element.
         let ragged = unsafe {
             raw.lock(LockKind::Exclusive, target, NONE)?;
             let ty = farside_rma::op::ElementType::U64;
@@ -184,7 +184,7 @@ fn atomics_lock_misaligned() {
         assert_eq!(kind(ragged), ErrorKind::BadArgument);
         raw.unlock(target)?;
         team.barrier()?;
-        // SAFETY: as many bytes as were exposed; nobody writes any more.
+        // SAFETY: the length is that of the window; no rank writes any more.
         let own = unsafe { std::slice::from_raw_parts(raw.base(), 24_000) };
         assert!(own.iter().all(|b| *b == 0), "nothing was written");
         raw.free()
@@ -197,10 +197,10 @@ fn every_call_outside_its_epoch() {
     raw(|w, team| {
         let (me, other) = (team.rank(), 1 - team.rank());
         let put = |t: usize| w.put_value(1u64, t, 0);
-        // Nothing is open.
+        // No epoch is open.
         assert_eq!(kind(put(other)), WrongEpoch);
         assert_eq!(kind(put(me)), WrongEpoch);
-        // SAFETY: refused, so that nothing is touched.
+        // SAFETY: the operations are refused, so no memory is accessed.
         unsafe {
             let mut x = 0u64;
             let p = &raw mut x;
@@ -215,7 +215,7 @@ fn every_call_outside_its_epoch() {
         for r in [w.flush(other), w.flush_all(), w.flush_local(other), w.flush_local_all()] {
             assert_eq!(kind(r), WrongEpoch);
         }
-        // Inside start to one of two.
+        // Inside start to one of two ranks.
         w.start(&[other], NONE)?;
         assert_eq!(kind(put(me)), WrongEpoch, "not in the group");
         for r in [w.start(&[me], NONE), w.lock(LockKind::Shared, me, NONE), w.lock_all(NONE), w.fence(NONE), w.free()] {
@@ -246,7 +246,7 @@ fn every_call_outside_its_epoch() {
         }
         w.unlock_all()?;
         assert_eq!(kind(w.unlock_all()), WrongEpoch);
-        // Local access keeps this rank's own operations off.
+        // Local access excludes this rank's own operations.
         w.lock_local()?;
         assert_eq!(kind(put(me)), WrongEpoch, "lent out");
         assert_eq!(kind(w.lock_local()), WrongEpoch);
@@ -259,11 +259,11 @@ fn every_call_outside_its_epoch() {
         assert_eq!(kind(w.lock(LockKind::Shared, 2, NONE)), ErrorKind::NoSuchRank);
         assert_eq!(kind(w.len_at(2)), ErrorKind::NoSuchRank);
         assert_eq!(kind(w.mapped_base(2)), ErrorKind::NoSuchRank);
-        // An epoch that a fence has opened ends when another kind begins, if nothing was done in it.
+        // An epoch that a fence has opened ends when another kind of epoch starts, if it has no operations.
         w.fence(NONE)?;
         w.lock(LockKind::Shared, other, NONE)?;
         w.unlock(other)?;
-        // And all of it has left the window in order.
+        // The window is still usable after all of this.
         w.fence(NONE)?;
         put(other)?;
         w.fence(Assert::NOSUCCEED)?;
@@ -375,8 +375,8 @@ fn lock_family_on_a_window_without_locks() {
     }
 }
 
-/// A fence that is promised to close an empty epoch opens none: operations are refused, so that memory that its
-/// owner has taken back is not written.
+/// A fence with the promise to close an empty epoch opens no exposure: operations are refused, so that memory that its
+/// owner uses locally is not written.
 #[test]
 fn put_fence_noprecede_refused() {
     everywhere_with(&[2, 5], |team, config| {
@@ -392,7 +392,7 @@ fn put_fence_noprecede_refused() {
     });
 }
 
-/// In the untyped layer it is noticed where operations wait in a queue; the window can still be freed.
+/// The untyped layer detects the false promise if operations are queued; the window can still be freed.
 #[test]
 fn put_fence_noprecede_false_promise() {
     config::POSTED
@@ -408,7 +408,7 @@ fn put_fence_noprecede_false_promise() {
         .unwrap();
 }
 
-/// A run of fences: the fence is refused while an operation is under way, whose buffer would be free after it.
+/// A run of fences: the fence is refused while an operation is in progress, whose buffer would be free after it.
 #[test]
 fn get_fences_noprecede_false_promise() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
@@ -431,7 +431,7 @@ fn get_fences_noprecede_false_promise() {
     }
 }
 
-/// Every rank hears that the window was not made, and who failed; the job goes on.
+/// Every rank gets an error that names the rank that failed; the job stays usable.
 #[test]
 fn creation_that_fails_on_one_rank() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
@@ -465,8 +465,7 @@ fn creation_that_fails_on_one_rank() {
     }
 }
 
-/// A file system for shared memory that is too small for one rank's window.
-/// Also where sizes are equal, and where some ranks have no elements.
+/// Element types differ, also with equal sizes, and if some ranks have no elements.
 #[test]
 fn creation_with_element_types_that_differ() {
     everywhere_with(&[2, 3, 5], |team, config| {
@@ -510,7 +509,7 @@ fn creation_on_a_full_file_system() {
         let settings = config::MAPPED.settings(&[("FARSIDE_SHM_DIR", &path)]);
         farside_rma::Job::threads_with(3, &settings, |job| {
             let team = job.world()?;
-            // Short ones until nothing is left; long ones are in no file system.
+            // Short windows are made until the file system is full; long ones do not use a file system.
             let mut short = Vec::new();
             for _ in 0..20 {
                 let e = loop {
@@ -528,7 +527,7 @@ fn creation_on_a_full_file_system() {
             }
             assert!(short.len() > 100, "{} windows", short.len());
             short.into_iter().try_for_each(Window::free)?;
-            // Nothing of the failed ones stays behind: what fits still fits.
+            // The failed windows hold no memory: a window that fits can still be made.
             let mut win = Window::<u8>::allocate(&team, 2 << 20)?;
             win.local_mut()?.fill(1);
             win.free()
@@ -548,8 +547,8 @@ fn shared_window_where_memory_is_not_mapped() {
         .unwrap();
 }
 
-/// A rank that has dropped its window without asking: others get an error at the request and at the epoch, or
-/// reach memory that nobody sees.
+/// A rank drops its window without a collective free: peers get an error at the request and at the epoch, or access
+/// memory that is no longer used.
 #[test]
 fn rget_lock_all_target_has_dropped_its_window() {
     config::RING
@@ -573,8 +572,8 @@ fn rget_lock_all_target_has_dropped_its_window() {
         .unwrap();
 }
 
-/// An operation of an inner epoch on the target of an outer one is complete when the inner one is closed: its
-/// buffers were borrowed for that long.
+/// An operation of an inner epoch on the target of an outer one is complete when the inner epoch is closed, since its
+/// buffers are borrowed only until then.
 #[test]
 fn operations_lock_nested_on_the_outer_target() {
     everywhere_with(&[3], |team, config| {

@@ -1,6 +1,5 @@
-//! The ghost exchange of a stencil on a grid of ranks, under every synchronization: many steps, so that an
-//! epoch that lets go too early, or a number that is mixed up between epochs, shows. Compared with the same
-//! steps on one array.
+//! The ghost exchange of a stencil on a ring of ranks, under every synchronization, compared with the same steps on one
+//! array. Many steps detect an epoch that ends too early, or a number that is mixed up between epochs.
 
 use farside_rma::{Assert, LockKind, Result, Team};
 
@@ -9,7 +8,7 @@ use crate::checks::sync::{Sync, Win};
 
 const STEPS: usize = 12;
 
-/// What one step makes of a cell and its neighbours; small integers, so that it is exact.
+/// The new value of a cell from the cell and its neighbours; small integers, so that it is exact.
 fn step(left: u64, here: u64, right: u64) -> u64 {
     (left * 3 + here * 5 + right * 7 + 1) % 1009
 }
@@ -23,8 +22,8 @@ fn serial(n: usize) -> Vec<u64> {
     now
 }
 
-/// A ring of cells, `len` for each rank, with a ghost at each end. Fence and PSCW change nothing but the ghosts
-/// of others; under locks ranks additionally wait for each other by a barrier, as the pattern needs.
+/// A ring of cells, `len` for each rank, with a ghost at each end. With fence and PSCW a rank writes only the ghosts of
+/// other ranks; under locks the ranks also need a barrier.
 fn exchange(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     for len in [1usize, 7, 600] {
@@ -47,7 +46,7 @@ fn exchange(team: &Team, config: &Config, sync: Sync) -> Result<()> {
                             })
                         })?,
                         Sync::Fences => w.fences(|f| {
-                            // Wrong values first, in an epoch of their own, then the right ones.
+                            // Wrong values in a first epoch, then the right ones.
                             f.epoch(none, |e| {
                                 e.put_value(5000, left, len + 1)?;
                                 e.put_value(5000, right, 0)

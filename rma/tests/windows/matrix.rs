@@ -129,7 +129,7 @@ macro_rules! types {
             for config in config::these(&[config::MAPPED, config::POSTED, config::REMAP, config::VM, config::RING]) {
                 let all = move || config.run(3, |team| {
                     let (c, s) = (&config, Sync::$sync);
-                    // In a quick run over verbs each synchronization has a third of the types.
+                    // A quick run over verbs tests each synchronization with a third of the types.
                     let third = (config::verbs() && config::quick()).then_some(Sync::$sync as usize % 3);
                     if third.is_none_or(|third| third == 0) {
                         of_type!(team, c, s, integer, i8);

@@ -1,5 +1,5 @@
-//! What each synchronization call sends, counted: the formulas of the doc comments of `raw/fence.rs`,
-//! `raw/pscw.rs` and `raw/lock.rs`, on mapped and on posted windows, and what each assert saves.
+//! Counts the messages of each synchronization call: the formulas of the doc comments of `raw/fence.rs`,
+//! `raw/pscw.rs` and `raw/lock.rs`, on mapped and on posted windows, and the messages that each assert saves.
 //!
 //! `cargo test -p farside-rma --test windows messages -- --nocapture` prints the table.
 
@@ -24,12 +24,12 @@ struct Cost {
     bytes: usize,
 }
 
-/// So many messages of a word.
+/// The cost of `messages` messages of a word each.
 fn words(messages: usize) -> Cost {
     Cost { messages, bytes: messages * WORD }
 }
 
-/// Signals of a barrier, and of a fence of mapped windows.
+/// Number of signals of a barrier, and of a fence of a mapped window.
 fn rounds(team: &Team) -> usize {
     if team.is_oversubscribed() { 1 } else { log2_up(team.size()) }
 }
@@ -64,15 +64,15 @@ struct Bench<'a> {
     config: &'static str,
     table: &'a Table,
     p: usize,
-    /// Whom this rank accesses, and who accesses it: ranks at the same distances.
+    /// The ranks that this rank accesses. The ranks that access it are at the same distances.
     targets: Vec<usize>,
     origins: Vec<usize>,
 }
 
 impl Bench<'_> {
-    /// Runs `f` and compares what it has sent with `expected`.
+    /// Runs `f` and compares its messages with `expected`.
     fn count(&self, call: &str, expected: Cost, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Packets of an earlier call that still wait for room are not counted as those of this one.
+        // Wait for packets of earlier calls that are still queued, so that they are not counted for this one.
         let job = self.team.job();
         job.wait("what was sent to go", || Ok(job.active_messages().is_quiet().then_some(())))?;
         let before = self.team.job().stats();
@@ -90,7 +90,7 @@ impl Bench<'_> {
         self.targets.iter().try_for_each(|t| self.window.put_value(1u64, *t, WORD * self.team.rank()))
     }
 
-    /// One rank after the other, so that nobody meets another's lock.
+    /// Runs `f` at one rank after the other, so that no rank waits for the lock of another.
     fn in_turn(&self, mut f: impl FnMut() -> Result<()>) -> Result<()> {
         for turn in 0..self.p {
             if turn == self.team.rank() {
@@ -102,7 +102,7 @@ impl Bench<'_> {
     }
 }
 
-/// Runs `f` for mapped and posted windows, all sizes, and 0, 1, 2 and 4 neighbours.
+/// Runs `f` for mapped and posted windows, all numbers of ranks, and 0, 1, 2 and 4 neighbours.
 fn for_all(f: impl Fn(&Bench<'_>) -> Result<()> + Send + Sync + Copy + 'static) {
     let table = std::sync::Arc::new(Table::default());
     for config in config::these(&[config::MAPPED, config::POSTED]) {
@@ -139,7 +139,7 @@ fn messages_of_fence() {
     for_all(|b| {
         let (p, k, mapped) = (b.p, b.targets.len(), b.window.is_mapped());
         let rounds = words(rounds(b.team));
-        // Between two ranks operations that are messages carry the notification, and are posted by the closing call.
+        // Between two ranks, an operation that is a message carries the notification, and the closing call posts it.
         let one = rounds.messages;
         let (at_once, unknown) = match (mapped, p <= 2) {
             (true, _) => (k, rounds),
@@ -149,7 +149,7 @@ fn messages_of_fence() {
         for (name, asserts) in [("", NONE), (" NOSTORE", Assert::NOSTORE), (" NOPUT", Assert::NOPUT)] {
             b.count("fence NOPRECEDE, opening", words(0), || b.window.fence(Assert::NOPRECEDE))?;
             b.team.barrier()?;
-            // On a mapped window a put is a copy when it is issued, counted as a write there.
+            // On a mapped window a put is a copy when it is issued, and is counted as a write.
             b.count("put, one to each, fence unknown", words(if mapped { k } else { 0 }), || b.put_each())?;
             b.count(&format!("fence{name}, exposure not known before"), unknown, || b.window.fence(asserts))?;
             b.count("put, one to each, fence known", words(at_once), || b.put_each())?;
@@ -162,7 +162,7 @@ fn messages_of_fence() {
     });
 }
 
-/// Of several operations to the one other rank, the last carries the notification.
+/// The last of several operations to the other rank carries the notification.
 #[test]
 fn messages_of_fence_several_operations() {
     for_all(|b| {
@@ -183,14 +183,14 @@ fn messages_of_pscw() {
             let post = words(if asserts == NONE { k } else { 0 });
             let asserts = asserts | Assert::NOSTORE | Assert::NOPUT;
             b.count(&format!("post{name}"), post, || b.window.post(&b.origins, asserts))?;
-            // All posts have come, so that what is issued starts at once.
+            // All posts have arrived, so that operations start when they are issued.
             b.team.barrier()?;
             b.count(&format!("start{name}"), words(0), || b.window.start(&b.targets, asserts & Assert::NOCHECK))?;
             for t in &b.targets[..half] {
                 b.window.put_value(1u64, *t, 0)?;
                 b.window.put_value(2u64, *t, 0)?;
             }
-            // Posted: half of the signals ride on the last put. Mapped: the puts are counted already.
+            // Posted: puts carry half of the signals. Mapped: the puts have been counted already.
             let call = format!("complete{name}, two puts to half of the group");
             b.count(&call, words(k), || b.window.complete())?;
             b.count(&format!("wait{name}"), words(0), || b.window.wait())?;
@@ -213,7 +213,7 @@ fn messages_of_lock() {
     for_all(|b| {
         let mapped = b.window.is_mapped();
         for (kind, name) in [(LockKind::Shared, "shared"), (LockKind::Exclusive, "exclusive")] {
-            // Not mapped: the request is put off, and a reader that enters tells so.
+            // Not mapped: the request is deferred, and a reader takes a read and a compare-and-swap.
             let enter = if mapped || kind == LockKind::Exclusive { 1 } else { 2 };
             b.in_turn(|| {
                 let Some(t) = b.targets.first().copied() else { return Ok(()) };
@@ -258,7 +258,7 @@ fn messages_of_lock_all() {
     });
 }
 
-/// Five allgathers to make a window, a barrier to free it.
+/// Making a window takes five allgathers, and freeing it a barrier.
 #[test]
 fn messages_of_creation_and_free() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Request-based operations x ways to complete them.
+//! Request-based operations, with every way to complete them.
 
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockWindow, Op, Selection};
@@ -43,7 +43,7 @@ fn operations_that_are_complete_when_they_return_lock_all() {
     everywhere(requests::now);
 }
 
-/// A request in an epoch that the target takes part in, beside accumulates that wait for its end.
+/// A request in a fence epoch, together with accumulates that are deferred to the end of the epoch.
 #[test]
 fn accumulate_fence_of_a_request_is_complete_after_those_before_it() {
     everywhere_with(&[2, 3], |team, config| {
@@ -66,7 +66,7 @@ fn accumulate_fence_of_a_request_is_complete_after_those_before_it() {
     });
 }
 
-/// Requests between selections, waited for singly, in an order that is not that of their issue.
+/// Requests between selections, each waited for, in another order than that of their issue.
 #[test]
 fn rput_rget_raccumulate_selected_lock_all_wait() {
     everywhere_with(&[2], |team, config| {

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! What a rank reads after a flush does not come from before what it wrote ahead of it. Two ranks each write a word at
-//! one place, complete that, and read the other's at another place: both cannot find nothing. A processor lets a load
-//! overtake the store ahead of it, so that without a fence in between both do, in a few of the thousands of rounds.
+//! A read after a flush is ordered after the writes before the flush. Two ranks each write a word at one place,
+//! complete the write, and read the word that the other rank writes: at least one of them must find it. A CPU lets a
+//! load overtake an earlier store, so without a fence in between neither finds it in a few of the thousands of rounds.
 
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, Op, Result, Team};
@@ -12,10 +12,10 @@ fn rounds() -> usize {
     if config::quick() { 200 } else { 20_000 }
 }
 
-/// Runs `write` and then `read` with each round's place on two ranks, and compares what the two have read. The ranks come
-/// to each round together, as nearly as a word that both look at can have it.
+/// Runs `run` on two ranks, and compares the values that the two have read in each round. The ranks start each round
+/// together, synchronized by a word that both poll.
 fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Result<Vec<u64>> + Sync + Send + 'static) {
-    /// One at a time: what is looked for needs two cores.
+    /// One test at a time, since the reordering shows only on two cores.
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let name = config.name;
@@ -25,7 +25,7 @@ fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Resul
         config.run(2, |team| {
             let (me, other) = (&come[team.rank()], &come[1 - team.rank()]);
             let together = |round: usize| {
-                // SeqCst: nothing is to be seen from before.
+                // SeqCst: pairs with the load of the other rank, so that accesses of earlier rounds do not overlap.
                 me.store(round + 1, std::sync::atomic::Ordering::SeqCst);
                 let mut looks = 0u32;
                 while other.load(std::sync::atomic::Ordering::SeqCst) <= round {
@@ -45,11 +45,11 @@ fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Resul
     assert!(found.iter().flatten().any(|x| *x != 0), "{name}: nothing was ever read");
 }
 
-/// Bytes from one place to the next: each has a line, which its reader has and its writer has to fetch.
+/// Bytes from one place to the next: each place has its own cache line, which the reader has and the writer must fetch.
 const LINE: usize = 64;
 
-/// In one lock_all epoch of an untyped window: in round i rank r writes place 2 i + r of the other, and reads place
-/// 2 i + 1 - r of its own.
+/// Runs all rounds in one lock_all epoch of an untyped window: in round i rank r writes place 2 i + r of the other
+/// rank, and reads place 2 i + 1 - r of its own memory.
 fn flushed(
     config: Config,
     write: impl Fn(&RawWindow, usize, usize) -> Result<()> + Sync + Send + 'static,
@@ -83,7 +83,7 @@ fn put(w: &RawWindow, target: usize, offset: usize) -> Result<()> {
 }
 
 fn get(w: &RawWindow, found: &mut u64, target: usize, offset: usize) -> Result<()> {
-    // SAFETY: flushed while the variable lives.
+    // SAFETY: the variable outlives the flush.
     unsafe { w.get((&raw mut *found).cast(), 8, target, offset) }
 }
 
@@ -98,11 +98,11 @@ fn get_after_a_flush_does_not_overtake_a_put() {
 fn atomic_read_after_a_flush_does_not_overtake_a_replacement() {
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         let replace = |w: &RawWindow, target, offset| {
-            // SAFETY: flushed while the operand, a constant, lives.
+            // SAFETY: the operand is a constant and outlives the flush.
             unsafe { w.accumulate(Op::Replace, &1u64, std::ptr::null_mut(), 1, target, offset) }
         };
         let read = |w: &RawWindow, found: &mut u64, target, offset| {
-            // SAFETY: flushed while the variable lives; no operand is looked at.
+            // SAFETY: the variable outlives the flush; the operand is not read.
             unsafe { w.accumulate(Op::NoOp, &0u64, found, 1, target, offset) }
         };
         flushed(config, replace, read);

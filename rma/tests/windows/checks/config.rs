@@ -1,4 +1,4 @@
-//! The configurations of the device that everything runs over.
+//! The configurations of the device that all checks run over.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock};
@@ -9,10 +9,10 @@ use farside_rma::core::device::loopback::{Hub, Loopback};
 use farside_rma::core::settings::Settings;
 use farside_rma::{Job, Result, Team};
 
-/// Where the memory of windows comes from.
+/// The source of the memory of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// The runtime.
+    /// Allocated by the runtime.
     Allocated,
     /// Vectors of the user, whose ends are not those of pages.
     Vector,
@@ -24,7 +24,7 @@ pub struct Config {
     pub name: &'static str,
     pub memory: Memory,
     pub settings: &'static [(&'static str, &'static str)],
-    /// The device, if it is not the one that the settings name: it connects threads alone.
+    /// The device, if it is not the one that the settings name. It connects only threads.
     pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
 }
 
@@ -43,14 +43,14 @@ pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY
 pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
 pub const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
-/// Over verbs nothing is mapped, and memory of the user is as good as any.
+/// Over verbs no memory is mapped, and memory of the user needs no further configurations.
 const VERBS: &[Config] = &[
     row("verbs", Memory::Allocated, &[]),
     row("verbs, vector", Memory::Vector, &[]),
     row("verbs, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
 ];
 
-/// Whether the environment asks for the verbs device: then every configuration is over it.
+/// Whether the environment demands the verbs device, over which all configurations then run.
 pub fn verbs() -> bool {
     static VERBS: LazyLock<bool> =
         LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route"));
@@ -62,19 +62,19 @@ fn nodes() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "route")
 }
 
-/// Whether fewer combinations are wanted.
+/// Whether this is a quick run, with fewer combinations.
 pub fn quick() -> bool {
     static QUICK: LazyLock<bool> = LazyLock::new(|| std::env::var_os("FARSIDE_TEST_QUICK").is_some());
     *QUICK
 }
 
-/// Settings of the device that come from the environment whatever a test sets.
+/// Settings of the device that always come from the environment.
 fn of_the_machine(name: &str) -> Option<String> {
     let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
     device.then(|| std::env::var(name).ok()).flatten()
 }
 
-/// These configurations, or over verbs those that they come to there; in a quick run over verbs the first of them.
+/// The given configurations, or their counterparts over verbs; in a quick run over verbs only the first of them.
 pub fn these(configs: &[Config]) -> Vec<Config> {
     if !verbs() {
         return configs.to_vec();
@@ -88,7 +88,7 @@ pub fn table() -> &'static [Config] {
     if verbs() { VERBS } else { TABLE }
 }
 
-/// All of them on shared memory.
+/// All configurations on shared memory.
 pub const TABLE: &[Config] = &[
     MAPPED,
     POSTED,
@@ -105,7 +105,7 @@ pub const TABLE: &[Config] = &[
 ];
 
 impl Config {
-    /// The settings, and `more` that replace them.
+    /// The settings, overridden by `more`.
     pub fn settings(&self, more: &[(&str, &str)]) -> Settings {
         Settings::from_lookup(|name| {
             let all = more.iter().chain(self.settings.iter());
@@ -117,7 +117,7 @@ impl Config {
     /// Runs `f` as `n` ranks.
     ///
     /// # Errors
-    /// What `f` fails with or panics with.
+    /// Any error or panic of `f`.
     pub fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
         let (settings, hub) = (self.settings(&[]), Hub::new(n));
         let Some(device) = self.device else { return Job::threads_with(n, &settings, |job| f(&job.world()?)) };
@@ -126,7 +126,7 @@ impl Config {
     }
 }
 
-/// The numbers of ranks that checks run with: all, or two of them in a quick run, or fewer where each costs more.
+/// The numbers of ranks that checks run with: all, or fewer in a quick run and on slow devices.
 pub fn ranks() -> &'static [u32] {
     match (verbs(), quick()) {
         (true, _) => &[2, 3, 4],
@@ -150,8 +150,8 @@ type Check = dyn Fn(&Team, &Config) -> Result<()> + Sync + Send;
 /// [`everywhere_with`], compiled once.
 fn everywhere_of(ranks: &[u32], f: Arc<Check>) {
     let (configs, quick) = (table(), verbs() && quick());
-    // In a quick run over verbs each configuration with another number of ranks, up to four. Between nodes only such jobs
-    // as have ranks that share memory, whatever the memory of windows: two ranks are two nodes, and verbs alone.
+    // In a quick run over verbs each configuration has another number of ranks, up to four. Between nodes only jobs
+    // with ranks that share memory are of interest: two ranks are two nodes, and use verbs alone.
     let pairs: Vec<(&Config, u32)> = if quick && nodes() {
         let most = *ranks.iter().max().unwrap_or(&4);
         vec![(&configs[0], 3.min(most)), (&configs[1], 4.min(most))]
@@ -173,7 +173,7 @@ fn everywhere_of(ranks: &[u32], f: Arc<Check>) {
     }
 }
 
-/// What `f` returns, or a panic if it does not within `seconds`.
+/// Returns the result of `f`, or panics if it takes more than `seconds`.
 pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
     // An emulated machine is slower.
     let seconds = if verbs() { 10 * seconds } else { seconds };

@@ -1,5 +1,5 @@
-//! Checks of data: what an operation must have done by absolute values, at every rank, as functions that fail
-//! by a panic of a rank. They run over every configuration, and over a device that damages an operation.
+//! Checks of data: functions that compare the results of an operation with absolute values at every rank, and panic if
+//! they differ. They run over every configuration, and over a device that damages an operation.
 
 #![allow(dead_code)]
 

@@ -9,10 +9,10 @@ use super::values::{Value, initial, written};
 /// Elements that one origin owns at every target: whole pages of all types for a few ranks together.
 pub const PART: usize = 1201;
 
-/// Lengths that add up to a part: single elements, what fits into one request, what does not, and bulk.
+/// Lengths that add up to a part: single elements, lengths below and above that of one request, and bulk.
 const PIECES: &[usize] = &[1, 2, 3, 1, 5, 24, 1, 64, 1, 1099];
 
-/// The pieces of a part of so many elements, as start and length.
+/// The pieces of a part of `part` elements, as start and length.
 fn pieces(part: usize) -> impl Iterator<Item = (usize, usize)> {
     PIECES.iter().scan(0, move |at, len| {
         let start = *at;
@@ -21,8 +21,8 @@ fn pieces(part: usize) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// Elements that are accumulated: less bulk in a quick run over verbs, where each is a message, but more than the 256 that
-/// are worked on at once there.
+/// Number of elements that are accumulated. Less bulk in a quick run over verbs, where each is a message, but more than
+/// the 256 that may be in progress there.
 fn accumulated() -> usize {
     if config::verbs() && config::quick() { PART - 800 } else { PART }
 }
@@ -32,7 +32,7 @@ fn fill<T: Value>(win: &mut Win<T>) -> Result<()> {
     win.local(|l| l.iter_mut().enumerate().for_each(|(i, x)| *x = initial(me, i)))
 }
 
-/// Every origin puts its part to every target, in pieces: twice, so that what is late is seen.
+/// Every origin puts its part to every target, in pieces: twice, so that late operations are detected.
 pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
@@ -80,7 +80,7 @@ pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<(
     win.free()
 }
 
-/// Every rank gets all that every rank has, in pieces.
+/// Every rank gets all elements of every rank, in pieces.
 pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let p = team.size();
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
@@ -109,7 +109,7 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     win.free()
 }
 
-/// All add to all elements of all; totals wrap as the type does.
+/// All ranks add to all elements of all ranks; totals wrap as the type does.
 pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, part)?;
@@ -130,7 +130,8 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
     win.free()
 }
 
-/// All add to all elements of all, each rank in other pieces, long ones and short ones that fetch, and read them meanwhile.
+/// All ranks add to all elements of all ranks, and read them concurrently. Each rank uses other pieces: long ones, and
+/// short ones with former values.
 pub fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, part)?;
@@ -171,7 +172,7 @@ pub fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()
     win.free()
 }
 
-/// Every origin adds to its own part and gets what was there; all of them read one element that none writes.
+/// Every origin adds to its own part and gets the former values; all origins read one element that no rank writes.
 pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, p * part + 1)?;
@@ -208,7 +209,7 @@ pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Res
     win.free()
 }
 
-/// All draw numbers from one element of each target: nobody gets one twice, and none is left out.
+/// All ranks draw numbers from one element of each target: each number is drawn exactly once.
 pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const DRAWS: usize = 6;
     const AT: usize = PART - 1;
@@ -246,7 +247,8 @@ pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Resul
     win.free()
 }
 
-/// One element that only this origin swaps: once as expected, once not. And one that all want: one wins.
+/// One element is swapped only by this origin: once with the expected value, once not. Another one is swapped by all
+/// origins: exactly one succeeds.
 pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let len = p * PART + 1;

@@ -1,15 +1,15 @@
-//! Order and shape. Accumulates of one origin to one element are applied in the order in which they were issued, whatever their
-//! length and however they travel: read after read, read after write, write after read, write after write.
+//! Order and shape. Accumulates of one origin to one element are applied in the order of issue, for every length and
+//! protocol: read after read, read after write, write after read, write after write.
 
 use farside_rma::{Assert, Op, Result, Team};
 
 use super::config::{self, Config};
 use super::sync::{Sync, Win};
 
-/// Elements of one origin: a request's worth of the first and last, and bulk that takes several buffers.
+/// Elements of one origin, which take several bounce buffers.
 const LONG: usize = 40_003;
 
-/// The long one's length: less in quick runs over verbs, and still several pieces.
+/// Length of the long accumulate: shorter in quick runs over verbs, but still several pieces.
 fn long() -> usize {
     if config::verbs() && config::quick() { LONG / 24 } else { LONG }
 }
@@ -101,8 +101,8 @@ pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     win.free()
 }
 
-/// Puts to ragged ends, which take a request, and then one to whole pages, which is a copy: the closing call
-/// shows both or none. Rank 0 has nothing to send itself and is busy elsewhere while the others write to it.
+/// Puts to ragged ends, which take a request, and then a put to whole pages, which is a copy: after the closing call
+/// both are complete. Rank 0 sends nothing itself and is busy elsewhere while the others write to it.
 pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 9001;
     // More than a page.
@@ -127,7 +127,7 @@ pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> 
                 assert_eq!(*x, (i % LEN) as u64 + round * 1_000_000, "element {i}, round {round}");
             }
         };
-        // Looked at as soon as the epoch is closed: a barrier would hide what comes late.
+        // Checked as soon as the epoch is closed, since a barrier would hide late operations.
         match &mut win {
             Win::Active(w) => {
                 check(w.local()?);
@@ -139,7 +139,7 @@ pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> 
     win.free()
 }
 
-/// Windows of which one rank alone has memory: what one rank sees of the others is not what they see of it.
+/// Windows in which only one rank has memory, so that ranks see different capabilities of each other.
 pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 2003;
     let (p, me) = (team.size(), team.rank());
@@ -165,7 +165,7 @@ pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     Ok(())
 }
 
-/// What one rank has put to a second one before a fence is what a third one gets after it.
+/// The bytes that one rank has put to a second one before a fence are those that a third rank gets after it.
 pub fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (me, p) = (team.rank(), team.size());
     let mut win = Win::<u64>::new(team, config, sync, long())?;
@@ -175,7 +175,7 @@ pub fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
         if let Win::Active(w) = &mut win {
             w.fences(|f| {
                 f.epoch(none, |_| Ok(()))?;
-                // The last one is told that the epoch is over before all this has been done at rank 1.
+                // The last rank could learn that the epoch is over before all of this is complete at rank 1.
                 f.epoch(none, |e| if me == p - 1 { (0..6).try_for_each(|_| e.put(&data, 1, 0)) } else { Ok(()) })?;
                 f.epoch(none, |e| if me == 0 { e.get(&mut got, 1, 0) } else { Ok(()) })
             })?;

@@ -1,21 +1,21 @@
-//! Request-based operations: wait, test, await, and left to the epoch.
+//! Request-based operations, completed by wait, test, await, or the end of the epoch.
 
 use farside_rma::{Assert, LockWindow, Op, PassiveEpoch, Request, Result, Team, block_on};
 
 use super::config::{self, Config, Memory};
 use super::values::{initial, written};
 
-/// How a request is completed.
+/// The way to complete a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Complete {
     Wait,
     Test,
     Await,
-    /// By nobody: the epoch's end does it.
+    /// By the end of the epoch.
     Epoch,
 }
 
-/// Elements of one origin at one target: less in quick runs over verbs, and still more than a packet's.
+/// Elements of one origin at one target: fewer in quick runs over verbs, but still more than a packet holds.
 fn part() -> usize {
     if config::verbs() && config::quick() { 331 } else { 1301 }
 }
@@ -63,7 +63,7 @@ fn window(team: &Team, config: &Config) -> Result<LockWindow<u64>> {
 
 type Body<'e, 'env> = &'e PassiveEpoch<'e, 'env, u64>;
 
-/// Puts that are complete at the target when the request is: a get of the same epoch sees them.
+/// A put is complete at the target when its request is complete: a get of the same epoch sees it.
 pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
@@ -108,7 +108,7 @@ pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
     window.free()
 }
 
-/// Gets that have arrived when the epoch is closed, however they were completed.
+/// Gets have arrived when the epoch is closed, for every way to complete them.
 pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let p = team.size();
     let window = window(team, config)?;
@@ -155,7 +155,7 @@ pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     window.free()
 }
 
-/// One's own part is read and replaced in one step.
+/// Each origin reads and replaces its own part in one step.
 pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
@@ -184,7 +184,8 @@ pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()
     window.free()
 }
 
-/// Single elements: each rank adds to one of every rank, and takes one of its own at every rank if it is unchanged.
+/// Single elements: each rank adds to one element of every rank, and swaps its own element at every rank if it is
+/// unchanged.
 pub fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
@@ -214,7 +215,7 @@ pub fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Comple
     window.free()
 }
 
-/// The calls that are complete when they return.
+/// The blocking operations.
 pub fn now(team: &Team, config: &Config) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;

@@ -32,7 +32,7 @@ fn packed<T: Value>(at: usize, len: usize) -> Result<Named<T>> {
     Ok((Selection::ranges(std::slice::from_ref(&(at..at + len)))?, (at..at + len).collect()))
 }
 
-/// What goes from where in the buffer to where in the part: every element of the part once.
+/// Pairs of a selection of the buffer and one of the part, which together contain every element of the part once.
 fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
     let end = height * COLUMNS;
     let every_second: Vec<_> = (0..height / 2).map(|i| 2 * i * COLUMNS + 20..2 * i * COLUMNS + 23).collect();
@@ -55,7 +55,7 @@ fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
     ])
 }
 
-/// Every origin puts its part to every target: twice, so that what is late is seen.
+/// Every origin puts its part to every target: twice, so that late operations are detected.
 pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = ROWS;
@@ -109,7 +109,7 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     win.free()
 }
 
-/// All add to the same elements of all, and then each gets what was in a part of its own.
+/// All ranks add to the same elements of all ranks, and then each gets the former values of its own part.
 pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = accumulated_rows();

@@ -4,7 +4,7 @@ use farside_rma::{Assert, Element, Epoch, LockKind, LockWindow, Result, Team, Wi
 
 use super::config::{Config, Memory};
 
-/// A way to open and close the epoch.
+/// A synchronization: the calls that open and close the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// One fence epoch.
@@ -13,21 +13,21 @@ pub enum Sync {
     Fences,
     /// Post, start, complete, wait, with all ranks in both groups.
     Pscw,
-    /// A shared lock of one target after the other.
+    /// Shared locks of the targets, one after the other.
     LockShared,
-    /// An exclusive lock of one target after the other.
+    /// Exclusive locks of the targets, one after the other.
     LockExclusive,
     /// All targets at once, completed by flush.
     LockAll,
 }
 
-/// All of them.
+/// All synchronizations.
 pub const ALL: &[Sync] = &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
 
-/// What is done in an epoch, to which targets.
+/// The operations of an epoch, on the given targets.
 type Body<'b, 'env, T> = dyn for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()> + 'b;
 
-/// A window that the synchronization is possible on.
+/// A window of the type that the synchronization needs.
 #[derive(Debug)]
 pub enum Win<T: Element> {
     Active(Window<'static, T>),
@@ -35,10 +35,10 @@ pub enum Win<T: Element> {
 }
 
 impl<T: Element> Win<T> {
-    /// A window of `len` zeroed elements. Vectors are longer than whole pages and start inside one.
+    /// Makes a window of `len` zeroed elements. A vector starts and ends inside a page.
     ///
     /// # Errors
-    /// As the window's own.
+    /// Those of the window.
     pub fn new(team: &Team, config: &Config, sync: Sync, len: usize) -> Result<Self> {
         let passive = matches!(sync, Sync::LockShared | Sync::LockExclusive | Sync::LockAll);
         let vector = || vec![T::zeroed(); len];
@@ -50,10 +50,10 @@ impl<T: Element> Win<T> {
         })
     }
 
-    /// Reads or writes this rank's own memory; before it and after it come all ranks.
+    /// Reads or writes this rank's own memory, between two barriers.
     ///
     /// # Errors
-    /// As the window's own.
+    /// Those of the window.
     pub fn local<R>(&mut self, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         let team = self.team().clone();
         team.barrier()?;
@@ -72,10 +72,10 @@ impl<T: Element> Win<T> {
         }
     }
 
-    /// Runs `body` in epochs on all ranks: once with all targets, or once for each under its lock.
+    /// Runs `body` in epochs on all ranks: once with all targets, or once for each target under its lock.
     ///
     /// # Errors
-    /// As the window's own; what `body` fails with.
+    /// Those of the window; any error of `body`.
     pub fn epoch<'env>(
         &mut self,
         sync: Sync,
@@ -98,13 +98,13 @@ impl<T: Element> Win<T> {
             (Win::Active(w), _) => w.expose(&all, none, |x| x.start(&all, none, |e| body(e, &all))),
             (Win::Passive(w), Sync::LockAll) => w.lock_all(none, |e| {
                 body(e, &all)?;
-                // Both ways of completing: single targets, then all.
+                // Completes by single targets, then all.
                 e.flush(me)?;
                 e.flush_all()
             }),
             (Win::Passive(w), _) => {
                 let kind = if sync == Sync::LockShared { LockKind::Shared } else { LockKind::Exclusive };
-                // Everyone starts with another target.
+                // Every rank starts with another target.
                 (0..all.len()).map(|i| (me + i) % all.len()).try_for_each(|t| w.lock(kind, t, none, |e| body(e, &[t])))
             }
         }
@@ -113,7 +113,7 @@ impl<T: Element> Win<T> {
     /// Frees the window.
     ///
     /// # Errors
-    /// As the window's own.
+    /// Those of the window.
     pub fn free(self) -> Result<()> {
         match self {
             Win::Active(w) => w.free(),

@@ -1,10 +1,10 @@
-//! Element types as tests make them, and the values that they expect.
+//! Values of the element types that tests write and expect.
 
 use farside_rma::Element;
 
 /// A type with values made from small numbers.
 pub trait Value: Element + PartialEq + std::fmt::Debug {
-    /// `n`, as near as the type has it: small types wrap.
+    /// `n` in the type; small types wrap.
     fn of(n: u64) -> Self;
 }
 
@@ -22,7 +22,7 @@ pub fn written<T: Value>(origin: usize, target: usize, i: usize) -> T {
     T::of((1 + (origin * 41 + target * 17 + i * 7) % 126) as u64)
 }
 
-/// What memory holds before anything is written.
+/// The initial value of memory.
 pub fn initial<T: Value>(rank: usize, i: usize) -> T {
     T::of(((rank * 5 + i * 3) % 100) as u64)
 }
