@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! The synchronization bill: one rank is late, and all others say that they have waited for it, in each kind of call, and for
-//! about as long; what was called and sent is counted. A rank that waits for long says once for whom.
+//! The synchronization bill: one rank is late, and the bill charges the waits of all other ranks to it, in each kind of
+//! call; calls and messages are counted. A rank that waits for a long time reports once which rank it waits for.
 
 #[path = "windows/checks/config.rs"]
 #[allow(dead_code)]
@@ -16,10 +16,10 @@ use farside_rma::prelude::*;
 use farside_rma::raw::{Options, RawWindow};
 use serde_json::Value;
 
-/// How late the late rank is.
+/// The delay of the late rank.
 const LATE: Duration = Duration::from_millis(200);
 
-/// The bill of a job of so many ranks.
+/// The bill of a job with `ranks` ranks.
 fn bill(config: &Config, ranks: u32, f: impl Fn(&Team) -> Result<()> + Sync) -> Value {
     let file = tempfile::NamedTempFile::new().unwrap();
     let settings = config.settings(&[("FARSIDE_BILL", file.path().to_str().unwrap())]);
@@ -34,13 +34,13 @@ fn bill(config: &Config, ranks: u32, f: impl Fn(&Team) -> Result<()> + Sync) -> 
     serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap()
 }
 
-/// The line of the last window, or of the team of all ranks.
+/// The line of the last window, or of the world team.
 fn line<'a>(bill: &'a Value, what: &str) -> &'a Value {
     let lines = bill["bill"].as_array().unwrap();
     lines.iter().rev().find(|line| line["account"].as_str().unwrap().starts_with(what)).unwrap()
 }
 
-/// Whom `rank` has waited for longest in `operation`, and how long.
+/// The rank that `rank` has waited for longest in `operation`, and the time in seconds.
 fn longest(line: &Value, rank: u32, operation: &str) -> Option<(u64, f64)> {
     let waits = line["waits"].as_array().unwrap().iter();
     waits
@@ -49,13 +49,13 @@ fn longest(line: &Value, rank: u32, operation: &str) -> Option<(u64, f64)> {
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// All `waiters` say that they have waited for `late`.
+/// Checks that the bill has all `waiters` waiting for `late`.
 fn blamed(bill: &Value, what: &str, operation: &str, waiters: &[u32], late: u64) {
     let line = line(bill, what);
     for rank in waiters {
         let found = longest(line, *rank, operation).unwrap_or_else(|| panic!("rank {rank} {operation}: {line:#}"));
         assert_eq!(found.0, late, "rank {rank}, {operation}: {line:#}");
-        // Nobody can have waited longer than the late rank slept, but for the noise of the machine.
+        // A rank cannot have waited longer than the late rank slept, except for the noise of the machine.
         assert!(found.1 > LATE.as_secs_f64() / 2.0, "rank {rank}, {operation}: {line:#}");
     }
 }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Dynamic windows: attach, use, detach, and what happens to those who come late.
+//! Dynamic windows: attach, use, detach, and operations after detach.
 
 use std::cell::RefCell;
 
@@ -20,7 +20,7 @@ fn settings(fault: &str, user_memory: &str) -> Settings {
     Settings::from_lookup(|name| match name {
         "FARSIDE_TEST_FAULT" => Some(fault.to_owned()),
         "FARSIDE_SHM_USER_MEMORY" => Some(user_memory.to_owned()),
-        // The device comes from the environment.
+        // The environment selects the device.
         "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES" => std::env::var(name).ok(),
         _ if name.starts_with("FARSIDE_VERBS_") => std::env::var(name).ok(),
         _ => None,
@@ -63,7 +63,7 @@ fn run(fault: &str, user_memory: &str) {
             assert_eq!(window.detach(mine).unwrap_err().kind(), ErrorKind::NotAttached);
         }
         team.barrier()?;
-        // The slot is used again; the old attachment stays gone.
+        // The slot is reused; the old attachment stays invalid.
         let again = if me == 0 { window.attach(vec![1; 10])? } else { mine };
         team.barrier()?;
         assert_eq!(kind(window.put(&[1], 0, zero, 0)), ErrorKind::NotAttached);
@@ -107,14 +107,14 @@ fn attach_more_than_the_table_holds_is_an_error() {
 /// Words of the memory that each rank attaches: whole pages in the middle.
 const WORDS: usize = 4096;
 
-/// What one rank counts of ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word `word` of `target`, which
-/// it names by address: requests, and reads, of which ten are those of the gets.
+/// The numbers of requests and of reads of ten rounds of a put, a get, a fetch-and-op and a compare-and-swap on word
+/// `word` of `target`, by address. Ten of the reads are those of the gets.
 fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, u64) {
     let counted = Job::threads_with(2, &settings(fault, user_memory), |job| {
         let team = job.world()?;
         let mut memory = vec![0u64; WORDS];
         let window = RawDynamicWindow::new(&team, None, Options::default())?;
-        // SAFETY: the memory outlives the window, and is not touched meanwhile.
+        // SAFETY: the memory outlives the window, and is not accessed otherwise.
         unsafe { window.attach_exclusively(memory.as_mut_ptr().cast(), 8 * WORDS) }?;
         let bases = farside_rma::core::coll::allgather(&team, &memory.as_ptr().addr().to_le_bytes())?;
         let base = usize::from_le_bytes(bases[target].as_slice().try_into().unwrap());
@@ -137,7 +137,7 @@ fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, 
         };
         let mut counted = (0, 0);
         if team.rank() == 0 {
-            // The first finds and imports the attachment.
+            // The first round looks up and imports the attachment.
             round(1)?;
             let before = job.stats();
             (0..10).try_for_each(round)?;
@@ -147,7 +147,7 @@ fn counted(fault: &str, user_memory: &str, target: usize, word: usize) -> (u64, 
         team.barrier()?;
         raw.unlock_all()?;
         team.barrier()?;
-        // What was known of the memory does not outlive it.
+        // The imported attachment is not used after detach.
         if team.rank() == target {
             window.detach(window.attachment_at(memory.as_ptr().cast()).unwrap())?;
         }
@@ -172,6 +172,6 @@ fn operations_by_address_are_loads_and_stores_or_one_request_each() {
     assert_eq!(counted("none", "ring", 0, 1), (0, 10), "memory of the rank itself");
     assert_eq!(counted("none", "remap", 1, WORDS / 2), (0, 10), "a page that is shared");
     assert_eq!(counted("none", "ring", 1, WORDS / 2), (40, 10), "memory of another");
-    // Each looks whether the table has changed.
+    // Each operation checks whether the table has changed.
     assert_eq!(counted("unmapped", "remap", 1, WORDS / 2), (0, 50), "tables that are not mapped");
 }

@@ -10,10 +10,10 @@ fn ranks() -> &'static [u32] {
     if quick() { &[2, 3, 4] } else { &[1, 2, 3, 4, 8] }
 }
 
-/// After so many seconds the launcher ends a run, with a code that is not 0.
+/// Seconds after which the launcher ends a run, with a nonzero exit code.
 const LIMIT_S: &str = "120";
 
-/// Runs an example on `ranks` ranks and returns how it ended, with all that it wrote.
+/// Runs an example on `ranks` ranks and returns its exit status and output.
 fn run(ranks: u32, example: &str, arguments: &[&str]) -> Output {
     farside(ranks, example, arguments).output().unwrap()
 }
@@ -25,7 +25,7 @@ fn farside(ranks: u32, example: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the runtime says is shown if it is asked for, with the rank, and for the runtime alone.
+/// The runtime writes its log only if `FARSIDE_LOG` demands it, with the rank in each line.
 #[test]
 fn log_says_which_rank() {
     let log = |level: &str| {
@@ -41,7 +41,7 @@ fn log_says_which_rank() {
     assert_eq!(log("off"), "");
 }
 
-/// As `run`, and the run must have ended well; returns its standard output.
+/// Runs an example, which must succeed; returns its standard output.
 fn succeeds(ranks: u32, example: &str, arguments: &[&str]) -> String {
     let output = run(ranks, example, arguments);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -65,7 +65,7 @@ fn heat_stencil_four_versions_same_picture() {
         if quick() { &[("61", "6"), ("2", "5")] } else { &[("61", "40"), ("9", "7"), ("2", "5"), ("1", "1")] };
     for &(size, steps) in sizes {
         let mut pictures = Vec::new();
-        // Whatever the device, the picture is that of shared memory.
+        // The picture is the same as over shared memory, for every device.
         let out = folder(&format!("heat-{size}-shm"));
         let arguments = ["--size", size, "--steps", steps, "--version", "fence", "--out", out.to_str().unwrap()];
         let status = farside(2, "heat_stencil", &arguments).env("FARSIDE_DEVICE", "shm").output().unwrap().status;
@@ -108,7 +108,7 @@ fn gups_no_update_lost() {
         let text = succeeds(ranks, "gups", &["--bits", "12"]);
         assert_eq!(text.matches("16384 updates of 2^12 words").count(), 2, "{text}");
     }
-    // Fewer words than ranks: every update meets others.
+    // Fewer words than ranks, so that updates conflict.
     succeeds(8, "gups", &["--bits", "2", "--updates-per-word", "3000"]);
 }
 
@@ -119,7 +119,7 @@ fn hash_table_every_key_once() {
         let distinct = 1501 * (ranks - 1) + 3001;
         assert!(text.contains(&format!("{} inserts of {distinct} keys", 3001 * ranks)), "{text}");
     }
-    // Almost full, so that keys meet on their way, over the end of the table too.
+    // The table is almost full, so that keys collide, also across the end of the table.
     succeeds(4, "hash_table", &["--keys", "500", "--fill", "99"]);
 }
 
@@ -135,7 +135,7 @@ fn transpose_any_shape() {
 #[test]
 fn halo_3d_every_synchronization_and_scheme() {
     for ranks in ranks().iter().copied() {
-        // Blocks of different sizes, and ranks without cells: in a quick run only where there are three ranks.
+        // Blocks of different sizes, and ranks without cells; in a quick run only with three ranks.
         for (size, steps) in [("11", if quick() { "2" } else { "4" }), ("1", "2")] {
             if quick() && (size == "1") != (ranks == 3) {
                 continue;

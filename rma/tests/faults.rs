@@ -1,5 +1,5 @@
-//! Calls that are left by a panic, as when a handler of an active message panics while they wait: nothing of theirs
-//! touches memory afterwards, and the window is refused.
+//! Calls that end by a panic, for example of an active message handler while they wait: none of their operations
+//! accesses memory afterwards, and the window is refused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ const PANICS: HandlerId = HandlerId(5);
 const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 const FAULT: &str = "FARSIDE_TEST_FAULT";
 
-/// How far the ranks, which are threads, have come.
+/// The step that the ranks, which are threads, have reached.
 #[derive(Default)]
 struct Stage(AtomicU32);
 
@@ -36,8 +36,8 @@ impl Stage {
     }
 }
 
-/// Rank 0 runs `panics`, in which the handler of a message of rank 1 panics, as rank 1 does not take part but through
-/// `beside`. Then rank 0's buffer has another use, and `after` looks at the window.
+/// Rank 0 runs `panics`, in which the handler of a message from rank 1 panics. Rank 1 takes part only through `beside`.
+/// Then rank 0 reuses its buffer, and `after` checks the window.
 fn left_by_a_panic<W>(
     settings: &[(&str, &str)],
     make: impl Fn(&Team) -> Result<W> + Sync,
@@ -61,7 +61,7 @@ fn left_by_a_panic<W>(
         team.barrier()?;
         if team.rank() == 1 {
             return beside(&window, &mut || {
-                // Rank 0 may still be in the barrier, and is not to meet the message there.
+                // Rank 0 may still be in the barrier, and must not handle the message there.
                 stage.wait(1);
                 am::send(job, 0, PANICS, b"x", b"", Counters::default()).unwrap();
                 stage.reach(2);
@@ -76,7 +76,7 @@ fn left_by_a_panic<W>(
         assert_eq!(*left.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose");
         buffer.fill(42);
         stage.reach(3);
-        // What was under way would arrive now.
+        // Operations in progress would arrive now.
         while stage.0.load(Ordering::SeqCst) < 4 {
             job.progress()?;
         }
@@ -91,7 +91,7 @@ fn refused<R>(r: Result<R>) {
     assert_eq!(r.map(|_| ()).expect_err("refused").kind(), ErrorKind::WrongEpoch);
 }
 
-/// Closing calls of windows that hand out their memory between epochs.
+/// Closing calls of windows with local access between epochs.
 fn active(panics: impl Fn(&mut Window<'static, u64>, &mut [u64]) -> Result<()> + Sync + Copy) {
     for settings in [&[][..], &[(FAULT, "unmapped")]] {
         left_by_a_panic(

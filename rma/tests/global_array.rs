@@ -21,7 +21,7 @@ fn indices<const D: usize>(section: Section<D>) -> Vec<[usize; D]> {
     all
 }
 
-/// The array in one place.
+/// The reference: the whole array in local memory.
 struct Serial<const D: usize> {
     shape: [usize; D],
     elements: Vec<i64>,
@@ -42,7 +42,7 @@ impl<const D: usize> Serial<D> {
     }
 }
 
-/// One step of a random program: what, by whom, where (reduced to the shape), with which values.
+/// One step of a random program: the operation, the rank, the section (reduced to the shape), and the values.
 #[derive(Clone, Debug)]
 struct Step {
     kind: u8,
@@ -62,7 +62,7 @@ impl Step {
     }
 }
 
-/// Whether fewer cases are wanted.
+/// Whether this is a quick run, with fewer cases.
 fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
@@ -74,8 +74,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 type Make<const D: usize> = fn(&Team, [usize; D]) -> Result<GlobalArray<i64, D>>;
 
-/// Runs the steps one after the other on `ranks` ranks; after each every rank reads the section that was changed and
-/// all of the array in two ways.
+/// Runs the steps one after the other on `ranks` ranks. After each step every rank reads the changed section, and the
+/// whole array in two ways.
 fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, steps: &[Step]) {
     Job::threads(ranks, |job| {
         let team = job.world()?;
@@ -107,7 +107,7 @@ fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, 
                     }
                 }
                 _ => {
-                    // Every rank, in its own block.
+                    // Every rank updates its own block.
                     array.with_local(|mut view| {
                         let owned = view.section();
                         assert_eq!(view.elements(), serial.section(owned));
@@ -162,7 +162,7 @@ fn given_grids_same_as_serial() {
     ];
     for (i, make) in grids.into_iter().enumerate() {
         for (j, shape) in [[13, 13], [1, 4], [4, 1], [0, 3], [3, 0], [0, 0]].into_iter().enumerate() {
-            // In a quick run every grid and every shape, but not each with each.
+            // A quick run has every grid and every shape, but not all combinations.
             if !quick() || (i + j) % 4 == 0 {
                 same_as_serial(6, shape, make, &steps);
             }
@@ -231,7 +231,7 @@ fn shape_with_fewer_elements_than_ranks() {
 
 #[test]
 fn section_operations_per_owner() {
-    // Where nothing is mapped each row of a part is a message, but of a rank's own part, which is a copy.
+    // If no memory is mapped each row of a part is a message, except in a rank's own part, which is a copy.
     let unmapped = std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route");
     let parts = |others: u64, rows: u64| 1 + others * if unmapped { rows } else { 1 };
     Job::threads(4, |job| {
@@ -244,17 +244,17 @@ fn section_operations_per_owner() {
             Ok((job.stats() - before).count(kind))
         };
         if team.rank() == 1 {
-            // One operation for each owner: side by side, full rows of both blocks,
+            // One operation for each owner: full rows of two blocks side by side,
             assert_eq!(operations(Kind::Write, &|| array.put((1..3, 0..10), &[1; 20]))?, 2);
             // and one below the other as well.
             assert_eq!(operations(Kind::Write, &|| array.put((2..6, 4..6), &[1; 8]))?, parts(3, 2));
-            // All of one owner's block, full rows of an array in bands.
+            // The whole block of one owner, and full rows of an array in bands.
             assert_eq!(operations(Kind::Read, &|| array.get((0..4, 5..10), &mut [0; 20]))?, 1);
             assert_eq!(operations(Kind::Read, &|| rows.get((1..7, 0..10), &mut [0; 60]))?, 4);
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate(Op::Sum, (1..7, 0..10), &[1; 60]))?, 4);
             // A column.
             assert_eq!(operations(Kind::Write, &|| rows.put((0..8, 3..4), &[1; 8]))?, parts(3, 2));
-            // Nothing.
+            // An empty section.
             assert_eq!(operations(Kind::Write, &|| rows.put((3..3, 0..10), &[]))?, 0);
         }
         rows.free()?;
@@ -320,7 +320,7 @@ fn with_local_lends_the_block_alone() {
             array.with_local(|_| -> Result<()> { std::panic::panic_any("stop") })
         }));
         assert!(panicked.is_err());
-        // The lock was given back each time.
+        // The lock was released each time.
         array.fetch_and_op(Op::Sum, 1, [3])?;
         array.fetch_and_op(Op::Sum, 1, [7])?;
         array.sync()?;
@@ -335,7 +335,7 @@ fn arrays_of_equal_length_are_distinct() {
     Job::threads(3, |job| {
         let team = job.world()?;
         let arrays = (0..8).map(|_| GlobalArray::<i64, 1>::new(&team, [6])).collect::<Result<Vec<_>>>()?;
-        // Stored locally, read by operations: of the own block too.
+        // Values that were stored locally are read by operations, also from this rank's own block.
         for (number, array) in arrays.iter().enumerate() {
             array.with_local(|mut view| {
                 view.elements_mut().fill(number as i64 * 10 + team.rank() as i64);

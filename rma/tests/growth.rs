@@ -1,5 +1,5 @@
-//! Windows are created and freed a thousand times, of every kind, and nothing grows: descriptors, mappings,
-//! threads. (Three hundred times in a quick run.) A program of its own, since others would count too.
+//! Windows of every kind are created and freed a thousand times (three hundred times in a quick run), without leaking
+//! descriptors, mappings or threads. A separate program, since other tests would change the counts.
 
 use std::fs;
 
@@ -46,18 +46,18 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
         4 => {
             let w = LockWindow::from_vec(team, vec![3u64; len])?;
             w.lock_all(none, |e| e.get_now(right, len - 1).map(|x| assert_eq!(x, 3)))?;
-            // Dropped, not freed: that gives everything back too.
+            // Dropped without `free`, which must release everything too.
             team.barrier()?;
             Ok(())
         }
-        // In the configuration that hides the mapping this is an error, which must not hold anything either.
+        // In the configuration that hides the mapping this is an error, which must not leak either.
         _ => SharedWindow::<u64>::allocate(team, len).and_then(SharedWindow::free).or(Ok(())),
     }
 }
 
 #[test]
 fn thousand_windows_without_growth() {
-    // The device comes from the environment; over verbs all memory is alike.
+    // The environment selects the device; over verbs the source of memory makes no difference.
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
@@ -80,7 +80,7 @@ fn thousand_windows_without_growth() {
             for round in 0..rounds {
                 make_and_free(&team, round)?;
                 if (round + 1) % (rounds / 10) == 0 {
-                    // Quiet on both sides of the count.
+                    // Barriers before and after the count, so that no rank works during it.
                     team.barrier()?;
                     if team.rank() == 0 {
                         counts.push(held());
@@ -94,8 +94,8 @@ fn thousand_windows_without_growth() {
         let (first, last) = (counts[0][1], counts[0][9]);
         assert_eq!(first[0], last[0], "descriptors: {:?}", counts[0]);
         assert_eq!(first[1], last[1], "shared mappings: {:?}", counts[0]);
-        // The allocator comes and goes with mappings of its own. A kind of window that left one behind would show
-        // a sixth of the windows that were made in between.
+        // The allocator also maps and unmaps memory. A kind of window that leaked a mapping would add a sixth of the
+        // windows that were made in between.
         assert!(last[2] < first[2] + rounds / 10, "private mappings: {:?}", counts[0]);
         assert_eq!(first[3], last[3], "threads: {:?}", counts[0]);
     }

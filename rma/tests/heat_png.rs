@@ -1,4 +1,4 @@
-//! The picture that the examples write, read back.
+//! Reads back the picture that the examples write.
 
 #[path = "../examples/common/png.rs"]
 mod picture;

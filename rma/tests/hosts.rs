@@ -1,16 +1,16 @@
-//! A job whose ranks are on two hosts: in the emulated machine of `ci/rxe`, under `rxe-host`, with a name, processes,
-//! shared memory and a kernel's identity of its own each. Started by `farside run`, and by MPICH's launcher, with its
-//! proxies on both hosts, where that is installed. The ranks are this program again.
+//! A job whose ranks are on two hosts: in the emulated machine of `ci/rxe`, under `rxe-host`, where each host has its
+//! own name, processes, shared memory and kernel identity. Started by `farside run`, and by MPICH's launcher, with its
+//! proxies on both hosts, if that is installed. The ranks run this program.
 
 use std::process::{Command, Stdio};
 
 use farside_harness::{farside, itself, skip, works};
 use farside_rma::prelude::*;
 
-/// How many ranks, set for ranks.
+/// Variable with the number of ranks, which is set only in ranks.
 const RANKS: &str = "FARSIDE_TEST_RANKS";
 
-/// Not a test of its own: what the ranks run.
+/// Not a test: the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(ranks) = std::env::var(RANKS) else { return };
@@ -20,7 +20,7 @@ fn as_a_rank() {
     }
 }
 
-/// Puts to the right and adds at rank 0, of all ranks and of those of the host.
+/// Puts to the right neighbour and adds at rank 0, in the world team and in the team of the host.
 fn rank(ranks: usize) -> Result<()> {
     let job = Job::init()?;
     let world = job.world()?;
@@ -55,7 +55,7 @@ fn rank(ranks: usize) -> Result<()> {
     job.finalize()
 }
 
-/// Runs ranks by a launcher, of which rank r is on host r modulo 2, and looks at what they said. No setting names a device.
+/// Runs ranks by a launcher, which puts rank r on host r modulo 2, and checks their output. No setting names a device.
 fn run(launcher: &mut Command, ranks: usize) {
     let output = launcher
         .args(itself("as_a_rank"))
@@ -73,7 +73,7 @@ fn run(launcher: &mut Command, ranks: usize) {
     }
 }
 
-/// Makes both hosts; `false` where there can be none, as anywhere but in the machine of `ci/rxe`, which runs this too.
+/// Makes both hosts; `false` if that is impossible, as everywhere except in the machine of `ci/rxe`.
 fn hosts() -> bool {
     ["0", "1"].iter().all(|host| works("rxe-host", &[host, "true"]))
 }
@@ -103,7 +103,7 @@ fn ranks_on_two_hosts_are_started_by_mpich() {
         let mut launcher = Command::new("timeout");
         launcher.args(["50", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", "rxe-ssh", "-hosts", "h0,h1"]);
         launcher.args(["-ppn", "1", "-n", &ranks.to_string()]);
-        // The hosts' addresses are this machine's too, which Hydra would take for a reason not to call them.
+        // The hosts' addresses are also addresses of this machine, so Hydra would start the ranks locally by default.
         launcher.env("HYDRA_LAUNCHER_AUTOFORK", "0");
         run(&mut launcher, ranks);
     }

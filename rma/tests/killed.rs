@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
-//! A rank that is killed, in every phase: the others get `PeerLost` that names it, within the three seconds that the
-//! launcher leaves them, and nothing stays behind. And one that is stopped, which is waited for, and named.
+//! A rank is killed, in every phase: the other ranks get a `PeerLost` error that names it, within the three seconds
+//! that the launcher leaves them, and no resource leaks. A stopped rank is waited for, and named.
 //!
-//! The ranks are this test program again, started by `farside run` with the phase in the environment.
+//! The ranks run this test program, started by `farside run` with the phase in the environment.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use farside_rma::raw::{Options, RawWindow};
 
 const PHASE: &str = "FARSIDE_TEST_PHASE";
 const VICTIM: usize = 1;
-/// What the victim says before it stops itself, and then its process number.
+/// Output of the victim before it stops itself, followed by its process number.
 const STOPS: &str = "the victim stops: ";
 
 const PHASES: &[&str] = &[
@@ -42,7 +42,7 @@ const PHASES: &[&str] = &[
     "finalize",
 ];
 
-/// Ends this process as a crash does, if it is the victim.
+/// Ends this process like a crash, if it is the victim.
 fn die(me: usize) {
     if me == VICTIM {
         signal(std::process::id(), "KILL");
@@ -50,17 +50,17 @@ fn die(me: usize) {
     }
 }
 
-/// Stops this process as a debugger does, if it is the victim, and says its number before.
+/// Stops this process like a debugger, if it is the victim, after printing its process number.
 fn stop(me: usize) {
     if me == VICTIM {
         eprintln!("{STOPS}{}", std::process::id());
-        // SAFETY: the signal has no handler. It goes to this thread, which takes it before the call returns, and stops the
-        // whole process.
+        // SAFETY: the signal has no handler. It is sent to this thread, is delivered before the call returns, and stops
+        // the whole process.
         assert_eq!(unsafe { libc::raise(libc::SIGSTOP) }, 0);
     }
 }
 
-/// What a rank does in a phase: the victim dies in it, the others need the victim.
+/// The program of a rank in a phase: the victim dies in the phase, the others need the victim.
 fn rank(phase: &str) -> Result<()> {
     if phase == "before-init" && std::env::var("PMI_RANK").as_deref() == Ok("1") {
         die(VICTIM);
@@ -69,7 +69,7 @@ fn rank(phase: &str) -> Result<()> {
     let team = job.world()?;
     let me = team.rank();
     let others: Vec<usize> = (0..team.size()).filter(|r| *r != me).collect();
-    // Before the barrier: a message may come to a rank that has not left it yet.
+    // Before the barrier, since a message may arrive at a rank that has not left the barrier yet.
     job.active_messages().register(HandlerId(1), |_| Delivery::Done)?;
     team.barrier()?;
     match phase {
@@ -152,7 +152,7 @@ fn rank(phase: &str) -> Result<()> {
                 team.barrier()
             })
         }
-        // Over verbs: lists on both sides, of which the victim posts none in its third epoch.
+        // Over verbs this uses lists on both sides; the victim posts none in its third epoch.
         "layouts" => {
             let window = RawWindow::allocate(&team, 64 * 256, Options::default())?;
             let vector = Datatype::hvector(64, 128, 256, &Named::Byte.into()).and_then(|v| v.message(1)).unwrap();
@@ -167,7 +167,7 @@ fn rank(phase: &str) -> Result<()> {
             }
             Ok(())
         }
-        // Over verbs: carried out by the targets, which answer with the former values. The victim does so twice.
+        // Over verbs the targets apply the accumulates and answer with the former values. The victim does so twice.
         "accumulates-fence" | "accumulates-start" => {
             let mut w = Window::<f64>::allocate(&team, 2000)?;
             let (ones, mut old) = (vec![1.0; 2000], vec![0.0; 2000]);
@@ -202,7 +202,7 @@ fn rank(phase: &str) -> Result<()> {
             })
         }
         "active-message" => {
-            // More than the rings hold, to a rank that takes nothing.
+            // More messages than the rings hold, to a rank that makes no progress.
             die(me);
             loop {
                 am::send(&job, VICTIM as u32, HandlerId(1), &[], &[0; 10_000], Counters::default())?;
@@ -258,7 +258,7 @@ fn as_a_rank() {
     }
 }
 
-/// A folder of this test's own for shared memory, so that what others make meanwhile is not taken for left behind.
+/// A private folder for shared memory, so that files of other tests are not taken for leaks.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -287,7 +287,7 @@ fn job(phase: &str, set: &[(&str, &str)]) -> Marked {
     job
 }
 
-/// Exit code and output of such a job. Nothing is left of it.
+/// Exit code and output of such a job. Waits until all of its processes are gone.
 fn run(phase: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
     let done = job(phase, set).finish();
     (done.code, done.err + &done.out)
@@ -298,7 +298,7 @@ fn stopped_rank_is_waited_for_and_named() {
     if std::env::var(PHASE).is_ok() {
         return;
     }
-    // The victim goes on when another rank has named it.
+    // The victim continues when another rank has named it.
     let mut job = job("stopped-and-continued", &[("FARSIDE_LOG", "warn")]);
     let mut running = job.start();
     let text = running.await_errors(&[STOPS, "rank 1 is stopped"]);
@@ -307,7 +307,7 @@ fn stopped_rank_is_waited_for_and_named() {
     let done = running.finish();
     assert_eq!(done.code, Some(0), "{text}{}", done.err);
     job.wait_until_gone();
-    // Where there is a time limit the error at its end says it.
+    // With a time limit, the error at its end names the rank.
     let (code, text) = run("stopped", &[("FARSIDE_TIMEOUT_S", "5")]);
     assert_eq!(code, Some(3), "{text}");
     let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
@@ -321,13 +321,13 @@ fn killed_in_every_phase_the_others_name_it_and_nothing_stays() {
         return;
     }
     let folder = Folder::new();
-    // In a quick run each phase with one way to wait.
+    // A quick run tests each phase with one way to wait.
     let quick = farside_harness::quick();
     for (i, wait) in ["auto", "park"].into_iter().enumerate() {
         for (_, phase) in PHASES.iter().enumerate().filter(|(p, _)| !quick || p % 2 == i) {
             let (code, text) = run(phase, &[("FARSIDE_WAIT", wait), ("FARSIDE_SHM_DIR", folder.0.to_str().unwrap())]);
             assert_eq!(code, Some(128 + 9), "{phase}, {wait}: {text}");
-            // Both others say it themselves, and say who; before start-up it is the launcher that tells them.
+            // Both other ranks report the lost rank by name; before start-up the launcher informs them.
             let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();
             assert_eq!(said.len(), 2, "{phase}, {wait}: {text}");
             assert!(said.iter().all(|l| l.contains("is gone") && l.contains("rank 1")), "{phase}, {wait}: {text}");

@@ -1,6 +1,6 @@
-//! Windows in a job whose ranks share memory in part: over all ranks and over those of each node. With `FARSIDE_DEVICE=route`
-//! and `FARSIDE_TEST_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2; elsewhere all ranks are on one
-//! node, and the same must hold.
+//! Windows in a job in which only some ranks share memory: over all ranks and over those of each node. With
+//! `FARSIDE_DEVICE=route` and `FARSIDE_TEST_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2.
+//! Otherwise all ranks are on one node, with the same results.
 
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::{Kind, Snapshot};
@@ -20,7 +20,7 @@ fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
     }
 }
 
-/// Whether the environment asks for nodes on this machine.
+/// The number of nodes that the environment demands on this machine, if any.
 fn nodes() -> Option<u32> {
     let asked = std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "route");
     asked.then(|| std::env::var("FARSIDE_TEST_NODES").ok()?.parse().ok()).flatten()
@@ -48,8 +48,8 @@ fn team_of_a_node_has_the_ranks_that_share_memory() {
     });
 }
 
-/// All ranks change the same words of rank 0 at once, by every kind of atomic operation: nothing is lost, whether the
-/// origin is on rank 0's node or on another.
+/// All ranks update the same words of rank 0 concurrently, by every kind of atomic operation: no update is lost,
+/// whether the origin is on rank 0's node or on another.
 #[test]
 fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
     const ROUNDS: u64 = 60;
@@ -61,7 +61,7 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
                 for _ in 0..ROUNDS {
                     e.accumulate(Op::Sum, &[1], 0, 0)?;
                     e.fetch_and_op_now(Op::Sum, 2, 0, 1)?;
-                    // A third word by compare-and-swap alone.
+                    // A third word by compare-and-swap only.
                     let mut seen = e.get_now(0, 2)?;
                     loop {
                         let found = e.compare_and_swap_now(seen, seen + 3, 0, 2)?;
@@ -91,8 +91,8 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
 /// Elements of a long accumulate.
 const LONG: usize = 1500;
 
-/// Adds one to all elements of rank 0, to some of them one more, to the first another one; gets what the first had, and what
-/// the last has.
+/// Adds 1 to all elements of rank 0, 1 more to some of them, and 1 more to the first; gets the former value of the
+/// first element, and the value of the last.
 fn add<'s>(e: &'s Epoch<'s, '_, f64>, ones: &'s [f64], first: &'s mut f64, last: &'s mut f64) -> Result<()> {
     e.accumulate(Op::Sum, ones, 0, 0)?;
     (0..LONG).step_by(100).try_for_each(|at| e.accumulate(Op::Sum, &ones[..1], 0, at))?;
@@ -100,7 +100,7 @@ fn add<'s>(e: &'s Epoch<'s, '_, f64>, ones: &'s [f64], first: &'s mut f64, last:
     e.get_accumulate(Op::NoOp, &ones[..1], std::slice::from_mut(last), 0, LONG - 1)
 }
 
-/// The same between fences, with accumulates of every length, and by post and start: those of the node come by shared memory.
+/// The same in fence and PSCW epochs, with accumulates of every length. Ranks of the same node use shared memory.
 #[test]
 fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
     every(|job| {
@@ -130,7 +130,7 @@ fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
     });
 }
 
-/// Windows over all ranks and over a node, in epochs of both at a time.
+/// Windows over all ranks and over a node, with epochs of both open at a time.
 #[test]
 fn windows_of_the_node_and_of_all_ranks_side_by_side() {
     every(|job| {
@@ -179,7 +179,7 @@ fn shared_window_is_for_the_ranks_of_a_node() {
     });
 }
 
-/// A put goes by the device of its window, for every pair of ranks, and is counted there.
+/// A put uses the device of its window, for every pair of ranks, and is counted by that device.
 #[test]
 fn puts_are_counted_by_the_device_of_their_window() {
     const PUTS: u64 = 10;

@@ -1,5 +1,5 @@
-//! Tests that notice: the checks of data run over a device that damages one operation, and must fail, for every
-//! operation that can be damaged. Those that do not, and why, are [`MISSES`].
+//! Tests of the checks: the checks of data run over a device that damages one operation, and must fail, for every
+//! operation that can be damaged. [`MISSES`] lists the exceptions and their reasons.
 
 #[path = "windows/checks/mod.rs"]
 mod checks;
@@ -27,7 +27,7 @@ struct Check {
     body: Body,
 }
 
-/// Checks that do not notice every single damage of a kind, and why. Nothing else is missed.
+/// Checks that do not detect every single damage of a kind, and the reason. All other damages are detected.
 const MISSES: &[(&str, &str, &str)] = &[
     ("put_twice", "double-put", LAST_VALUES),
     ("put", "double-put", LAST_VALUES),
@@ -39,7 +39,7 @@ const MISSES: &[(&str, &str, &str)] = &[
 const LAST_VALUES: &str = "nothing is written over the last values, so that their copies do not come";
 
 const RANKS: u32 = 2;
-/// A run that takes longer than this hangs: the damage is noticed by that.
+/// A run that takes longer than this hangs, which counts as detected damage.
 const HANG: Duration = Duration::from_millis(1500);
 
 fn check(
@@ -73,7 +73,7 @@ fn atomics() -> Vec<Check> {
         ("fetch_and_op", op::fetch_and_op::<u64>),
         ("ordered", ordering::short),
     ];
-    // A lost atomic of a lock takes as long as it takes to call it a hang, so these are under one lock call.
+    // A lost atomic of a lock is detected only by a hang, which takes long, so these use only one kind of lock.
     for (name, f) in others {
         all.extend(under_all(name, f).into_iter().filter(|c| !c.name.contains("LockS") && !c.name.contains("LockE")));
     }
@@ -83,8 +83,8 @@ fn atomics() -> Vec<Check> {
     all
 }
 
-/// A meeting of ranks that are threads which makes no progress of the runtime: what the device holds back stays
-/// there. Given up after a while, for a rank that has failed.
+/// A barrier of ranks, which are threads, without progress of the runtime: operations that the device delays stay
+/// delayed. It times out if a rank has failed.
 #[derive(Default)]
 struct Meeting(AtomicUsize);
 
@@ -98,14 +98,14 @@ impl Meeting {
     }
 }
 
-/// Lets what the device holds back come, and the others hear of it.
+/// Makes progress, so that operations that the device delays arrive and other ranks are notified.
 fn turns(team: &Team) -> Result<()> {
     (0..8).try_for_each(|_| team.job().progress().map(|_| ()))?;
     team.barrier()
 }
 
-/// Rank 1 puts one value and then another to the same place of rank 0, each complete before the next: a copy of
-/// the first that comes after the second shows.
+/// Rank 1 puts one value and then another to the same address of rank 0, each complete before the next: a repeated
+/// first put that arrives after the second is detected.
 fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
     let (none, me) = (Assert::empty(), team.rank());
     let (first, second) = ([1u64; 5], [2u64; 5]);
@@ -118,7 +118,7 @@ fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
                     Ok(())
                 })?;
             } else {
-                // The exposure is known to be open: nothing is waited for.
+                // The exposure is known to be open, so the put does not wait.
                 meeting.meet(number + 1);
                 win.start(&[0], none, |e| e.put(data, 0, 0))?;
             }
@@ -154,7 +154,8 @@ fn put_twice(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
     win.free()
 }
 
-/// Rank 1 puts to rank 0, which looks as soon as its closing call returns; rank 1 does nothing until it has.
+/// Rank 1 puts to rank 0, which checks the value as soon as its closing call returns. Rank 1 makes no progress until
+/// then.
 fn seen_at_once(team: &Team, sync: Sync, meeting: &Meeting) -> Result<()> {
     let (none, me) = (Assert::empty(), team.rank());
     let mut win = Window::<u64>::allocate(team, 700)?;
@@ -188,7 +189,7 @@ fn with_meeting(name: &str, sync: Sync, f: fn(&Team, Sync, &Meeting) -> Result<(
     }
 }
 
-/// Counts a rank as done however it ends.
+/// Counts a rank as done on drop, also after a panic.
 struct Done<'a>(&'a AtomicUsize);
 
 impl Drop for Done<'_> {
@@ -197,8 +198,8 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Runs a check with a fault; the error, or what the ranks have sent. One rank more than the check has only
-/// watches: it ends if the others hang, so that they end too.
+/// Runs a check with a fault; returns the error, or the counters of the ranks. An additional rank only watches: it ends
+/// if the others hang, so that they end too.
 fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<Snapshot>, String> {
     let settings = config::POSTED.settings(&[("FARSIDE_TEST_FAULT", fault)]);
     let done = AtomicUsize::new(0);
@@ -223,7 +224,7 @@ fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<S
 
 /// The numbers of the damaged operation that a check does not notice.
 fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec<u64>) {
-    // Ranks that wait for a lock look at it now more often and now less: the fewest of three runs are there in most.
+    // Ranks that wait for a lock poll it a varying number of times: most runs have at least the minimum of three runs.
     let operations = (0..3)
         .map(|_| {
             let sound = run(&make(), "unmapped", Duration::from_secs(30)).expect("the check passes on a sound device");
@@ -232,7 +233,7 @@ fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec
         .min()
         .unwrap();
     assert!(operations > 0, "{}: nothing that {damage} could hit", make().name);
-    // Whether it was noticed, or `None` if there was no such operation this time.
+    // Whether the damage was detected, or `None` if this run had no such operation.
     let outcomes: Vec<Option<bool>> = std::thread::scope(|s| {
         let runs: Vec<_> = (1..=operations)
             .map(|n| {
@@ -253,7 +254,7 @@ fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec
 
 /// Sweeps all checks; panics if one misses a damage and is not listed, prints those that are.
 fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
-    // Ranks that panic are what is wanted, so only threads with a name are shown: those of the tests.
+    // Ranks are expected to panic, so only panics of named threads, those of the tests, are shown.
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let before = std::panic::take_hook();
@@ -278,7 +279,7 @@ fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
                 unexpected.insert(format!("{damage}: {name}: not noticed: {missed:?} of {operations}"));
             }
         }
-        // What a reason covers, and no more: the second half.
+        // The reason covers only the second half of the operations.
         assert!(missed.iter().all(|n| *n > operations as u64 / 2), "{damage}: {name}: {missed:?} of {operations}");
     }
     assert!(unexpected.is_empty(), "{unexpected:#?}");

@@ -39,11 +39,11 @@ fn is_verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs")
 }
 
-/// What one call of `f` at both ranks costs, from runs of two lengths: what surrounds them cancels out.
+/// The cost of one call of `f` at both ranks, from runs of two lengths, so that the cost of the setup cancels out.
 fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
     const SHORT: u64 = 40;
     const LONG: u64 = 90;
-    // The counters are looked at while neither rank sends: they meet outside of the device.
+    // The counters are read while neither rank sends: the ranks synchronize outside of the device.
     let look = || {
         meeting.wait();
         let now = (sent().unwrap_or(0), team.job().stats());
@@ -56,14 +56,15 @@ fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> R
         let before = look();
         (0..times).try_for_each(|_| f())?;
         team.barrier()?;
-        // Acknowledgements that nobody waits for.
+        // Time for acknowledgements that no call waits for.
         std::thread::sleep(Duration::from_millis(30));
         let after = look();
         Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))
     };
     run(SHORT)?;
     let mut cost = (0, 0, 0);
-    // A rank that waits for seconds, as on a loaded machine, asks whether the other is there: not the call's packets.
+    // A rank that waits for seconds, as on a loaded machine, checks whether its peer is alive; these packets are not
+    // those of the call.
     for _ in 0..5 {
         let (short, long) = (run(SHORT)?, run(LONG)?);
         let packets = long.0.saturating_sub(short.0);
@@ -76,7 +77,7 @@ fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> R
     Ok(cost)
 }
 
-/// Name, packets as they should be, packets, requests of rank 0.
+/// Name, expected number of packets, and the measured cost.
 type Row = (&'static str, u64, (u64, u64, u64));
 
 fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
@@ -103,7 +104,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         w.put_value(7u64, me, 0)?;
         w.fence(NONE)
     })?);
-    // Records for the target's processor: packets of 494 elements, the last of which is the notification.
+    // Records for the target's CPU: packets of 494 elements, the last of which is the notification.
     let (doubles, nowhere) = (vec![1.5f64; LONG], std::ptr::null_mut());
     // SAFETY: the elements outlive the epoch.
     let sum = |n, to| unsafe { w.accumulate(Op::Sum, doubles.as_ptr(), nowhere, n, to, 64) };
@@ -113,7 +114,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         }
         w.fence(NONE)
     })?);
-    // Both, so that neither asks how many of its packets were taken.
+    // Both ranks send, so that neither requests credits.
     rows.push(row("both accumulate (1024 doubles) + fence", 12, &mut || {
         sum(LONG, 1 - me)?;
         w.fence(NONE)
@@ -227,8 +228,9 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         Delivery::Into(sink, Then::quick(move |_| count.set(count.get() + 1)))
     })?;
     team.barrier()?;
-    // Each send has its acknowledgement; one of 4 KiB is two packets with its header. Long messages: the request to send and its end, one request to read, its answers of
-    // 4096 bytes, and the word that tells whether the memory was taken back.
+    // Each send has its acknowledgement; a send of 4 KiB is two packets with its header. Long messages: the request to
+    // send and its end, one read request, its responses of 4096 bytes, and the word that tells whether the memory was
+    // deregistered.
     for (name, len, each) in [
         ("message of 8 bytes and back", 8, 2),
         ("message of 4 KiB and back", 4 << 10, 2 + 1),
@@ -262,7 +264,7 @@ fn packets_of_every_operation_are_as_few_as_the_protocol_needs() {
         println!("skipped: FARSIDE_DEVICE is not verbs, or no RDMA device here counts its packets");
         return;
     }
-    // An adapter that sends again after seconds of load would be counted too.
+    // Retransmissions of the NIC after seconds of load would be counted too, so its timeout is long.
     let find = |name: &str| std::env::var(name).ok().or_else(|| (name == "FARSIDE_VERBS_TIMEOUT").then(|| "23".into()));
     let settings = Settings::from_lookup(find).unwrap();
     let meeting = Barrier::new(2);

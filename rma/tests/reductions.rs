@@ -1,10 +1,10 @@
-//! Collectives of a team, beside what the examples of their documentation show.
+//! Collectives of a team, in addition to the examples of their documentation.
 
 use farside_rma::collectives::Commutative;
 use farside_rma::prelude::*;
 
-/// Calls of the same bytes with elements of another alignment, which a kept call must not be made by. More than the four
-/// collectives after which short vectors go by signals.
+/// Calls of the same number of bytes whose elements have another alignment, for which a kept call must not be reused.
+/// The test makes more than the four collectives after which short vectors use signals.
 #[test]
 fn reductions_of_equal_length_whose_elements_are_aligned_otherwise() {
     Job::threads(2, |job| {

@@ -1,5 +1,6 @@
 #![forbid(unsafe_code)]
-//! Algorithms, operators, numbers and messages of a safe program cannot make the runtime touch memory that was not lent to it.
+//! Algorithms, operators, numbers and messages of a safe program cannot make the runtime access memory that the program
+//! has not given to it.
 
 use std::cell::Cell;
 
@@ -34,7 +35,7 @@ fn scatter(call: &Call<'_>, tag: u32) -> Builder {
     b
 }
 
-/// Output of two blocks, where the call has one.
+/// A schedule that writes two blocks of output, although the call has one.
 fn long_output(call: &Call<'_>) -> Schedule {
     let input = if call.rank == call.root { Sizes::new(0, call.size) } else { Sizes::NONE };
     let mut b = Builder::new(call.rank, call.size, input, Sizes::new(0, 2));
@@ -43,7 +44,7 @@ fn long_output(call: &Call<'_>) -> Schedule {
     b.done()
 }
 
-/// Steps that no builder has taken: they write to the input, or behind the output.
+/// Steps that were not checked by a builder: they write to the input, or behind the output.
 fn unchecked(call: &Call<'_>, into: Slice) -> Schedule {
     let mut b = call.builder(0);
     let from = [b.scratch([0])];
@@ -84,7 +85,7 @@ static RIGHT: [Algorithm; 2] = [
 ];
 
 const BROADCAST: Algorithm = Algorithm { operation: Operation::Broadcast, ..SCATTER };
-/// Not what the algorithm of that name in the table does: a third part of each vector.
+/// A schedule that differs from the algorithm of the same name in the table: it moves a third of each vector.
 const SWAP: fn(&Call<'_>) -> Schedule = |call| {
     let mut b = call.builder(3);
     for other in (0..call.size).filter(|rank| *rank != call.rank) {
@@ -187,7 +188,7 @@ fn sizes_that_no_memory_has_are_refused() {
             let e = SignalArray::new(&team, words).expect_err("no memory has so many");
             assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         }
-        // One rank alone has asked for too much.
+        // Only one rank has requested too much.
         let e = SignalArray::new(&team, if team.rank() == 0 { 1 << 58 } else { 1 }).expect_err("no memory has so many");
         assert!(matches!(e.kind(), ErrorKind::BadArgument | ErrorKind::Aborted), "{e}");
         assert_eq!((am::room(job, usize::MAX), am::room(job, 1 << 40)), (0, 0));
@@ -196,8 +197,8 @@ fn sizes_that_no_memory_has_are_refused() {
     .unwrap();
 }
 
-/// Numbers from [`HandlerId::RUNTIME`] on are of handlers that write to windows: a program neither sends to them, nor takes or
-/// forgets one.
+/// Numbers from [`HandlerId::RUNTIME`] on belong to handlers that write to windows: a program can neither send to them,
+/// nor register or remove one.
 #[test]
 fn handlers_of_the_runtime_are_out_of_a_programs_reach() {
     Job::threads(2, |job| {
@@ -205,7 +206,7 @@ fn handlers_of_the_runtime_are_out_of_a_programs_reach() {
         let mut window = Window::<u64>::allocate(&team, 8)?;
         window.local_mut()?[0] = 77;
         let wire = Datatype::contiguous(8, &Named::Byte.into()).unwrap().message(1).unwrap().to_wire();
-        // As the handler of a window reads it: offset, first packed byte, length of the layout, layout, bytes.
+        // The format of a window's handler: offset, first packed byte, length of the layout, layout, bytes.
         let head = [0u64.to_le_bytes(), 0u64.to_le_bytes(), (wire.len() as u64).to_le_bytes()].concat();
         let piece = [head, wire, 0xdead_u64.to_le_bytes().to_vec()].concat();
         let am = job.active_messages();

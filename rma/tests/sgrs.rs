@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Transfers by lists on both sides (send-gather, receive-scatter) over verbs: counted work requests, no copies, no layout
-//! sent twice, and what is refused is refused at both ranks. Runs where `FARSIDE_DEVICE=verbs`; elsewhere each test is
-//! skipped, and says so.
+//! Transfers by lists on both sides (send-gather, receive-scatter) over verbs: counted work requests, no copies, no
+//! layout sent twice, and refused transfers are errors at both ranks. Runs with `FARSIDE_DEVICE=verbs`; otherwise each
+//! test is skipped, and says so.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
 }
 
-/// Runs `body` as two ranks with transfers by `scheme`; what each gave. `None`, with a word, elsewhere.
+/// Runs `body` as two ranks with transfers by `scheme`; returns the results. `None`, with a message, if it is skipped.
 fn two<R: Send + 'static>(
     scheme: &'static str,
     body: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
@@ -49,7 +49,7 @@ fn blocks_of_a_list(job: &Job) -> u64 {
     job.device().capabilities().lists.unwrap().blocks as u64
 }
 
-/// Copies what one layout of `from` holds to the places of another in `to`.
+/// Copies the elements of layout `origin` in `from` to those of layout `target` in `to`.
 fn moved(from: &[u8], origin: &TypeMap, to: &mut [u8], target: &TypeMap) {
     let bytes: Vec<u8> =
         origin.blocks(0).flat_map(|(at, len)| from[at as usize..at as usize + len as usize].to_vec()).collect();
@@ -60,7 +60,7 @@ fn moved(from: &[u8], origin: &TypeMap, to: &mut [u8], target: &TypeMap) {
     }
 }
 
-/// How an epoch is opened and closed by both ranks.
+/// Opens and closes an epoch at both ranks.
 type Epoch = fn(&RawWindow, &mut dyn FnMut() -> Result<()>) -> Result<()>;
 
 fn fenced(w: &RawWindow, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
@@ -78,7 +78,8 @@ fn started(w: &RawWindow, body: &mut dyn FnMut() -> Result<()>) -> Result<()> {
     w.wait()
 }
 
-/// One transfer of each rank to the other's window at byte 64, or from it, twice; what each of the two cost here.
+/// Runs two equal transfers of each rank to or from the other's window at byte 64; returns this rank's counters of
+/// each.
 fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &TypeMap) -> Result<[Snapshot; 2]> {
     let (me, job) = (team.rank(), team.job());
     let room = target.true_ub() as usize + 128;
@@ -88,7 +89,7 @@ fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &Ty
     for (round, cost) in costs.iter_mut().enumerate() {
         let (mine, own) = (pattern(me + 2 * round, local.len()), pattern(me + 50, room));
         local.copy_from_slice(&mine);
-        // SAFETY: this rank's own memory, which nobody accesses between epochs.
+        // SAFETY: this rank's own memory, which no other rank accesses between epochs.
         unsafe { std::ptr::copy_nonoverlapping(own.as_ptr(), window.base(), room) };
         team.barrier()?;
         let before = job.stats();
@@ -121,8 +122,8 @@ fn transfers(team: &Team, epoch: Epoch, put: bool, origin: &TypeMap, target: &Ty
     Ok(costs)
 }
 
-/// Both ranks at once, puts and gets, in both kinds of epoch: the bytes are right, there is one work request at each side for
-/// as many blocks as a list has, and none is copied. The second transfer of the same layouts sends no layout.
+/// Both ranks put and get concurrently, in both kinds of epoch: the bytes are right, each side posts one work request
+/// for each list of blocks, and no byte is copied. The second transfer of the same layouts sends no layout.
 #[test]
 fn lists_of_blocks_on_both_sides_and_nothing_copied() {
     // Several lists, also in a quick run.
@@ -150,7 +151,7 @@ fn lists_of_blocks_on_both_sides_and_nothing_copied() {
     });
 }
 
-/// The same transfer block by block, as the measure of it.
+/// The same transfer block by block, for comparison.
 #[test]
 fn multi_w_sends_a_work_request_for_each_block() {
     const BLOCKS: usize = 200;
@@ -164,7 +165,7 @@ fn multi_w_sends_a_work_request_for_each_block() {
     });
 }
 
-/// Blocks of different lengths on the two sides, one of them in one piece, and a message of one list.
+/// Blocks of different lengths on the two sides, one contiguous side, and a message of one list.
 #[test]
 fn blocks_are_split_where_the_other_side_has_ends() {
     two("sgrs", |job| {
@@ -186,7 +187,7 @@ fn blocks_are_split_where_the_other_side_has_ends() {
     });
 }
 
-/// More layouts than a rank remembers: those that were forgotten are sent again, and every transfer is right.
+/// More layouts than a rank remembers: forgotten layouts are sent again, and every transfer is right.
 #[test]
 fn more_layouts_than_are_remembered() {
     two("sgrs", |job| {
@@ -213,7 +214,7 @@ fn more_layouts_than_are_remembered() {
     });
 }
 
-/// A target that may compute is not asked to help.
+/// A target in a lock epoch, which may be computing, receives no requests.
 #[test]
 fn locked_target_is_not_asked_to_help() {
     two("sgrs", |job| {
@@ -233,7 +234,7 @@ fn locked_target_is_not_asked_to_help() {
         team.barrier()?;
         if team.rank() == 1 {
             let mut now = vec![0u8; 100 * 13 * 4];
-            // SAFETY: this rank's own memory; the other has unlocked it.
+            // SAFETY: this rank's own memory; the other rank has unlocked it.
             unsafe { std::ptr::copy_nonoverlapping(window.base(), now.as_mut_ptr(), now.len()) };
             let mut expected = vec![0; now.len()];
             moved(&bytes, &origin, &mut expected, &target);
@@ -243,18 +244,18 @@ fn locked_target_is_not_asked_to_help() {
     });
 }
 
-/// A request of a put as an origin writes it, to the first window's handler: with these layouts in place of true ones.
+/// Sends a request of a put to the first window's handler, in the format of an origin but with forged layouts.
 fn forged(job: &Job, offset: u64, origin: &[u8], target: &[u8]) -> Result<()> {
-    /// The window's listener has the one before.
+    /// The window's listener has the number before this one.
     const HANDLER: u16 = HandlerId::RUNTIME + 1;
     let header = Writer::new().u8(1).u32(99).u8(0).u32(u32::from(HANDLER)).u64(offset).u64(0).u32(0).u64(0).u32(0);
     let header = header.u32(0).u8(1).u32(origin.len() as u32).u32(1).u8(1).u32(target.len() as u32).done();
     let data = [origin, target].concat();
-    // SAFETY: the window checks what it gets, in an epoch in which it is exposed.
+    // SAFETY: the window checks each message, and is exposed in this epoch.
     unsafe { am::send_any(job, 1, HandlerId(HANDLER), &header, &data, Counters::default()) }
 }
 
-/// What no origin of the same build sends is refused by the target, whose closing call says why; nothing is written, nobody
+/// The target refuses malformed requests, and its closing call returns the reason; no memory is written, and no rank
 /// hangs.
 #[test]
 fn requests_that_make_no_sense_are_refused() {
@@ -278,13 +279,13 @@ fn requests_that_make_no_sense_are_refused() {
             let team = job.world()?;
             let window = RawWindow::allocate(&team, LEN, Options::default())?;
             window.fence(NONE)?;
-            // The other has left its fence, which would be the one to say so.
+            // The other rank has left its fence, which would return the error.
             team.barrier()?;
             if team.rank() == 0 {
                 forged(job, offset, &origin, &target)?;
             }
             team.barrier()?;
-            // The request came before the barrier's signal, and is served by the first turn that finds it.
+            // The request arrived before the barrier's signal, and is served by the first progress call that finds it.
             (0..10).try_for_each(|_| job.progress().map(|_| ()))?;
             let closed = window.fence(Assert::NOSUCCEED);
             if team.rank() == 1 {

@@ -1,9 +1,9 @@
-//! Soak: random operations over random windows, epochs and ranks; every element and every value read compared
-//! with a sequential model. Printed: the seed. `FARSIDE_SOAK_SEED` gives it, `FARSIDE_SOAK_SECONDS` the length
-//! (5 s).
+//! Soak test: random operations over random windows, epochs and ranks; every element and every value read is compared
+//! with a sequential model. The seed is printed. `FARSIDE_SOAK_SEED` sets the seed, `FARSIDE_SOAK_SECONDS` the duration
+//! (default 5 s).
 //!
-//! All ranks draw the same plan from the seed. In an epoch every part of a target's memory belongs to one of:
-//! one origin, which may do anything to it in order; all origins, which do one commuting operation; readers.
+//! All ranks draw the same plan from the seed. In an epoch every part of a target's memory is used either by one
+//! origin, with any operations in order, or by all origins, with one commuting operation, or by readers.
 
 #[path = "windows/checks/mod.rs"]
 mod checks;
@@ -19,7 +19,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Do {
     Put,
@@ -30,7 +30,8 @@ enum Do {
     FetchAndOp(Op),
 }
 
-/// One operation of the plan. `data` and `old` are what is sent and what must come back, where that is certain.
+/// One operation of the plan. `data` are the values to send, and `old` the values that must be returned, if these are
+/// determined.
 #[derive(Clone, Debug)]
 struct Step<T> {
     origin: usize,
@@ -44,7 +45,7 @@ struct Step<T> {
 const ORDERED: &[Op] = &Op::ALL;
 const COMMUTING: &[Op] = &[Op::Sum, Op::Prod, Op::Min, Op::Max, Op::Band, Op::Bor, Op::Bxor, Op::Land];
 
-/// Unsigned integers, on which the model works as on 64 bits that are cut off.
+/// Unsigned integers, which the model computes in 64 bits and truncates.
 trait Cut: Value {
     fn word(self) -> u64;
 }
@@ -79,7 +80,7 @@ fn values<T: Cut>(rng: &mut StdRng, len: usize) -> Vec<T> {
     (0..len).map(|_| T::of(rng.random())).collect()
 }
 
-/// Draws the steps of one epoch and makes them in the model.
+/// Draws the steps of one epoch and applies them to the model.
 fn plan<T: Cut>(rng: &mut StdRng, model: &mut [Vec<T>]) -> Vec<Step<T>> {
     let p = model.len();
     let mut steps = Vec::new();
@@ -138,7 +139,7 @@ fn plan<T: Cut>(rng: &mut StdRng, model: &mut [Vec<T>]) -> Vec<Step<T>> {
     steps
 }
 
-/// Some epochs on one window.
+/// Runs some epochs on one window; returns the number of operations.
 fn window<T: Cut>(team: &Team, config: &Config, rng: &mut StdRng) -> Result<usize> {
     let (p, me) = (team.size(), team.rank());
     let sync = *ALL.choose(rng).unwrap();
@@ -182,7 +183,7 @@ fn window<T: Cut>(team: &Team, config: &Config, rng: &mut StdRng) -> Result<usiz
     Ok(count)
 }
 
-/// As many windows as `limit` allows; the same number on all ranks. Returns the number of operations.
+/// Runs `windows` random windows, the same on all ranks. Returns the number of operations.
 fn soak(team: &Team, config: &Config, seed: u64, windows: usize) -> Result<usize> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut count = 0;
@@ -230,14 +231,14 @@ fn random_operations_equal_the_model_threads() {
     assert!(count > 0);
 }
 
-/// The same as processes, where `farside run` has been built: this program starts itself again as the ranks.
+/// The same with processes, if `farside run` has been built: this program starts itself as the ranks.
 #[test]
 fn random_operations_equal_the_model_processes() {
     if let Some(seed) = number("FARSIDE_SOAK_RANK") {
         let job = Job::init().unwrap();
         let memory = if number("FARSIDE_SOAK_VECTOR") == Some(1) { Memory::Vector } else { Memory::Allocated };
         let config = Config { name: "processes", memory, settings: &[], device: None };
-        // Every rank for itself looks at the clock, so the number of windows is given.
+        // Each rank reads its own clock, so the number of windows is fixed instead of the duration.
         let windows = number("FARSIDE_SOAK_WINDOWS").unwrap_or(1) as usize;
         soak(&job.world().unwrap(), &config, seed, windows).unwrap();
         return job.finalize().unwrap();
@@ -272,7 +273,7 @@ fn random_operations_equal_the_model_processes() {
                 break status;
             }
             if started.elapsed() > Duration::from_secs(limit) {
-                // The launcher's end ends its ranks.
+                // Ranks end with their launcher.
                 job.kill().and_then(|()| job.wait()).unwrap();
                 panic!("{what}: still not done after {limit} s");
             }

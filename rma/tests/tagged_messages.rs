@@ -1,5 +1,5 @@
-//! Two-sided messages of Rust programs, over every configuration of the device and 1 to 4 ranks: what a receive gets, probes,
-//! requests that are left alone, leaked or cancelled, and errors.
+//! Two-sided messages of Rust programs, over every configuration of the device and 1 to 4 ranks: matching, probes,
+//! requests that are dropped, leaked or cancelled, and errors.
 
 #[path = "windows/checks/config.rs"]
 #[allow(dead_code)]
@@ -48,7 +48,7 @@ fn every_length_around_a_ring_by_each_way_to_send_and_receive() {
                 synchronous.wait()
             })?;
 
-            // The first rank sends before it receives, and so all get on, also where a send waits for its receive.
+            // Rank 0 sends before it receives, so that no deadlock occurs if a send waits for its receive.
             if p == 1 {
                 continue;
             }
@@ -78,7 +78,7 @@ fn wildcards_take_what_came_first_and_tags_what_they_name() {
         if me > 0 {
             return Ok(());
         }
-        // By tag from the last to the first, of any rank; then what is left in its order.
+        // Receives by tag, from the last to the first, of any rank; then the rest in order.
         for _ in 0..p {
             let mut into = [9; 2];
             let status = team.recv(&mut into, ANY_SOURCE, 1)?;
@@ -101,7 +101,7 @@ fn wildcards_take_what_came_first_and_tags_what_they_name() {
 fn teams_of_their_own_have_messages_and_ranks_of_their_own() {
     everywhere(|team| {
         let (me, p) = (team.rank(), team.size());
-        // All ranks, the other way round.
+        // All ranks, in reverse order.
         let Some(reversed) = team.split(Some(0), (p - me) as u32)? else { return Ok(()) };
         assert_eq!(reversed.rank(), p - 1 - me);
         reversed.send(&[1, me], p - 1, 5)?;
@@ -183,7 +183,7 @@ fn longer_messages_and_parts_of_elements_are_errors_of_the_receive_alone() {
             assert_eq!(into[..2], data(left, count)[..2]);
             assert!(into[2..].iter().all(|n| *n == 0));
 
-            // Nobody waits for the request: the scope says so.
+            // No call waits for the request, so the scope returns the error.
             let bytes = vec![1u8; 4 * count + 1];
             let e = team.overlap(|messages| {
                 drop(messages.irecv(&mut into[..1], left, 3)?);

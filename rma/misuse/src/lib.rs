@@ -1,2 +1,2 @@
 //! Programs in `tests/ui` that must not compile, since they would race with a transfer or outlive a buffer. They are a
-//! package of their own because they are built anew, with all that it depends on: farside-rma without its features.
+//! separate package because they are rebuilt with all its dependencies: farside-rma without its features.

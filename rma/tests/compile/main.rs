@@ -1,4 +1,4 @@
-//! What must compile, and is looked at by the compiler alone. What must not is in `rma/misuse`.
+//! Programs that must compile, and are not run. `rma/misuse` has programs that must not compile.
 
 mod everything;
 

@@ -1,4 +1,4 @@
-//! A buffer that ends inside the epoch is refused: the transfer may still read it.
+//! A buffer that is dropped inside the epoch is refused: the transfer may still read it.
 use farside_rma::prelude::*;
 
 fn put(window: &mut Window<'static, u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! As for a fence, under a lock, also for a request that is waited for.
+//! A buffer that is dropped inside a lock epoch is refused, even if its request has been waited for.
 use farside_rma::prelude::*;
 
 fn put(window: &LockWindow<u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Compare-and-swap is of integers.
+//! Compare-and-swap is defined on integers only.
 use farside_rma::prelude::*;
 
 fn swap(window: &LockWindow<f64>) -> Result<f64> {

@@ -1,4 +1,4 @@
-//! As for a fence, returned from the body of a lock epoch.
+//! The handle of a lock epoch cannot be returned from its body.
 use farside_rma::prelude::*;
 
 fn keep(window: &LockWindow<u64>) -> Result<()> {

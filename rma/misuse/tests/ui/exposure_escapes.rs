@@ -1,4 +1,4 @@
-//! Nor does the handle of an exposure.
+//! The handle of an exposure does not outlive it.
 use farside_rma::prelude::*;
 
 fn keep(window: &mut Window<'static, u64>) -> Result<bool> {

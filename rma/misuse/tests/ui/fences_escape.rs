@@ -1,4 +1,4 @@
-//! Nor does a run of fences.
+//! The handle of a run of fences does not outlive it.
 use farside_rma::prelude::*;
 
 fn keep(window: &mut Window<'static, u64>) -> Result<()> {

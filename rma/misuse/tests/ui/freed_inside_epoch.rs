@@ -1,4 +1,4 @@
-//! A window is not freed inside its epoch.
+//! A window cannot be freed inside its epoch.
 use farside_rma::prelude::*;
 
 fn free(window: LockWindow<u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! A window that was freed is gone.
+//! A freed window cannot be used.
 use farside_rma::prelude::*;
 
 fn free(window: LockWindow<u64>, other: Window<'static, u64>) -> Result<()> {

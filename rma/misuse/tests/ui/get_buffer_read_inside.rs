@@ -1,4 +1,4 @@
-//! What a get fills is not there before the epoch is closed.
+//! The buffer of a get cannot be read before the epoch is closed.
 use farside_rma::prelude::*;
 
 fn get(window: &mut Window<'static, u64>) -> Result<u64> {

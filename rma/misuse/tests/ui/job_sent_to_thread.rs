@@ -1,4 +1,4 @@
-//! A rank is one thread: neither the job nor the team goes to another.
+//! A rank is one thread: neither the job nor the team can be sent to another thread.
 use farside_rma::prelude::*;
 
 fn send(job: Job, team: &Team) {

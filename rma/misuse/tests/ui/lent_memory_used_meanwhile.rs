@@ -1,4 +1,4 @@
-//! Memory that is lent to a window is not reached otherwise.
+//! Memory that a window borrows cannot be accessed otherwise.
 use farside_rma::prelude::*;
 
 fn both(team: &Team) -> Result<()> {

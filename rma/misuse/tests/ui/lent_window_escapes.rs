@@ -1,4 +1,4 @@
-//! A window over borrowed memory ends with the call that lends it.
+//! A window over borrowed memory does not outlive the call that made it.
 use farside_rma::prelude::*;
 
 fn keep(team: &Team) -> Result<()> {

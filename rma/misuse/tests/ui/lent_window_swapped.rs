@@ -1,4 +1,4 @@
-//! Nor can it be exchanged for another, lent or not.
+//! A window over borrowed memory cannot be swapped with another window, borrowed or not.
 use farside_rma::prelude::*;
 
 fn swap_owned(team: &Team, memory: &mut [u64], owned: &mut Window<'static, u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What local access lends is no buffer of an epoch around it.
+//! The slice of local access cannot be a buffer of an enclosing epoch.
 use farside_rma::prelude::*;
 
 fn put(window: &LockWindow<u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The slice of local access ends with the lock.
+//! The slice of local access does not outlive the lock.
 use farside_rma::prelude::*;
 
 fn keep(window: &LockWindow<u64>) -> Result<u64> {

@@ -1,4 +1,4 @@
-//! A slice of the window's own memory does not live on while others may write it.
+//! A slice of the window's own memory does not live across an epoch, in which peers may write it.
 use farside_rma::prelude::*;
 
 fn fence(window: &mut Window<'static, u64>) -> Result<u64> {

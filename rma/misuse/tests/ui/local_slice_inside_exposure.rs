@@ -1,4 +1,4 @@
-//! Nor is one made while an exposure is open.
+//! A slice of the window's own memory cannot be made while an exposure is open.
 use farside_rma::prelude::*;
 
 fn expose(window: &mut Window<'static, u64>) -> Result<u64> {

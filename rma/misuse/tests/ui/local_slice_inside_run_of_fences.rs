@@ -1,4 +1,4 @@
-//! Nor between the epochs of a run of fences.
+//! A slice of the window's own memory cannot be made between the epochs of a run of fences.
 use farside_rma::prelude::*;
 
 fn run(window: &mut Window<'static, u64>) -> Result<u64> {

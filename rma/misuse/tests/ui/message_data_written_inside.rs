@@ -1,4 +1,4 @@
-//! What a send reads is not written before the scope has ended.
+//! The data of a send cannot be written before the scope has ended.
 use farside_rma::prelude::*;
 
 fn send(team: &Team) -> Result<()> {

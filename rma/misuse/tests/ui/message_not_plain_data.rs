@@ -1,4 +1,4 @@
-//! Only plain data travels.
+//! Messages consist of plain data only.
 use farside_rma::prelude::*;
 
 fn send(team: &Team) -> Result<()> {

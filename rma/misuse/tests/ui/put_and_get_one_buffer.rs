@@ -1,4 +1,4 @@
-//! A get into a buffer that a put reads.
+//! A get cannot write to a buffer that a put reads.
 use farside_rma::prelude::*;
 
 fn both(window: &mut Window<'static, u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a put reads is not changed while the epoch is open.
+//! The buffer of a put cannot be written while the epoch is open.
 use farside_rma::prelude::*;
 
 fn put(window: &mut Window<'static, u64>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The window's own memory is not a buffer of its operations.
+//! The window's own memory cannot be a buffer of its operations.
 use farside_rma::prelude::*;
 
 fn put(window: &mut Window<'static, u64>) -> Result<()> {

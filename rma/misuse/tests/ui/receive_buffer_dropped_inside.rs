@@ -1,4 +1,4 @@
-//! A buffer that lives shorter than the scope is none for a receive in it, which may outlive its request.
+//! A buffer that is dropped before the scope ends cannot be that of a receive, which may outlive its request.
 use farside_rma::prelude::*;
 
 fn receive(team: &Team) -> Result<()> {

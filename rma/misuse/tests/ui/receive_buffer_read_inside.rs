@@ -1,4 +1,4 @@
-//! What a receive fills is not there before its request, or the scope, gives it.
+//! The buffer of a receive cannot be read before its request, or the scope, returns it.
 use farside_rma::prelude::*;
 
 fn receive(team: &Team) -> Result<u64> {

@@ -1,4 +1,4 @@
-//! Handles are numbers that anybody can write down: to give one back to the device is a promise that nobody uses it.
+//! Any program can make up the number of a handle, so releasing one is unsafe: the caller promises that it is unused.
 use farside_rma::prelude::*;
 
 fn release(job: &Job) {

@@ -1,4 +1,4 @@
-//! A buffer that ends inside the epoch is refused for transfers of selections too; the selections may end there.
+//! A buffer that is dropped inside the epoch is refused for selections too; the selections themselves may be dropped.
 use farside_rma::prelude::*;
 
 fn put(window: &mut Window<'static, u64>) -> Result<()> {

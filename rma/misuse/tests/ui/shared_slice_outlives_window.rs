@@ -1,4 +1,4 @@
-//! The memory of a shared window is reached as long as the window lives.
+//! The memory of a shared window cannot be accessed after the window has been freed.
 use farside_rma::prelude::*;
 
 fn keep(window: SharedWindow<u64>) -> Result<u64> {
