@@ -96,7 +96,8 @@ impl<T: Element> DynamicWindow<T> {
         self.run(target, attachment, Item::get(into, displacement)?)
     }
 
-    /// Accumulates into an attachment of `target`, each element atomically; former values go to `old` if given.
+    /// Accumulates into an attachment of `target`, each element atomically; former values are written to `old`, if
+    /// given.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for an operation that is not defined on the type.

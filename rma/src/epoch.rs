@@ -117,7 +117,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand.as_ptr(), old.as_mut_ptr(), operand.len(), target, offset) }
     }
 
-    /// Applies `op` to one element; its former value goes to `old`.
+    /// Applies `op` to one element; its former value is written to `old`.
     ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate).
@@ -134,7 +134,7 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
     }
 
-    /// Sets an element to `desired` if it is `expected`; its former value goes to `old`. One message and its
+    /// Sets an element to `desired` if it is `expected`; its former value is written to `old`. One message and its
     /// answer.
     ///
     /// # Errors

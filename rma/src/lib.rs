@@ -1,4 +1,4 @@
-//! Farside's windows, epochs, one-sided operations and global arrays: what a Rust program imports.
+//! Farside for Rust programs: windows, epochs, one-sided operations, collectives, messages and global arrays.
 //!
 //! ```
 //! use farside_rma::prelude::*;

@@ -54,7 +54,7 @@ use crate::raw::{Options, RawWindow};
 #[derive(Debug)]
 pub struct Window<'m, T: Element> {
     memory: WindowMemory<T>,
-    // Invariant: a window over lent memory cannot be exchanged for one that lives longer.
+    // Invariant: a window over borrowed memory cannot be swapped with one that lives longer.
     lent: PhantomData<fn(&'m ()) -> &'m ()>,
 }
 
@@ -183,14 +183,14 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Errors
     /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
-    /// every rank if some are in a run of [`fences`](Self::fences) that goes on.
+    /// every rank if some are in a run of [`fences`](Self::fences) that continues.
     pub fn fence<'env, R>(
         &mut self,
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
     ) -> Result<R> {
         // With `NOPRECEDE` no rank issues operations in this epoch, so no exposure is opened: an operation is then an
-        // error at its origin, and cannot reach memory that its owner uses locally.
+        // error at its origin, and cannot access memory that its owner uses locally.
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
         self.memory.raw.fence(opening | Assert::NOPRECEDE)?;
         let epoch = Epoch::new(&self.memory.raw);

@@ -248,7 +248,7 @@ fn rank(phase: &str) -> Result<()> {
     unreachable!("the others went on without rank {VICTIM}")
 }
 
-/// Not a test of its own: what the ranks run.
+/// Not a test: the program of the ranks.
 #[test]
 fn as_a_rank() {
     let Ok(phase) = std::env::var(PHASE) else { return };

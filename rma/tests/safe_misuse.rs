@@ -23,7 +23,7 @@ const SCATTER: Algorithm = Algorithm {
     build: |call| call.builder(0).done(),
 };
 
-/// A scatter whose root copies its block, and sends the others theirs.
+/// A scatter whose root copies its own block, and sends the other blocks.
 fn scatter(call: &Call<'_>, tag: u32) -> Builder {
     let mut b = call.builder(0);
     if call.rank == call.root {

@@ -10,7 +10,7 @@
 //!   writer.
 //! - A rank that is inside by the lock word and is not covered by the bias revokes it: marks it, so that no rank enters
 //!   by it any more, waits until the claims that it covers are zero, and clears it.
-//! - An entry sets the claim and then looks at the bias; a revocation sets the bias and then looks at the claims. Both
+//! - An entry sets the claim and then reads the bias; a revocation sets the bias and then reads the claims. Both
 //!   are sequentially consistent, so one of the two sees the other.
 
 use std::sync::atomic::Ordering;

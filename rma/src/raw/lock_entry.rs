@@ -279,7 +279,7 @@ impl RawWindow {
     }
 
     /// Waits until `target`'s lock, requested by [`lock`](Self::lock) or [`lock_all`](Self::lock_all), is held. A
-    /// program that loads and stores the memory needs this, or one whose operations must start when they are issued.
+    /// program that loads and stores the memory needs this, or a program whose operations must start when issued.
     /// Messages: those that the first operation would send.
     ///
     /// # Errors

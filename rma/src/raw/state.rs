@@ -49,7 +49,7 @@ pub(super) struct GroupState {
     pub(super) posted: RefCell<OpenExposure>,
 }
 
-/// State of lock, unlock and flush. The state of each lock is in [`Target`].
+/// State of lock, unlock and flush. The state of each lock is in [`super::Target`].
 #[derive(Debug)]
 pub(super) struct LockingState {
     /// This rank's number in the team.
@@ -63,7 +63,7 @@ pub(super) struct LockingState {
     pub(super) flushes: Cell<u32>,
 }
 
-/// The operations of the epoch. Operations in progress are tracked in [`Target`].
+/// The operations of the epoch. Operations in progress are tracked in [`super::Target`].
 #[derive(Debug)]
 pub(super) struct OperationState {
     /// Operations whose target is not ready.

@@ -190,7 +190,7 @@ fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() 
                     team.barrier()?;
                 } else {
                     team.barrier()?;
-                    // Rank 0 comes first.
+                    // Rank 0 is first.
                     for turn in 0..2 {
                         if rank == turn {
                             w.lock(LockKind::Shared, 2, NONE)?;

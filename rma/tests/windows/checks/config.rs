@@ -14,7 +14,7 @@ use farside_rma::{Job, Result, Team};
 pub enum Memory {
     /// Allocated by the runtime.
     Allocated,
-    /// Vectors of the user, whose ends are not those of pages.
+    /// Vectors of the user, which do not end at page boundaries.
     Vector,
 }
 

@@ -81,7 +81,7 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     win.free()
 }
 
-/// Every rank gets parts of every rank into a buffer whose other elements stay as they are.
+/// Every rank gets parts of every rank into a buffer whose other elements do not change.
 pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = ROWS;
