@@ -142,13 +142,19 @@ impl RawWindow {
     ///
     /// # Errors
     /// Any error of `call`.
+    #[inline(always)]
     pub(crate) fn close_by(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let guard = AbandonOnDrop(self);
         let done = call();
-        if done.is_ok() || (0..self.targets.len()).all(|target| self.is_idle(target)) {
+        if done.is_ok() || self.is_idle_everywhere() {
             std::mem::forget(guard);
         }
         done
+    }
+
+    #[cold]
+    fn is_idle_everywhere(&self) -> bool {
+        (0..self.targets.len()).all(|target| self.is_idle(target))
     }
 
     /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed any more. For an

@@ -34,7 +34,7 @@ impl RawWindow {
         number
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn close_epoch(&self) {
         self.access.set(Access::None);
         self.no_epoch();

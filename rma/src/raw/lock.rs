@@ -116,14 +116,20 @@ impl RawWindow {
             self.close_epoch();
             return Ok(());
         }
-        self.usable(OP)?;
+        self.unlock_by_word(OP, t, target)
+    }
+
+    /// [`unlock`](Self::unlock) of a lock that is not a claim, or with operations still to be completed.
+    #[inline(never)]
+    fn unlock_by_word(&self, operation: &'static str, t: &Target, target: usize) -> Result<()> {
+        self.usable(operation)?;
         let Access::Lock(count) = self.access.get() else {
-            return Err(self.wrong_epoch(OP, "lock was not called"));
+            return Err(self.wrong_epoch(operation, "lock was not called"));
         };
         if t.lock.get() == LockState::No {
-            return Err(self.not_locked(OP, t));
+            return Err(self.not_locked(operation, t));
         }
-        self.or_abandon(|| self.leave(OP, target))?;
+        self.or_abandon(|| self.leave(operation, target))?;
         self.access.set(Access::Lock(count - 1));
         if count == 1 {
             self.close_epoch();
