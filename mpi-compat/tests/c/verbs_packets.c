@@ -92,7 +92,8 @@ static void row(const char *name, int wanted, void (*iteration)(void)) {
     }
     double one = (double)packets / (LONG - SHORT);
     if (me == 0) printf("%-46s %8.2f, %d expected\n", name, one, wanted);
-    CHECK(one == wanted);
+    /* Waits of seconds, as on a loaded machine, ask whether the other rank is there: a few packets in all, not one an iteration. */
+    CHECK(labs(packets - (long)wanted * (LONG - SHORT)) <= 8);
 }
 
 static MPI_Group other;
