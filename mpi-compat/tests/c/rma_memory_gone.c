@@ -20,6 +20,7 @@ static MPI_Win used(char *memory, int peer) {
     MPI_Win win;
     char value = 3;
     OK(MPI_Win_create(memory, LEN, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win));
+    overwritten_at(win, MPI_COMM_WORLD, memory + LEN / 2, LEN / 2, 1);
     OK(MPI_Win_fence(0, win));
     OK(MPI_Put(&value, 1, MPI_CHAR, peer, LEN / 2, 1, MPI_CHAR, win));
     OK(MPI_Win_fence(MPI_MODE_NOSUCCEED, win));
