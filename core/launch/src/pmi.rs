@@ -18,7 +18,7 @@ use crate::server::{Answer, Replies, Server};
 /// The most that is read from one rank before the others get their turn, in bytes.
 const TURN: usize = 256 * 1024;
 
-/// How long a rank may run on without its connection, before the ranks that wait for it are told.
+/// How long a rank may run on without its connection, before the ranks that wait for it are notified.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
 /// An act of a rank that concerns the whole job: it asked for the end of the job, or broke the protocol.

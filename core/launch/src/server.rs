@@ -141,7 +141,7 @@ impl Server {
         self.serve(rank, &message).unwrap_or_else(Answer::Broken)
     }
 
-    /// The rank has ended, or closed its connection: ranks that wait for it are told `why`.
+    /// The rank has ended, or closed its connection: ranks that wait for it are notified with `why`.
     pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
         let me = &mut self.ranks[rank as usize];
         if me.state == State::Waiting {

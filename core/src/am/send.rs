@@ -45,7 +45,7 @@ pub fn send(
     unsafe { send_any(job, target, handler, header, data, counters) }
 }
 
-/// As [`send`], also to a handler of the runtime.
+/// Sends like [`send`], also to a handler of the runtime.
 ///
 /// # Safety
 /// A handler of the runtime gets header and data as it expects them, and at a time when it can process them.

@@ -221,7 +221,7 @@ pub struct Parameter {
     pub least: u32,
     /// The greatest allowed value.
     pub most: u32,
-    /// What the parameter means.
+    /// The meaning of the parameter.
     pub help: &'static str,
 }
 

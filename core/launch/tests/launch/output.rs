@@ -146,7 +146,7 @@ fn ranks_start_with_the_signals_that_the_launcher_started_with() {
     };
     let started = Marked::new("cat").finish_with(&["/proc/self/status"]);
     let rank = Marked::run(1, &["cat", "/proc/self/status"]).finish();
-    // Signals that the launcher passes on are heard even if it was started with them ignored.
+    // Signals that the launcher passes on are handled even if it was started with them ignored.
     let heard = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().fold(0u64, |m, s| m | 1 << (s - 1));
     let wanted = [masks(&started.out)[0], masks(&started.out)[1] & !heard];
     assert_eq!(masks(&rank.out), wanted);

@@ -174,7 +174,7 @@ impl Collective {
         waited
     }
 
-    /// What the call waits for now.
+    /// The operation and the ranks that the call waits for now.
     #[must_use]
     pub fn awaits(&self) -> Awaited {
         self.run.awaits()

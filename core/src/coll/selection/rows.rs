@@ -30,7 +30,7 @@ pub struct Row {
 pub enum Value {
     /// A fixed value.
     Is(u32),
-    /// As many segments as are needed for segments of at most this many bytes.
+    /// The number of segments is the least for which no segment exceeds this many bytes.
     SegmentsOf(u64),
 }
 

@@ -63,7 +63,7 @@ impl Suspects {
     }
 }
 
-/// What this rank knows about the liveness of its peers.
+/// The state of liveness of each peer, as this rank knows it.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     seen: Vec<bool>,
