@@ -519,11 +519,8 @@ fn creation_on_a_full_file_system() {
                         Err(e) => break e,
                     }
                 };
-                if team.rank() == 2 && e.blamed().is_none() {
-                    assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
-                } else {
-                    assert!(e.blamed().is_some(), "{e}");
-                }
+                // Any rank may be the first that needs another segment.
+                assert!(e.blamed().is_some() || e.kind() == ErrorKind::SharedMemoryFull, "{e}");
             }
             assert!(short.len() > 100, "{} windows", short.len());
             short.into_iter().try_for_each(Window::free)?;
