@@ -3,8 +3,8 @@
 //!     farside run -n 2 target/release/examples/gups --bits 22
 //!
 //! An update is `table[r mod N] ^= r` for the next number `r` of the rank's stream. The benchmark tolerates 1 % of
-//! lost updates, because it does not ask for atomicity. Accumulates and fetch-and-op are atomic, so here none may be
-//! lost: each rank applies all streams to its part of the table once more, locally, and must find `table[i] == i`.
+//! lost updates, because it does not ask for atomicity. Accumulates and fetch-and-op are atomic, so here no update may
+//! be lost: each rank applies all streams to its part of the table once more, locally, and must find `table[i] == i`.
 
 #[path = "common/program.rs"]
 mod program;
@@ -25,25 +25,25 @@ struct Options {
     /// Updates for each word of the table.
     #[arg(long, default_value_t = 4)]
     updates_per_word: u64,
-    /// Updates that a rank may have under way (the benchmark's rules allow 1024).
+    /// Most updates of a rank in progress at a time (the benchmark's rules allow 1024).
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     look_ahead: u32,
-    /// The operation.
+    /// Operation that updates the table.
     #[arg(long, value_enum, default_value = "all")]
     by: By,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// Accumulates, complete when the epoch is closed.
+    /// Accumulates, which complete when the epoch is closed.
     Accumulate,
     /// Fetch-and-op: the former value comes back before the next update.
     Fetch,
-    /// One after the other.
+    /// Both, one after the other.
     All,
 }
 
-/// Where the words of the table are: blocks of equal length, the last ranks with less or none.
+/// Distribution of the table's words: blocks of equal length, of which the last ranks may have less or nothing.
 #[derive(Clone, Copy)]
 struct Table {
     words: u64,
@@ -51,7 +51,7 @@ struct Table {
 }
 
 impl Table {
-    /// The word that `number` updates, as rank and place there.
+    /// The word that `number` updates: its rank, and its index there.
     fn place(&self, number: u64) -> (usize, usize) {
         let index = number & (self.words - 1);
         ((index / self.block) as usize, (index % self.block) as usize)
@@ -66,12 +66,12 @@ impl Table {
     }
 }
 
-/// The stream of one rank: the benchmark's x^63 + x^2 + x + 1 over GF(2), from a start of its own.
+/// The stream of one rank: the benchmark's x^63 + x^2 + x + 1 over GF(2), from a start value of the rank's own.
 struct Stream(u64);
 
 impl Stream {
     fn of(rank: usize) -> Self {
-        // Starts far apart, by the finalizer of splitmix64, which never gives 0 for these.
+        // The finalizer of splitmix64 spreads the start values; it gives 0 only for 0.
         let mut z = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -107,7 +107,7 @@ fn measure(job: &Job, options: &Options, by: By) -> Outcome {
         Ok(())
     })?;
     let total = words.saturating_mul(options.updates_per_word);
-    // The first ranks have one more where it does not divide.
+    // If the ranks do not divide the total, the first ones have one update more.
     let count = |rank: usize| total / team.size() as u64 + u64::from((rank as u64) < total % team.size() as u64);
     team.barrier()?;
 
@@ -137,7 +137,7 @@ fn measure(job: &Job, options: &Options, by: By) -> Outcome {
     Ok(())
 }
 
-/// All updates of this rank as accumulates, so many in each epoch as may be under way.
+/// Makes all updates of this rank as accumulates, at most `look_ahead` in each epoch.
 fn accumulate(window: &LockWindow<u64>, table: Table, count: u64, look_ahead: u32) -> Result<()> {
     let mut stream = Stream::of(window.team().rank()).take(count as usize);
     loop {
@@ -154,7 +154,7 @@ fn accumulate(window: &LockWindow<u64>, table: Table, count: u64, look_ahead: u3
     }
 }
 
-/// All updates of this rank as fetch-and-op, one at a time.
+/// Makes all updates of this rank as fetch-and-op, one at a time.
 fn fetch(window: &LockWindow<u64>, table: Table, count: u64) -> Result<()> {
     window.lock_all(Assert::empty(), |epoch| {
         Stream::of(window.team().rank()).take(count as usize).try_for_each(|number| {

@@ -2,10 +2,10 @@
 //!
 //!     farside run -n 8 target/release/examples/halo_3d --size 48 --steps 20
 //!
-//! The cuboid is a grid of blocks, one for each rank, each in an array with a layer of ghost cells around it. Every
-//! step a rank puts its six faces, as subarrays of its array, to the ghost layers of its neighbours, which are subarrays
-//! of theirs: planes of rows, of short rows, and of single cells. Every synchronization and every way in which a
-//! transfer between layouts can travel gives the cells of a run of one block alone, bit by bit.
+//! The cuboid is a grid of blocks, one for each rank, each in an array with a layer of ghost cells around it. In every
+//! step a rank puts the faces of its block, which are subarrays of its array, to the ghost layers of its neighbours,
+//! which are subarrays of theirs: planes of long rows, of short rows, and of single cells. Each synchronization and
+//! each transfer scheme must give, bit by bit, the cells of a run with a single block.
 
 #[path = "common/program.rs"]
 mod program;
@@ -22,16 +22,16 @@ use program::{Outcome, run};
 /// Heat in a cuboid, with faces exchanged as subarrays.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// How the ranks synchronize.
+    /// Synchronization of the ranks; all, if not given.
     #[arg(long, value_enum)]
     sync: Option<Sync>,
-    /// How faces travel where memory is not mapped; given here, also where it is.
+    /// Transfer scheme of the faces; all, if not given. It is used for mapped memory too.
     #[arg(long, value_enum)]
     scheme: Option<Scheme>,
     /// Cells on each side of the cuboid.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=512))]
     size: u32,
-    /// Steps.
+    /// Number of steps.
     #[arg(long, default_value_t = 10)]
     steps: usize,
 }
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// One version, compared with the run of one block.
+/// Runs one version and compares the cells with those of the run with a single block.
 fn version(team: &Team, grid: [usize; 3], options: &Options, sync: Sync, scheme: Scheme, alone: &Block) -> Outcome {
     let (mut halo, block) = Halo::new(team, grid, options.size as usize, sync, scheme)?;
     let (since, before) = (Instant::now(), team.job().stats());
@@ -102,7 +102,7 @@ fn version(team: &Team, grid: [usize; 3], options: &Options, sync: Sync, scheme:
     Ok(())
 }
 
-/// Three factors of `ranks`, as near to each other as they get.
+/// The three factors of `ranks` with the smallest sum.
 fn near_cubic(ranks: usize) -> [usize; 3] {
     let triples = (1..=ranks).filter(|x| ranks.is_multiple_of(*x)).flat_map(|x| {
         let rest = ranks / x;
@@ -114,7 +114,7 @@ fn near_cubic(ranks: usize) -> [usize; 3] {
 /// A block of the cuboid in an array that has a layer of ghosts around it.
 #[derive(Clone)]
 struct Block {
-    /// Its cells in the cuboid.
+    /// The range of the block's cells in each dimension of the cuboid.
     part: [Range<usize>; 3],
     cells: Vec<f64>,
 }
@@ -133,7 +133,7 @@ impl Block {
         block
     }
 
-    /// Of the array, ghosts included.
+    /// Shape of the array, ghosts included.
     fn shape(&self) -> [usize; 3] {
         self.part.clone().map(|r| r.len() + 2)
     }
@@ -143,13 +143,13 @@ impl Block {
         (x * ny + y) * nz + z
     }
 
-    /// The indices in the array of all cells but the ghosts.
+    /// The indices in the array of all cells except ghosts.
     fn inside(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
         let [nx, ny, nz] = self.part.clone().map(|r| r.len());
         (1..=nx).flat_map(move |x| (1..=ny).flat_map(move |y| (1..=nz).map(move |z| (x, y, z))))
     }
 
-    /// A step later, ghosts left as they are: outside the cuboid they are 0.
+    /// The block one step later. Ghosts are left as they are; outside the cuboid they are 0.
     fn next(&self) -> Self {
         let mut next = self.clone();
         for (x, y, z) in self.inside() {
@@ -174,14 +174,14 @@ impl Block {
         Ok(())
     }
 
-    /// The layer of cells of an array of `shape` at `index` of dimension `d`, without the ghosts of the others.
+    /// The layer at `index` of dimension `d` in an array of `shape`, without the ghosts of the other dimensions.
     fn layer(shape: [usize; 3], d: usize, index: usize) -> Result<Selection<f64>> {
         let all = [0, 1, 2].map(|e| if e == d { index..index + 1 } else { 1..shape[e] - 1 });
         Selection::subarray(shape, all)
     }
 }
 
-/// A neighbour: its rank, the face that it gets, and the ghosts in its array that it gets it for.
+/// A neighbour: its rank, the face that is put to it, and the ghosts in its array that receive the face.
 struct Face {
     rank: usize,
     face: Selection<f64>,
@@ -193,7 +193,7 @@ enum Ghosts {
     Passive(LockWindow<f64>),
 }
 
-/// The windows over the arrays of all ranks, in which neighbours write the ghosts.
+/// The window of ghosts, which neighbours write, and the faces to put.
 struct Halo {
     sync: Sync,
     faces: Vec<Face>,
@@ -202,7 +202,7 @@ struct Halo {
 }
 
 impl Halo {
-    /// Collective. Gives the block of this rank, too.
+    /// Makes the window, and the block of this rank at the start. Collective.
     fn new(team: &Team, grid: [usize; 3], size: usize, sync: Sync, scheme: Scheme) -> Result<(Self, Block)> {
         let place = |rank: usize| [rank / (grid[1] * grid[2]), rank / grid[2] % grid[1], rank % grid[2]];
         let part = |at: [usize; 3]| [0, 1, 2].map(|d| at[d] * size / grid[d]..(at[d] + 1) * size / grid[d]);
@@ -238,7 +238,7 @@ impl Halo {
         Ok((Self { sync, faces, ranks, ghosts }, block))
     }
 
-    /// Gives the faces of a block to the neighbours, and the block the ghosts that they gave.
+    /// Puts the faces of a block to the neighbours, and copies the ghosts that they have put into the block.
     fn exchange(&mut self, mut block: Block) -> Result<Block> {
         let (faces, none) = (&self.faces, Assert::empty());
         let cells = &block.cells;
@@ -263,7 +263,7 @@ impl Halo {
                         e.put_selected(cells, &f.face, f.rank, 0, &f.ghosts)
                     })?;
                 }
-                // The neighbours' have come, and are not written again before all have taken theirs.
+                // After the first barrier the ghosts are complete; until the second one no rank writes them again.
                 let team = window.team().clone();
                 team.barrier()?;
                 window.with_local(|local| {
@@ -276,7 +276,7 @@ impl Halo {
         Ok(block)
     }
 
-    /// Collective.
+    /// Frees the window. Collective.
     fn free(self) -> Result<()> {
         match self.ghosts {
             Ghosts::Active(window) => window.free(),
@@ -285,7 +285,7 @@ impl Halo {
     }
 }
 
-/// Copies the ghosts that neighbours have written. Those outside the cuboid are 0 in both.
+/// Copies the ghosts that neighbours have written from the window into the block. Outside the cuboid both have 0.
 fn take_ghosts(block: &mut Block, window: &[f64]) {
     let [nx, ny, nz] = block.shape();
     for x in 0..nx {

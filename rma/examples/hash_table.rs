@@ -3,7 +3,7 @@
 //!     farside run -n 4 target/release/examples/hash_table --keys 100000
 //!
 //! All ranks insert at once, and the keys of a rank overlap with those of its neighbours. Afterwards every rank looks
-//! up every key, and finds it once, with exactly the sum of what was added to it, and none that was not inserted.
+//! up every key: it must have exactly the sum of the values added to it, be in the table once, and no other key may be.
 
 #[path = "common/program.rs"]
 mod program;
@@ -22,12 +22,12 @@ struct Options {
     /// Keys that each rank inserts; half of them are also the next rank's.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     keys: u64,
-    /// How full the table is at the end, in percent.
+    /// Percentage of slots that are in use at the end.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=99))]
     fill: u64,
 }
 
-/// The key of a slot that nobody has claimed.
+/// The key of a free slot.
 const EMPTY: u64 = 0;
 
 /// Slots of two words, key and value, in blocks of equal length.
@@ -37,11 +37,11 @@ struct HashTable {
     block: u64,
 }
 
-/// What became of an insert.
+/// Result of an insert.
 struct Inserted {
     /// Whether the key was not there before.
     new: bool,
-    /// Slots looked at.
+    /// Number of slots looked at.
     probes: u64,
 }
 
@@ -54,7 +54,7 @@ impl HashTable {
         Ok(Self { window: LockWindow::allocate(team, 2 * mine as usize)?, slots, block })
     }
 
-    /// The slots in which `key` may be, the likeliest first, as rank and place of the slot's key there.
+    /// The slots in which `key` may be, the likeliest first: for each its rank, and the index of the slot's key there.
     fn probes(&self, key: u64) -> impl Iterator<Item = (usize, usize)> {
         let (slots, block) = (self.slots, self.block);
         let home = mix(key) % slots;
@@ -64,8 +64,8 @@ impl HashTable {
         })
     }
 
-    /// Adds `value` to that of `key`, and inserts it if it is not there; not [`EMPTY`]. One compare-and-swap for each
-    /// slot that it looks at, and one accumulate.
+    /// Adds `value` to the value of `key`, which is inserted if the table does not have it and must not be [`EMPTY`].
+    /// One compare-and-swap for each slot looked at, and one fetch-and-op.
     fn add(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64, value: u64) -> Outcome<Inserted> {
         for (probes, (rank, at)) in (1..).zip(self.probes(key)) {
             let found = epoch.compare_and_swap_now(EMPTY, key, rank, at)?;
@@ -77,7 +77,7 @@ impl HashTable {
         Err(format!("no room for key {key} in {} slots", self.slots).into())
     }
 
-    /// The value of `key`. One get for each slot that it looks at, and one for the value.
+    /// The value of `key`. One get for each slot looked at, and one for the value.
     fn find(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64) -> Result<Option<u64>> {
         for (rank, at) in self.probes(key) {
             match epoch.get_now(rank, at)? {
@@ -90,7 +90,7 @@ impl HashTable {
     }
 }
 
-/// The keys, by number: no two are equal, none is [`EMPTY`], and their order says nothing about their place.
+/// The key with this number. Keys differ from each other and from [`EMPTY`], and their slots are spread over the table.
 fn key(number: u64) -> u64 {
     mix(number + 1)
 }
@@ -110,7 +110,7 @@ fn main() -> ExitCode {
 fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     let team = job.world()?;
     let (ranks, me) = (team.size() as u64, team.rank() as u64);
-    // Rank r inserts the keys from r * stride on, so that it shares some with the ranks before and after.
+    // Rank r inserts the keys from r * stride on, so that it shares keys with the ranks before and after it.
     let stride = options.keys.div_ceil(2);
     let distinct = stride * (ranks - 1) + options.keys;
     let inserts = |rank: u64, number: u64| (rank * stride..rank * stride + options.keys).contains(&number);
@@ -125,7 +125,7 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     team.barrier()?;
     let time = start.elapsed();
 
-    // How many were new, over all ranks.
+    // The keys that were new and the slots looked at, summed over all ranks.
     let sums = GlobalArray::<u64, 1>::new(&team, [2])?;
     let new = counts.iter().filter(|inserted| inserted.new).count() as u64;
     let probes = counts.iter().map(|inserted| inserted.probes).sum();
@@ -147,7 +147,7 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
             }
         }))
     })??;
-    // No key stands twice, and nothing else was written: the slots in use are as many as the keys.
+    // No key is in the table twice, and nothing else was written: the slots in use are as many as the keys.
     let used =
         table.window.with_local(|local| Ok(local.chunks_exact(2).filter(|slot| slot[0] != EMPTY).count() as u64))?;
     let totals = GlobalArray::<u64, 1>::new(&team, [1])?;

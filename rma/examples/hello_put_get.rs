@@ -7,9 +7,9 @@ fn main() -> Result<()> {
     let team = job.world()?;
     let (me, right) = (team.rank(), (team.rank() + 1) % team.size());
 
-    // One number of every rank, which the others can reach.
+    // One number per rank, which the other ranks can access.
     let mut window = Window::<u64>::allocate(&team, 1)?;
-    // Everyone puts 100 + its rank to its right neighbour, then gets what that one has.
+    // Each rank puts 100 + its rank to its right neighbour, then gets that neighbour's number.
     window.fence(Assert::empty(), |epoch| epoch.put_value(100 + me as u64, right, 0))?;
     let mut theirs = [0];
     window.fence(Assert::empty(), |epoch| epoch.get(&mut theirs, right, 0))?;

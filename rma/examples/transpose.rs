@@ -1,4 +1,4 @@
-//! Transposes a matrix that is distributed over all ranks: each gets what its block of the result needs.
+//! Transposes a matrix that is distributed over all ranks: each rank gets the elements of its block of the result.
 //!
 //!     farside run -n 4 target/release/examples/transpose --rows 3000 --columns 2000
 
@@ -21,7 +21,7 @@ struct Options {
     /// Columns of the matrix.
     #[arg(long, default_value_t = 500)]
     columns: usize,
-    /// How often.
+    /// Number of times that the matrix is transposed.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
 }
@@ -62,7 +62,7 @@ fn measure(job: &Job, options: &Options) -> Outcome {
                 .try_for_each(|(element, row)| check([column, row], *element, value(row, column)))
         }))
     })??;
-    // Once more from outside the blocks: the corners, by everyone.
+    // Every rank also gets the corners, which most ranks do not own.
     let (last_row, last_column) = (rows.checked_sub(1), columns.checked_sub(1));
     for (row, column) in last_row.zip(last_column).into_iter().flat_map(|(r, c)| [(0, 0), (0, c), (r, 0), (r, c)]) {
         check([column, row], transposed.get_element([column, row])?, value(row, column))?;
@@ -80,7 +80,7 @@ fn measure(job: &Job, options: &Options) -> Outcome {
     Ok(matrix.free()?)
 }
 
-/// Fills this rank's block of `transposed` from wherever its elements are in `matrix`.
+/// Gets the elements of this rank's block of `transposed` from `matrix` and stores them transposed.
 fn transpose(matrix: &GlobalArray<f64, 2>, transposed: &GlobalArray<f64, 2>) -> Result<()> {
     let block = transposed.owned(transposed.team().rank())?;
     let [height, _] = block.shape();

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
 
-/// The color of values that are not finite: none of the map's.
+/// The color of values that are not finite; the color map does not have it.
 const NOT_FINITE: [u8; 3] = [128, 128, 128];
 
-/// Writes `values`, row by row from the top, as an RGB PNG of `width` x `height` pixels: the least finite value black,
-/// over purple and orange to the greatest in pale yellow, in equal steps to the eye. Values that are not finite are
-/// gray; a field of one value is black.
+/// Writes `values`, row by row from the top, as an RGB PNG of `width` x `height` pixels. Colors go in perceptually even
+/// steps from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are
+/// not finite are gray; a field of one value is black.
 ///
 /// # Errors
-/// `InvalidInput` if there are not `width * height` values or no pixels; else what the file system says.
+/// `InvalidInput` if the number of values is 0 or not `width * height`; errors of the file system.
 pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
     if values.is_empty() || values.len() as u64 != u64::from(width) * u64::from(height) {
         let cause = format!("{} values for {width} x {height} pixels", values.len());
@@ -26,14 +26,15 @@ pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Res
     write_rgb(path, width, height, &pixels)
 }
 
-/// As [`heat_png`], with a title above the field and a scale beside it, from the least value at the bottom to the greatest.
+/// Writes the picture of [`heat_png`] with a title above it and a scale beside it, from the least value at the bottom
+/// to the greatest at the top.
 ///
 /// # Errors
-/// `InvalidInput` if there are not `width * height` values or no pixels; else what the file system says.
+/// Those of [`heat_png`].
 pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
     const GLYPH: usize = 8;
     const TOP: usize = 2 * GLYPH;
-    heat_png(path, width, height, values)?; // refuses what is no field
+    heat_png(path, width, height, values)?; // checks the arguments
     let finite = || values.iter().copied().filter(|value| value.is_finite());
     let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let (field, rows) = (width as usize, height as usize);
@@ -82,13 +83,13 @@ fn color(value: f64, low: f64, high: f64) -> [u8; 3] {
     if low == high {
         return inferno(0.0);
     }
-    // Halves, because the whole range of a float has a width that is none.
+    // Halves, because `high - low` can overflow.
     inferno((value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0))
 }
 
 /// The color map "inferno" at `x` from 0 to 1, by a polynomial for each channel.
 fn inferno(x: f64) -> [u8; 3] {
-    // From the constant term up.
+    // Coefficients, the constant term first.
     const RED: [f64; 7] = [0.00022, 0.10651, 11.60249, -41.70400, 77.16294, -71.31943, 25.13113];
     const GREEN: [f64; 7] = [0.00165, 0.56396, -3.97285, 17.43640, -33.40236, 32.62606, -12.24267];
     const BLUE: [f64; 7] = [-0.01948, 3.93271, -15.94239, 44.35415, -81.80731, 73.20952, -23.07033];

@@ -1,7 +1,7 @@
-//! Ghosts by active messages: the header says for which side and step they are, the handler at the target puts them
-//! away, and a counter of the target says that they have come.
+//! Ghosts by active messages: the header names their side and the parity of their step, the handler at the target
+//! stores them, and a counter of the target counts their arrival.
 //!
-//! Two sets of ghosts, for even and odd steps: a neighbour can be a step ahead, but not two.
+//! Each rank has two sets of ghosts, for even and odd steps, because a neighbour can be one step ahead, but not two.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,15 +15,16 @@ use crate::exchange::{Exchange, Neighbour, edges, neighbours};
 /// The program's only handler.
 const GHOSTS: HandlerId = HandlerId(1);
 
-/// Ghosts that have come, by parity of the step and side.
+/// Ghosts that have arrived, by parity of the step and by side.
 type Inbox = Rc<RefCell<[[Vec<f64>; 4]; 2]>>;
 
 pub struct ActiveMessages {
     team: Team,
     neighbours: Vec<Neighbour>,
     inbox: Inbox,
-    /// Messages that have come, by side, and the numbers by which others move these counters.
+    /// Messages that have arrived, by side.
     counters: [Counter; 4],
+    /// The numbers by which senders name the counters.
     numbers: [u32; 4],
 }
 
@@ -37,7 +38,7 @@ impl ActiveMessages {
             let &[parity @ 0..2, side @ 0..4] = message.header else { return Delivery::Done };
             let to = to.clone();
             let put_away = Then::quick(move |received| {
-                // A neighbour that has taken its message back has failed itself.
+                // An error means that the sender has withdrawn its message; it fails itself.
                 let Ok(received) = received else { return };
                 let cells = received.buffer.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned).collect();
                 to.borrow_mut()[usize::from(parity)][usize::from(side)] = cells;
@@ -46,7 +47,7 @@ impl ActiveMessages {
         })?;
         let counters = <[Counter; 4]>::default();
         let numbers = counters.each_ref().map(|counter| messages.expose(counter));
-        // Nobody sends before everyone can receive.
+        // No rank sends before all ranks can receive.
         team.barrier()?;
         Ok(Self { neighbours: neighbours(plate)?, inbox, counters, numbers, team })
     }
@@ -74,7 +75,7 @@ impl Exchange for ActiveMessages {
     }
 
     fn free(self: Box<Self>) -> Result<()> {
-        // All that was sent here has come, one message a step from each neighbour.
+        // All messages to this rank have arrived: one from each neighbour in each step.
         self.job().active_messages().unregister(GHOSTS);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use farside_rma::Section;
 
-/// A quarter of what the difference to the four neighbours changes a cell by in one step; stable below 1/4.
+/// The share of the difference to each neighbour that a cell takes over in one step; stable up to 1/4.
 const CONDUCTIVITY: f64 = 0.2;
 
 /// The sides of a block; also the order of ghosts in a ghost buffer.
@@ -27,13 +27,13 @@ impl Side {
     }
 }
 
-/// Cells of a ghost buffer for a block: the four sides one after the other.
+/// Number of cells of a block's ghost buffer, which has the four sides one after the other.
 pub fn ghost_len(block: Section<2>) -> usize {
     let [rows, columns] = block.shape();
     2 * (rows + columns)
 }
 
-/// Where the ghosts of `side` start in the ghost buffer of a block.
+/// Offset of the ghosts of `side` in the ghost buffer of a block.
 pub fn ghost_offset(block: Section<2>, side: Side) -> usize {
     let [rows, columns] = block.shape();
     match side {
@@ -44,7 +44,7 @@ pub fn ghost_offset(block: Section<2>, side: Side) -> usize {
     }
 }
 
-/// The cells of a section of the plate, with a frame of ghosts, which stay 0 (cold) where the plate ends.
+/// The cells of a section of the plate in a frame of ghosts, which stay 0 (cold) outside the plate.
 pub struct Block {
     section: Section<2>,
     now: Vec<f64>,
@@ -68,12 +68,12 @@ impl Block {
         self.section
     }
 
-    /// A place in the framed memory, where the block's own cells start at (1, 1).
+    /// Index in the framed memory, where the block's own cells start at (1, 1).
     fn at(&self, row: usize, column: usize) -> usize {
         row * (self.section.shape()[1] + 2) + column
     }
 
-    /// The places along a side: in the block's outermost row or column, or in the frame (`ghost`) beyond it.
+    /// The indices along a side: in the block's outermost row or column, or with `ghost` in the frame beyond it.
     fn along(&self, side: Side, ghost: bool) -> impl Iterator<Item = usize> + use<> {
         let [rows, columns] = self.section.shape();
         let pitch = columns + 2;

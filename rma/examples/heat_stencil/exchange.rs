@@ -1,4 +1,4 @@
-//! What the four versions have in common: who the neighbours are, and what they are given.
+//! The common part of the four versions: the neighbours of a rank, and the cells that they are given.
 
 use farside_rma::{GlobalArray, Result};
 
@@ -10,7 +10,7 @@ pub struct Neighbour {
     pub rank: usize,
     /// The side of the own block.
     pub side: Side,
-    /// Where the own cells go in the neighbour's ghost buffer.
+    /// Offset of the own cells in the neighbour's ghost buffer.
     pub offset: usize,
 }
 
@@ -21,7 +21,7 @@ impl Neighbour {
     }
 }
 
-/// The neighbours of this rank on the grid of `plate`. Ranks without cells are nobody's neighbours.
+/// The neighbours of this rank on the grid of `plate`. A rank without cells has no neighbours and is not a neighbour.
 pub fn neighbours(plate: &GlobalArray<f64, 2>) -> Result<Vec<Neighbour>> {
     let me = plate.team().rank();
     let own = plate.owned(me)?;
@@ -59,15 +59,15 @@ pub fn take_ghosts(block: &mut Block, neighbours: &[Neighbour], ghosts: &[f64]) 
 
 /// One way to exchange ghosts.
 pub trait Exchange {
-    /// Gives the neighbours their ghosts of this step, counted from 0, and gets those of `block`.
+    /// Gives the neighbours their ghosts of `step`, counted from 0, and sets those of `block`.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of the communication.
     fn exchange(&mut self, step: u64, block: &mut Block) -> Result<()>;
 
-    /// Gives back what it holds. Collective.
+    /// Frees windows and handlers. Collective.
     ///
     /// # Errors
-    /// Of the runtime.
+    /// Those of freeing a window.
     fn free(self: Box<Self>) -> Result<()>;
 }

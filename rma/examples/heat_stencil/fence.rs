@@ -1,7 +1,7 @@
-//! Ghosts by fence: one collective epoch for each step, in which everyone puts to its neighbours.
+//! Ghosts by fence: one collective epoch for each step, in which every rank puts to its neighbours.
 //!
 //! The ghost buffer is a window of its own, read between the epochs. A neighbour that is a step ahead cannot
-//! overwrite it: its puts wait until this rank has opened the next epoch.
+//! overwrite it, because its puts wait until this rank has opened the next epoch.
 
 use farside_rma::{Assert, GlobalArray, Result, Window};
 

@@ -1,22 +1,22 @@
-//! Ghosts by locks: the target takes no part, so that it has to be told when its ghosts are there.
+//! Ghosts by locks: the target takes no part in a put, so the origin has to notify it.
 //!
 //! Each rank has two ghost buffers, for even and odd steps, and a counter for each side. A neighbour puts the ghosts
-//! under a shared lock, and when that is released, and so the put complete, adds 1 to the counter. It can be a step
-//! ahead (it has this rank's ghosts of the step) but not two, so it never writes the buffer that is being read.
+//! under a shared lock and, when the lock is released and so the put complete, adds 1 to the counter. It can be one
+//! step ahead, but not two, because it waits for this rank's ghosts, so it never writes the buffer that is being read.
 
 use farside_rma::{Assert, GlobalArray, LockKind, LockWindow, Op, Result};
 
 use crate::block::{Block, Side, ghost_len};
 use crate::exchange::{Exchange, Neighbour, edges, neighbours, take_ghosts};
 
-/// Looks at the counters between two looks at whether the peers are alive.
+/// Number of reads of a counter between two checks of the peers.
 const LOOKS: u32 = 1024;
 
 pub struct Lock {
     neighbours: Vec<Neighbour>,
     ghosts: LockWindow<f64>,
     counters: LockWindow<u64>,
-    /// Cells of one ghost buffer, by rank.
+    /// Number of cells of one ghost buffer, by rank.
     lens: Vec<usize>,
 }
 
@@ -29,11 +29,11 @@ impl Lock {
         Ok(Self { neighbours: neighbours(plate)?, ghosts, counters, lens })
     }
 
-    /// Waits until the ghosts of `step` have come from every neighbour.
+    /// Waits until the ghosts of `step` have arrived from every neighbour.
     fn wait(&self, step: u64) -> Result<()> {
         let team = self.counters.team();
         let (me, job) = (team.rank(), team.job());
-        // Nobody ever takes these locks exclusively.
+        // No rank ever takes these locks exclusively.
         self.counters.lock_all(Assert::NOCHECK, |epoch| {
             for n in &self.neighbours {
                 for look in 1u32.. {

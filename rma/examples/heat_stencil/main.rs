@@ -30,16 +30,16 @@ use program::{Outcome, run};
 /// Heat on a square plate, with ghost cells exchanged by one-sided communication.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// How ghosts are exchanged.
+    /// Version of the exchange of ghosts.
     #[arg(long, value_enum, default_value = "all")]
     version: Version,
     /// Cells on each side of the plate.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=16384))]
     size: u32,
-    /// Steps.
+    /// Number of steps.
     #[arg(long, default_value_t = 300)]
     steps: u64,
-    /// Folder for the pictures, made if it is not there.
+    /// Folder for the pictures; created if it does not exist.
     #[arg(long, default_value = "out")]
     out: PathBuf,
 }
@@ -50,7 +50,7 @@ enum Version {
     Pscw,
     Lock,
     Am,
-    /// One after the other.
+    /// All versions, one after the other.
     All,
 }
 
@@ -65,7 +65,7 @@ impl Version {
         }
     }
 
-    /// Collective.
+    /// Starts the version's exchange. Collective.
     fn exchange(self, plate: &GlobalArray<f64, 2>) -> Result<Box<dyn Exchange>> {
         Ok(match self {
             Version::Fence | Version::All => Box::new(fence::Fence::new(plate)?),
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
 fn compare(job: &Job, options: &Options) -> Outcome {
     let team = job.world()?;
     let size = options.size as usize;
-    // Rank 0's own computation, which the others do not need.
+    // Only rank 0 computes the whole plate, since only it compares.
     let mut serial = None;
     if team.rank() == 0 {
         std::fs::create_dir_all(&options.out).map_err(|e| format!("{}: {e}", options.out.display()))?;
@@ -106,7 +106,7 @@ fn compare(job: &Job, options: &Options) -> Outcome {
             plate.get((0..size, 0..size), &mut cells)?;
             same_bits(version, size, &cells, serial)?;
             let path = options.out.join(format!("heat-{}.png", version.name()));
-            // The same for every version, so that pictures can be compared byte by byte.
+            // The title is the same for every version, so that pictures can be compared byte by byte.
             let title = format!("heat after {} steps", options.steps);
             png_file::heat_picture(&path, &title, options.size, options.size, &cells)
                 .map_err(|e| format!("{}: {e}", path.display()))?;
@@ -127,7 +127,7 @@ fn compare(job: &Job, options: &Options) -> Outcome {
     Ok(())
 }
 
-/// What one rank measured.
+/// Measurements of one rank.
 struct Measured {
     per_step: Duration,
     messages: u64,
@@ -161,7 +161,7 @@ fn per_step(start: Instant, options: &Options) -> Duration {
     start.elapsed().div_f64(options.steps.max(1) as f64)
 }
 
-/// The plate at time 0: a disc, a ring and a bar, hot on a cold plate.
+/// The temperature of a cell at time 0: a disc, a ring and a bar are hot on a cold plate.
 fn temperature(size: usize, row: usize, column: usize) -> f64 {
     let [y, x] = [row, column].map(|i| (i as f64 + 0.5) / size as f64);
     let from = |cy: f64, cx: f64| ((y - cy) * (y - cy) + (x - cx) * (x - cx)).sqrt();

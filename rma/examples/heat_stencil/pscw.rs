@@ -1,5 +1,5 @@
-//! Ghosts by post-start-complete-wait: each rank exposes its ghost buffer to its neighbours and puts to theirs; ranks
-//! that are not neighbours have nothing to do with each other.
+//! Ghosts by post-start-complete-wait: each rank exposes its ghost buffer to its neighbours and puts to theirs. Ranks
+//! that are not neighbours do not synchronize.
 
 use farside_rma::{Assert, GlobalArray, Result, Window};
 

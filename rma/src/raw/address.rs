@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! What a rank knows of the memory that the ranks of a dynamic window have attached.
+//! An origin's knowledge of the memory that the ranks of a dynamic window have attached.
 //!
-//! Each rank has a table of its attachments. By attachment, an origin reads the entry before every operation, so that it
-//! notices a detached region. By address, it looks at one word before every operation, which tells whether the owner has
-//! changed the table, and reads the table if that is so. A region is imported at its first use. Messages: one read for
-//! either look where the table is not mapped, else none; bytes that are mapped are then reached as those of any window.
+//! Each rank has a table of its attachments. Before an operation on an [`Attachment`], the origin reads the entry, so
+//! that it notices a detached region. Before an operation on an address, it reads the table's version and, if the
+//! owner has changed the table, the changed entries. A region is imported at its first use. Messages: one read for the
+//! entry or the version if the table is not mapped, else none. Mapped bytes are then accessed as in any other window.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -16,39 +16,39 @@ use farside_core::{Error, ErrorKind, Result};
 use super::RawWindow;
 use super::dynamic::{Attachment, CHANGES, ENTRY, KEPT_CHANGES, MAX_ATTACHED, TABLE};
 
-/// How many entries are read at once for less than one is alone.
+/// Reading one entry by itself is taken to cost as much as reading this many of them together.
 const MANY: usize = 64;
 
-/// The attachments of all ranks, as one of them knows them.
+/// The attachments of all ranks, as far as this rank knows them.
 #[derive(Debug)]
 pub(super) struct Attachments {
-    /// The tables.
+    /// The window of the tables.
     pub(super) table: RawWindow,
-    /// By rank of the team.
+    /// Indexed by rank of the team.
     known: Vec<RefCell<KnownTable>>,
 }
 
-/// What a rank knows of a target's table.
+/// This rank's copy of a target's table.
 #[derive(Debug, Default)]
 struct KnownTable {
     version: u64,
-    /// By first byte: those that have bytes. No two have one in common.
+    /// Nonempty attachments by the address of their first byte. They do not overlap.
     attachments: BTreeMap<usize, KnownAttachment>,
-    /// By slot: the number of the attachment there, and its first byte.
+    /// For each used slot, the id of its attachment and the address of the first byte.
     slots: HashMap<u64, (u64, usize)>,
-    /// By the number of the attachment.
+    /// Imported regions by the id of the attachment.
     imports: HashMap<u64, RemoteRegion>,
-    /// The mapped bytes that were reached last; `None` after a change.
+    /// The mapped bytes that were accessed last; `None` after a change of this copy.
     recent: Cell<Option<MappedRange>>,
 }
 
 /// Mapped bytes of an attachment.
 #[derive(Clone, Copy, Debug)]
 struct MappedRange {
-    /// Their address at the target.
+    /// Address of the first byte at the target.
     address: usize,
     len: usize,
-    /// Their address here.
+    /// Address of the first byte at this rank.
     base: *mut u8,
 }
 
@@ -64,12 +64,12 @@ struct KnownAttachment {
     base: usize,
     len: usize,
     attachment: Attachment,
-    /// That of `imports`, if it is there.
+    /// A copy of the entry of `imports`, if any.
     region: Option<RemoteRegion>,
 }
 
 impl KnownTable {
-    /// The attachment that has all of some bytes.
+    /// The attachment that contains all of these bytes.
     fn find(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
         let one = self.holding(address)?;
         let at = address - one.base;
@@ -81,7 +81,8 @@ impl KnownTable {
         self.attachments.range(..=address).next_back().map(|(_, one)| one)
     }
 
-    /// The attachment that has the first of some bytes, if attachments that follow each other without a gap have all of them.
+    /// The attachment that contains the first of these bytes, if it and attachments that follow it without a gap
+    /// contain all of them.
     fn find_first(&self, address: usize, len: usize) -> Option<&KnownAttachment> {
         let end = address.checked_add(len)?;
         let mut at = address;
@@ -91,8 +92,8 @@ impl KnownTable {
         self.holding(address)
     }
 
-    /// Takes over entries that were read of the table, each with its slot, unless another thread has read it later, and gives
-    /// the imports that are of no use any more. Other entries are as they were.
+    /// Stores entries of the table's version `version`, each with its slot, unless another thread has stored a later
+    /// version. Returns the imports of attachments that have gone. Other slots are unchanged.
     fn update<'a>(&mut self, version: u64, entries: impl Iterator<Item = (u64, &'a [u64])>) -> Vec<RemoteRegion> {
         let mut gone = Vec::new();
         if version <= self.version {
@@ -118,7 +119,7 @@ impl KnownTable {
                 new.push(KnownAttachment { base, len, attachment: Attachment { id, slot }, region: None });
             }
         }
-        // When all that are detached have gone: memory may be attached again in another slot.
+        // Only after all detached ones are removed: memory may be attached again in another slot.
         for mut one in new {
             let Attachment { id, slot } = one.attachment;
             one.region = self.imports.get(&id).copied();
@@ -131,7 +132,7 @@ impl KnownTable {
         gone
     }
 
-    /// Keeps the import of an attachment, or forgets it: then it gives it.
+    /// Stores the import of an attachment, or with `None` removes it. Returns the import that was stored before.
     fn set_import(&mut self, attachment: Attachment, region: Option<RemoteRegion>) -> Option<RemoteRegion> {
         self.recent.set(None);
         if let Some((id, base)) = self.slots.get(&attachment.slot)
@@ -148,7 +149,7 @@ impl KnownTable {
 }
 
 impl Attachments {
-    /// By tables in which nothing is.
+    /// Starts with empty copies of the tables.
     pub(super) fn new(table: RawWindow) -> Self {
         let known = (0..table.team().size()).map(|_| RefCell::default()).collect();
         Self { table, known }
@@ -163,8 +164,8 @@ impl Attachments {
             .remedy("attach the memory, and tell this rank after that")
     }
 
-    /// The address here of bytes at an address of a target, if this rank knows of their attachment, which is still there, and
-    /// they are mapped.
+    /// The local address of bytes at `address` of a target, if they are mapped, this rank's copy of the target's table
+    /// has their attachment, and the copy is current.
     pub(super) fn direct(&self, target: usize, address: usize, len: usize) -> Option<*mut u8> {
         let known = self.known.get(target)?.borrow();
         if !self.is_current(target, &known) {
@@ -180,25 +181,25 @@ impl Attachments {
         range.direct(address, len)
     }
 
-    /// Whether a target's table is mapped, and has not changed.
+    /// Whether a target's table is mapped and has not changed since it was copied.
     fn is_current(&self, target: usize, known: &KnownTable) -> bool {
         let Some(version) = self.table.direct(target, 0, 8) else { return false };
-        // SAFETY: inside the target's table, aligned, and an atomic for all that access it.
+        // SAFETY: the word is inside the target's table, aligned, and accessed only atomically.
         let version = unsafe { AtomicU64::from_ptr(version.cast()) };
         // Acquire: pairs with `RawDynamicWindow::changed`.
         version.load(Ordering::Acquire) == known.version
     }
 
-    /// Copies words of a target's table. One read where the table is not mapped.
+    /// Copies words of a target's table. Messages: one read if the table is not mapped, else none.
     fn look_up(&self, into: &mut [u64], target: usize, offset: usize) -> Result<()> {
         self.table.or_abandon(|| {
-            // SAFETY: complete when the flush returns; abandoned if it fails.
+            // SAFETY: `into` outlives the get: it is complete when the flush returns, and abandoned if that fails.
             unsafe { self.table.get(into.as_mut_ptr().cast(), size_of_val(into), target, offset) }?;
             self.table.flush(target)
         })
     }
 
-    /// Reads a target's table, if it has changed. Other threads of the rank may come here while it waits.
+    /// Reads the changes of a target's table, if any. Other threads of the rank may call this while it waits.
     fn refresh(&self, target: usize) -> Result<()> {
         let known = &self.known[target];
         loop {
@@ -212,8 +213,9 @@ impl Attachments {
                 return Ok(());
             }
             let used = (head[1] as usize).min(MAX_ATTACHED);
-            // The changes since then, if they are all kept, and few enough that their entries are less than the table. The last
-            // word may already be that of the next change.
+            // The changed entries are read one by one if the owner keeps all these changes and this costs less than
+            // reading the whole table. Less than `KEPT_CHANGES`, because the owner may already have overwritten the
+            // oldest one with its next change.
             let changes = version.saturating_sub(since);
             let few = changes < KEPT_CHANGES as u64 && changes as usize * MANY < used;
             let slots: Vec<usize> = if few {
@@ -241,14 +243,14 @@ impl Attachments {
         }
     }
 
-    /// Forgets a region that is no import any more.
+    /// Forgets a region that has been removed from the imports.
     fn forget(&self, region: RemoteRegion) {
-        // SAFETY: addresses of mapped memory are found in `known` for each operation anew, and that has it no more.
+        // SAFETY: each operation looks up mapped addresses in `known` anew, and `known` no longer has the region.
         unsafe { self.table.job().device().forget(region.handle) };
     }
 
-    /// The region that has the first of some bytes at an address of a target, and the region's first address. The other bytes
-    /// are attached too, in this region or in those that follow it without a gap.
+    /// The region that contains the first of `len` bytes at `address` of a target, and the region's first address. All
+    /// other bytes are in this region or in regions that follow it without a gap.
     pub(super) fn place(
         &self,
         name: &'static str,
@@ -264,7 +266,7 @@ impl Attachments {
         Ok((region.map_or_else(|| self.region(name, target, attachment), Ok)?, base))
     }
 
-    /// The region of an attachment: looked up in its owner's table every time, imported the first time.
+    /// The region of an attachment. Each call looks the attachment up in its owner's table; the first one imports it.
     pub(super) fn region(
         &self,
         operation: &'static str,
@@ -293,7 +295,7 @@ impl Attachments {
             return Err(gone());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
-        // Detached between the look-up and the import.
+        // `PeerLost`: detached between the look-up and the import.
         self.import(target, attachment, key).map_err(|e| if e.kind() == ErrorKind::PeerLost { gone() } else { e })
     }
 
@@ -301,7 +303,7 @@ impl Attachments {
         self.known[target].borrow().imports.get(&attachment.id).copied()
     }
 
-    /// Imports the region of an attachment, unless another thread has done that while this one read the key.
+    /// Imports the region of an attachment, unless another thread has imported it while this one read the key.
     pub(super) fn import(&self, target: usize, attachment: Attachment, key: &[u8]) -> Result<RemoteRegion> {
         if let Some(region) = self.imported(target, attachment) {
             return Ok(region);
@@ -324,7 +326,7 @@ impl Drop for Attachments {
 mod tests {
     use super::*;
 
-    /// A table with attachments of these numbers, of 8 bytes each.
+    /// Entries of attachments with these ids, of 8 bytes each; 0 is an empty slot.
     fn table(ids: &[u64]) -> Vec<u64> {
         let entry = |id: &u64| {
             let mut entry = [0; ENTRY / 8];
@@ -360,7 +362,7 @@ mod tests {
         assert_eq!(found(&known, 992), Some((0, Some(101))));
         assert!(known.set_import(at(0, 1), None).is_some() && known.set_import(at(0, 1), None).is_none());
         assert_eq!(found(&known, 992), Some((0, None)));
-        // One entry alone; then the memory of a slot is attached in another one, in any order.
+        // One entry by itself; then the memory of a slot is attached again in another slot.
         let entries = table(&[5, 0, 5]);
         let entry = |at: usize| &entries[at * ENTRY / 8..][..ENTRY / 8];
         assert!(known.update(4, [(2, entry(0))].into_iter()).is_empty());
