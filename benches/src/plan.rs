@@ -136,8 +136,8 @@ impl Plan {
         keys
     }
 
-    /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and copies
-    /// from layout to layout.
+    /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and
+    /// copies from layout to layout.
     #[must_use]
     pub fn farside_keys(&self, ranks: u32) -> Vec<Key> {
         let mut keys = self.keys(ranks);

@@ -27,8 +27,8 @@ pub struct Options {
     /// Fewer sizes and shorter blocks; to pack, none beyond the second cache.
     #[arg(long)]
     pub quick: bool,
-    /// Number of measurements, limits in between: of each figure the best counts, for every library; of a target without
-    /// layouts the median of the rounds' ratios.
+    /// Number of measurements, limits in between: of each figure the best counts, for every library; of a target
+    /// without layouts the median of the rounds' ratios.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Also measure MPICH, Intel MPI and Open MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.

@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
-//! Two-sided messages beside the layers below them, as the paper on MPI-LAPI compares them (Banikazemi et al., "MPI-LAPI: an
-//! efficient implementation of MPI for IBM RS/6000 SP systems"): the raw put; active messages whose completion handler runs
-//! on another thread (base), only moves a counter, or runs in the dispatcher (enhanced); and the messages themselves.
+//! Two-sided messages beside the layers below them, as the paper on MPI-LAPI compares them (Banikazemi et al.,
+//! "MPI-LAPI: an efficient implementation of MPI for IBM RS/6000 SP systems"): the raw put; active messages whose
+//! completion handler runs on another thread (base), only moves a counter, or runs in the dispatcher (enhanced); and
+//! the messages themselves.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -17,7 +17,8 @@ fn waiting_ranks_sleep_in_every_call() {
                 let rank = i + 1;
                 println!("{ranks} ranks, {}: rank {rank} {:?}, {} sleeps", row.call, spent.usage, spent.parks);
                 assert!(spent.parks > 0, "{ranks} ranks, {}: rank {rank} never slept", row.call);
-                // A sleeping rank wakes every 100 ms to check that the others are alive, far less than a thousand times.
+                // A sleeping rank wakes every 100 ms to check that the others are alive, far less than a thousand
+                // times.
                 assert!(spent.parks < 1000, "{ranks} ranks, {}: rank {rank} slept {} times", row.call, spent.parks);
                 assert!(spent.usage.switches > 0, "{ranks} ranks, {}: rank {rank} kept its core", row.call);
             }

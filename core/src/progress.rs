@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! The only place that waits: spin, then yield, then park.
 //!
-//! With a core for every rank a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
+//! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
 //! ranks than cores it yields a few times, and then sleeps. Two ranks that run at the same time can answer each other
 //! without a context switch, so as long as answers arrive within a short spin, a rank spins before it yields. Every
 //! sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead rank leads to
@@ -63,7 +63,7 @@ struct AdaptiveSpin {
 impl AdaptiveSpin {
     /// The highest score: after this many unsuccessful spins a rank yields at once.
     const MOST: u32 = 16;
-    /// Of the waits with a score of 0, one in this many spins nevertheless.
+    /// One in this many waits with a score of 0 spins nevertheless.
     const SELDOM: u32 = 8;
 
     fn is_worthwhile(&self) -> bool {

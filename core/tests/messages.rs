@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Where the data of messages is stored, the order of messages, and that sends do not wait.
+//! Tests of where the data of messages is stored, of the order of messages, and that sends do not wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

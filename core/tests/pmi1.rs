@@ -50,7 +50,7 @@ fn talk(replies: &[&[u8]], timeout: Duration) -> Result<Vec<u8>> {
     result
 }
 
-/// As `talk`, after a successful connection.
+/// Same as `talk`, after a successful connection.
 fn talk_on(replies: &[&str]) -> Result<Vec<u8>> {
     let all: Vec<&[u8]> = [&[INIT, MAXES, NAME], replies].concat().iter().map(|r| r.as_bytes()).collect();
     talk(&all, PATIENT)

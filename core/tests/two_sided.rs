@@ -53,7 +53,7 @@ unsafe fn start(job: &Job, pattern: Pattern, sink: Sink) -> Result<Rc<Receive>> 
 }
 
 /// # Safety
-/// As `Job::receive_message`.
+/// The contract of `Job::receive_message`.
 unsafe fn receive_taken(job: &Job, message: Matched, sink: Sink) -> Result<Rc<Receive>> {
     let receive = Receive::new();
     // SAFETY: the same contract.
@@ -414,8 +414,8 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
 
 #[test]
 fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_only_sends() {
-    /// With their envelopes these messages take less than three quarters of the credits: up to a quarter may not be
-    /// advertised yet.
+    /// These messages with their envelopes take less than three quarters of the credits, since up to a quarter of the
+    /// credits may not be advertised yet.
     const MESSAGES: usize = 10_000;
     over(2, |job| {
         let send_all = |tag| (0..MESSAGES).try_for_each(|_| sent(job, &send(job, 1, tag, &[1; 8], Mode::Standard)?));

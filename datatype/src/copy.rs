@@ -17,8 +17,8 @@ const PIECES_MAX: u64 = 16;
 /// Blocks that are looked at to find how many have the same length before these are copied.
 const SAME_MAX: usize = 64;
 
-/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative to
-/// `base` and `packed`, and returns how many.
+/// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative
+/// to `base` and `packed`, and returns how many.
 ///
 /// Where blocks share bytes, the last in packed order counts when they are unpacked.
 ///
@@ -261,8 +261,8 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
 #[derive(Clone, Copy)]
 struct Times {
     steps: Steps,
-    /// How many of them make a tile; 0 if what two of them span may interleave, so that their order matters to bytes that
-    /// are shared.
+    /// How many of them make a tile; 0 if what two of them span may interleave, so that their order matters to bytes
+    /// that are shared.
     tile: usize,
 }
 
@@ -343,8 +343,8 @@ unsafe fn repeat<M: Mover, const PACKED: usize>(a: &Node, b: &Node, times: Times
     }
 }
 
-/// Moves `len` bytes of a node from packed byte `skip` on; `len` is not 0, and the node has them. `packed` is the address
-/// of the first of them, `at` that of the node.
+/// Moves `len` bytes of a node from packed byte `skip` on; `len` is not 0, and the node has them. `packed` is the
+/// address of the first of them, `at` that of the node.
 ///
 /// # Safety
 /// The contract of [`walk`].

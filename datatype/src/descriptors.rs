@@ -23,9 +23,9 @@ pub struct Descriptor {
     pub target: BlockList,
 }
 
-/// The messages of a plan; see [`Plan::descriptors`](crate::Plan::descriptors). Greedy: each message takes all the blocks
-/// that its lists hold, and a block that does not fit is split. Two ranks with the same layouts and limits get the same
-/// messages.
+/// The messages of a plan; see [`Plan::descriptors`](crate::Plan::descriptors). Greedy: each message takes all the
+/// blocks that its lists hold, and a block that does not fit is split. Two ranks with the same layouts and limits get
+/// the same messages.
 #[derive(Clone, Debug)]
 pub struct Descriptors<'a> {
     origin: Side<'a>,

@@ -1,8 +1,8 @@
 //! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
 //!
 //! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
-//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. `long double` is
-//! converted as [`long_double`] says.
+//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. `long double`
+//! is converted as [`long_double`] says.
 
 use crate::contents::Contents;
 use crate::datatype::{Datatype, Repr};
@@ -133,7 +133,8 @@ impl Datatype {
 }
 
 impl Contents {
-    /// Bytes in external32 of one element with these contents, whose size is `size`: a product, however many elements there are.
+    /// Bytes in external32 of one element with these contents, whose size is `size`: a product, however many elements
+    /// there are.
     pub(crate) fn external(&self, size: u64) -> u64 {
         match self {
             Self::Named(named) => named.external_size() as u64,

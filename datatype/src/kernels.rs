@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 
 use crate::shape::Block;
 
-/// How the copy loops access memory. [`Private`] serves memory that no other thread or rank accesses during the call; for
-/// memory that is accessed concurrently the caller supplies an implementation that the compiler cannot reason about.
+/// How the copy loops access memory. [`Private`] serves memory that no other thread or rank accesses during the call;
+/// for memory that is accessed concurrently the caller supplies an implementation that the compiler cannot reason
+/// about.
 pub trait Mover: 'static {
     /// The same for functions with AVX2 enabled, which are only called on processors that have it.
     type Wide: Mover;

@@ -1,10 +1,11 @@
-//! Datatypes and layouts: which bytes of a buffer a transfer touches, in which order, and how they best travel. Pure: no
-//! transport, no clock, no state.
+//! Datatypes and layouts: which bytes of a buffer a transfer touches, in which order, and how they best travel. Pure:
+//! no transport, no clock, no state.
 //!
 //! - [`Datatype`]: MPI's predefined types and constructors, with bounds, envelope and contents.
 //! - [`TypeMap`]: a message of some datatype, normalized: nested strides that take a few words whatever their counts,
 //!   walked from any byte, with the signature of its elements and a wire form.
-//! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]: external32.
+//! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]:
+//!   external32.
 //! - [`Plan`]: from two type maps, a device's limits and cut-offs, the scheme of a transfer and its messages.
 //!
 //! ```

@@ -1,9 +1,9 @@
 //! The transfer planner: from two layouts, what the device can do, and cut-offs, to the scheme of a transfer.
 //!
-//! The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype communication over InfiniBand"
-//! (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) a block;
-//! SGRS (send-gather / receive-scatter) is one message of many blocks on both sides.
-//! Where one side is contiguous, a write can gather, or a read scatter, with no help of the target.
+//! The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype communication over
+//! InfiniBand" (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) a block; SGRS
+//! (send-gather / receive-scatter) is one message of many blocks on both sides. Where one side is contiguous, a write
+//! can gather, or a read scatter, with no help of the target.
 
 use crate::descriptors::Descriptors;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -112,9 +112,9 @@ impl<'a> Plan<'a> {
     /// A plan by the scheme that the caller wants, for measurements and tests.
     ///
     /// # Errors
-    /// Those of [`Plan::new`], and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous` needs
-    /// a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's help, `WriteGather` a put and
-    /// `ReadScatter` a get.
+    /// Those of [`Plan::new`], and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous`
+    /// needs a block on both sides, `Mapped` mapped memory, `Generic` and `Sgrs` the target's help, `WriteGather` a put
+    /// and `ReadScatter` a get.
     pub fn with_scheme(
         scheme: Scheme,
         origin: &'a TypeMap,
@@ -153,8 +153,8 @@ impl<'a> Plan<'a> {
         self.descriptors_from(0)
     }
 
-    /// Those from packed byte `packed` on, where one of them ends: for a rank that goes on with a transfer of which it has
-    /// carried out a part.
+    /// Those from packed byte `packed` on, where one of them ends: for a rank that goes on with a transfer of which it
+    /// has carried out a part.
     #[must_use]
     pub fn descriptors_from(&self, packed: u64) -> Descriptors<'a> {
         let sge = self.limits.max_sge.max(1) as usize;

@@ -8,8 +8,8 @@ use crate::kernels::{Class, PairClass};
 /// Levels of a layout, and constructors of a datatype, that may nest.
 pub const MAX_DEPTH: usize = 64;
 
-/// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in the
-/// nearest cache.
+/// Bytes of a buffer, without gaps between repetitions, that pack and unpack go through piece by piece: they stay in
+/// the nearest cache.
 const TILE_BYTES: u64 = 8192;
 
 /// One block in this many may be split in two, and the blocks still count as equal.
@@ -397,8 +397,8 @@ impl Sequence {
 }
 
 impl Sequence {
-    /// Blocks of one length and where they are, if it is blocks of which only a few are some such blocks in one: a list of
-    /// equal blocks takes half the memory, and is copied faster.
+    /// Blocks of one length and where they are, if it is blocks of which only a few are some such blocks in one: a list
+    /// of equal blocks takes half the memory, and is copied faster.
     fn almost_equal(&self) -> Option<(Arc<[i64]>, u64)> {
         let lens = || self.parts.iter().map(|(_, _, node)| node.block());
         let len = lens().try_fold(u64::MAX, |least, len| Some(least.min(len?)))?;

@@ -13,13 +13,14 @@ use crate::signature::Signature;
 /// A message of some datatype (MPI-4.1 §5.1: type map and type signature): its bytes in packed order, normalized.
 ///
 /// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
-/// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are relative
-/// to the address that the transfer is given, and may be negative.
+/// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are
+/// relative to the address that the transfer is given, and may be negative.
 #[derive(Clone, Debug)]
 pub struct TypeMap {
     pub(crate) shape: Shape,
     pub(crate) signature: Signature,
-    /// The cached result of [`TypeMap::overlap`], shared with clones; `None` where computing it costs less than a look-up.
+    /// The cached result of [`TypeMap::overlap`], shared with clones; `None` where computing it costs less than a
+    /// look-up.
     pub(crate) overlap: Known,
 }
 

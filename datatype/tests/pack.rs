@@ -169,7 +169,7 @@ fn every_kernel_length_and_stride() {
     }
 }
 
-/// As [`check`], from every kind of place to every other, `at` bytes into exactly as much memory as there must be.
+/// Same as [`check`], from every kind of place to every other, `at` bytes into exactly as much memory as there must be.
 fn check_ranges(map: &TypeMap, at: usize) {
     let offsets = offsets(map);
     let origin = at + map.true_lb().min(0).unsigned_abs() as usize;

@@ -72,8 +72,8 @@ fn implementation(table: &Table, function: &Function) -> String {
     name.strip_prefix("MPI_").expect("a name of MPI").to_lowercase()
 }
 
-/// For a function of chapter 6, the blocking function that it is a form of (or itself), and the form, which replaces
-/// the parameters that only this form has, the last ones.
+/// The blocking function of which a function of chapter 6 is a form (or itself), and the form, which stands for the
+/// last parameters, those that only this form has. `None` for functions of other chapters.
 fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&'a Function, &'static str)> {
     if module != "collective" {
         return None;

@@ -34,7 +34,7 @@ pub struct Function {
     pub returns: String,
     pub name: String,
     pub parameters: Vec<Parameter>,
-    /// Whether it is variadic, as only `MPI_Pcontrol` is.
+    /// Only `MPI_Pcontrol` is variadic.
     pub variadic: bool,
     /// The function that has replaced it, if MPI-3.0 removed it.
     pub now: Option<String>,
@@ -50,7 +50,7 @@ pub struct Parameter {
     pub base: String,
     pub constant: bool,
     pub stars: usize,
-    /// Whether it is written with brackets, which count as a star.
+    /// Whether the parameter is written with brackets, which count as a star.
     pub array: bool,
     /// An array of triples.
     pub triples: bool,

@@ -178,14 +178,14 @@ impl From<List<i64>> for Longs {
 
 impl Longs {
     /// # Safety
-    /// As for [`List::new`].
+    /// The contract of [`List::new`].
     #[inline]
     pub unsafe fn int(pointer: *const c_int, name: &'static str) -> Self {
         Self(Width::Int(List(pointer, name)))
     }
 
     /// # Safety
-    /// As for [`List::new`].
+    /// The contract of [`List::new`].
     #[inline]
     pub unsafe fn long(pointer: *const i64, name: &'static str) -> Self {
         Self(Width::Long(List(pointer, name)))
@@ -219,7 +219,7 @@ pub struct LongOut(Width<Out<c_int>, Out<i64>>, &'static str);
 
 impl LongOut {
     /// # Safety
-    /// As for [`Out::new`].
+    /// The contract of [`Out::new`].
     #[inline]
     pub unsafe fn int(pointer: *mut c_int, name: &'static str) -> Result<Self, Fail> {
         // SAFETY: the caller guarantees the pointer.
@@ -227,7 +227,7 @@ impl LongOut {
     }
 
     /// # Safety
-    /// As for [`Out::new`].
+    /// The contract of [`Out::new`].
     #[inline]
     pub unsafe fn long(pointer: *mut i64, name: &'static str) -> Result<Self, Fail> {
         // SAFETY: the caller guarantees the pointer.

@@ -40,7 +40,7 @@ impl Address {
         self.at.addr() == MPI_IN_PLACE
     }
 
-    /// Whether it is null or a constant such as `MPI_IN_PLACE`, and so not the address of data.
+    /// Whether the address is null or a constant such as `MPI_IN_PLACE`, and so not the address of data.
     #[inline(always)]
     pub fn is_constant(self) -> bool {
         is_constant(self.at)

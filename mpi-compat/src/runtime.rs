@@ -51,7 +51,8 @@ pub fn not_running(phase: Phase) -> Fail {
 /// The state.
 pub struct Runtime {
     pub phase: Cell<Phase>,
-    /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is open.
+    /// Whether functions that communicate may be called: between `MPI_Init` and `MPI_Finalize`, or while a session is
+    /// open.
     pub active: Cell<bool>,
     /// The number of open sessions.
     pub sessions_open: Cell<u32>,
@@ -224,15 +225,15 @@ pub trait Operation: Any {
         false
     }
 
-    /// Whether it has been started, and its completion has not been consumed since.
+    /// Whether the operation has been started and its completion has not been consumed since.
     fn is_active(&self) -> bool {
         true
     }
 
-    /// Whether it can be completed without waiting. Makes no progress, and calls no function of the program.
+    /// Whether the operation can be completed without waiting. Makes no progress, and calls no function of the program.
     fn is_over(&self) -> bool;
 
-    /// Whether completing it now frees the request.
+    /// Whether completing the operation now frees the request.
     fn is_finished(&self) -> bool {
         self.is_active() && self.is_over() && !self.is_persistent()
     }

@@ -1,4 +1,4 @@
-//! What `ci/install` installs: the compiler wrappers, mpiexec, the pkg-config file.
+//! Tests of an installation by `ci/install`: the compiler wrappers, mpiexec, the pkg-config files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -134,7 +134,7 @@ fn mpiexec_preloads_the_verification() {
             wrong.err
         );
     }
-    // Where nothing is checked although it was asked for, the library says so.
+    // If verification was requested but the verifier is not preloaded, the library says so.
     let mut command = Marked::run(1, &[program]);
     let unchecked = command.command.env("FARSIDE_VERIFY", "1").env("LD_LIBRARY_PATH", prefix().join("lib"));
     let unchecked = String::from_utf8(unchecked.output().unwrap().stderr).unwrap();

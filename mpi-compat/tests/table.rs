@@ -1,5 +1,5 @@
-//! What is made from the tables, and what is compiled from them, agree: the header, the README, the symbols of the library.
-//! With FARSIDE_WRITE set the header and the README are written instead.
+//! Checks that the header, the README and the symbols of the library agree with the tables that they are made from.
+//! With FARSIDE_WRITE set, the header and the README are written instead.
 
 #[path = "../build/header.rs"]
 mod header;
@@ -80,7 +80,7 @@ fn the_symbols_are_the_functions() {
     assert!(difference.is_empty(), "{difference:?}");
 }
 
-/// What a C program sees of a header, one `NAME VALUE` a line.
+/// The constants of a header as a C program sees them, one `NAME VALUE` a line.
 fn seen(table: &Table, include: &Path, name: &str, folder: &Path) -> String {
     let mut source = format!("#include <stdio.h>\n#include \"{name}\"\nint main(void) {{\n");
     for constant in table.groups.iter().flat_map(|group| &group.constants) {
@@ -107,8 +107,8 @@ fn the_header_is_that_of_the_abi() {
         .map(|(at, name)| seen(&table, &at, name, folder.path()));
     assert_eq!(ours, other);
 
-    // The same prototypes: a declaration of one after the other's compiles. Two differ on purpose, and the header of the ABI does
-    // not declare functions that were removed.
+    // The same prototypes: a declaration of one after the other's compiles. Two differ on purpose, and the header of
+    // the ABI does not declare functions that were removed.
     let mut source = String::from("#include \"mpi_abi.h\"\n#undef MPI_VERSION\n");
     for function in table.functions().filter(|function| function.now.is_none()) {
         if !["MPI_Psend_init", "MPI_Precv_init", "MPI_Psend_init_c", "MPI_Precv_init_c"]

@@ -113,7 +113,7 @@ impl<T: Element> Selection<T> {
         (self.map.size() / size_of::<T>() as u64) as usize
     }
 
-    /// Whether it has no elements.
+    /// Whether the selection has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.size() == 0

@@ -99,7 +99,7 @@ impl<T: Element> SharedSlice<'_, T> {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// Whether the slice has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

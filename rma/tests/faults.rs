@@ -54,7 +54,7 @@ fn left_by_a_panic<W>(
     let stage = Stage::default();
     Job::threads_with(2, &settings, |job| {
         let team = job.world()?;
-        // Without the message and backtrace of the panic hook.
+        // `resume_unwind` skips the panic hook, which would print a message and a backtrace.
         job.active_messages().register(PANICS, |_| resume_unwind(Box::new("on purpose")))?;
         team.barrier()?;
         let mut window = make(&team)?;

@@ -307,7 +307,7 @@ fn stopped_rank_is_waited_for_and_named() {
     let done = running.finish();
     assert_eq!(done.code, Some(0), "{text}{}", done.err);
     job.wait_until_gone();
-    // With a time limit, the error at its end names the rank.
+    // If a time limit ends the wait, the error names the rank.
     let (code, text) = run("stopped", &[("FARSIDE_TIMEOUT_S", "5")]);
     assert_eq!(code, Some(3), "{text}");
     let said: Vec<&str> = text.lines().filter(|l| l.contains("rank says: ")).collect();

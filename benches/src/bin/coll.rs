@@ -15,8 +15,8 @@ use farside_benches::session::peers;
 use farside_benches::{launch, program, targets};
 use farside_core::error::{Error, ErrorKind, Result};
 
-/// Measures collectives on doubles: each algorithm by number of ranks and size, beside what pLogP predicts with parameters
-/// from round trips in the same run, the selected one marked; says where the selection misses the best.
+/// Measures collectives on doubles: each algorithm by number of ranks and size, beside what pLogP predicts with
+/// parameters from round trips in the same run, the selected one marked; says where the selection misses the best.
 #[derive(Parser)]
 struct Arguments {
     /// Shorter blocks.
@@ -37,8 +37,8 @@ struct Arguments {
     /// Bytes of the vector, or of the block that each rank has for, or of, each: multiples of 8.
     #[arg(long, value_delimiter = ',', default_value = "8,256,4096,32768,262144,1048576", value_parser = value_parser!(u64).range(8..=1 << 26))]
     sizes: Vec<u64>,
-    /// Algorithms, as NAME or NAME(NUMBER,..), separated by semicolons, of operations that have them; all unless given. The
-    /// selected ones are measured in any case.
+    /// Algorithms, as NAME or NAME(NUMBER,..), separated by semicolons, of operations that have them; all unless given.
+    /// The selected ones are measured in any case.
     #[arg(long, value_delimiter = ';')]
     algorithms: Vec<String>,
     /// Seconds that one library may take for one operation.

@@ -1,5 +1,5 @@
-//! `datatype`: what packing and unpacking of layouts costs, and puts from layout to layout, beside loops by hand, memcpy
-//! and, with `--peers`, MPI libraries.
+//! `datatype`: what packing and unpacking of layouts costs, and puts from layout to layout, beside loops by hand,
+//! memcpy and, with `--peers`, MPI libraries.
 
 use std::process::ExitCode;
 
@@ -12,8 +12,8 @@ use farside_benches::shapes;
 use farside_benches::targets::layout_targets;
 use farside_core::error::{Error, ErrorKind, Result};
 
-/// Measures pack and unpack of vectors, faces, columns, indexed types, structures and nested vectors, and puts of columns,
-/// of some blocks and of block diagonals to another rank.
+/// Measures pack and unpack of vectors, faces, columns, indexed types, structures and nested vectors, and puts of
+/// columns, of some blocks and of block diagonals to another rank.
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -21,8 +21,8 @@ struct Arguments {
     /// Suites to measure, of pack,put.
     #[arg(long, value_delimiter = ',')]
     suites: Vec<Suite>,
-    /// To pack: of vector_4, vector_8, .., face_x, .., indexed_8, struct, nested; to put: of columns_64, columns_128, none
-    /// (without gaps), blocks_4, .., diagonals.
+    /// To pack: of vector_4, vector_8, .., face_x, .., indexed_8, struct, nested; to put: of columns_64, columns_128,
+    /// none (without gaps), blocks_4, .., diagonals.
     #[arg(long, value_delimiter = ',')]
     shapes: Vec<Shape>,
 }

@@ -7,8 +7,8 @@ use farside_benches::growth::{Growth, display, measure, memory_holds};
 use farside_benches::program;
 use farside_core::error::Result;
 
-/// Counts what a rank over verbs holds and sends, beside the formulas; fails if one differs. Runs where RDMA devices count
-/// their packets, as in the emulated machine of ci/rxe.
+/// Counts what a rank over verbs holds and sends, beside the formulas; fails if one differs. Runs where RDMA devices
+/// count their packets, as in the emulated machine of ci/rxe.
 #[derive(Parser)]
 struct Arguments {
     /// Numbers of ranks.

@@ -1,5 +1,5 @@
-//! `packets`: packets of every epoch, operation and size of message over verbs, beside the fewest that the protocol needs and, with `--peers`,
-//! MPI libraries; and of calls of 3 and 4 ranks beside their formula.
+//! `packets`: packets of every epoch, operation and size of message over verbs, beside the fewest that the protocol
+//! needs and, with `--peers`, MPI libraries; and of calls of 3 and 4 ranks beside their formula.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use farside_benches::results::Results;
 use farside_benches::{launch, program};
 use farside_core::error::{Error, ErrorKind, Result};
 
-/// Counts packets with FARSIDE_DEVICE=verbs, where all ranks are on a machine whose RDMA devices count them: the emulated
-/// machine of ci/rxe. Fails if Farside needs more than it should.
+/// Counts packets with FARSIDE_DEVICE=verbs, where all ranks are on a machine whose RDMA devices count them: the
+/// emulated machine of ci/rxe. Fails if Farside needs more than it should.
 #[derive(Parser)]
 struct Arguments {
     /// Also count those of Debian's MPICH and Open MPI, for which ci/peers --verbs has built the program.

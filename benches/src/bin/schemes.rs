@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, value_parser};
 use farside_benches::{program, schemes};
 
-/// Puts columns of a matrix of ints, and messages of some blocks, by every scheme, and block diagonals by lists with layouts
-/// that are known or not; two ranks of this process, by the device of the settings.
+/// Puts columns of a matrix of ints, and messages of some blocks, by every scheme, and block diagonals by lists with
+/// layouts that are known or not; two ranks of this process, by the device of the settings.
 #[derive(Parser)]
 struct Arguments {
     /// Measure each so often; the best counts.

@@ -12,16 +12,16 @@ use farside_benches::two_sided::{WAYS, measure};
 use farside_benches::{launch, program};
 use farside_core::error::Result;
 
-/// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers also one
-/// C program on Farside's MPI library and on others: latency, bandwidth, message rate, and the time of a message while 1 to
-/// 10,000 receives or unexpected messages are outstanding.
+/// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers
+/// also one C program on Farside's MPI library and on others: latency, bandwidth, message rate, and the time of a
+/// message while 1 to 10,000 receives or unexpected messages are outstanding.
 #[derive(Parser)]
 struct Arguments {
     /// Fewer sizes and shorter blocks of the C program.
     #[arg(long)]
     quick: bool,
-    /// Run the C program on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`), and on MPICH, Intel MPI and Open MPI,
-    /// which ci/peers has put into FARSIDE_PEERS or target/peers.
+    /// Run the C program on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`), and on MPICH, Intel MPI and Open
+    /// MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.
     #[arg(long)]
     peers: bool,
     /// Number of measurements, the libraries in turns; the best counts.

@@ -62,8 +62,8 @@ struct Yielding(libc::pid_t);
 
 impl Yielding {
     fn start(core: usize) -> Result<Self> {
-        // SAFETY: the new process makes system calls only, which is allowed after a fork of a process with several threads,
-        // and never returns from here.
+        // SAFETY: the new process makes system calls only, which is allowed after a fork of a process with several
+        // threads, and never returns from here.
         match unsafe { (libc::getpid(), libc::fork()) } {
             // SAFETY: system calls without memory of this process; the kernel ends the new process with the thread that
             // started it, also if that thread ended before the request.

@@ -38,8 +38,8 @@ use crate::record::{Key, Op, Record, Shape, Suite, Sync, Window};
 pub enum Method {
     /// Times of blocks of iterations.
     Blocks,
-    /// As [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest measures it: the
-    /// median is then that of the iterations, which a few slow ones do not change.
+    /// Same as [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest measures it:
+    /// the median is then that of the iterations, which a few slow ones do not change.
     Single,
     /// Packets and work requests of one iteration, from the counters of the devices; see [`crate::packets`].
     Packets,

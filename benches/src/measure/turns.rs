@@ -70,7 +70,7 @@ impl Bench<'_> {
         self.turns_within(self.budget, key, counts, ways)
     }
 
-    /// As [`turns`](Self::turns), with the budget of each way given.
+    /// Same as [`turns`](Self::turns), with the budget of each way given.
     pub(super) fn turns_within(&self, budget: Budget, key: Key, counts: bool, ways: &mut [Way<'_>]) -> Result<u64> {
         if self.budget.method == Method::Packets {
             return self.packets(key, &mut ways[0]);

@@ -43,8 +43,8 @@ impl Untyped {
             (RawWindow::allocate(team, bytes, Options::default())?, None)
         } else {
             let memory = Pages::new(bytes)?;
-            // SAFETY: `memory` is kept by `Self`, and only copies of this thread access it, in its epochs, until the window
-            // is released; if the call fails, there is no window.
+            // SAFETY: `memory` is kept by `Self`, and only copies of this thread access it, in its epochs, until the
+            // window is released; if the call fails, there is no window.
             let raw = unsafe { RawWindow::create_exclusively(team, memory.as_ptr(), bytes, Options::default()) }?;
             (raw, Some(ManuallyDrop::new(memory)))
         };

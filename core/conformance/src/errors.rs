@@ -163,7 +163,7 @@ check! {
                 world.signals.set(1, 1, 1)?;
             }
         } else {
-            // Without a turn of progress, so that nothing is served before the cancel.
+            // No progress is made here, so that nothing is served before the cancel.
             while world.signals.get(0, 1) == 0 {
                 job.check_peers()?;
                 std::thread::yield_now();

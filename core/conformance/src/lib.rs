@@ -1,5 +1,5 @@
-//! Checks that a device keeps the contracts of `farside_core::device`: what the devices of Farside are tested by, for the
-//! author of another one.
+//! Checks that a device keeps the contracts of `farside_core::device`: what the devices of Farside are tested by, for
+//! the author of another one.
 //!
 //! ```
 //! use farside_conformance::{Setup, Subject};

@@ -118,8 +118,8 @@ check! {
         }
         let mut model = vec![0u8; LEN];
         for (seed, count) in [0, 1, 3, 64, most, 2 * most + 1].into_iter().enumerate() {
-            // Ranges of 0 to 100 bytes from the ragged start on, descending for odd seeds; blocks of 7 bytes, and what is
-            // left.
+            // Ranges of 0 to 100 bytes from the ragged start on, descending for odd seeds; blocks of 7 bytes, and what
+            // is left.
             let mut ranges: Vec<Range> =
                 (0..count).map(|i| Range { offset: seed + i * 110, len: (i * 37 + seed) % 101 }).collect();
             if seed % 2 == 1 {

@@ -31,8 +31,8 @@ pub fn itself(test: &str) -> Vec<String> {
     [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
 }
 
-/// The path of a program of MPICH, as `ci/peers` has put it into `$FARSIDE_PEERS` or target/peers; without it the test is
-/// skipped.
+/// The path of a program of MPICH, as `ci/peers` has put it into `$FARSIDE_PEERS` or target/peers; without it the test
+/// is skipped.
 #[must_use]
 pub fn mpich(test: &str, program: &str) -> Option<String> {
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers").to_owned();

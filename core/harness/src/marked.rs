@@ -130,7 +130,8 @@ impl From<Output> for Finished {
     }
 }
 
-/// Kills the process unless the returned value is dropped in time: a test that reads output that never comes then sees its end.
+/// Kills the process unless the returned value is dropped in time: a test that reads output that never comes then sees
+/// its end.
 fn limit(pid: u32) -> mpsc::Sender<()> {
     let (running, over) = mpsc::channel();
     std::thread::spawn(move || {
@@ -192,8 +193,8 @@ impl Running {
     }
 }
 
-/// Sends a signal to a process; one that STOP is sent to has stopped when this returns. The shell has `kill` built in; the
-/// program of that name is not everywhere.
+/// Sends a signal to a process; one that STOP is sent to has stopped when this returns. The shell has `kill` built in;
+/// the program of that name is not everywhere.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());

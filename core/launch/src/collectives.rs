@@ -34,7 +34,8 @@ pub struct Question {
     /// Bytes of the vector, or of a block where each rank has its own.
     #[arg(long, requires = "coll", default_value_t = 8)]
     bytes: u64,
-    /// Parameters of the network in microseconds, of LogGP: latency L, overhead o, gap g, gap G and reduction R for each byte.
+    /// Parameters of the network in microseconds, of LogGP: latency L, overhead o, gap g, gap G and reduction R for
+    /// each byte.
     #[arg(long, requires = "coll", value_name = "L=..,o=..", value_parser = network, default_value = "L=1,o=0.2,g=0.1,G=0.0001,R=0.0002")]
     network: LogGP,
     /// Print the schedules in GOAL, as LogGOPSim's txt2bin reads them.
@@ -181,7 +182,7 @@ impl Question {
         let chosen = self.chosen(operation);
         let mut text = format!("\n{}\n", operation.name());
         for algorithm in table::of(operation) {
-            // By name: a constant has no one address.
+            // Names are compared, because a constant need not have a single address.
             let is_chosen = algorithm.name == chosen.algorithm.name;
             let choice =
                 if is_chosen { chosen.clone() } else { Choice { algorithm, parameters: algorithm.defaults() } };

@@ -5,7 +5,7 @@
 //!   become children of the guard, and it kills them.
 //! - The **worker** gets a signal if the guard is killed (`PR_SET_PDEATHSIG` again), and kills every descendant.
 //!
-//! What remains: if both are killed with SIGKILL within the same instant, the ranks die with the worker, but
+//! One case is not covered: if both are killed with SIGKILL at the same instant, the ranks die with the worker, but
 //! processes that the ranks have started stay, unless they asked to die with their parent.
 
 use std::fs::File;
@@ -26,7 +26,8 @@ use crate::worker::runtime;
 /// Runs a job in a worker under the guard of this process; its exit code.
 ///
 /// # Errors
-/// `Limit` when a limit of the machine is below the number of ranks; `System` when the kernel refuses a process or the signals.
+/// `Limit` when a limit of the machine is below the number of ranks; `System` when the kernel refuses a process or the
+/// signals.
 pub fn run(front: Front, launch: &Launch) -> Result<u8> {
     for note in &launch.notes {
         eprintln!("{}: no effect: {note}", front.name());

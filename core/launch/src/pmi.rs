@@ -46,10 +46,10 @@ impl Hub {
         Rc::new(RefCell::new(Self { server, connections, notices }))
     }
 
-    /// The rank has ended, which was found out by other means: serves what it wrote before, and tells ranks that wait
-    /// for it. Whether it ended without saying goodbye.
+    /// Called when the process of `rank` has ended: serves the requests that it wrote before, and notifies the ranks
+    /// that wait for it. Returns whether it ended without a farewell.
     pub fn ended(&mut self, rank: u32, why: &str) -> bool {
-        // What it wrote is in the socket's buffer already; a turn is more than that buffer holds.
+        // All that it wrote is in the socket's buffer; one turn reads more than that buffer holds.
         let _ = self.turn(rank);
         self.gone(rank, why);
         self.connections[rank as usize] = None;

@@ -1,4 +1,4 @@
-//! The launcher's side of PMI-1, as a machine: lines in, lines out. What comes from a rank may be anything.
+//! The launcher's side of PMI-1 as a state machine: lines in, lines out. Lines of ranks are not trusted.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use farside_core::bootstrap::JOB_PREFIX;
 use farside_core::bootstrap::pmi1::{ASK, HELLO, LOST_FIELD, WAITS};
 use farside_core::bootstrap::pmi1_wire::{Line, Message, quote};
 
-/// The limits that are told to ranks, in characters with the zero of a C string: those of MPICH's own launcher.
+/// The limits that ranks are given, in characters including the terminating zero of a C string; the same as Hydra's.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
@@ -55,7 +55,7 @@ struct Rank {
     in_block: bool,
     /// Characters of keys and values that it has stored.
     stored: usize,
-    /// Whether it is one of Farside's runtime, which answers questions.
+    /// Whether the rank runs Farside's runtime, which answers questions.
     answers: bool,
 }
 

@@ -18,9 +18,10 @@ const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::
 pub struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Takes the signals from now on; they no longer end or stop this process. A child gets the default action of each, also
-    /// where it was ignored when the launcher began, as a shell does for commands in the background. A hangup that
-    /// was ignored then (`nohup`) stays ignored, here and in the ranks, and so do the signals that do not ask for an end.
+    /// Takes the signals from now on; they no longer end or stop this process. A child gets the default action of each,
+    /// also where it was ignored when the launcher began, as a shell does for commands in the background. A hangup that
+    /// was ignored then (`nohup`) stays ignored, here and in the ranks, and so do the signals that do not ask for an
+    /// end.
     ///
     /// # Errors
     /// `System` when the kernel refuses.

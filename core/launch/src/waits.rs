@@ -1,4 +1,4 @@
-//! Who waits for whom when a job has run too long: the answers of the ranks, as a table.
+//! The table of ranks and the ranks that they wait for, which is printed when a job has run too long.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ impl Answers {
         self.by_rank.len() >= self.asked
     }
 
-    /// A line for each answer, or what `doing` says of a rank that has given none, with all of `ranks` that it is true of.
+    /// A line for each answer, or what `doing` says of a rank that has given none, with all of `ranks` that it is true
+    /// of.
     #[must_use]
     pub fn table(&self, ranks: impl Iterator<Item = u32>, doing: impl Fn(u32) -> String) -> Vec<String> {
         let mut lines: Vec<(String, Vec<u32>)> = Vec::new();

@@ -25,7 +25,8 @@ use crate::signals::{self, Signals};
 use crate::spawn::start;
 use crate::waits::Answers;
 
-/// How long ranks may take to say what they wait for: one that waits looks for the question every `FARSIDE_PEER_CHECK_MS`.
+/// How long ranks may take to say what they wait for: one that waits looks for the question every
+/// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a worker without a guard, which nobody sees.
 const KILLED: u8 = 137;

@@ -39,13 +39,13 @@ pub(super) enum Asked {
 /// All outgoing messages of this rank.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    /// By target, like the other queues here; no queue is empty. If a target has no room, a turn leaves the rest of its
-    /// queue.
+    /// Control messages by target. Here and in the other queues by target, no queue is empty. If a target has no room,
+    /// a turn leaves the rest of its queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// Messages whose request to send has been sent, by number.
     pub(super) asked: FxHashMap<u32, Asked>,
-    /// By target, the numbers of those whose data is being sent.
+    /// For each target, the numbers of the messages whose data is being sent.
     pub(super) streams: FxHashMap<u32, VecDeque<u32>>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u32, (u32, Counter)>,

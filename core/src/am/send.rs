@@ -134,7 +134,7 @@ fn send_other(
 /// Header and data must fit into one packet of the device.
 ///
 /// # Errors
-/// As [`send`], and `BadArgument` for a message that does not fit into a packet.
+/// Those of [`send`]; `BadArgument` if the message does not fit into a packet.
 pub fn try_send(
     job: &Messenger,
     target: u32,
@@ -197,10 +197,10 @@ pub unsafe fn start_send(
 /// Returns at once.
 ///
 /// # Safety
-/// As [`start_send`].
+/// The contract of [`start_send`].
 ///
 /// # Errors
-/// As [`start_send`].
+/// Those of [`start_send`].
 pub unsafe fn start_rendezvous(
     job: &Messenger,
     target: u32,

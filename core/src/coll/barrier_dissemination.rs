@@ -1,8 +1,8 @@
 //! Dissemination barrier (Hensgen, Finkel, Manber): in round r, rank p signals p + 2^r and awaits p - 2^r,
 //! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
-//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough. Where both
-//! peers of a round are the same rank (two ranks, and the last round of a power of two), the two exchange signals in one line.
-//! Where ranks share cores [`barrier_counter`] is used instead.
+//! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough. If both
+//! peers of a round are the same rank (two ranks, and the last round of a power of two), the two exchange signals in
+//! one line. If ranks share cores, [`barrier_counter`] is used instead.
 
 use super::barrier_counter;
 use crate::coll::team::Team;

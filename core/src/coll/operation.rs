@@ -201,8 +201,8 @@ impl<'a> Call<'a> {
         (input, output, in_place.filter(|_| self.in_place))
     }
 
-    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut a
-    /// vector ([`Operation::is_of_a_vector`]).
+    /// An empty schedule with the input and output of this call; `parts` is the number of blocks of operations that cut
+    /// a vector ([`Operation::is_of_a_vector`]).
     #[must_use]
     pub fn builder(&self, parts: u32) -> Builder {
         let (input, output, in_place) = self.buffers(parts);

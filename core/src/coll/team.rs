@@ -59,9 +59,9 @@ impl Team {
     /// no member may have the same context.
     ///
     /// # Errors
-    /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank has the
-    /// context; `Freed` after the end of the job. Members that give different lists get a `Mismatch` from the first
-    /// collective whose messages show it.
+    /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank
+    /// has the context; `Freed` after the end of the job. Members that give different lists get a `Mismatch` from the
+    /// first collective whose messages show it.
     pub fn of(job: &Job, members: &[u32], context: u32) -> Result<Self> {
         const OP: &str = "make a team";
         job.running(OP)?;

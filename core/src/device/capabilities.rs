@@ -106,9 +106,9 @@ pub struct MessageCutOffs {
     /// Shortest message that a target on the sender's node reads from the sender's memory
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
-    /// As `read_intra`, where ranks of the node share processors and would take turns to move the packets.
+    /// `read_intra` if ranks of the node share processors and would take turns to move the packets.
     pub read_oversubscribed: usize,
-    /// As `read_intra`, for a target on another node.
+    /// `read_intra` for a target on another node.
     pub read_inter: usize,
 }
 

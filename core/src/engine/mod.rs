@@ -217,7 +217,7 @@ impl Engine {
     /// then, so that a program that tests in a loop does not keep the core from another rank.
     ///
     /// # Errors
-    /// As [`progress`](Self::progress).
+    /// Those of [`progress`](Self::progress).
     #[inline]
     pub fn progress_of_test(&self) -> Result<bool> {
         let any = self.progress()?;
@@ -261,10 +261,10 @@ impl Engine {
         self.wait_for(|| Awaited::unknown(operation), ready)
     }
 
-    /// As [`wait`](Self::wait); `awaited` describes the wait at any time.
+    /// Same as [`wait`](Self::wait); `awaited` describes the wait at any time.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn wait_for<R>(
         &self,
         awaited: impl Fn() -> Awaited,
@@ -301,7 +301,7 @@ impl Engine {
     /// just before the peer's store makes that store wait for the line to come back.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     #[inline]
     pub fn wait_signal(&self, awaited: impl Fn() -> Awaited, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
         if self.look_for(pace, &ready) {
@@ -310,10 +310,10 @@ impl Engine {
         self.wait_with(awaited().operation, None, &awaited, || Ok(ready().then_some(())), false)
     }
 
-    /// As [`wait`](Self::wait), with a time limit.
+    /// Same as [`wait`](Self::wait), with a time limit.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait), and `Timeout`.
+    /// Those of [`wait`](Self::wait); `Timeout`.
     pub fn wait_until<R>(
         &self,
         operation: &'static str,
@@ -323,11 +323,11 @@ impl Engine {
         self.wait_with(operation, deadline, &|| Awaited::unknown(operation), ready, false)
     }
 
-    /// As [`wait`](Self::wait), for a condition that no peer notifies this rank of: it polls again after 50
+    /// Same as [`wait`](Self::wait), for a condition that no peer notifies this rank of: it polls again after 50
     /// microseconds of sleep.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait).
     pub fn wait_unnotified<R>(
         &self,
         awaited: impl Fn() -> Awaited,

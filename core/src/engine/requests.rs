@@ -46,11 +46,11 @@ impl Engine {
     /// already.
     ///
     /// # Safety
-    /// As [`Device::post`](crate::device::Device::post): local memory stays valid until the tracks have counted the
-    /// request as complete, or [`cancel`](Self::cancel) has returned.
+    /// The contract of [`Device::post`](crate::device::Device::post): local memory stays valid until the tracks have
+    /// counted the request as complete, or [`cancel`](Self::cancel) has returned.
     ///
     /// # Errors
-    /// As [`Device::post`](crate::device::Device::post).
+    /// Those of [`Device::post`](crate::device::Device::post).
     #[inline]
     pub unsafe fn post(
         &self,
@@ -71,7 +71,7 @@ impl Engine {
     /// Same as [`post`](Self::post), but `None` if there is no room: then nothing has happened.
     ///
     /// # Safety
-    /// As [`post`](Self::post).
+    /// The contract of [`post`](Self::post).
     #[inline]
     pub(crate) unsafe fn try_post(
         &self,
@@ -113,7 +113,7 @@ impl Engine {
     /// Local memory is valid during the call.
     ///
     /// # Errors
-    /// As [`Device::post`](crate::device::Device::post) and [`wait`](Engine::wait).
+    /// Those of [`Device::post`](crate::device::Device::post) and [`wait`](Engine::wait).
     pub unsafe fn complete(&self, operation: &'static str, peer: u32, request: Operation<'_>) -> Result<()> {
         let track = Track::new();
         let _open = CancelOnDrop::new(self, &track);

@@ -41,7 +41,7 @@ impl Job {
     /// again. Collective; ranks may differ in `stays`.
     ///
     /// # Errors
-    /// As `finalize`.
+    /// Those of `finalize`.
     pub fn retire(&self, stays: bool) -> Result<()> {
         if self.left.replace(true) {
             return Ok(());

@@ -49,7 +49,7 @@ impl Job {
     /// Starts a rank on a given bootstrap. Collective.
     ///
     /// # Errors
-    /// As [`init`](Self::init).
+    /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
         Sharing::publish(&mut *bootstrap)?;
         let device = open(&mut *bootstrap, &settings)?;

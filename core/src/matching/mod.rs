@@ -118,7 +118,7 @@ struct Slot<T, const N: usize> {
     generation: u32,
     content: Option<T>,
     links: [Link; N],
-    /// For receives the order of posting, for messages the order of arrival; in a free slot the next free slot.
+    /// Order of posting (receives) or of arrival (messages); in a free slot, the next free slot.
     number: u64,
 }
 
@@ -126,7 +126,7 @@ struct Slot<T, const N: usize> {
 #[derive(Debug)]
 struct Slab<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
-    /// The first free slot; `END` if there is none.
+    /// The first free slot, or `END`.
     free: u32,
 }
 

@@ -56,7 +56,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     let addresses = exchange(bootstrap, "verbs", &inter.address())?;
     let intra_addresses = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
     let (intra, inter) = (intra.connect(&intra_addresses, bootstrap.size())?, inter.connect(&addresses)?);
-    // As above: every rank maps the segments of its node before a rank may end.
+    // Every rank maps the segments of its node before a rank may end.
     bootstrap.fence()?;
     // Only accumulates on regions of the inter-node device take steps.
     let inter = Steps::over(Box::new(inter));

@@ -81,7 +81,7 @@ impl Mailbox {
     /// Receives a message that was taken out of matching. `receive` [is done](Receive::is_done) when it has ended.
     ///
     /// # Safety
-    /// As [`start_receive`](Self::start_receive).
+    /// The contract of [`start_receive`](Self::start_receive).
     ///
     /// # Errors
     /// An error of sending.
@@ -165,7 +165,7 @@ impl Mailbox {
     /// probe).
     ///
     /// # Errors
-    /// As [`probe`](Self::probe).
+    /// Those of [`probe`](Self::probe).
     pub fn take_message(&self, pattern: &Pattern) -> Result<Option<Matched>> {
         check(self, "take a message", pattern)?;
         Ok(self.take_unexpected(pattern))

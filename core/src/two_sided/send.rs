@@ -159,7 +159,7 @@ impl Mailbox {
     /// Starts a message that may wait at its sender; with `eager` the target has room for it.
     ///
     /// # Safety
-    /// As [`start_message`](Self::start_message).
+    /// The contract of [`start_message`](Self::start_message).
     #[inline(never)]
     unsafe fn start_open(&self, target: u32, words: u64, source: Source, mode: Mode, eager: bool) -> Result<Sending> {
         let (track, len) = (Track::new(), source.len());

@@ -119,7 +119,7 @@ fn short_and_something_else_is_a_mismatch() {
         for (operation, elements, waits) in
             [(Allreduce, 2, true), (Allreduce, 100, true), (Allreduce, 1, false), (Allgather, 1, true)]
         {
-            // By messages, blocking and started calls are the same.
+            // Over messages, blocking and started calls are the same.
             if !waits && verbs() {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Messages, elements and rounds of allgathers, alltoalls and neighbour exchanges equal the formulas of their sources: Thakur,
-//! Rabenseifner, Gropp 2005, section 4; Bruck et al. 1997; Chen et al. 2005.
+//! Messages, elements and rounds of allgathers, alltoalls and neighbour exchanges equal the formulas of their sources:
+//! Thakur, Rabenseifner, Gropp 2005, section 4; Bruck et al. 1997; Chen et al. 2005.
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::check::Cost;

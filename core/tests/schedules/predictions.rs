@@ -60,8 +60,8 @@ fn notify(rank: u32, p: u32, s: &mut Builder) {
 }
 
 /// The four classes of barriers, Hoefler 2005, sections 2.2.5.1 to 2.2.5.4. Where the thesis counts a step that takes
-/// max(f, o_s + L + o_r) for the last of k rounds too, o_s + L + o_r is exact: there is no gap after the last message. In
-/// its time of the broadcast, t_bc, it counts one round more than the binomial tree has.
+/// max(f, o_s + L + o_r) for the last of k rounds too, o_s + L + o_r is exact: there is no gap after the last message.
+/// In its time of the broadcast, t_bc, it counts one round more than the binomial tree has.
 #[test]
 fn barriers_of_the_thesis() {
     for (latency, send, receive, gap) in [(5.0, 1.0, 1.0, 0.1), (3.0, 1.25, 2.5, 2.0), (2.0, 0.5, 0.5, 9.0)] {
@@ -122,8 +122,8 @@ fn barriers_of_the_thesis() {
     }
 }
 
-/// Hoefler 2005, section 2.2.6.1: at most n max(g, o_s + L + o_r) in a round, of which the o_s + L + o_r of the messages after
-/// the first overlap.
+/// Hoefler 2005, section 2.2.6.1: at most n max(g, o_s + L + o_r) in a round, of which the o_s + L + o_r of the
+/// messages after the first overlap.
 #[test]
 fn n_way_dissemination_of_the_thesis() {
     let model = LogGP::log_p(6.0, 1.0, 0.5);
@@ -137,8 +137,8 @@ fn n_way_dissemination_of_the_thesis() {
     }
 }
 
-/// Hoefler 2005, section 2.3.7.1: the central counter and n-way dissemination, with the thesis's parameters of the shortest
-/// send and one barrier. Overheads of messages after the first of a round overlap with L.
+/// Hoefler 2005, section 2.3.7.1: the central counter and n-way dissemination, with the thesis's parameters of the
+/// shortest send and one barrier. Overheads of messages after the first of a round overlap with L.
 #[test]
 fn barriers_in_lop() {
     let model = LoP {

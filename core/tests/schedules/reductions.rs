@@ -178,8 +178,8 @@ fn plans_may_stop_halving_in_any_round() {
     }
 }
 
-/// Rabenseifner, Träff 2004, table 1: the time of four protocols in multiples of α, for βm of 0.1 α (S), 1 α (M), 10 α (L)
-/// and 100 α (XL), with γ a tenth of β.
+/// Rabenseifner, Träff 2004, table 1: the time of four protocols in multiples of α, for βm of 0.1 α (S), 1 α (M), 10 α
+/// (L) and 100 α (XL), with γ a tenth of β.
 ///
 /// Zeros stand for numbers of the ring with full vectors that are not visible in the scan of the paper; its formula
 /// gives them. The formula has ⌈log2 p⌉ α, as the visible rows have: Bruck's allgather, not p - 1 rounds. The
@@ -242,8 +242,9 @@ fn table_1_of_the_paper() {
     }
 }
 
-/// Rabenseifner, Träff 2004, section 4: for p = 24 and 40 and long vectors the time is 47 % less than that of folding to a power
-/// of two first, by the bounds (1 + 1/2^(n + 1))(2mβ + mγ) and 2(2mβ + mγ). With the table's XL, latencies count too.
+/// Rabenseifner, Träff 2004, section 4: for p = 24 and 40 and long vectors the time is 47 % less than that of folding
+/// to a power of two first, by the bounds (1 + 1/2^(n + 1))(2mβ + mγ) and 2(2mβ + mγ). With the table's XL, latencies
+/// count too.
 #[test]
 fn gain_over_folding_first_at_24_and_40_ranks() {
     for (p, n) in [(24, 3), (40, 3)] {

@@ -1,4 +1,5 @@
-//! Messages, reductions and rounds of prefix reductions equal the formulas of their sources: Sanders, Träff 2006; Träff 2025.
+//! Messages, reductions and rounds of prefix reductions equal the formulas of their sources: Sanders, Träff 2006; Träff
+//! 2025.
 
 use farside_core::coll::operation::Operation::{Exscan, Scan};
 

@@ -1,5 +1,6 @@
-//! Broadcast, scatter and gather: rounds, messages and elements of each rank equal the published formulas, and so do predicted
-//! times (Barchet-Estefanel, Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2).
+//! Broadcast, scatter and gather: rounds, messages and elements of each rank equal the published formulas, and so do
+//! predicted times (Barchet-Estefanel, Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1
+//! and 2).
 
 use farside_core::coll::operation::{Call, Operation};
 use farside_core::coll::schedule::check::{Cost, check_algorithm};
@@ -227,7 +228,7 @@ fn broadcast_predicted_by_the_closed_formulas() {
                 near(of("flat", &[k]), others * gs * segments + l, format!("flat({k}), P {p}"));
                 near(of("chain", &[k]), others * (gs + l) + gs * (segments - 1.0), format!("chain({k}), P {p}"));
                 let binomial = of("binomial", &[k]);
-                // For other P the published formula has fewer gaps than the root sends messages.
+                // If P is not a power of two, the published formula has fewer gaps than the root sends messages.
                 assert!(binomial <= (up * (gs * segments + l)) * (1.0 + 1e-9), "binomial({k}), P {p}: {binomial}");
                 if p.is_power_of_two() {
                     near(binomial, down * gs * segments + up * l, format!("binomial({k}), P {p}"));

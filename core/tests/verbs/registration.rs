@@ -133,8 +133,8 @@ fn new_memory_at_the_address_of_old_is_what_is_sent_and_received() {
     }));
 }
 
-/// As in real programs: buffers of the allocator come and go, large and small, and their pages with them; pages are
-/// given back inside a buffer, and a buffer moves as it grows.
+/// Memory is used as real programs use it: large and small buffers of the allocator come and go, and their pages with
+/// them; pages are given back inside a buffer, and a buffer moves as it grows.
 #[test]
 fn freed_given_back_and_moved_memory_is_never_mistaken() {
     well(two(|job| {

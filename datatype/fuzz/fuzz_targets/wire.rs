@@ -1,5 +1,5 @@
-//! Any bytes as a wire form: an error, or a type map that takes bounded memory, is written as the same bytes' map again,
-//! and packs and unpacks as byte by byte (under the address sanitizer, so that nothing outside is touched).
+//! Any bytes as a wire form: an error, or a type map that takes bounded memory, is written as the same bytes' map
+//! again, and packs and unpacks as byte by byte (under the address sanitizer, so that nothing outside is touched).
 #![no_main]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,5 +1,5 @@
-//! Collectives (MPI-5.0 chapter 6 and section 8.6). Each is described once: its blocking, non-blocking and persistent forms call
-//! one function, and differ in the [`Form`].
+//! Collectives (MPI-5.0 chapter 6 and section 8.6). Each is described once: its blocking, non-blocking and persistent
+//! forms call one function, and differ in the [`Form`].
 
 mod buffer;
 pub mod control;

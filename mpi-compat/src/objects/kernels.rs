@@ -122,7 +122,7 @@ impl Predefined {
     }
 
     /// # Safety
-    /// As for [`Predefined::apply`].
+    /// The contract of [`Predefined::apply`].
     unsafe fn integers<T: Integer>(self, input: *const u8, inout: *mut u8, n: usize) {
         let truth = |value: bool| if value { T::ONE } else { T::ZERO };
         let is = |value: T| value != T::ZERO;
@@ -145,7 +145,7 @@ impl Predefined {
     }
 
     /// # Safety
-    /// As for [`Predefined::apply`].
+    /// The contract of [`Predefined::apply`].
     unsafe fn floats<T: Real>(self, input: *const u8, inout: *mut u8, n: usize) {
         // SAFETY: the caller guarantees the elements.
         unsafe {
@@ -160,7 +160,7 @@ impl Predefined {
     }
 
     /// # Safety
-    /// As for [`Predefined::apply`].
+    /// The contract of [`Predefined::apply`].
     unsafe fn complex<T: Real>(self, input: *const u8, inout: *mut u8, n: usize) {
         // SAFETY: the caller guarantees the elements.
         unsafe {
@@ -177,7 +177,7 @@ impl Predefined {
     /// The lesser or greater value with its index; if the values are equal, the lesser index.
     ///
     /// # Safety
-    /// As for [`Predefined::apply`].
+    /// The contract of [`Predefined::apply`].
     unsafe fn pairs<T: Real, I: PartialOrd + Copy>(self, input: *const u8, inout: *mut u8, n: usize) {
         let first = |a: &Pair<T, I>, b: &Pair<T, I>| {
             let (less, more) = (a.value.less(b.value), b.value.less(a.value));

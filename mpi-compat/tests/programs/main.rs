@@ -1,12 +1,12 @@
-//! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get. Each is
-//! built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and on MPICH with
-//! the same output; without MPICH it is built with the header here, and runs on Farside alone. In an emulated machine
-//! (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with FARSIDE_TEST_NODES on three or more,
-//! since two ranks would share no node.
+//! C programs, one for each promise of the standard: tests/c/CHAPTER_PROMISE.c, which check and print what they get.
+//! Each is built once, by MPICH's `mpicc_abi` where `ci/peers` has fetched it, and the same binary runs on Farside and
+//! on MPICH with the same output; without MPICH it is built with the header here, and runs on Farside alone. In an
+//! emulated machine (FARSIDE_TEST_QUICK) it runs on Farside alone, on two ranks or the next that it knows; with
+//! FARSIDE_TEST_NODES on three or more, since two ranks would share no node.
 //!
-//! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not by 0),
-//! `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`, `not over verbs:
-//! REASON`.
+//! The comment at the head of a program may say: `ranks N ..` (1 without it), `code N` or `code any` (how it ends: not
+//! by 0), `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`,
+//! `not over verbs: REASON`.
 
 #[path = "../../build/table.rs"]
 mod table;
@@ -25,7 +25,7 @@ use farside_harness::{Finished, Marked, farside, mpi_folder, mpich, quick};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 
-/// What the head of a program says.
+/// A test program, as the comment at its head describes it.
 struct Program {
     name: String,
     source: PathBuf,
@@ -150,7 +150,8 @@ impl Program {
         wrong
     }
 
-    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to damage.
+    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to
+    /// damage.
     fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
         let mut run = Marked::new("timeout");
         run.command.arg("3").arg(farside()).args(["run", "-n", &self.ranks.iter().max()?.to_string()]).arg(program);
@@ -196,7 +197,7 @@ fn all() -> BTreeMap<String, Vec<Program>> {
     chapters
 }
 
-/// Where all programs of this compiler are, once they are built.
+/// Builds all programs with this compiler and returns their folder.
 fn built(compiler: Option<&str>) -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -240,7 +241,8 @@ fn chapter(name: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Calls under which an operation can be damaged, and the damages. Of early notifications it depends on the closing call.
+/// Calls under which an operation can be damaged, and the damages. Of early notifications it depends on the closing
+/// call.
 const DAMAGES: [(&str, &[&str]); 4] = [
     ("drop-put:1", PUTS),
     ("double-put:1", PUTS),
@@ -298,7 +300,7 @@ fn damage_is_noticed_by_every_program_of_windows() {
         let done = of().filter(|outcome| outcome.3.is_some()).count();
         println!("{damage}: in {done} of {} programs", of().count());
         assert!(missed.is_empty(), "{damage} is not noticed by {missed:?}");
-        // Where a program makes such operations they come by the device, but for those that are refused.
+        // Operations of a program reach the damaged device, except those that are refused.
         let passed_by: Vec<_> = of().filter(|outcome| outcome.2 && outcome.3.is_none()).map(|o| o.1).collect();
         let refused = ["strict", "nobody", "proc_null", "nothing", "info"];
         let unexpected = passed_by.iter().find(|name| !refused.iter().any(|part| name.contains(part)));
@@ -307,8 +309,8 @@ fn damage_is_noticed_by_every_program_of_windows() {
     }
 }
 
-/// A rank is killed inside an epoch: the others have the error, before the launcher ends the job three seconds after the
-/// loss, or the default handler ends it. Nothing stays in the folder of shared memory.
+/// A rank is killed inside an epoch: the others have the error, before the launcher ends the job three seconds after
+/// the loss, or the default handler ends it. Nothing stays in the folder of shared memory.
 #[test]
 fn killed_in_every_kind_of_epoch() {
     const EPOCHS: [&str; 9] =

@@ -1,5 +1,6 @@
-//! A tool that is preloaded: it defines every `MPI_` function of the table, counts its calls and makes them by `PMPI_`. What it
-//! counts is what the program counts at its own calls, where the linker puts the same functions before them (`--wrap`).
+//! A tool that is preloaded: it defines every `MPI_` function of the table, counts its calls and makes them by `PMPI_`.
+//! What it counts is what the program counts at its own calls, where the linker puts the same functions before them
+//! (`--wrap`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,8 +13,8 @@ use crate::table::Table;
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
-/// Each function, as `NAME(MPI_X)`, counts and calls `NEXT(MPI_X)`. At the end each process writes `function calls` lines to
-/// TOOL_COUNTS/KIND.PID.
+/// Each function, as `NAME(MPI_X)`, counts and calls `NEXT(MPI_X)`. At the end each process writes `function calls`
+/// lines to TOOL_COUNTS/KIND.PID.
 fn source(table: &Table) -> String {
     let mut out = String::from(
         "#include <mpi.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\

@@ -1,5 +1,6 @@
-//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI, each of which passes its arguments, by name, to
-//! `call::run`; the functions that complete requests; the `PMPI_` functions; and the names of predefined handles.
+//! Makes the wrappers of the calls of `src/table.rs` from the prototypes of MPI, each of which passes its arguments, by
+//! name, to `call::run`; the functions that complete requests; the `PMPI_` functions; and the names of predefined
+//! handles.
 
 #[path = "../src/table.rs"]
 #[allow(dead_code)]
@@ -90,7 +91,8 @@ fn pmpi(function: &Function) -> String {
     let (name, types, returned) = (&function.name, types.join(", "), returned(function));
     format!(
         "pub unsafe fn {name}({declared}) -> {returned} {{\n    static AT: Symbol = Symbol::new(c\"P{name}\");\n    \
-         // SAFETY: the function of this name has this type in every library of the ABI; what it is given is the caller's.\n    \
+         // SAFETY: the function of this name has this type in every library of the ABI; what it is given is the
+         // caller's.\n    \
          unsafe {{ std::mem::transmute::<*mut c_void, unsafe extern \"C-unwind\" fn({types}) -> {returned}>(AT.get())({passed}) }}\n}}\n\n"
     )
 }

@@ -1,5 +1,5 @@
-//! The checks between ranks: a pure function of the records of all ranks, so that all ranks come to the same result, and all call
-//! the error handler.
+//! The checks between ranks: a pure function of the records of all ranks, so that all ranks come to the same result,
+//! and all call the error handler.
 
 use std::collections::BTreeMap;
 
@@ -272,8 +272,8 @@ fn pairs(all: &CallRecords<'_>) -> Vec<Complaint> {
     found
 }
 
-/// The two blocks, if their signatures differ. Several blocks between one pair of ranks may be matched in any order, and are not
-/// compared.
+/// The two blocks, if their signatures differ. Several blocks between one pair of ranks may be matched in any order,
+/// and are not compared.
 fn signatures(sent: &[Block], expected: &[Block]) -> Option<(Block, Block)> {
     match (sent, expected) {
         ([mine], [theirs]) if mine.hash != theirs.hash && mine.hash != -1 && theirs.hash != -1 => {

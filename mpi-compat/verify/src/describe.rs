@@ -254,8 +254,8 @@ impl Describe<'_> {
         types::block(count, handle)
     }
 
-    /// Displacement in bytes, count, type and block of one direction for each of the first `n` ranks, and true; or of one block for
-    /// all ranks, and false.
+    /// Displacement in bytes, count, type and block of one direction for each of the first `n` ranks, and true; or of
+    /// one block for all ranks, and false.
     pub fn parts(&mut self, side: &str, n: usize) -> (Vec<(i64, i64, usize, Block)>, bool) {
         if n == 0 {
             return (Vec::new(), true);

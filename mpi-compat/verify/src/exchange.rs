@@ -47,7 +47,8 @@ impl Wait {
 }
 
 impl Shadow {
-    /// Sends a record to all ranks under the number of the call, or to some ranks under a tag; records of these ranks are then awaited.
+    /// Sends a record to all ranks under the number of the call, or to some ranks under a tag; records of these ranks
+    /// are then awaited.
     pub fn start(self: &Arc<Self>, bytes: Vec<u8>, with: Option<(Vec<usize>, c_int)>) -> Result<Pending, c_int> {
         let (ranks, tag) = match with {
             Some((ranks, tag)) => (ranks, 2 * CALLS + tag.rem_euclid(CALLS)),
@@ -104,8 +105,8 @@ impl Pending {
         self.ranks.iter().copied().filter(|rank| self.got[*rank].is_none())
     }
 
-    /// Receives the records that have arrived; true if none is missing. Each missing rank is probed by its number, since calls of
-    /// other ranks may have the same tag.
+    /// Receives the records that have arrived; true if none is missing. Each missing rank is probed by its number,
+    /// since calls of other ranks may have the same tag.
     pub fn progress(&mut self) -> Result<bool, c_int> {
         for peer in self.missing().collect::<Vec<_>>() {
             let (mut flag, mut message, mut status) = (0, pmpi::MESSAGE_NULL, Status::default());

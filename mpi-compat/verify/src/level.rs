@@ -24,7 +24,8 @@ pub fn set(level: i32) {
     }
 }
 
-/// Reads the level from the environment, the first time; it is 1 where the environment has none, since the library was preloaded.
+/// Reads the level from the environment, the first time; it is 1 where the environment has none, since the library was
+/// preloaded.
 pub fn read() {
     if get() >= 0 {
         return;
@@ -39,8 +40,8 @@ pub fn read() {
     }
 }
 
-/// `FARSIDE_STALL_S`, as the library reads it: seconds after which a waiting rank reports the ranks that it waits for; 0, the
-/// default, is never.
+/// `FARSIDE_STALL_S`, as the library reads it: seconds after which a waiting rank reports the ranks that it waits for;
+/// 0, the default, is never.
 pub fn stall() -> Option<Duration> {
     static STALL: OnceLock<Option<Duration>> = OnceLock::new();
     *STALL.get_or_init(|| {

@@ -1,13 +1,14 @@
 #![allow(unsafe_code)]
 #![allow(missing_docs)] // exports are the standard's functions
-//! `libfarside_verify.so`: checks what MPI leaves unchecked, between the ranks of each collective call. It is preloaded under any
-//! library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen: Verifying Collective
-//! MPI Calls, EuroPVM/MPI 2004).
+//! `libfarside_verify.so`: checks what MPI leaves unchecked, between the ranks of each collective call. It is preloaded
+//! under any library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen:
+//! Verifying Collective MPI Calls, EuroPVM/MPI 2004).
 //!
-//! `table` lists the calls and the checks of each; the build script makes a wrapper of each, in all its forms. `call` runs one:
-//! `describe` makes its record and finds the errors that one rank sees alone, `exchange` sends the record to all ranks, and
-//! `compare`, a pure function of all records, finds the rest: so all ranks come to one result, and all call the error handler.
-//! A non-blocking call sends its record when it starts, and is compared when its request completes (`requests`).
+//! `table` lists the calls and the checks of each; the build script makes a wrapper of each, in all its forms. `call`
+//! runs one: `describe` makes its record and finds the errors that one rank sees alone, `exchange` sends the record to
+//! all ranks, and `compare`, a pure function of all records, finds the rest: so all ranks come to one result, and all
+//! call the error handler. A non-blocking call sends its record when it starts, and is compared when its request
+//! completes (`requests`).
 //!
 //! A call costs one message to each other rank of its communicator.
 

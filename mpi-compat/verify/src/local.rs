@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Checks of calls that one rank makes alone: messages, accesses to windows and their locks, local reductions, ranks of groups.
+//! Checks of calls that one rank makes alone: messages, accesses to windows and their locks, local reductions, ranks of
+//! groups.
 
 use std::ffi::c_int;
 
@@ -145,8 +146,8 @@ fn access(name: &str, args: &Arguments<'_>) -> Fault {
 /// Stands for the operator of a compare-and-swap.
 const SWAP: usize = 0;
 
-/// The standard defines no predefined operator, and no compare-and-swap, on `MPI_CHAR` (MPI-5.0 sections 6.9.2, 12.3.4); libraries
-/// take it as a signed char.
+/// The standard defines no predefined operator, and no compare-and-swap, on `MPI_CHAR` (MPI-5.0 sections 6.9.2,
+/// 12.3.4); libraries take it as a signed char.
 pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
     let combines = op < PREDEFINED && !matches!(op, REPLACE | NO_OP);
     if !combines || types::block(1, datatype).first.abs() != CHAR as i64 {
@@ -157,7 +158,8 @@ pub fn reduction_of_characters(op: usize, datatype: usize) -> Fault {
     Some((class::OP, format!("{operation} is not defined on MPI_CHAR")))
 }
 
-/// Locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window whose program has promised to use none.
+/// Locks of memory that has no lock: that of `MPI_PROC_NULL`, and that of a window whose program has promised to use
+/// none.
 fn lock(name: &str, args: &Arguments<'_>) -> Fault {
     if args.int("rank") == Some(PROC_NULL) {
         return Some((class::RANK, "rank is MPI_PROC_NULL, which has no memory".into()));

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 #![allow(dead_code, non_snake_case, missing_docs, clippy::too_many_arguments, clippy::missing_safety_doc)] // made from the table
-//! The `PMPI_` functions of the library below, looked up at their first call: so this library can also be preloaded into programs
-//! without MPI, such as shells between a launcher and its ranks.
+//! The `PMPI_` functions of the library below, looked up at their first call: so this library can also be preloaded
+//! into programs without MPI, such as shells between a launcher and its ranks.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -27,7 +27,8 @@ impl Symbol {
     }
 
     fn get(&self) -> *mut c_void {
-        // No partner, here and in the store below: the address of loaded code; a thread that misses it looks it up again.
+        // No partner, here and in the store below: the address of loaded code; a thread that misses it looks it up
+        // again.
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
-//! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits or tests, so
-//! that a non-blocking call waits for no other rank. The build script makes the exported functions that complete requests: those
-//! whose list has no checked request go on at once, the others come to [`all`] or [`some`].
+//! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits
+//! or tests, so that a non-blocking call waits for no other rank. The build script makes the exported functions that
+//! complete requests: those whose list has no checked request go on at once, the others come to [`all`] or [`some`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ pub struct Check {
     pub name: String,
     pub object: Object,
     pub pending: Pending,
-    /// For `MPI_Comm_idup`: the address where its communicator is written, and the duplicate of the shadow.
+    /// If the call is `MPI_Comm_idup`: the address where its communicator is written, and the duplicate of the shadow.
     pub newborn: Option<(usize, Option<Duplicate>)>,
     /// Whether the records have been compared.
     pub verified: bool,
@@ -142,8 +142,8 @@ pub unsafe fn list<'a>(count: c_int, requests: *mut usize) -> &'a mut [usize] {
     unsafe { std::slice::from_raw_parts_mut(requests, count as usize) }
 }
 
-/// Completes all requests of a list by `go`: if the program waits when all records have come, and if it tests, which is told by
-/// `flag`, unless some are missing.
+/// Completes all requests of a list by `go`. If `flag` is null the program waits, and `go` is called when all records
+/// have arrived; else the program tests, and `go` is called unless records are missing.
 ///
 /// # Safety
 /// `flag` is null or can be written.
@@ -172,9 +172,9 @@ pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*
     })
 }
 
-/// Completes requests of a list by `go`, a test that is shown only those whose records have come, and that says in `found` which or
-/// how many have completed: at least `least` if any. A program that waits gets the control back then. `none` is set to 0 where
-/// requests that were not shown may complete later.
+/// Completes requests of a list by `go`, a test that is shown only those whose records have come, and that says in
+/// `found` which or how many have completed: at least `least` if any. A program that waits gets the control back then.
+/// `none` is set to 0 where requests that were not shown may complete later.
 ///
 /// # Safety
 /// `found` and `none` can be read and written.
@@ -216,7 +216,8 @@ pub unsafe fn some(
     }
 }
 
-/// The request of a collective must be completed, and is not freed (MPI-5.0 section 6.12); libraries free one that is over.
+/// The request of a collective must be completed, and is not freed (MPI-5.0 section 6.12); libraries free one that is
+/// over.
 ///
 /// # Safety
 /// The arguments are as the standard has them for `MPI_Request_free`.

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
-//! The shadow of a communicator or window: a private duplicate, over which the ranks exchange their records. The program's messages
-//! and collective calls do not use it: records are point-to-point messages, whose tag is the number of the call.
+//! The shadow of a communicator or window: a private duplicate, over which the ranks exchange their records. The
+//! program's messages and collective calls do not use it: records are point-to-point messages, whose tag is the number
+//! of the call.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -56,8 +57,8 @@ pub fn of(object: Object, name: &str) -> Result<Option<Arc<Shadow>>, c_int> {
     }
 }
 
-/// Makes the shadow of a new communicator or window. If there is a `parent`, which has the same ranks, its duplicate is duplicated,
-/// not the program's communicator, whose attributes would be copied once more.
+/// Makes the shadow of a new communicator or window. If there is a `parent`, which has the same ranks, its duplicate is
+/// duplicated, not the program's communicator, whose attributes would be copied once more.
 pub fn born(object: Object, comm: usize, parent: Option<&Shadow>, name: &str) -> Result<Arc<Shadow>, c_int> {
     let shadow = match parent {
         Some(parent) => {
@@ -120,7 +121,8 @@ pub fn free(object: Object) {
 }
 
 impl Drop for Shadow {
-    /// The duplicate is freed after the last check of a call that was under way when the program freed its communicator.
+    /// The duplicate is freed after the last check of a call that was under way when the program freed its
+    /// communicator.
     fn drop(&mut self) {
         if *self.freed.get_mut() && self.comm != COMM_NULL {
             // SAFETY: it is ours, and has no message under way.
@@ -195,8 +197,8 @@ impl Shadow {
         Ok(shadow)
     }
 
-    /// Replaces the duplicate of an intercommunicator by one of both groups. The library chooses which group comes first, the same on
-    /// all ranks.
+    /// Replaces the duplicate of an intercommunicator by one of both groups. The library chooses which group comes
+    /// first, the same on all ranks.
     fn merge(&mut self, comm: usize) -> Result<(), c_int> {
         let (mut both, mut group, mut local, mut remote) = (COMM_NULL, 0usize, 0usize, 0usize);
         let (mut rank, mut size) = (0, 0);

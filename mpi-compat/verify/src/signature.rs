@@ -1,5 +1,5 @@
-//! Hashes of type signatures: of sequences of basic types, however they were constructed. The hash of a concatenation is computed
-//! from the hashes of its parts (a polynomial modulo a prime), so `n` repetitions take O(log n) steps.
+//! Hashes of type signatures: of sequences of basic types, however they were constructed. The hash of a concatenation
+//! is computed from the hashes of its parts (a polynomial modulo a prime), so `n` repetitions take O(log n) steps.
 
 const PRIME: u64 = (1 << 61) - 1;
 const BASE: u64 = 0x0f1e_2d3c_4b5a_6978;
@@ -13,7 +13,7 @@ pub struct Signature {
     pub elements: i64,
     /// The first type; 0 if the sequence is empty.
     pub first: i64,
-    /// Whether it has a part that matches any type.
+    /// Whether a part of the sequence matches any type.
     pub any: bool,
 }
 

@@ -52,8 +52,8 @@ pub struct Row {
     pub name: &'static str,
     /// The pattern of its data.
     pub data: Data,
-    /// The parameters whose values must be the same on all ranks; `NAME*LENGTH` is a list. `in_place` is whether a buffer
-    /// is `MPI_IN_PLACE`. `info` is compared from level 3 on, `assert` at level 4.
+    /// The parameters whose values must be the same on all ranks; `NAME*LENGTH` is a list. `in_place` is whether a
+    /// buffer is `MPI_IN_PLACE`. `info` is compared from level 3 on, `assert` at level 4.
     pub same: &'static [&'static str],
 }
 

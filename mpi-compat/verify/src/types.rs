@@ -55,7 +55,7 @@ fn keyval() -> c_int {
 
 /// The facts about a derived type.
 fn known<'a>(handle: usize) -> &'a TypeFacts {
-    // Without the lock two threads would replace each other's attribute.
+    // The lock keeps two threads from replacing each other's attribute.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock();
     let (mut at, mut flag) = (std::ptr::null_mut::<TypeFacts>(), 0);
@@ -145,7 +145,8 @@ pub fn signature(handle: usize) -> Signature {
     })
 }
 
-/// Whether all parts of a type have one predefined type, as accumulates demand; `first` is the type of the parts seen so far.
+/// Whether all parts of a type have one predefined type, as accumulates demand; `first` is the type of the parts seen
+/// so far.
 pub fn has_one_basic_type(handle: usize, first: &mut Option<usize>) -> bool {
     if handle < PREDEFINED {
         return *first.get_or_insert(handle) == handle;
@@ -208,7 +209,8 @@ impl Combiner {
 /// Constructor and arguments of a type. The handles of its parts are freed on drop.
 struct Contents {
     combiner: Combiner,
-    /// Integers, addresses and large counts, in this order, which is that of the arguments in both forms of a constructor.
+    /// Integers, addresses and large counts, in this order, which is that of the arguments in both forms of a
+    /// constructor.
     numbers: Vec<i64>,
     types: Vec<usize>,
 }

@@ -1,5 +1,5 @@
 //! Programs that must not compile. The messages are compared too, so that a program is refused for the intended reason.
-//! For a compiler with other messages, run `TRYBUILD=overwrite cargo test -p farside-misuse` and review the difference.
+//! If a compiler has other messages, run `TRYBUILD=overwrite cargo test -p farside-misuse` and review the difference.
 
 #[test]
 fn misuse_does_not_compile() {

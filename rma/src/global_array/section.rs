@@ -35,7 +35,7 @@ impl<const D: usize> Section<D> {
         self.shape().into_iter().fold(1, usize::saturating_mul)
     }
 
-    /// Whether it has no elements.
+    /// Whether the section has no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -206,7 +206,7 @@ impl Item {
         }
     }
 
-    /// Whether it reads memory of the target, and whether it may change it by plain stores.
+    /// Whether the operation reads memory of the target, and whether it may change that memory by plain stores.
     pub(super) fn reads_and_stores(&self) -> (bool, bool) {
         match self {
             Item::Put { .. } => (false, true),

@@ -237,7 +237,7 @@ impl<'a> Layouts<'a> {
     ) -> Result<()> {
         let (result, map) = self.old.unwrap_or((std::ptr::null_mut(), &TypeMap::EMPTY));
         let (mut from, mut to, mut former) = (self.origin.blocks(0), self.target.blocks(0), map.blocks(0));
-        // Without former values, their side is one endless block.
+        // If former values are not fetched, their side is one endless block.
         let (mut a, mut b, mut c) = ((0, 0), (0, 0), (0, if self.old.is_some() { 0 } else { u64::MAX }));
         loop {
             for (block, rest) in [(&mut a, &mut from), (&mut b, &mut to), (&mut c, &mut former)] {

@@ -32,7 +32,7 @@ use crate::op::{ElementType, Op};
 
 impl RawWindow {
     /// Sets the scheme of later transfers between datatypes, which is used where it is possible, on mapped windows too.
-    /// For measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
+    /// Meant for measurements and tests. [`farside_core::settings::Settings`] has the same option for all windows.
     pub fn set_transfer(&self, scheme: TransferScheme) {
         self.operations.planner.ask_for(scheme);
     }

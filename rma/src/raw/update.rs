@@ -68,7 +68,7 @@ impl RawWindow {
         let action = Action::Accumulate { code: 0 };
         let name = action.name();
         self.usable(name)?;
-        // Without operands, the origin's side has the datatype of the target.
+        // If there are no operands, the origin's side has the datatype of the target.
         let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
         let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
         let t = self.target(target, name)?;

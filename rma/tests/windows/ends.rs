@@ -49,7 +49,7 @@ macro_rules! early {
         fn $panics() {
             leaves_early(
                 Sync::$sync,
-                // Without the message and backtrace of the panic hook.
+                // `resume_unwind` skips the panic hook, which would print a message and a backtrace.
                 || std::panic::resume_unwind(Box::new("on purpose")),
                 |r| assert_eq!(*r.expect_err("the panic goes on").downcast::<&str>().unwrap(), "on purpose"),
             );

@@ -175,7 +175,7 @@ fn ranks_in(line: &str) -> u32 {
 
 #[test]
 fn timeout_says_who_waits_for_whom() {
-    // With a bill the ranks of a barrier know whom they wait for.
+    // With a bill, the ranks of a barrier know for which rank they wait.
     for (bill, whom) in [("0", "farside: ranks 0, 2-3: barrier of team 0 waits for"), ("1000", "waits for rank 1\n")] {
         let options = ["--timeout=2", "-x", "FARSIDE_TEST_RANK=1", "-x", &format!("FARSIDE_STALL_S={bill}")];
         let options = options.map(str::to_owned);

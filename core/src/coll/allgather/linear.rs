@@ -1,5 +1,5 @@
-//! Linear: every rank sends its block to all others; P - 1 messages of one block each, one round where a rank may send to all
-//! at once.
+//! Linear: every rank sends its block to all others; P - 1 messages of one block each, one round where a rank may send
+//! to all at once.
 
 use super::{OWN, begun, receive, send};
 use crate::coll::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
-//! 2-1 elimination: the butterfly for the factors two of P, then the odd factor q = 2^k + Q is brought to 2^k by Q eliminations,
-//! in each of which one of two ranks gives the other its whole piece, m' elements; then the butterfly. Two rounds of m' more
-//! than the butterfly.
+//! 2-1 elimination: the butterfly for the factors two of P, then the odd factor q = 2^k + Q is brought to 2^k by Q
+//! eliminations, in each of which one of two ranks gives the other its whole piece, m' elements; then the butterfly.
+//! Two rounds of m' more than the butterfly.
 
 use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
 use crate::coll::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
-//! 3-2 elimination, non-overlapping: the butterfly for the factors two of P; of the odd factor q, three groups become one by 3-2
-//! elimination while the others exchange in pairs and then bring the number of groups to a power of two by 2-1 elimination of
-//! halves; then the butterfly. Rounds and elements are those of the overlapping form.
+//! 3-2 elimination, non-overlapping: the butterfly for the factors two of P; of the odd factor q, three groups become
+//! one by 3-2 elimination while the others exchange in pairs and then bring the number of groups to a power of two by
+//! 2-1 elimination of halves; then the butterfly. Rounds and elements are those of the overlapping form.
 
 use crate::coll::butterfly::{Factor, Reduction, THRESHOLD, odd_factor};
 use crate::coll::operation::{Algorithm, Call, Operation};

@@ -1,6 +1,6 @@
-//! Rabenseifner's algorithm, for long vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs, the 2^n that remain halve
-//! their pieces with peers at doubling distances and gather them backwards, and the Q that folded get the result. 2n rounds
-//! of 2m(1 - 2^-n) elements; if P is not a power of two, two more rounds of m.
+//! Rabenseifner's algorithm, for long vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs, the 2^n that remain
+//! halve their pieces with peers at doubling distances and gather them backwards, and the Q that folded get the result.
+//! 2n rounds of 2m(1 - 2^-n) elements; if P is not a power of two, two more rounds of m.
 
 use crate::coll::butterfly::{Factor, Plan, Reduction, THRESHOLD};
 use crate::coll::operation::{Algorithm, Call, Operation};

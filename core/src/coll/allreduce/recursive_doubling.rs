@@ -1,5 +1,6 @@
-//! Recursive doubling, for short vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs, the 2^n that remain exchange whole
-//! vectors in n rounds, and the Q that folded get the result. n rounds of m elements, and two more if P is not a power of two.
+//! Recursive doubling, for short vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs, the 2^n that remain
+//! exchange whole vectors in n rounds, and the Q that folded get the result. n rounds of m elements, and two more if P
+//! is not a power of two.
 
 use crate::coll::butterfly::{Factor, Plan, Reduction};
 use crate::coll::operation::{Algorithm, Call, Operation};

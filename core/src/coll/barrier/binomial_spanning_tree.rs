@@ -1,5 +1,5 @@
-//! Binomial spanning tree (Tzeng, Kongmunvattana 1997): the parent of a rank is its number without the highest bit. Ranks check
-//! in at rank 0, and are released the other way: 2 ⌈log2 P⌉ rounds.
+//! Binomial spanning tree (Tzeng, Kongmunvattana 1997): the parent of a rank is its number without the highest bit.
+//! Ranks check in at rank 0, and are released the other way: 2 ⌈log2 P⌉ rounds.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule};

@@ -1,5 +1,5 @@
-//! Dissemination (Hensgen, Finkel, Manber 1988), with n signals in each round (Hoefler et al. 2006): in round r rank p signals
-//! p + i (n + 1)^r and awaits p - i (n + 1)^r, i = 1 to n, modulo P. ⌈log_{n+1} P⌉ rounds, n signals in each.
+//! Dissemination (Hensgen, Finkel, Manber 1988), with n signals in each round (Hoefler et al. 2006): in round r rank p
+//! signals p + i (n + 1)^r and awaits p - i (n + 1)^r, i = 1 to n, modulo P. ⌈log_{n+1} P⌉ rounds, n signals in each.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;

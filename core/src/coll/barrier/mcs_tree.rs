@@ -1,5 +1,5 @@
-//! MCS tree (Mellor-Crummey, Scott 1991, section 3.5): ranks check in over a tree in which rank r has the children n r + 1 to
-//! n r + n, and are woken over another with w children each. The paper takes n = 4 and w = 2.
+//! MCS tree (Mellor-Crummey, Scott 1991, section 3.5): ranks check in over a tree in which rank r has the children n r
+//! + 1 to n r + n, and are woken over another with w children each. The paper takes n = 4 and w = 2.
 
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;

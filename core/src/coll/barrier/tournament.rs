@@ -1,5 +1,5 @@
-//! Tournaments: in each round the winner, known in advance, awaits the losers, which are out; the champion, rank 0, releases
-//! all over a binomial tree.
+//! Tournaments: in each round the winner, known in advance, awaits the losers, which are out; the champion, rank 0,
+//! releases all over a binomial tree.
 //!
 //! - `tournament` (Hensgen, Finkel, Manber 1988): two ranks in a game, ⌈log2 P⌉ rounds before the release.
 //! - `f-way-tournament` (Grunwald, Vajracharya 1994): up to f ranks in a game, ⌈log_f P⌉ rounds. Games have the fewest

@@ -1,5 +1,5 @@
-//! Binary tree, balanced: ⌊log2 P⌋ levels below the root, at most ⌈log2 P⌉ (2 g(m) + L) in pLogP. In segments it takes 2 g(s) for
-//! each after the first.
+//! Binary tree, balanced: ⌊log2 P⌋ levels below the root, at most ⌈log2 P⌉ (2 g(m) + L) in pLogP. In segments it takes
+//! 2 g(s) for each after the first.
 
 use super::{SEGMENTS, down};
 use crate::coll::operation::{Algorithm, Operation};

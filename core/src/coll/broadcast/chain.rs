@@ -1,5 +1,5 @@
-//! Chain: each rank sends to the next one. In k segments of s bytes, which is a pipeline: (P - 1) (g(s) + L) + (k - 1) g(s) in
-//! pLogP.
+//! Chain: each rank sends to the next one. In k segments of s bytes, which is a pipeline: (P - 1) (g(s) + L) + (k - 1)
+//! g(s) in pLogP.
 
 use super::{SEGMENTS, down, down_by_rendezvous};
 use crate::coll::operation::{Algorithm, Operation};

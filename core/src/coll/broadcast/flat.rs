@@ -1,4 +1,5 @@
-//! Flat tree: the root sends to all others, P - 1 times the vector. In k segments of s bytes: (P - 1) k g(s) + L in pLogP.
+//! Flat tree: the root sends to all others, P - 1 times the vector. In k segments of s bytes: (P - 1) k g(s) + L in
+//! pLogP.
 
 use super::{SEGMENTS, down, down_by_rendezvous};
 use crate::coll::operation::{Algorithm, Operation};

@@ -1,6 +1,6 @@
-//! Split binary tree: the root has two binary trees of equal size below it. Each passes down one half of the vector, in segments;
-//! then each rank exchanges halves with its counterpart in the other tree. If P is even, one rank has no counterpart and gets
-//! its second half from the root.
+//! Split binary tree: the root has two binary trees of equal size below it. Each passes down one half of the vector, in
+//! segments; then each rank exchanges halves with its counterpart in the other tree. If P is even, one rank has no
+//! counterpart and gets its second half from the root.
 
 use super::SEGMENTS;
 use crate::coll::operation::{Algorithm, Call, Operation};

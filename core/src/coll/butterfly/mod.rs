@@ -1,10 +1,12 @@
-//! Butterfly-like reductions for every number of ranks, after Rabenseifner and Träff, "More efficient reduction algorithms
-//! for non-power-of-two number of processors in message-passing parallel systems" (EuroPVM/MPI 2004, LNCS 3241, 36-46).
+//! Butterfly-like reductions for every number of ranks, after Rabenseifner and Träff, "More efficient reduction
+//! algorithms for non-power-of-two number of processors in message-passing parallel systems" (EuroPVM/MPI 2004, LNCS
+//! 3241, 36-46).
 //!
-//! A [`Plan`] says which ranks meet in which round. A [`Reduction`] makes the steps of a rank: in the reduction phase the
-//! ranks that meet either cut their piece of the vector among themselves (R) or exchange it in full (A); the routing phase
-//! that follows runs the rounds backwards and makes the operation an allreduce (G), a reduce or a reduce_scatter.
-//! Every element is reduced by the same bracketing, in the order of the ranks, and every rank gets the same bits.
+//! A [`Plan`] says which ranks meet in which round. A [`Reduction`] makes the steps of a rank: in the reduction phase
+//! the ranks that meet either cut their piece of the vector among themselves (R) or exchange it in full (A); the
+//! routing phase that follows runs the rounds backwards and makes the operation an allreduce (G), a reduce or a
+//! reduce_scatter. Every element is reduced by the same bracketing, in the order of the ranks, and every rank gets the
+//! same bits.
 
 mod cost;
 mod plan;

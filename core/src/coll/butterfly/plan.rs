@@ -1,8 +1,9 @@
 //! The ranks that meet in each round of a butterfly-like reduction, for every number of ranks.
 //!
-//! Consecutive ranks form groups, of one rank each at first. A round merges consecutive groups, so a group always holds the
-//! contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of active ranks,
-//! the width; the active ranks with the same index in their groups meet. A rank that a round eliminates is no longer active.
+//! Consecutive ranks form groups, of one rank each at first. A round merges consecutive groups, so a group always holds
+//! the contributions of consecutive ranks and the order of the ranks is kept. All groups have the same number of active
+//! ranks, the width; the active ranks with the same index in their groups meet. A rank that a round eliminates is no
+//! longer active.
 
 /// A factor of the number of groups, or a way to eliminate the groups in excess of a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,17 +54,16 @@ use run::Run;
 pub struct Collective {
     team: Team,
     run: Rc<Run>,
-    /// Where the run is kept after the call.
     home: Home,
     persistent: bool,
 }
 
-/// Where a run is kept after its call.
+/// The place to which a run goes after its call.
 enum Home {
     None,
-    /// In the cache, under this key.
+    /// The cache, under this new key.
     New(Key),
-    /// At this index of the cache.
+    /// The cache, at this index.
     Known(usize),
 }
 
@@ -236,7 +235,8 @@ pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
 }
 
 /// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
-/// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait) or one turn at a time.
+/// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait)
+/// or one turn at a time.
 ///
 /// # Safety
 /// The contract of [`run`].

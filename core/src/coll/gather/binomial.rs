@@ -1,5 +1,5 @@
-//! Binomial tree: each message has the blocks of a subtree. Σ_{j < ⌈log2 P⌉} g(2^j m) + ⌈log2 P⌉ L in pLogP for P a power of two,
-//! and no more for other P.
+//! Binomial tree: each message has the blocks of a subtree. Σ_{j < ⌈log2 P⌉} g(2^j m) + ⌈log2 P⌉ L in pLogP for P a
+//! power of two, and no more for other P.
 
 use super::up;
 use crate::coll::operation::{Algorithm, Operation};

@@ -1,4 +1,5 @@
-//! Chain: each rank adds its block to those of all after it and passes them on. Σ_{0 < j < P} g(j m) + (P - 1) L in pLogP.
+//! Chain: each rank adds its block to those of all after it and passes them on. Σ_{0 < j < P} g(j m) + (P - 1) L in
+//! pLogP.
 
 use super::up;
 use crate::coll::operation::{Algorithm, Operation};

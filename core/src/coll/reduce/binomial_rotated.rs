@@ -1,5 +1,5 @@
-//! Binomial tree over the ranks counted from the root, so that the root is at its top: ⌈log2 P⌉ rounds for every root. The
-//! contributions of the ranks before the root come last, so the operator must be commutative.
+//! Binomial tree over the ranks counted from the root, so that the root is at its top: ⌈log2 P⌉ rounds for every root.
+//! The contributions of the ranks before the root come last, so the operator must be commutative.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule, Side, Slice};

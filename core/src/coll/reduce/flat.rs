@@ -1,5 +1,5 @@
-//! Flat: every rank sends its vector to the root, which reduces them one after the other in the order of the ranks. P - 1
-//! messages to one rank.
+//! Flat: every rank sends its vector to the root, which reduces them one after the other in the order of the ranks. P -
+//! 1 messages to one rank.
 
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};

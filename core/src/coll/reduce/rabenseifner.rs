@@ -1,6 +1,6 @@
-//! Rabenseifner's reduce, for long vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs; the 2^n that remain halve their
-//! pieces with peers at doubling distances, and the root gathers them backwards. 2n rounds of 2m(1 - 2^-n) elements; if P is
-//! not a power of two, one round more of m, and another if the root is one of the Q.
+//! Rabenseifner's reduce, for long vectors: with P = 2^n + Q, the first 2Q ranks fold in pairs; the 2^n that remain
+//! halve their pieces with peers at doubling distances, and the root gathers them backwards. 2n rounds of 2m(1 - 2^-n)
+//! elements; if P is not a power of two, one round more of m, and another if the root is one of the Q.
 
 use crate::coll::butterfly::{Factor, Plan, Reduction, THRESHOLD};
 use crate::coll::operation::{Algorithm, Call, Operation};

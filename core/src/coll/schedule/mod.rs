@@ -1,4 +1,5 @@
-//! Collectives as schedules: an algorithm is a pure function from (rank, P, root, parameters) to the steps of that rank.
+//! Collectives as schedules: an algorithm is a pure function from (rank, P, root, parameters) to the steps of that
+//! rank.
 //!
 //! A step sends, receives, reduces or copies named blocks of named buffers, never bytes or pointers; so one description
 //! is executed, checked for every P without a device ([`check`]), and predicted. The dependencies of a step follow from

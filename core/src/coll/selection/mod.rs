@@ -12,10 +12,10 @@ use super::operation::{Algorithm, Call, Operation};
 use super::table;
 use crate::error::{Error, ErrorKind};
 
-/// Where the ranks of a team run; each variant is a special case of the one before.
+/// Placement of a team's ranks; each variant is a special case of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Placement {
-    /// On any nodes.
+    /// Any nodes.
     Anywhere,
     /// All on one node.
     OneNode,
@@ -31,7 +31,6 @@ pub struct Facts {
     pub bytes: u64,
     /// Whether the reduction is commutative; `true` without a reduction.
     pub commutative: bool,
-    /// Where the ranks run.
     pub placement: Placement,
 }
 
@@ -128,7 +127,8 @@ impl Choice {
 pub struct Fixed(Vec<(Operation, Choice)>);
 
 impl Fixed {
-    /// Reads `auto`, or items `operation:name` or `operation:name(value,...)` with commas between them, as in `FARSIDE_COLL`.
+    /// Reads `auto`, or items `operation:name` or `operation:name(value,...)` with commas between them, as in
+    /// `FARSIDE_COLL`.
     ///
     /// # Errors
     /// `Setting`, naming the item, and what is allowed.

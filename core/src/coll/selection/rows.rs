@@ -1,5 +1,6 @@
-//! The table of conditions. The limits are those that MPICH 4 (variables `MPIR_CVAR_*`; Thakur, Rabenseifner, Gropp 2005) and
-//! Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, where they have the algorithm.
+//! The table of conditions. The limits are those that MPICH 4 (variables `MPIR_CVAR_*`; Thakur, Rabenseifner, Gropp
+//! 2005) and Open MPI (fixed decisions of `coll_tuned`; Pješivac-Grbović et al. 2007) have published, where they have
+//! the algorithm.
 
 use super::{Choice, Facts, Placement};
 use crate::coll::operation::Operation as O;

@@ -291,8 +291,8 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     ))
 }
 
-/// For `farside info`: whether the device works on this machine, and why not if it does not; and a line for each port
-/// and GID.
+/// The device's part of `farside info`: that it works on this machine or the reason why it does not, and a line for
+/// each port and GID.
 pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     match LocalPorts::find(0, settings) {
         Ok(found) => {

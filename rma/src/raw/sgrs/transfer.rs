@@ -79,10 +79,7 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Returns the first error of this rank's own transfers.
-    ///
-    /// # Errors
-    /// That error.
+    /// Fails with the first error of this rank's own transfers, which it clears.
     pub(crate) fn check_lists(&self) -> Result<()> {
         let failed = self.operations.sgrs.as_ref().and_then(|s| s.failed.borrow_mut().take());
         failed.map_or(Ok(()), Err)

@@ -11,7 +11,7 @@ pub enum Complete {
     Wait,
     Test,
     Await,
-    /// By the end of the epoch.
+    /// Leave it to the end of the epoch.
     Epoch,
 }
 

@@ -1,6 +1,6 @@
 //! A device whose ranks are threads that exchange messages over channels. Each rank has a server thread, which does to
-//! the rank's memory what requests of other ranks ask for, and replies. The device has no more than it must have: packets,
-//! writes, reads and atomics on words of 8 bytes.
+//! the rank's memory what requests of other ranks ask for, and replies. The device has no more than it must have:
+//! packets, writes, reads and atomics on words of 8 bytes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

@@ -161,7 +161,8 @@ impl Overhead {
     }
 }
 
-/// λ1 / (λ2 + p) + λ3 + λ4 (1 - e^(λ5 (p - λ6))): a round trip for each of p messages (Hoefler 2005, section 2.3.6.1.1).
+/// λ1 / (λ2 + p) + λ3 + λ4 (1 - e^(λ5 (p - λ6))): a round trip for each of p messages (Hoefler 2005, section
+/// 2.3.6.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundTrip(pub [f64; 6]);
 
@@ -174,8 +175,8 @@ impl RoundTrip {
     }
 }
 
-/// LoP (Hoefler 2005, section 2.3), for messages of one size: overheads and latency depend on the number of messages p that a
-/// rank sends or receives, and messages pass a network interface one after the other.
+/// LoP (Hoefler 2005, section 2.3), for messages of one size: overheads and latency depend on the number of messages p
+/// that a rank sends or receives, and messages pass a network interface one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoP {
     /// o_s(p).

@@ -126,7 +126,7 @@ impl Endpoint {
             let n = self.completions.poll(|c| found.push(c))?;
             for c in &found {
                 if c.status != 0 && !self.failed {
-                    // For example when the port is down. The queue pair may be unable to send or receive from now on.
+                    // One cause is a port that is down. The queue pair may be unable to send or receive from now on.
                     tracing::debug!("the queue pair for datagrams is restarted: status {}", c.status);
                     self.datagram.fail()?;
                     self.failed = true;

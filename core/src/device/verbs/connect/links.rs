@@ -100,9 +100,9 @@ pub(crate) struct Links {
     pub(crate) domain: Arc<Domain>,
     pub(crate) choice: LocalPort,
     pub(crate) addresses: Vec<EndpointAddress>,
-    /// For requesters: no receive buffers.
+    /// Parts of requester queue pairs, without receive buffers.
     pub(crate) sending: Parts,
-    /// For responders.
+    /// Parts of responder queue pairs.
     pub(crate) serving: Parts,
     pub(crate) sizes: Sizes,
     /// Sizes of SGRS queue pairs; `channel` reports their completions.

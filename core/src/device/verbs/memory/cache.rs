@@ -34,7 +34,7 @@ struct Kept<R> {
 /// Registrations, indexed by address.
 #[derive(Debug)]
 pub(super) struct Cache<R> {
-    /// By start address: the end of a part, and its registration.
+    /// For each start address of a part: its end and its registration.
     parts: BTreeMap<usize, (usize, Rc<Kept<R>>)>,
     bytes: usize,
     entries: usize,

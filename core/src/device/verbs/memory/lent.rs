@@ -36,7 +36,7 @@ pub(crate) struct Witness {
 /// Memory that this rank has lent, and memory lent to it.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
-    /// By handle: the registration, and whether the peer has read the memory.
+    /// For each handle: the registration, and whether the peer has read the memory.
     own: FxHashMap<u64, (Rc<Memory>, bool)>,
     /// Registrations of memory that was taken back. A read may still be in progress, which the HCA would refuse after
     /// deregistration.

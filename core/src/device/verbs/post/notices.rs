@@ -32,14 +32,14 @@ pub(crate) struct SentSlots {
     used: u16,
 }
 
-/// How to set a cell along with a write.
+/// The way to set a cell along with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notification {
-    /// By this immediate.
+    /// This immediate sets the cell.
     Immediate(u32),
-    /// By this immediate, after a packet that defines the slot.
+    /// This immediate sets the cell, after a packet that defines its slot.
     Define(u16, u32),
-    /// By a separate message.
+    /// A separate message sets the cell.
     Alone,
 }
 
