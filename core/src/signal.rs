@@ -418,7 +418,7 @@ impl SignalArray {
     }
 
     /// Sets word `word` of team rank `of` to `desired` if it is `expected`, and returns its former value: one
-    /// compare-and-swap.
+    /// compare-and-swap; two if the word is not mapped and holds the complement of `expected`.
     ///
     /// # Errors
     /// `PeerLost`; `Protocol` if the device reports completion but has not stored a value.
@@ -430,20 +430,20 @@ impl SignalArray {
                 .compare_exchange(expected, desired, Ordering::SeqCst, Ordering::SeqCst)
                 .unwrap_or_else(|now| now));
         }
-        // A value that the word is assumed not to hold: if it is unchanged at completion, the device has stored
-        // nothing.
-        let mut old = !expected;
-        let at = self.word_place(of, word);
-        let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
-        // SAFETY: `old` lives until the operation is complete.
-        unsafe { self.job.complete(OP, self.remotes[of].peer, operation) }?;
-        if old == !expected {
-            let e = Error::new(ErrorKind::Protocol, OP)
-                .peer(self.remotes[of].peer)
-                .device(self.job.device().capabilities().name);
-            return Err(e.cause("the device reported the operation as done without its former value"));
+        let (at, peer) = (self.word_place(of, word), self.remotes[of].peer);
+        // Neither marker is `expected`, so nothing was swapped if the word holds the first one, and the second operation
+        // returns it.
+        for marker in [!expected, !expected ^ 1] {
+            let mut old = marker;
+            let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
+            // SAFETY: `old` lives until the operation is complete.
+            unsafe { self.job.complete(OP, peer, operation) }?;
+            if old != marker {
+                return Ok(old);
+            }
         }
-        Ok(old)
+        let e = Error::new(ErrorKind::Protocol, OP).peer(peer).device(self.job.device().capabilities().name);
+        Err(e.cause("the device reported the operation as done without its former value"))
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {

@@ -51,9 +51,10 @@ impl Job {
     /// # Errors
     /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
+        let fixed = Fixed::parse(&settings.coll)?;
         Sharing::publish(&mut *bootstrap)?;
         let device = open(&mut *bootstrap, &settings)?;
-        Self::with_device(bootstrap, settings, device)
+        Self::with_device(bootstrap, settings, fixed, device)
     }
 
     /// Starts a rank on a device that connects it with all ranks of the bootstrap. Collective.
@@ -61,18 +62,24 @@ impl Job {
     /// # Errors
     /// `Setting`, `PeerLost`, `Launcher`.
     pub fn start_on(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+        let fixed = Fixed::parse(&settings.coll)?;
         Sharing::publish(&mut *bootstrap)?;
         bootstrap.fence()?;
-        Self::with_device(bootstrap, settings, device)
+        Self::with_device(bootstrap, settings, fixed, device)
     }
 
     /// Starts a rank on an open device, after a fence.
-    fn with_device(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+    fn with_device(
+        mut bootstrap: Box<dyn Bootstrap>,
+        settings: Settings,
+        fixed: Fixed,
+        device: Box<dyn Device>,
+    ) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let (sharing, oversubscribed_node) = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
         let device = fault::wrap(device, &settings.test_fault)?;
-        let calls = Calls::new(Fixed::parse(&settings.coll)?);
+        let calls = Calls::new(fixed);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
         let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;

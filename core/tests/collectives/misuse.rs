@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use farside_core::coll::execute::{Arguments, Collective, Memory, Reduction, Shape};
+use farside_core::coll::execute::{self, Arguments, Collective, Memory, Reduction, Shape};
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::Side;
+use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::signal::{Pace, SignalArray};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -76,15 +77,56 @@ fn other_operations_are_a_mismatch_that_names_both() {
     }
 }
 
+/// In long and short calls the error names what differs, both values and both ranks.
 #[test]
 fn other_counts_are_a_mismatch() {
-    for operation in [Operation::Allreduce, Operation::Allgather, Operation::Alltoall] {
-        for p in some_sizes() {
+    for (operation, split) in [Operation::Allreduce, Operation::Allgather, Operation::Alltoall]
+        .into_iter()
+        .flat_map(|operation| [(operation, true), (operation, false)])
+    {
+        for (p, elements) in some_sizes().flat_map(|p| [(p, 1), (p, 50)]) {
             let wrong = |team: &Team| {
-                call(team, Case { elements: if team.rank() == 1 { 6 } else { 5 }, ..Case::new(operation) })
+                (0..6).try_for_each(|_| team.barrier())?;
+                let case = Case { elements: elements + u64::from(team.rank() == 1), ..Case::new(operation) };
+                let mut made = Made::new(team, case);
+                // SAFETY: the buffers outlive the call.
+                made.with(&[], |arguments| unsafe { execute::run(team, arguments) })
             };
-            disagree(p, wrong, |_| true, mismatch);
+            let named = |rank: usize, e: Error| {
+                let text = e.to_string();
+                mismatch(rank, e);
+                let (odd, other) =
+                    (format!("{} bytes at rank 1", 8 * elements + 8), format!("{} bytes at rank", 8 * elements));
+                let names = text.contains("data: ") && text.contains(&odd) && text.contains(&other);
+                assert!(operation == Operation::Alltoall || names, "{text}");
+            };
+            disagree_on(split, p, wrong, |_| true, named);
         }
+    }
+}
+
+#[test]
+fn other_algorithms_are_a_mismatch_that_names_both() {
+    for p in some_sizes() {
+        let wrong = |team: &Team| {
+            let name = if team.rank() == 1 { "ring" } else { "bruck" };
+            let algorithm = table::named(Operation::Allgather, name).unwrap();
+            let mut made = Made::new(team, Case::new(Operation::Allgather));
+            made.with(&[], |arguments| {
+                let arguments = Arguments { algorithm: Some((algorithm, &[])), ..arguments.clone() };
+                // SAFETY: the buffers outlive the call.
+                unsafe { execute::run(team, &arguments) }
+            })
+        };
+        let named = |rank: usize, e: Error| {
+            let text = e.to_string();
+            mismatch(rank, e);
+            assert!(
+                text.contains("algorithm: ") && text.contains("ring at rank 1") && text.contains("bruck at"),
+                "{text}"
+            );
+        };
+        disagree(p, wrong, |_| true, named);
     }
 }
 
@@ -121,7 +163,7 @@ fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
             let named = |rank: usize, e: Error| {
                 let text = e.to_string();
                 mismatch(rank, e);
-                assert!(rank != 1 || text.contains("x 8 bytes"), "{text}");
+                assert!(rank != 1 || text.contains("data: 160 bytes at rank 0, 80 bytes at rank 1"), "{text}");
             };
             disagree_on(split, p, wrong, |rank| rank == 1, named);
         }

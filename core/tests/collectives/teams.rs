@@ -211,3 +211,24 @@ fn signal_array_of_different_lengths_is_a_mismatch() {
         Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }
+
+/// A word may hold any value, also those by which a device without an answer is recognized.
+#[test]
+fn compare_swap_returns_any_value_of_a_word() {
+    let settings = Settings::from_lookup(|name| (name == "FARSIDE_TEST_FAULT").then(|| "unmapped".to_owned())).unwrap();
+    let run = |job: &Job| {
+        let team = job.world()?;
+        let signals = SignalArray::new(&team, 1)?;
+        if team.rank() == 0 {
+            for (add, now) in [(u64::MAX, u64::MAX), (u64::MAX, u64::MAX - 1)] {
+                signals.fetch_add(1, 0, add)?;
+                assert_eq!(signals.compare_swap(1, 0, 0, 5)?, now);
+                assert_eq!(signals.compare_swap(1, 0, !now, 5)?, now);
+            }
+            assert_eq!(signals.compare_swap(1, 0, u64::MAX - 1, 5)?, u64::MAX - 1);
+            assert_eq!(signals.compare_swap(1, 0, 5, 5)?, 5);
+        }
+        team.barrier()
+    };
+    Job::threads_with(2, &settings, run).unwrap();
+}

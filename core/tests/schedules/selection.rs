@@ -111,9 +111,15 @@ fn settings_of_algorithms_take_defaults_for_what_is_not_given() {
     assert_eq!(parse("flat()").unwrap(), "flat(1)");
 }
 
-/// Asserts that a job with this setting does not start, and that the error has these texts.
+/// Asserts that a job with this setting does not start, and that the error has these texts. No device is opened before:
+/// the folder of shared memory does not exist.
 fn assert_refused(text: &str, said: &[&str]) {
-    let settings = Settings::from_lookup(|n| (n == "FARSIDE_COLL").then(|| text.to_owned())).unwrap();
+    let set = |name: &str| match name {
+        "FARSIDE_COLL" => Some(text.to_owned()),
+        "FARSIDE_SHM_DIR" => Some("/nonexistent".to_owned()),
+        _ => None,
+    };
+    let settings = Settings::from_lookup(set).unwrap();
     let e = Job::threads_with(1, &settings, |_| Ok(())).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Setting);
     let shown = e.to_string();

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::plan::{Agreed, Check, OVER, QUESTION};
+use super::plan::{Check, OVER, Plan, QUESTION};
 use super::run::Run;
 use super::run::question::Question;
 use crate::am::{
@@ -143,15 +143,6 @@ impl Announcement {
         let e = Error::new(self.kind, operation).peer(self.blamed);
         e.cause(format!("rank {} says: {}", self.source, self.reason))
     }
-
-    /// The error of a call that is in progress here. If the ranks disagree, it also names the call of this rank.
-    pub(super) fn error_beside(&self, operation: &'static str, agreed: Agreed) -> Error {
-        let e = self.error(operation);
-        match self.kind {
-            ErrorKind::Mismatch => e.cause(format!("rank {} says: {}; here: {agreed}", self.source, self.reason)),
-            _ => e,
-        }
-    }
 }
 
 /// The calls on one team.
@@ -162,6 +153,8 @@ pub(crate) struct TeamCalls {
     started: Cell<u32>,
     /// Calls in progress, and persistent calls.
     active: RefCell<SmallVec<[Rc<Run>; 4]>>,
+    /// Number and plan of the last call that is over.
+    last: RefCell<Option<(u32, Rc<Plan>)>>,
     early: RefCell<FxHashMap<u32, Vec<EarlyMessage>>>,
     /// Failures announced by other ranks of calls that this rank has not started.
     announced: RefCell<Vec<(u32, Announcement)>>,
@@ -216,6 +209,10 @@ impl TeamCalls {
         if let Some(at) = active.iter().position(|r| std::ptr::eq(&raw const **r, run)) {
             let removed = active.swap_remove(at);
             drop(active);
+            match &mut *self.last.borrow_mut() {
+                Some((sequence, plan)) if Rc::ptr_eq(plan, run.plan()) => *sequence = run.sequence(),
+                last => *last = Some((run.sequence(), Rc::clone(run.plan()))),
+            }
             drop(removed);
         }
     }
@@ -336,12 +333,12 @@ impl TeamCalls {
     #[cold]
     fn asked_or_answered(self: &Rc<Self>, calls: &Calls, header: Header, source: u32, question: Question) {
         let run = self.active(header.sequence);
-        let over = match run {
+        let over = match &run {
             Some(run) if header.tag == OVER => {
-                run.over(source, question);
+                run.over(source, &question);
                 false
             }
-            Some(run) => run.asked(source, header.check, question),
+            Some(run) => run.asked(source, header.check, &question),
             None if header.tag != QUESTION => false,
             None if !self.is_ahead(header.sequence) => true,
             None => {
@@ -355,7 +352,11 @@ impl TeamCalls {
             }
         };
         if over {
-            calls.answer(source, question.write(Header { tag: OVER, ..header }));
+            let last = self.last.borrow();
+            let last = last.as_ref().filter(|(sequence, _)| *sequence == header.sequence);
+            let properties = run.as_ref().map(|run| run.plan()).or(last.map(|(_, plan)| plan));
+            let properties = properties.map_or_else(String::new, |plan| plan.properties());
+            calls.answer(source, question.with(properties).write(Header { tag: OVER, ..header }));
         }
     }
 

@@ -23,6 +23,8 @@ pub(super) const ENDS: u32 = OVER - 1;
 pub(super) const ENDED: u32 = OVER - 2;
 /// Tags from here on are not tags of steps.
 pub(super) const RESERVED: u32 = ENDED;
+/// The most bytes of the properties in a question: those that the header of a message leaves.
+const PROPERTIES: usize = 92;
 /// Checks of the peers in a wait before the first question; the number doubles before each further question.
 pub(super) const PATIENCE: u32 = 5;
 
@@ -68,28 +70,26 @@ pub(super) struct Plan {
 }
 
 /// Properties on which the ranks of a call agree, beside operation and root.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Agreed {
-    /// Elements of the vector or of each block, if all are equal, and bytes of an element.
-    elements: Option<u64>,
-    element: usize,
+    /// Bytes of the vector or of each block, if all are equal.
+    bytes: Option<usize>,
+    /// The blocks that all ranks know, if they differ.
+    blocks: Vec<u64>,
     /// Code of the reduction.
     reduction: u32,
-    algorithm: &'static str,
+    algorithm: Choice,
     ranks: usize,
 }
 
 impl fmt::Display for Agreed {
+    /// Writes a line for each property: `name: value`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { elements, element, reduction, algorithm, ranks } = self;
-        match elements {
-            Some(elements) => write!(f, "{elements} x {element} bytes")?,
-            None => write!(f, "blocks of {element} bytes")?,
+        let Self { bytes, blocks, reduction, algorithm, ranks } = self;
+        match bytes {
+            Some(bytes) => write!(f, "data: {bytes} bytes")?,
+            None => write!(f, "data: blocks of {:?} elements", &blocks[..blocks.len().min(8)])?,
         }
-        if *reduction != 0 {
-            write!(f, ", reduction {reduction:x}")?;
-        }
-        write!(f, ", {algorithm}, {ranks} ranks")
+        write!(f, "\nreduction: {reduction:x}\nalgorithm: {algorithm}\nteam: {ranks} ranks")
     }
 }
 
@@ -188,10 +188,10 @@ impl Plan {
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
         let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
         let agreed = Agreed {
-            elements: each.map(|_| elements),
-            element: arguments.element,
+            bytes: each,
+            blocks: if let Shape::Each(sizes) = arguments.shape { sizes.to_vec() } else { Vec::new() },
             reduction: arguments.reduction.map_or(0, |reduction| reduction.code),
-            algorithm: algorithm.name,
+            algorithm: Choice { algorithm, parameters },
             ranks: team.size(),
         };
         Self::prepared(team, arguments, schedule, &sizes, (check, agreed), short)
@@ -299,15 +299,30 @@ impl Plan {
         })
     }
 
-    /// Describes how the call of a peer with another check value differs from this one.
-    pub(super) fn difference(&self, other: Check) -> String {
+    /// Describes the call of a peer with another check value, if it has another operation or root.
+    pub(super) fn other_call(&self, other: Check) -> Option<String> {
         let (own, name) = (self.check, self.name());
         if own.name() != other.name() {
-            format!("it calls {}, this rank {name}", other.name())
-        } else if own.root() != other.root() {
-            format!("its root of the {name} is {}, here {}", other.root(), own.root())
-        } else {
-            format!("its {name} differs from this one: {}", self.agreed)
+            return Some(format!("it calls {}, this rank {name}", other.name()));
+        }
+        (own.root() != other.root()).then(|| format!("its root of the {name} is {}, here {}", other.root(), own.root()))
+    }
+
+    /// The properties of the call as another rank compares them, in the bytes that a header has room for.
+    pub(super) fn properties(&self) -> String {
+        let mut text = self.agreed.to_string();
+        text.truncate(PROPERTIES);
+        text
+    }
+
+    /// Describes how the call of rank `peer` differs from this one of rank `me`, by the properties of that call; these
+    /// are empty if that rank does not know them any more.
+    pub(super) fn difference(&self, me: u32, peer: u32, theirs: &str) -> String {
+        let own = self.properties();
+        let differs = own.lines().zip(theirs.lines()).find(|(own, theirs)| own != theirs);
+        match differs.and_then(|(own, theirs)| Some((own.split_once(": ")?, theirs.split_once(": ")?.1))) {
+            Some(((name, own), theirs)) => format!("{name}: {theirs} at rank {peer}, {own} at rank {me}"),
+            None => format!("its {} differs from this one: {}", self.name(), own.replace('\n', ", ")),
         }
     }
 

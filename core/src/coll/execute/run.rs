@@ -62,6 +62,8 @@ pub(crate) struct Run {
     short: Cell<bool>,
     /// A rank that has answered that the call is over there.
     over: Cell<Option<u32>>,
+    /// A rank whose call differs from this one, and which is asked for its properties.
+    compared: Cell<Option<u32>>,
     /// Checks of the peers until the run asks for missing messages, and between questions.
     patience: Cell<(u32, u32)>,
     state: Cell<State>,
@@ -104,6 +106,7 @@ impl Run {
             round: Cell::new(0),
             short: Cell::new(false),
             over: Cell::new(None),
+            compared: Cell::new(None),
             patience: Cell::default(),
             state: Cell::new(State::Idle),
             error: RefCell::new(None),
@@ -252,6 +255,7 @@ impl Run {
             self.enlist();
         }
         self.state.set(State::Active);
+        self.compared.set(None);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
         self.patience.set((plan::PATIENCE, plan::PATIENCE));
         Ok(())
@@ -409,7 +413,7 @@ impl Run {
     /// Handles the announcement of another rank that the call has failed.
     pub(super) fn failed_elsewhere(self: &Rc<Self>, announcement: &Announcement) {
         if self.state.get() == State::Active || self.persistent {
-            self.fault(announcement.error_beside(self.name(), self.plan.agreed), Announce::Nobody);
+            self.fault(announcement.error(self.name()), Announce::Nobody);
             self.queue();
         }
     }

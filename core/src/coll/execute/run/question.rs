@@ -6,66 +6,107 @@
 //! other message shows it: for example if only one rank takes a rank for the root, or a block is empty for its sender
 //! alone. A rank that has not started the call is waited for, unless it waits in a barrier by signals that the asking
 //! rank has not entered: then both fail.
+//!
+//! A question also carries the properties of the call, and an answer those of the call that is over, so that the error of
+//! ranks that disagree names what differs, with both values.
 
 use std::rc::Rc;
 
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
-use crate::coll::execute::plan::{Check, QUESTION};
+use crate::coll::execute::plan::{Check, Plan, QUESTION};
 use crate::coll::schedule::{Action, Step};
 use crate::wire::{Reader, Writer};
 
 /// Tag in a question about short data.
-const SHORT: u32 = u32::MAX;
+pub(super) const SHORT: u32 = u32::MAX;
 
 /// Identifies the message in question.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::coll::execute) struct Question {
     tag: u32,
     /// Round of a persistent call; else 0.
     round: u32,
     /// Number of barriers by signals that the asking rank has begun.
     pub(in crate::coll::execute) barriers: u32,
+    /// Properties of the call at the rank that asks or answers, for the error if they differ; empty if not known.
+    properties: String,
 }
 
 impl Question {
     pub(in crate::coll::execute) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        Some(Self { tag: r.u32()?, round: r.u32()?, barriers: r.u32()? })
+        let (tag, round, barriers) = (r.u32()?, r.u32()?, r.u32()?);
+        Some(Self { tag, round, barriers, properties: String::from_utf8_lossy(r.bytes()?).into_owned() })
+    }
+
+    /// The answer with properties of this rank's call.
+    pub(in crate::coll::execute) fn with(self, properties: String) -> Self {
+        Self { properties, ..self }
     }
 
     /// Writes a message with this question after the header.
     pub(in crate::coll::execute) fn write(self, header: Header) -> Vec<u8> {
-        [&header.write()[..], &Writer::new().u32(self.tag).u32(self.round).u32(self.barriers).done()].concat()
+        let numbers = Writer::new().u32(self.tag).u32(self.round).u32(self.barriers);
+        [&header.write()[..], &numbers.bytes(self.properties.as_bytes()).done()].concat()
     }
 }
 
 impl Run {
-    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers.
-    pub(in crate::coll::execute) fn ask(&self) {
+    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers. A run that has asked
+    /// for the properties of another call fails then without them.
+    pub(in crate::coll::execute) fn ask(self: &Rc<Self>) {
         let (left, patience) = self.patience.get();
         if self.state.get() != State::Active || left > 1 {
             self.patience.set((left.saturating_sub(1), patience));
             return;
         }
         self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
-        let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
-        let (header, barriers) = (Header { context, sequence, tag: QUESTION, check }, self.team.barriers());
+        if let Some(source) = self.compared.get() {
+            return self.differs(source, "");
+        }
         if self.short.get() {
-            let question = Question { tag: SHORT, round: 0, barriers }.write(header);
+            let question = self.question(SHORT);
             let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank());
             return others.for_each(|rank| calls::notify(&self.job, *rank, &question));
         }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
             if matches!(slot, Slot::Posted) {
-                let question = Question { tag: expected.tag, round: self.round.get(), barriers };
-                calls::notify(&self.job, expected.source, &question.write(header));
+                calls::notify(&self.job, expected.source, &self.question(expected.tag));
             }
         }
     }
 
+    /// A question about a message.
+    fn question(&self, tag: u32) -> Vec<u8> {
+        let (context, sequence, check) = (self.team.context(), self.sequence.get(), self.plan.check);
+        let (round, barriers) = (self.round.get(), self.team.barriers());
+        let question = Question { tag, round, barriers, properties: self.plan.properties() };
+        question.write(Header { context, sequence, tag: QUESTION, check })
+    }
+
+    /// Asks the sender of a message of another call, of the same operation and root, for the properties of that call. The
+    /// error names the one that differs: the sender fails if it is still in the call, else it answers.
+    #[cold]
+    pub(super) fn compare(&self, source: u32, tag: u32) {
+        if self.compared.replace(Some(source)).is_none() {
+            self.calls.answer(source, self.question(tag));
+        }
+    }
+
+    /// Fails the run, whose properties are others than those of the call of rank `source`.
+    fn differs(self: &Rc<Self>, source: u32, properties: &str) {
+        self.mismatch(source, self.plan.difference(self.job.rank(), source, properties));
+        self.queue();
+    }
+
+    /// The plan of the call.
+    pub(in crate::coll::execute) fn plan(&self) -> &Rc<Plan> {
+        &self.plan
+    }
+
     /// Handles a question of rank `source` about a message of this rank. Returns whether the call is over here.
-    pub(in crate::coll::execute) fn asked(self: &Rc<Self>, source: u32, check: Check, question: Question) -> bool {
+    pub(in crate::coll::execute) fn asked(self: &Rc<Self>, source: u32, check: Check, question: &Question) -> bool {
         let ahead = question.round.wrapping_sub(self.round.get()).cast_signed();
         if self.persistent && ahead != 0 {
             return ahead < 0;
@@ -79,8 +120,10 @@ impl Run {
                 _ => false,
             };
             let sends = short == self.short.get() && (short || self.plan.schedule.steps().any(is_it));
-            if check != self.plan.check {
-                self.mismatch(source, self.plan.difference(check));
+            if let Some(cause) = self.plan.other_call(check) {
+                self.mismatch(source, cause);
+            } else if check != self.plan.check {
+                self.differs(source, &question.properties);
             } else if !sends {
                 self.mismatch(source, format!("it waits for a message that a {} does not send here", self.name()));
             }
@@ -91,9 +134,12 @@ impl Run {
     }
 
     /// Handles the answer of rank `source` that the call is over there.
-    pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: Question) {
+    pub(in crate::coll::execute) fn over(self: &Rc<Self>, source: u32, question: &Question) {
         if self.state.get() != State::Active || self.persistent && question.round != self.round.get() {
             return;
+        }
+        if self.compared.get() == Some(source) {
+            return self.differs(source, &question.properties);
         }
         if self.short.get() {
             return self.over.set(Some(source));

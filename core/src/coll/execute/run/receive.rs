@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::super::calls::{Announce, Body, EarlyMessage, Header};
 use super::super::memory::Scratch;
+use super::super::plan::Check;
 use super::{Run, Slot, State};
 use crate::am::{self, Delivery, Message, Received, Sink, Then};
 use crate::coll::schedule::Action;
@@ -17,7 +18,7 @@ impl Run {
         for message in self.team.take_early(self.sequence.get()) {
             let slot = self.plan.slot(message.source, message.tag);
             if message.check != self.plan.check || slot.is_none() || self.short.get() {
-                self.unexpected(message.source, &message);
+                self.unexpected(message.source, message.check, message.tag);
                 message.body.abandon(&self.job);
                 continue;
             }
@@ -36,13 +37,17 @@ impl Run {
         }
     }
 
-    pub(super) fn unexpected(&self, source: u32, message: &EarlyMessage) {
-        let cause = if message.check == self.plan.check && self.short.get() {
+    /// Handles a message that the call does not have here.
+    #[cold]
+    fn unexpected(&self, source: u32, check: Check, tag: u32) {
+        let cause = if check == self.plan.check && self.short.get() {
             format!("it has started the {} that this rank makes and waits for", self.name())
-        } else if message.check == self.plan.check {
+        } else if check == self.plan.check {
             format!("it sent a message that a {} does not have here", self.name())
+        } else if let Some(cause) = self.plan.other_call(check) {
+            cause
         } else {
-            self.plan.difference(message.check)
+            return self.compare(source, tag);
         };
         self.mismatch(source, cause);
     }
@@ -70,13 +75,7 @@ impl Run {
         }
         let fits = header.check == self.plan.check && !self.short.get();
         let Some(slot) = self.plan.slot(m.source, header.tag).filter(|_| fits) else {
-            let message = EarlyMessage {
-                source: m.source,
-                tag: header.tag,
-                check: header.check,
-                body: Body::Here(smallvec::SmallVec::new()),
-            };
-            self.unexpected(m.source, &message);
+            self.unexpected(m.source, header.check, header.tag);
             self.queue();
             return Delivery::Done;
         };

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::question::SHORT;
 use super::{Run, State};
 use crate::bill::Awaited;
 use crate::coll::execute::memory::zip;
@@ -57,6 +58,7 @@ impl Run {
         unsafe { self.read_own(len, &all[me]) };
         // The first rank whose data has not arrived, and the rank and flag of other data found in its place.
         let (next, other) = (Cell::new(0), Cell::new(None));
+        let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
         // Whether nothing is left to wait for.
         let look = || {
             while next.get() < size {
@@ -65,6 +67,12 @@ impl Run {
                     match signals.short_of(rank, flag) {
                         Given::Here(data) => all[rank].set(data),
                         Given::NotYet => return false,
+                        Given::Other(other)
+                            if is_same(other) && self.plan.other_call(Check(other as u32)).is_none() =>
+                        {
+                            self.compare(self.plan.peers[rank], SHORT);
+                            return false;
+                        }
                         Given::Other(flag) => {
                             other.set(Some((rank, flag)));
                             return true;
@@ -109,12 +117,9 @@ impl Run {
         }
         let over = self.over.take();
         if let Some((rank, flag)) = other {
-            let cause = if is_same(flag) {
-                self.plan.difference(Check(flag as u32))
-            } else {
-                format!("it has gone on after a {} that has failed", self.name())
-            };
-            self.mismatch(self.plan.peers[rank], cause);
+            let other_call = self.plan.other_call(Check(flag as u32)).filter(|_| is_same(flag));
+            let gone_on = || format!("it has gone on after a {} that has failed", self.name());
+            self.mismatch(self.plan.peers[rank], other_call.unwrap_or_else(gone_on));
         } else if let Some(source) = over {
             self.mismatch(source, format!("its {} is over, without what this rank waits for", self.name()));
         }
