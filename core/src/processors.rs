@@ -27,7 +27,7 @@ pub fn allowed() -> Vec<usize> {
 pub fn only(processor: usize) -> Result<CpuSet> {
     if processor >= CpuSet::MAX_CPU {
         return Err(Error::new(ErrorKind::Limit, "bind to a processor")
-            .cause(format!("processor {processor}, and a set holds {}", CpuSet::MAX_CPU)));
+            .cause(format!("processor {processor}, but a set holds {}", CpuSet::MAX_CPU)));
     }
     let mut set = CpuSet::new();
     set.set(processor);

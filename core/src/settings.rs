@@ -172,7 +172,7 @@ macro_rules! settings {
             pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
                 if let Some((old, new)) = FORMER.iter().find(|(old, _)| lookup(old).is_some()) {
                     return Err(Error::new(ErrorKind::Setting, "read the settings")
-                        .cause(format!("{old} is set, and has another name now"))
+                        .cause(format!("{old} is set, but that setting has a new name"))
                         .remedy(format!("set {new}")));
                 }
                 let mut origins = Vec::new();
@@ -238,64 +238,64 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 }
 
 settings! {
-    wait: WaitPolicy = "FARSIDE_WAIT", "auto(100)", "auto, auto(MICROSECONDS) up to a second, spin, yield, park", wait_policy,
-        "How a rank waits: auto spins, for 100 microseconds or as long as it says, and then sleeps; where ranks outnumber cores it yields and sleeps early.";
+    wait: WaitPolicy = "FARSIDE_WAIT", "auto(100)", "auto, auto(MICROSECONDS) up to 1000000, spin, yield, park", wait_policy,
+        "How a rank waits: auto spins for 100 microseconds, or for the time given, and then sleeps, but if ranks outnumber cores it yields and sleeps early; spin never gives up the core; yield gives it up at every turn and never sleeps; park sleeps at once.";
     timeout_s: u32 = "FARSIDE_TIMEOUT_S", "60", "seconds, 1 to 86400", |s| number(s).filter(|v| (1..=86_400).contains(v)),
-        "How long start-up and orderly end may take before they fail.";
+        "Time limit of start-up and of the orderly end of the job.";
     peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),
-        "How often a waiting rank looks whether the others are alive.";
+        "Interval at which a waiting rank checks that the other ranks are alive.";
     shm_dir: String = "FARSIDE_SHM_DIR", "/dev/shm", "a directory on a memory file system", |s| Some(s.to_owned()),
-        "Where rings, signals and windows of up to 64 KiB are; its files have no name, so none can stay behind. Longer windows take memory of the machine, page by page, when it is touched.";
+        "Directory of the files that hold rings, signals and windows of up to 64 KiB; the files have no names, so they cannot be left behind. Longer windows take memory of the machine, page by page as it is touched.";
     shm_ring: usize = "FARSIDE_SHM_RING", "32768", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
-        "Size of the ring for small messages from one rank to another.";
+        "Size of the ring for short messages from one rank to another.";
     shm_bounce: usize = "FARSIDE_SHM_BOUNCE", "131072", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
-        "Size of a rank's buffer for copies to and from memory that is not mapped.";
+        "Size of a rank's bounce buffer for copies to and from memory that is not mapped.";
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
         |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
-        "How ranks of one node reach window memory that the runtime did not allocate.";
+        "How ranks of one node access window memory that the runtime did not allocate: remap moves whole pages onto a shared mapping, vm uses process_vm_readv and process_vm_writev, ring copies through a bounce buffer; auto is the first of these that works.";
     device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
         |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
-        "How ranks reach each other: route is shared memory on a node and verbs between nodes; auto is that, or one of the two where it is enough; verbs uses the HCA on one node too.";
+        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
-        "The RDMA device and port; auto takes the first active one through which all ranks reach each other.";
+        "RDMA device and port; auto takes the first active port through which all ranks reach each other.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),
-        "The GID of the port; auto prefers RoCE v2 of an IPv4 address.";
+        "GID index of the port; auto prefers RoCE v2 with an IPv4 address.";
     verbs_pkey: Option<u16> = "FARSIDE_VERBS_PKEY", "default", "default, or a key in hexadecimal", |s| if s == "default" { Some(None) } else { u16::from_str_radix(s.trim_start_matches("0x"), 16).ok().map(Some) },
-        "The partition (InfiniBand) that connections belong to.";
+        "Partition key of connections (InfiniBand).";
     verbs_service_level: u8 = "FARSIDE_VERBS_SL", "0", "0 to 15", |s| number(s).filter(|v| *v <= 15),
-        "The service level of connections.";
+        "Service level of connections.";
     verbs_traffic_class: u8 = "FARSIDE_VERBS_TRAFFIC_CLASS", "0", "0 to 255", |s| number(s),
-        "The traffic class of connections (DSCP and ECN on Ethernet).";
+        "Traffic class of connections (DSCP and ECN on Ethernet).";
     verbs_timeout: u8 = "FARSIDE_VERBS_TIMEOUT", "19", "1 to 31: 4 microseconds times 2 to this power", |s| number(s).filter(|v| (1..=31).contains(v)),
-        "How long the HCA waits for an answer before it sends again; on links that lose packets 14 (67 ms) is better.";
+        "Time that the HCA waits for an acknowledgement before it retransmits; 14 (67 ms) is better on links that lose packets.";
     verbs_retries: u8 = "FARSIDE_VERBS_RETRIES", "6", "1 to 7", |s| number(s).filter(|v| (1..=7).contains(v)),
-        "How often the HCA sends again before the peer counts as lost; to Soft-RoCE 7 means for ever.";
+        "Number of retransmissions before the peer counts as lost; with Soft-RoCE, 7 retries forever.";
     verbs_silence_s: u32 = "FARSIDE_VERBS_SILENCE_S", "7", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
-        "How long a rank of another machine may leave all questions unanswered before it counts as lost.";
+        "Time after which a rank on another machine that answers no questions counts as lost.";
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
-        "Length of the queue of requests to one peer.";
+        "Length of the send queue to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
-        "Receive buffers of a rank, which all peers share.";
+        "Number of receive buffers of a rank, shared by all peers.";
     verbs_cache: usize = "FARSIDE_VERBS_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
-        "Memory of the program that stays registered after an operation, for the next one with the same buffer; 0 keeps none.";
-    transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES of gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
-        "How data travels: auto is a copy where memory is mapped, and else what the cut-offs measured on the device say. A scheme is taken for all operations with derived datatypes that the device, direction and epoch allow. The cut-offs: from which block a put gathers, from which each block is a message, from which block and message SGRS is used, pieces of packed transfers; the longest message of several packets that is sent without asking its target, and from which length the target reads one out of the sender's memory, within a node and between nodes.";
+        "Size of the registration cache: memory of the program that stays registered after an operation, for later ones with the same buffer; 0 turns the cache off.";
+    transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
+        "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
     coll: String = "FARSIDE_COLL", "auto", "auto, or OPERATION:NAME,... or OPERATION:NAME(NUMBER,...),...", |s| Some(s.to_owned()),
-        "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that one is not for is made as by auto.";
+        "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that the algorithm cannot make is made as with auto.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
-        "What a rank says on stderr while it runs, with its number in front, unless ranks are threads; a tracing subscriber of the program takes its place.";
-    bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for it as JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
-        "At the end of the job rank 0 says on stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
-    stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, with fractions; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
-        "A rank that waits for so long says once on stderr what it waits for, and from whom.";
+        "Least severe events that a rank writes to stderr while it runs, each line with the rank in front; not if ranks are threads or the program has a tracing subscriber.";
+    bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for the bill as JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
+        "Bill at the end of the job: rank 0 writes to stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
+    stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, may have a fraction; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
+        "Time after which a waiting rank writes to stderr, once, what it waits for and for which rank.";
     verify: u8 = "FARSIDE_VERIFY", "0", "0 to 4", |s| number(s).filter(|v| *v <= 4),
-        "MPI programs: what libfarside_verify.so checks of collective calls; 0 is nothing, 1 the calls, 2 with explanations, 3 Info arguments too, 4 asserts too.";
+        "MPI programs: checks of collective calls by libfarside_verify.so; 0 checks nothing, 1 the calls, 2 explains what it finds, 3 checks Info arguments too, 4 asserts too.";
     universe_size: Option<u32> = "FARSIDE_UNIVERSE_SIZE", "auto", "auto, or 1 to 2147483647", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=i32::MAX as u32).contains(&n))),
-        "MPI programs: the attribute MPI_UNIVERSE_SIZE; auto is the number of ranks.";
+        "MPI programs: value of the attribute MPI_UNIVERSE_SIZE; auto is the number of ranks.";
     test_nodes: Option<u32> = "FARSIDE_TEST_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
-        "For tests: rank r counts as on node r modulo this number, also on one machine.";
+        "For tests: rank r counts as on node r modulo this number, even if all ranks are on one machine.";
     test_fault: String = "FARSIDE_TEST_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N (the Nth such operation)", |s| Some(s.to_owned()),
-        "For tests: a wrapper round the device that damages one operation.";
+        "For tests: a wrapper around the device that damages one operation.";
 }
 
 /// Origin of a value.

@@ -79,16 +79,16 @@ fn client_refuses_a_connection_with_malformed_replies() {
         (&[b"hello\n"], "\"hello\""),
         (&[b"\xff\xfe\x00\n"], "not text"),
         (&[&long], "longer than"),
-        (&[b"cmd=maxes rc=0\n"], "`response_to_init` was awaited"),
+        (&[b"cmd=maxes rc=0\n"], "instead of `response_to_init`"),
         (&[b"cmd=response_to_init rc=0\n"], "`pmi_version=` is missing"),
-        (&[b"cmd=response_to_init rc=-1 pmi_version=1\n"], "it refuses"),
+        (&[b"cmd=response_to_init rc=-1 pmi_version=1\n"], "it refused the request"),
         (&[b"cmd=response_to_init rc=zero pmi_version=1\n"], "`rc=` is not a number"),
         (&[b"cmd=response_to_init rc=0 pmi_version=2\n"], "PMI version 2"),
         (&[b"cmd=response_to_init rc=0 rc=1 pmi_version=1\n"], "a second `rc=`"),
         (&[INIT.as_bytes(), b"cmd=maxes rc=0 keylen_max=64\n"], "`vallen_max=` is missing"),
         (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=-1\n"], "`vallen_max=` is not a number"),
         (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=3\n"], "too short"),
-        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=8 vallen_max=1024\n"], "keys of at most 7"),
+        (&[INIT.as_bytes(), b"cmd=maxes keylen_max=8 vallen_max=1024\n"], "keys of 7 characters"),
         (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname rc=0\n"], "`kvsname=` is missing"),
         (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname kvsname=\n"], "a job name of 0"),
     ];
@@ -105,14 +105,14 @@ fn client_refuses_malformed_replies_later_on() {
     let launcher: &[(&[&str], &str)] = &[
         (
             &["cmd=put_result rc=-1 msg=no_room:_4_MiB_a_rank\n"],
-            "refuses the value of key \"key\" (5 bytes): no room: 4 MiB a rank",
+            "refused the value of key \"key\" (5 bytes): no room: 4 MiB a rank",
         ),
-        (&[put, "cmd=barrier_out rc=1\n"], "it refuses"),
+        (&[put, "cmd=barrier_out rc=1\n"], "it refused the request"),
         (&[put, "cmd=barrier_out rc=-1 farside_lost=x\n"], "`farside_lost=` is not a number"),
-        (&[put, "cmd=finalize_ack\n"], "`barrier_out` was awaited"),
+        (&[put, "cmd=finalize_ack\n"], "instead of `barrier_out`"),
         (&[put], "closed the connection"),
         (&[put, out, "cmd=get_result rc=0\n"], "`value=` is missing"),
-        (&[put, out, get, "cmd=barrier_out\n"], "`finalize_ack` was awaited"),
+        (&[put, out, get, "cmd=barrier_out\n"], "instead of `finalize_ack`"),
         (&[put, out, get], "closed the connection"),
     ];
     for (replies, part) in launcher {

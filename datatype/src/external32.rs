@@ -153,7 +153,7 @@ fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
     if needed <= len as u64 {
         return Ok(());
     }
-    let cause = format!("external32 takes {needed} bytes, and there are {len}");
+    let cause = format!("external32 takes {needed} bytes, but there are {len}");
     Err(DatatypeError::new(DatatypeErrorKind::Buffer, call, cause))
 }
 

@@ -125,7 +125,7 @@ pub fn info_get_nthkey(call: &Call<'_>, info: Info, n: c_int, key: TextOut) -> R
     let pairs = object.pairs.borrow();
     let found = usize::try_from(n).ok().and_then(|n| pairs.get(n));
     let Some((text, _)) = found else {
-        return Err(fail(MPI_ERR_ARG, format!("is {n}, and there are {} keys", pairs.len())).named("n"));
+        return Err(fail(MPI_ERR_ARG, format!("is {n}, but there are {} keys", pairs.len())).named("n"));
     };
     key.write(text, MPI_MAX_INFO_KEY)?;
     Ok(())

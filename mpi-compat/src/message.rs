@@ -216,7 +216,7 @@ impl Peer {
 
 #[cold]
 fn bad_rank(rank: c_int, ranks: usize, name: &'static str) -> Fail {
-    fail(MPI_ERR_RANK, format!("is {rank}, and there are {ranks} ranks")).named(name)
+    fail(MPI_ERR_RANK, format!("is {rank}, but there are {ranks} ranks")).named(name)
 }
 
 #[cold]

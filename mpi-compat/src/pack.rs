@@ -32,7 +32,7 @@ fn position(position: i64, size: i64, name: &'static str) -> Result<Packed> {
 fn too_short(needed: u64, packed: &Packed) -> Fail {
     fail(
         MPI_ERR_TRUNCATE,
-        format!("{needed} bytes are needed from position {}, and there are {}", packed.at, packed.room),
+        format!("{needed} bytes are needed from position {}, but there are {}", packed.at, packed.room),
     )
 }
 

@@ -75,7 +75,7 @@ impl Partitions {
 
     fn check(&self, partition: c_int) -> Result<usize> {
         let found = usize::try_from(partition).ok().filter(|partition| (*partition as u64) < self.number);
-        let none = || fail(MPI_ERR_ARG, format!("is {partition}, and there are {} partitions", self.number));
+        let none = || fail(MPI_ERR_ARG, format!("is {partition}, but there are {} partitions", self.number));
         found.ok_or_else(|| none().named("partition"))
     }
 

@@ -88,7 +88,7 @@ pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     const OPERATION: &str = "start an async runtime";
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(ErrorKind::Unsupported, OPERATION)
-            .cause("this thread runs a tokio runtime already, and epochs are closures, in which nothing can be awaited")
+            .cause("this thread already runs a tokio runtime, and nothing can be awaited inside an epoch's closure")
             .remedy("call `Request::wait`, or start the job on a thread that runs no runtime"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Error::system(OPERATION, e))?;

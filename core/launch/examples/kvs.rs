@@ -47,7 +47,7 @@ impl Fault<'_> {
                 std::process::exit(99);
             }
             ("abort", Some(job)) => {
-                job.abort(7, "told to: set FARSIDE_SHM_DIR, 100% sure");
+                job.abort(7, "asked to: set FARSIDE_SHM_DIR, 100% sure");
                 std::process::exit(0);
             }
             (code, _) => std::process::exit(code.parse().expect("HOW is kill, abort or an exit code")),

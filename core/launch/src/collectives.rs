@@ -15,7 +15,7 @@ use farside_core::{Error, ErrorKind, Result};
 /// Bytes of an element, which algorithms count.
 const ELEMENT: u64 = 8;
 
-/// Ranks of which a picture is made at most: more could not be told apart.
+/// The largest number of ranks of a picture; more could not be distinguished.
 const PICTURE: u32 = 256;
 
 /// The options of `farside info --coll`.
@@ -52,7 +52,7 @@ fn network(text: &str) -> std::result::Result<LogGP, String> {
     for item in text.split(',') {
         let (name, value) = item.split_once('=').ok_or_else(|| format!("{item:?} is not NAME=NUMBER"))?;
         let value = value.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
-        let value = value.ok_or_else(|| format!("{item:?} has no number that is 0 or more"))?;
+        let value = value.ok_or_else(|| format!("{item:?} needs a number of at least 0"))?;
         match name.trim() {
             "L" => model.latency = value,
             "o" => (model.send_overhead, model.receive_overhead) = (value, value),
@@ -80,7 +80,7 @@ pub fn print(question: &Question) -> Result<()> {
         Operation::ALL.into_iter().filter(|o| operation.is_empty() || o.name() == operation).collect();
     if operations.is_empty() {
         let all: Vec<&str> = Operation::ALL.iter().map(|o| o.name()).collect();
-        return Err(bad(format!("no operation {operation}: there are {}", all.join(", "))));
+        return Err(bad(format!("no operation {operation}; operations are {}", all.join(", "))));
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = |e| Error::system("write the answer", e);
@@ -98,7 +98,7 @@ pub fn print(question: &Question) -> Result<()> {
     let ends = Ends::new(question.ranks);
     let call = |rank| Call { parameters: &choice.parameters, ..question.call(operation, rank, &ends) };
     if !(choice.algorithm.applies)(&call(0)) {
-        return Err(bad(format!("{choice} is not for {} ranks", question.ranks)));
+        return Err(bad(format!("{choice} does not work for {} ranks", question.ranks)));
     }
     let of = |rank: u32| -> Schedule { (choice.algorithm.build)(&call(rank)) };
     let bytes = question.bytes_of(operation);
@@ -107,7 +107,7 @@ pub fn print(question: &Question) -> Result<()> {
         goal::write(&mut out, question.ranks, of, bytes, nanoseconds).map_err(written)?;
     } else if question.svg {
         if question.ranks > PICTURE {
-            return Err(bad(format!("a picture is of at most {PICTURE} ranks")));
+            return Err(bad(format!("a picture shows at most {PICTURE} ranks")));
         }
         let root = if operation.is_rooted() { format!(", root {}", question.root) } else { String::new() };
         let bytes_of =
@@ -124,7 +124,7 @@ pub fn print(question: &Question) -> Result<()> {
 }
 
 fn stopped((rank, step): (u32, u32)) -> String {
-    format!("rank {rank} waits at step {step} for ever")
+    format!("rank {rank} waits forever at step {step}")
 }
 
 /// The graph of neighbourhood operations: each rank has an edge to both ranks beside it.

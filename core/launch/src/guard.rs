@@ -39,7 +39,7 @@ pub fn run(front: Front, launch: &Launch) -> Result<u8> {
         eprintln!("farside: the launcher's worker {}; ending the ranks", describe(status));
     }
     for pid in kill_all() {
-        eprintln!("farside: process {pid} does not die");
+        eprintln!("farside: process {pid} has not ended after SIGKILL");
     }
     Ok(code(status))
 }

@@ -114,7 +114,7 @@ pub fn check(ranks: u32) -> Result<()> {
     let Some(need) = needs(ranks).into_iter().find(|need| need.need > need.most) else { return Ok(()) };
     let Need { limit, most, need, remedy } = need;
     Err(Error::new(ErrorKind::Limit, "start the ranks")
-        .cause(format!("{ranks} ranks need {need} {limit}, of which there can be {most}"))
+        .cause(format!("{ranks} ranks need {need} {limit}, but at most {most} are available"))
         .remedy(format!("start fewer ranks, or {remedy}")))
 }
 

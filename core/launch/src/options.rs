@@ -1,5 +1,5 @@
-//! Command lines: the options of `farside run` and of `mpiexec`, which are those that users of MPICH's and Open
-//! MPI's launchers know (`table.rs`). One dash or two in front of a name make no difference.
+//! Command lines of `farside run` and `mpiexec`. Their options (`table.rs`) are those of MPICH's and Open MPI's
+//! launchers. A name may have one dash or two.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub enum Front {
 }
 
 impl Front {
-    /// Its name in messages.
+    /// The name of the command in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,20 +37,20 @@ impl Front {
     }
 }
 
-/// Which processors ranks may use.
+/// The processors that ranks may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bind {
-    /// All that the launcher may use.
+    /// All processors that the launcher may use.
     #[default]
     None,
     /// One processor each, in turn.
     Core,
 }
 
-/// Which variables of the launcher's environment a rank gets.
+/// The variables of the launcher's environment that a rank gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Inherited {
-    /// All.
+    /// All variables.
     #[default]
     All,
     /// Variables with these names.
@@ -92,7 +92,7 @@ pub struct Launch {
     pub prefix: bool,
     /// End the job after this many seconds.
     pub timeout: Option<u64>,
-    /// Which processors ranks may use.
+    /// The processors that ranks may use.
     pub bind: Bind,
     /// Options that have no effect here, each with the reason.
     pub notes: Vec<String>,
@@ -114,9 +114,9 @@ impl Launch {
 /// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
-    /// To start a job.
+    /// Start this job.
     Launch(Launch),
-    /// To print this.
+    /// Print this text.
     Print(String),
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Reading {
     /// The program whose options are being read, with the number of ranks once that is given.
     pub(crate) program: Program,
     pub(crate) ranks: Option<u32>,
-    /// The number of ranks if no option says it: what there is room for by a list of hosts, or ranks of a node.
+    /// The number of ranks if `ranks` is not given: slots of the hosts, or ranks per node.
     pub(crate) room: Option<u32>,
     /// The numbers of ranks that `-soft` allows.
     pub(crate) soft: Vec<u32>,
@@ -142,7 +142,7 @@ pub(crate) struct Reading {
 /// Reads a command line without the command's own name.
 ///
 /// # Errors
-/// The mistake, in words.
+/// A description of the mistake.
 pub fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
     let mut reading = Reading {
         front,
@@ -173,12 +173,12 @@ pub fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> Result<
     }
 }
 
-/// `FARSIDE_VERIFY` asks for checked MPI calls, by a library that is preloaded.
+/// If `FARSIDE_VERIFY` is set, has the ranks preload the library that checks MPI calls.
 fn verification(everywhere: &mut Environment) -> Result<(), String> {
     if std::env::var_os("FARSIDE_VERIFY").is_none_or(|level| level.is_empty()) {
         return Ok(());
     }
-    let place = std::env::current_exe().map_err(|e| format!("cannot find its own place: {e}"))?;
+    let place = std::env::current_exe().map_err(|e| format!("cannot find the path of this command: {e}"))?;
     let library = place.with_file_name("../lib/libfarside_verify.so");
     let library = library.canonicalize().map_err(|e| format!("FARSIDE_VERIFY is set: {}: {e}", library.display()))?;
     let others = std::env::var("LD_PRELOAD").map(|others| format!(":{others}")).unwrap_or_default();
@@ -249,21 +249,21 @@ impl Reading {
         Ok(())
     }
 
-    /// The next word, which an option needs.
+    /// The next word, as the value of an option.
     pub(crate) fn value(&mut self, option: &str) -> Result<String, String> {
         let values = find(option.trim_start_matches('-')).map_or("a value", |row| row.values);
         let word = self.words.pop_front().ok_or_else(|| self.see(&format!("{option} needs {values}")))?;
         word.into_string().map_err(|word| format!("{option}: {} is not text", word.display()))
     }
 
-    /// A number of at least 1, which an option needs.
+    /// The next word, as a number of at least 1.
     pub(crate) fn number<T: std::str::FromStr + PartialOrd + From<u8>>(&mut self, option: &str) -> Result<T, String> {
         let word = self.value(option)?;
         let number = word.parse().ok().filter(|n| *n >= T::from(1));
-        number.ok_or_else(|| format!("{option} needs a number of at least 1, and has '{word}'"))
+        number.ok_or_else(|| format!("{option} needs a number of at least 1, not '{word}'"))
     }
 
-    /// A variable, as `NAME=VALUE` or `NAME VALUE`.
+    /// The next word or two, as a variable `NAME=VALUE` or `NAME VALUE`.
     pub(crate) fn variable(&mut self, option: &str) -> Result<(String, String), String> {
         let word = self.value(option)?;
         let (name, value) = match word.split_once('=') {
@@ -273,16 +273,16 @@ impl Reading {
         if name.is_empty() { Err(format!("{option}: a variable needs a name")) } else { Ok((name, value)) }
     }
 
-    /// Reads the programs of a file: one a line, with its options.
+    /// Reads the programs of a file: one per line, with its options.
     pub(crate) fn file(&mut self, option: &str) -> Result<(), String> {
         let path = self.value(option)?;
         let text = read(&path)?;
         let rest = std::mem::take(&mut self.words);
         if !rest.is_empty() {
-            return Err(format!("{option} {path}: nothing may follow it"));
+            return Err(format!("{option} {path}: it must be the last option"));
         }
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            self.words = split(line).ok_or_else(|| format!("{path}: a quote without its end: {line}"))?.into();
+            self.words = split(line).ok_or_else(|| format!("{path}: unterminated quote: {line}"))?.into();
             self.programs()?;
         }
         if self.launch.programs.is_empty() { Err(format!("{path} has no program")) } else { Ok(()) }
@@ -299,7 +299,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> Result<String, String> {
     std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.as_ref().display()))
 }
 
-/// The words of a line, of which those with spaces stand in quotes; `None` where a quote has no end.
+/// The words of a line; quotes keep spaces. `None` for an unterminated quote.
 fn split(line: &str) -> Option<Vec<OsString>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {
@@ -320,12 +320,12 @@ fn split(line: &str) -> Option<Vec<OsString>> {
 /// The help of a command, made from the table.
 pub(crate) fn help(front: Front) -> String {
     let mut out = match front {
-        Front::Run => "Starts ranks of a program on this machine, and ends them all when one fails.\n\n\
+        Front::Run => "Runs ranks of a program on this machine, and ends all of them when one fails.\n\n\
                        farside run [OPTIONS] PROGRAM [ARGUMENTS]\n\n"
             .to_owned(),
-        Front::Mpiexec => "Starts ranks of MPI programs on this machine, and ends them all when one fails.\n\n\
+        Front::Mpiexec => "Runs ranks of MPI programs on this machine, and ends all of them when one fails.\n\n\
                            mpiexec [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]] ..\n\n\
-                           With FARSIDE_VERIFY=0..4 in its environment MPI calls are checked (libfarside_verify.so).\n\n"
+                           FARSIDE_VERIFY=1 (to 4) in the environment checks MPI calls (libfarside_verify.so).\n\n"
             .to_owned(),
     };
     for row in TABLE.iter().filter(|row| !row.help.is_empty()) {

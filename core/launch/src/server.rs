@@ -119,10 +119,10 @@ impl Server {
         let rank = &self.ranks[rank as usize];
         match rank.state {
             State::New => "has not joined the job",
-            State::Waiting => "start-up waits for the ranks that are not there yet",
+            State::Waiting => "start-up waits for ranks that have not joined the job",
             State::Finalized => "has finalized",
             State::Ready if rank.answers => "waits for no rank: it computes, polls or is stopped",
-            State::Ready => "cannot be asked: its runtime is another one",
+            State::Ready => "cannot be asked: it does not run Farside",
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["n", "np", "c", "ranks"],
         values: "N",
-        help: "The number of ranks of the program (1).",
+        help: "Number of ranks of the program (default 1).",
         read: |r, option| {
             r.ranks = Some(r.number(option)?);
             Ok(())
@@ -34,7 +34,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["ppn", "perhost", "npernode", "N"],
         values: "N",
-        help: "Ranks of a node: the number of ranks where -n does not say it, for all ranks are on one node.",
+        help: "Ranks per node. All ranks are on one node, so this is the number of ranks if -n is not given.",
         read: |r, option| {
             r.room = Some(r.number(option)?);
             Ok(())
@@ -43,14 +43,14 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["soft"],
         values: "LIST",
-        help: "Numbers of ranks that will do, as in 2,4:16:4: the largest of them that is at most N is taken.",
+        help: "Acceptable numbers of ranks, as in 2,4:16:4; the largest of them that is at most N is used.",
         read: |r, option| {
             let list = r.value(option)?;
             r.soft = list
                 .split(',')
                 .map(triplet)
                 .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| format!("{option} needs numbers, FROM:TO or FROM:TO:STEP, and has '{list}'"))?
+                .ok_or_else(|| format!("{option} needs numbers, FROM:TO or FROM:TO:STEP, not '{list}'"))?
                 .concat();
             Ok(())
         },
@@ -58,7 +58,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["host", "hosts", "H"],
         values: "NAME[:N],..",
-        help: "Where the ranks run: names of this machine. Others are refused.",
+        help: "Machines to run on. Only names of this machine are accepted.",
         read: |r, option| {
             let list = r.value(option)?;
             r.room = hosts::room(list.split(','))?.or(r.room);
@@ -68,7 +68,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["f", "hostfile", "machinefile"],
         values: "FILE",
-        help: "The same, from a file with one name a line: NAME, NAME:N or NAME slots=N.",
+        help: "Like -host, from a file with one name per line: NAME, NAME:N or NAME slots=N.",
         read: |r, option| {
             let file = r.value(option)?;
             let text = crate::options::read(&file)?;
@@ -80,13 +80,13 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["configfile"],
         values: "FILE",
-        help: "The programs of a file: one a line, with its options.",
+        help: "Read the programs from a file: one per line, each with its options.",
         read: Reading::file,
     },
     Row {
         names: &["env"],
         values: "NAME=VALUE or NAME VALUE",
-        help: "An environment variable of the program's ranks.",
+        help: "Set an environment variable for the program's ranks.",
         read: |r, option| {
             let variable = r.variable(option)?;
             r.program.environment.set.push(variable);
@@ -96,7 +96,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["genv"],
         values: "NAME=VALUE or NAME VALUE",
-        help: "An environment variable of all ranks.",
+        help: "Set an environment variable for all ranks.",
         read: |r, option| {
             let variable = r.variable(option)?;
             r.everywhere.set.push(variable);
@@ -106,7 +106,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["x"],
         values: "NAME or NAME=VALUE",
-        help: "The same. With NAME alone it is the launcher's own, which ranks have anyway.",
+        help: "Like -genv. NAME alone passes on the launcher's own variable, which happens by default.",
         read: |r, option| {
             let word = r.value(option)?;
             let own = || std::env::var(&word).map(|value| (word.clone(), value)).ok();
@@ -118,31 +118,31 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["envall"],
         values: "",
-        help: "The program's ranks have the launcher's environment. This is so anyway.",
+        help: "Pass the launcher's environment to the program's ranks (the default).",
         read: |r, _| inherit(&mut r.program.environment, Inherited::All),
     },
     Row {
         names: &["genvall"],
         values: "",
-        help: "All ranks have the launcher's environment. This is so anyway.",
+        help: "Pass the launcher's environment to all ranks (the default).",
         read: |r, _| inherit(&mut r.everywhere, Inherited::All),
     },
     Row {
         names: &["envnone"],
         values: "",
-        help: "The program's ranks have only variables that options set.",
+        help: "Pass no variables to the program's ranks except those that options set.",
         read: |r, _| inherit(&mut r.program.environment, Inherited::Only(Vec::new())),
     },
     Row {
         names: &["genvnone"],
         values: "",
-        help: "All ranks have only variables that options set.",
+        help: "Pass no variables to any rank except those that options set.",
         read: |r, _| inherit(&mut r.everywhere, Inherited::Only(Vec::new())),
     },
     Row {
         names: &["envlist"],
         values: "NAME,..",
-        help: "The program's ranks have these variables of the launcher's environment, and no others.",
+        help: "Pass only these variables of the launcher's environment to the program's ranks.",
         read: |r, option| {
             let list = r.value(option)?;
             inherit(&mut r.program.environment, only(&list))
@@ -151,7 +151,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["genvlist"],
         values: "NAME,..",
-        help: "All ranks have these variables of the launcher's environment, and no others.",
+        help: "Pass only these variables of the launcher's environment to all ranks.",
         read: |r, option| {
             let list = r.value(option)?;
             inherit(&mut r.everywhere, only(&list))
@@ -160,11 +160,11 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["wdir", "wd", "cwd"],
         values: "DIR",
-        help: "The folder in which the program's ranks start.",
+        help: "Working directory of the program's ranks.",
         read: |r, option| {
             let folder = r.value(option)?;
             if !std::path::Path::new(&folder).is_dir() {
-                return Err(format!("{option}: no folder '{folder}'"));
+                return Err(format!("{option}: no directory '{folder}'"));
             }
             r.program.folder = Some(folder.into());
             Ok(())
@@ -173,7 +173,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["path"],
         values: "DIR[:DIR]..",
-        help: "Folders where the program is looked for before PATH.",
+        help: "Directories that are searched for the program before PATH.",
         read: |r, option| {
             let list = r.value(option)?;
             r.program.path.extend(std::env::split_paths(&list));
@@ -183,20 +183,20 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["bind", "bind-to"],
         values: "core or none",
-        help: "core (or hwthread): each rank gets one of the processors that this command may use, by number, and in turn; \
-               none (the default): ranks may use all of them.",
+        help: "core (or hwthread): bind each rank to one of the processors that this command may use, in turn; none (the \
+               default): ranks may use all of them.",
         read: |r, option| {
             let what = r.value(option)?;
             r.launch.bind = match what.split(':').next().unwrap_or_default() {
                 "none" => Bind::None,
                 "core" | "hwthread" => Bind::Core,
                 _ if matches!(option, "--bind" | "-bind") => {
-                    return Err(format!("{option} needs core or none, and has '{what}'"));
+                    return Err(format!("{option} needs core or none, not '{what}'"));
                 }
                 _ => {
                     return note(
                         r,
-                        format!("{option} {what}: ranks are bound to single processors (core), or not at all, as here"),
+                        format!("{option} {what}: ranks are bound to single processors (core) or not at all"),
                     );
                 }
             };
@@ -206,28 +206,28 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["map-by", "rank-by"],
         values: "WHAT",
-        help: "No effect but for a line that says so, unless WHAT is slot or core: ranks are laid out by number.",
+        help: "Ranks are always placed by number; a line says so unless WHAT is slot, core, hwthread or node.",
         read: |r, option| {
             let what = r.value(option)?;
             match what.split(':').next().unwrap_or_default() {
                 "slot" | "core" | "hwthread" | "node" => Ok(()),
-                _ => note(r, format!("{option} {what}: ranks are laid out by their numbers")),
+                _ => note(r, format!("{option} {what}: ranks are always placed by number")),
             }
         },
     },
     Row {
         names: &["oversubscribe", "allow-run-as-root", "use-hwthread-cpus"],
         values: "",
-        help: "No effect: this is allowed anyway.",
+        help: "No effect: this is always allowed.",
         read: |_, _| Ok(()),
     },
     Row {
         names: &["mca"],
         values: "NAME VALUE",
-        help: "No effect but for a line that says so.",
+        help: "No effect; a line says so.",
         read: |r, option| {
             let (name, value) = (r.value(option)?, r.value(option)?);
-            note(r, format!("{option} {name} {value} is for Open MPI; `farside info` lists the settings here"))
+            note(r, format!("{option} {name} {value}: this is for Open MPI; `farside info` lists Farside's settings"))
         },
     },
     Row {
@@ -242,7 +242,7 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["timeout"],
         values: "SECONDS",
-        help: "End the job after this time, with exit code 124; before, say which rank waits for which other one.",
+        help: "End the job after this time with exit code 124, and first show which rank waits for which other one.",
         read: |r, option| {
             r.launch.timeout = Some(r.number(option)?);
             Ok(())

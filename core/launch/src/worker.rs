@@ -109,12 +109,12 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
         }
     }
     for pid in kill_all() {
-        job.say(format!("process {pid} does not die"));
+        job.say(format!("process {pid} has not ended after SIGKILL"));
     }
     Ok(job.finish(&mut signals).await)
 }
 
-/// Waits until a time, or for ever.
+/// Waits until a time, or forever.
 async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,

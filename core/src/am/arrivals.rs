@@ -21,7 +21,7 @@ pub(super) enum Arrival<J> {
     /// The data waits at its sender until [`deliver`](super::deliver) is called; `claimed` if the sender may not
     /// withdraw it.
     Held { envelope: Envelope, offer: Option<Offer>, claimed: bool },
-    /// The message was held, and its sender has cancelled it.
+    /// The message was held, and the sender has cancelled the message.
     Gone(Envelope),
     /// The data is read out of its sender's memory.
     Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },

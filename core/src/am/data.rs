@@ -51,7 +51,7 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(track) = self.track.take() {
-            track.end(&Err(Error::new(ErrorKind::Aborted, OP).cause("its handler panicked, or the job is gone")));
+            track.end(&Err(Error::new(ErrorKind::Aborted, OP).cause("the handler panicked, or the job has ended")));
         }
     }
 }

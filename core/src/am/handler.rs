@@ -22,7 +22,8 @@ impl HandlerId {
 
     #[cold]
     fn reserved(self, operation: &'static str) -> Error {
-        let e = Error::new(ErrorKind::BadArgument, operation).cause(format!("handler {} is the runtime's", self.0));
+        let e = Error::new(ErrorKind::BadArgument, operation)
+            .cause(format!("handler number {} is reserved for the runtime", self.0));
         e.remedy(format!("use a number below {}", Self::RUNTIME))
     }
 }

@@ -89,7 +89,7 @@ impl ActiveMessages {
             Some(code) => {
                 let kind = usize::try_from(code).ok().and_then(|code| ErrorKind::ALL.get(code).copied());
                 let e = Error::new(kind.unwrap_or(ErrorKind::Protocol), OP).peer(source);
-                lent.fail(&e.cause("its target has not received it, and reports the cause"));
+                lent.fail(&e.cause("the target did not receive the message, and reports the cause"));
             }
         }
         Ok(())
@@ -98,7 +98,7 @@ impl ActiveMessages {
     /// Withdraws those messages that `track` counts of which no byte has been sent and whose targets have not named a
     /// sink: they end with `Aborted`, at once or when the target has confirmed. The others continue.
     pub(crate) fn withdraw(&self, track: &Rc<Track>) {
-        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("it was withdrawn");
+        let withdrawn = Error::new(ErrorKind::Aborted, OP).cause("the message was withdrawn");
         self.cancel_own(track, Some(&withdrawn));
         let mut out = self.outgoing.borrow_mut();
         let mut taken = Vec::new();

@@ -358,12 +358,12 @@ impl ActiveMessages {
 fn cannot_hold(source: u32) -> Error {
     Error::new(ErrorKind::BadArgument, "hold a message")
         .peer(source)
-        .cause("its data is here, or on its way")
-        .remedy("hold only messages of which `Message::waits` is true, and give others a buffer")
+        .cause("the message's data has arrived or is being sent")
+        .remedy("hold a message only if `Message::waits` is true, and give the others a buffer")
 }
 
 fn taken_back(source: u32) -> Error {
-    Error::new(ErrorKind::Aborted, OP).peer(source).cause("its sender has cancelled it")
+    Error::new(ErrorKind::Aborted, OP).peer(source).cause("the sender has cancelled the message")
 }
 
 /// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With

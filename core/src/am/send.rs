@@ -149,7 +149,7 @@ pub fn try_send(
     if data.len() > room {
         return Err(Error::new(ErrorKind::BadArgument, OP)
             .peer(target)
-            .cause(format!("{} bytes of data, {room} fit into a packet with this header", data.len()))
+            .cause(format!("{} bytes of data, but {room} fit into a packet with this header", data.len()))
             .remedy("use `start_send` for longer messages"));
     }
     if target != job.rank() {
@@ -268,11 +268,11 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
     job.running(OP)?;
     if len as u64 > MAX_MESSAGE {
         let e = Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).peer(target);
-        return Err(e.cause(format!("a message of {len} bytes, {MAX_MESSAGE} allowed")));
+        return Err(e.cause(format!("a message of {len} bytes; at most {MAX_MESSAGE} are allowed")));
     }
     if header.len() > MAX_HEADER {
         return Err(Error::new(ErrorKind::BadArgument, OP)
-            .cause(format!("a header of {} bytes, {MAX_HEADER} allowed", header.len())));
+            .cause(format!("a header of {} bytes; at most {MAX_HEADER} are allowed", header.len())));
     }
     if target >= job.size() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));

@@ -207,7 +207,7 @@ impl Filling {
             buffer.clear();
             if buffer.try_reserve_exact(len).is_err() {
                 return Err(Error::new(ErrorKind::Limit, "receive an active message")
-                    .cause(format!("{len} bytes are announced, more than there is memory for")));
+                    .cause(format!("a message of {len} bytes was announced, for which there is no memory")));
             }
         }
         let kept = sink.room().min(len);

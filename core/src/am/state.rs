@@ -82,7 +82,8 @@ impl<J> ActiveMessages<J> {
         let mut handlers = self.handlers.borrow_mut();
         let place = handlers.place(id.0);
         if place.is_some() {
-            return Err(Error::new(ErrorKind::BadArgument, "register a handler").cause(format!("id {} is taken", id.0)));
+            return Err(Error::new(ErrorKind::BadArgument, "register a handler")
+                .cause(format!("handler number {} is in use", id.0)));
         }
         *place = Some(std::rc::Rc::new(handler));
         Ok(())
@@ -97,7 +98,9 @@ impl<J> ActiveMessages<J> {
             let handlers = self.handlers.borrow();
             (HandlerId::RUNTIME..=u16::MAX).find(|id| handlers.get(*id).is_none())
         };
-        let none = || Error::new(ErrorKind::Limit, "register a handler").cause("all numbers of the runtime are taken");
+        let none = || {
+            Error::new(ErrorKind::Limit, "register a handler").cause("all handler numbers of the runtime are in use")
+        };
         let id = HandlerId(id.ok_or_else(none)?);
         self.register_any(id, handler)?;
         Ok(Listening(id))

@@ -83,7 +83,7 @@ fn check_value(operation: &'static str, key: &str, value: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::BadArgument, operation)
-        .cause(format!("value of key {key:?} has {} bytes, the most is {VALUE_MAX}", value.len())))
+        .cause(format!("the value of key {key:?} has {} bytes, and at most {VALUE_MAX} are allowed", value.len())))
 }
 
 /// The error of a `get` for a key that does not exist.

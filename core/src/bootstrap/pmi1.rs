@@ -75,7 +75,7 @@ impl Pmi1 {
             size = field("size").map_err(|e| me.broke(e))?.or(size);
         }
         let (Some(rank), Some(size)) = (rank, size) else {
-            return Err(me.broke("it did not say rank and size".into()));
+            return Err(me.broke("it did not give rank and size".into()));
         };
         (me.rank, me.size) = (rank, size);
         me.start()?;
@@ -109,7 +109,7 @@ impl Pmi1 {
 
     fn start(&mut self) -> Result<()> {
         if self.rank >= self.size {
-            return Err(self.broke(format!("it says rank {} of {}", self.rank, self.size)));
+            return Err(self.broke(format!("it gave rank {} of {}", self.rank, self.size)));
         }
         let hello = Line::new("init").field("pmi_version", 1).field("pmi_subversion", 1).end();
         let reply = self.exchange(&hello, "response_to_init")?;
@@ -127,12 +127,12 @@ impl Pmi1 {
         let parts = pack(&[0; VALUE_MAX], self.value_max).map_err(|e| self.broke(e))?.len();
         let need = KEY_MAX + part_key("", parts).len();
         if self.key_max < need {
-            return Err(self.broke(format!("keys of at most {} characters, {need} are needed", self.key_max)));
+            return Err(self.broke(format!("it allows keys of {} characters, but {need} are needed", self.key_max)));
         }
         let name = self.exchange(&Line::new("get_my_kvsname").end(), "my_kvsname")?;
         name.need("kvsname").map_err(|e| self.broke(e))?.clone_into(&mut self.job_id);
         if self.job_id.is_empty() || self.job_id.len() > 1024 {
-            return Err(self.broke(format!("a job name of {} characters", self.job_id.len())));
+            return Err(self.broke(format!("it gave a job name of {} characters", self.job_id.len())));
         }
         if self.is_ours() { self.send(&Line::new(HELLO).end()) } else { Ok(()) }
     }
@@ -186,7 +186,7 @@ impl Pmi1 {
                         [] => String::new(),
                         rest => format!(" inside the line {}", quote(rest)),
                     };
-                    let cause = format!("the launcher closed the connection{seen}, `{expected}` was awaited");
+                    let cause = format!("the launcher closed the connection{seen} before it sent `{expected}`");
                     return Err(self.give_up(ErrorKind::Launcher, cause));
                 }
                 Ok(n) => self.lines.push(&bytes[..n]),
@@ -195,7 +195,7 @@ impl Pmi1 {
         };
         let message = Message::parse(&line).map_err(|e| self.broke(e))?;
         if message.command() != expected {
-            let cause = format!("`{expected}` was awaited, the reply is {}", quote(&line));
+            let cause = format!("instead of `{expected}` the launcher sent {}", quote(&line));
             return Err(self.broke(cause));
         }
         Ok(message)
@@ -229,7 +229,7 @@ impl Pmi1 {
     fn require_rc(&mut self, reply: &Message) -> Result<()> {
         match self.rc(reply)? {
             0 => Ok(()),
-            _ => Err(self.broke(format!("it refuses: {}", quote(reply.line().as_bytes())))),
+            _ => Err(self.broke(format!("it refused the request: {}", quote(reply.line().as_bytes())))),
         }
     }
 
@@ -291,8 +291,8 @@ impl Bootstrap for Pmi1 {
             let request = Line::new("put").field("kvsname", &self.job_id).field("key", part_key(key, i));
             let reply = self.exchange(&request.field("value", part).end(), "put_result")?;
             if self.rc(&reply)? != 0 {
-                let why = self.text(&reply).unwrap_or_else(|| "it does not say why".into());
-                let cause = format!("the launcher refuses the value of key {key:?} ({} bytes): {why}", value.len());
+                let why = self.text(&reply).unwrap_or_else(|| "it gave no reason".into());
+                let cause = format!("the launcher refused the value of key {key:?} ({} bytes): {why}", value.len());
                 return Err(self.error(ErrorKind::Launcher, cause));
             }
         }
@@ -379,7 +379,7 @@ fn adopt(fd: RawFd) -> Result<OwnedFd> {
         Err(e) => return refuse(format!("cannot be used: {e}")),
     }
     if let Err(e) = fcntl_setfd(borrowed, FdFlags::CLOEXEC) {
-        return refuse(format!("cannot be closed in other programs: {e}"));
+        return refuse(format!("cannot be made close-on-exec: {e}"));
     }
     borrowed.try_clone_to_owned().or_else(|e| refuse(format!("cannot be duplicated: {e}")))
 }

@@ -95,9 +95,9 @@ impl Message {
     /// # Errors
     /// A message that the field is missing or not a number of this type.
     pub fn number<T: std::str::FromStr>(&self, name: &str) -> Result<T, String> {
-        self.need(name)?
-            .parse()
-            .map_err(|_| format!("`{name}=` is not a number that fits in the line {}", quote(self.line().as_bytes())))
+        self.need(name)?.parse().map_err(|_| {
+            format!("`{name}=` is not a number of the right size in the line {}", quote(self.line().as_bytes()))
+        })
     }
 
     /// The message as it was written, except for spaces and skipped words.

@@ -29,12 +29,12 @@ impl End {
         match self {
             Self::Finalized(rank) => Error::new(ErrorKind::PeerLost, operation)
                 .peer(*rank)
-                .cause("it has finalized and comes to no further fence"),
+                .cause("it has finalized, so it takes part in no further fence"),
             Self::Lost(rank) => {
                 Error::new(ErrorKind::PeerLost, operation).peer(*rank).cause("it ended without finalizing")
             }
             Self::TimedOut(rank) => Error::new(ErrorKind::Timeout, operation)
-                .cause(format!("rank {rank} gave up waiting for the other ranks to come to the fence")),
+                .cause(format!("rank {rank} gave up waiting for the other ranks in the fence")),
             Self::Aborted(rank, code, reason) => {
                 Error::new(ErrorKind::Aborted, operation).peer(*rank).cause(format!("code {code}: {reason}"))
             }
@@ -179,7 +179,7 @@ impl Bootstrap for ThreadBootstrap {
                 self.shared.end(End::TimedOut(self.rank));
                 return Err(Error::new(ErrorKind::Timeout, operation)
                     .rank(self.rank)
-                    .cause(format!("{missing} of {} ranks did not come", self.shared.size)));
+                    .cause(format!("{missing} of {} ranks did not reach the fence", self.shared.size)));
             }
             table = self.shared.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }

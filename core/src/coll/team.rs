@@ -79,7 +79,7 @@ impl Team {
         let ranks = Rc::from(members);
         let calls = job.calls().of_team(context, &ranks).ok_or_else(|| {
             let e = Error::new(ErrorKind::BadArgument, OP).cause(format!("another team here has context {context}"));
-            e.remedy("take one of Job::new_context, or drop the other team first")
+            e.remedy("use a context from Job::new_context, or drop the other team first")
         })?;
         Ok(Self(Rc::new(Inner {
             members: Members { one_node: members.iter().all(|m| job.device().shares_memory(*m)), ranks, me },

@@ -157,7 +157,7 @@ impl Loopback {
         let import = self.imports.borrow().get(&place.region).copied();
         let import = import.ok_or_else(|| self.fail(ErrorKind::BadKey, operation, peer))?;
         if import.peer != peer {
-            return Err(self.fail(ErrorKind::BadArgument, operation, peer).cause("the region is another rank's"));
+            return Err(self.fail(ErrorKind::BadArgument, operation, peer).cause("the region belongs to another rank"));
         }
         match self.peer(peer, operation)?.exposures.with(import.key, place.offset as u64, len, act) {
             Some(Some(result)) => Ok(result),

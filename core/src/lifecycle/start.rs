@@ -40,7 +40,7 @@ impl Job {
             crate::log::show(level, bootstrap.rank());
             #[cfg(not(feature = "log"))]
             return Err(Error::new(ErrorKind::Unsupported, "read the settings")
-                .cause(format!("FARSIDE_LOG={level}, and this program was built without the feature `log`"))
+                .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
                 .remedy("build farside-core with it, or install a tracing subscriber"));
         }
         Self::start(bootstrap, settings)

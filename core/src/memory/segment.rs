@@ -235,7 +235,7 @@ impl Segment {
         let memory = memory_of_machine();
         if len as u64 > memory {
             let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
-            return Err(e.cause(format!("{len} bytes, where the machine has {memory}")));
+            return Err(e.cause(format!("{len} bytes, but the machine has {memory}")));
         }
         let file = sparse_file("farside-window", len as u64)?;
         if overcommit_is_strict() {
@@ -374,7 +374,7 @@ fn anonymous_file(dir: &Path, len: usize) -> Result<File> {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
     let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(|e| {
         Error::system(MAKE, e.into())
-            .cause(format!("a file without a name in {}", dir.display()))
+            .cause(format!("cannot create an unnamed file in {}", dir.display()))
             .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
     })?;
     let file = file.into();

@@ -117,7 +117,7 @@ impl Steps {
             return fail(ErrorKind::BadKey, format!("region {}", at.region));
         };
         if target.peer != peer {
-            return fail(ErrorKind::BadArgument, "the region is another rank's".into());
+            return fail(ErrorKind::BadArgument, "the region belongs to another rank".into());
         }
         if at.offset.checked_add(len).is_none_or(|end| end > target.len) {
             return fail(ErrorKind::OutOfRange, format!("{len} bytes at byte {} of {}", at.offset, target.len));

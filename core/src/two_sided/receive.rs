@@ -127,7 +127,7 @@ impl Mailbox {
         let Some(ticket) = receive.ticket.get() else { return false };
         let cancelled = self.two_sided().matching.borrow_mut().cancel(ticket).is_some();
         if cancelled {
-            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("it was cancelled"));
+            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the receive was cancelled"));
         }
         cancelled
     }
@@ -141,7 +141,7 @@ impl Mailbox {
         if let Some(token) = receive.coming() {
             am::abandon(self, token);
         }
-        receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("it was given up"));
+        receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the receive was dropped"));
     }
 
     /// The message that a receive of `pattern` would get now. Makes no progress: see
@@ -175,7 +175,7 @@ impl Mailbox {
     pub fn forget_context(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
-            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("its team has ended"));
+            receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team has ended"));
         }
         let credits = &self.two_sided().credits;
         for (envelope, unexpected) in messages {

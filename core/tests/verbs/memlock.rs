@@ -57,7 +57,7 @@ fn start_beyond_the_limit_of_locked_memory_names_the_bytes_and_the_limit() {
     }
     let settings = Settings::from_lookup(|name| std::env::var(name).ok()).unwrap();
     let text = Job::threads_with(1, &settings, |_| Ok(())).unwrap_err().to_string();
-    assert!(["ulimit -l unlimited", "are to be pinned", "1048576 bytes"].iter().all(|t| text.contains(t)), "{text}");
+    assert!(["ulimit -l unlimited", "must be locked", "1048576 bytes"].iter().all(|t| text.contains(t)), "{text}");
 }
 
 /// Posts an operation and waits until it is complete.

@@ -46,7 +46,7 @@ fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
 fn is_kept() -> bool {
     let kept = farside_core::device::verbs::Watch::new();
     if let Err(e) = &kept {
-        println!("skipped in part: registrations are not kept, memory cannot be watched: {e}");
+        println!("skipped in part: the registration cache is off because memory cannot be watched: {e}");
     }
     kept.is_ok()
 }

@@ -55,7 +55,7 @@ pub fn type_get_envelope_c(
 /// Writes a list, if the program has room for it.
 fn give<T: Copy>(values: &[T], room: i64, name: &'static str, to: ListOut<T>) -> Result {
     if room < values.len() as i64 {
-        return Err(fail(MPI_ERR_ARG, format!("is {room}, and there are {}", values.len())).named(name));
+        return Err(fail(MPI_ERR_ARG, format!("is {room}, but there are {}", values.len())).named(name));
     }
     to.write(values)
 }

@@ -82,7 +82,7 @@ impl WinObject {
         match usize::try_from(rank) {
             Ok(target) if target < self.units.len() => Ok(Some(target)),
             _ if rank == MPI_PROC_NULL => Ok(None),
-            _ => Err(fail(MPI_ERR_RANK, format!("is {rank}, and there are {} ranks", self.units.len())).named(name)),
+            _ => Err(fail(MPI_ERR_RANK, format!("is {rank}, but there are {} ranks", self.units.len())).named(name)),
         }
     }
 

@@ -55,7 +55,7 @@ impl Remote {
         if local == remote {
             return Ok(());
         }
-        let text = format!("describes {remote} bytes at the target, and there are {local} bytes here");
+        let text = format!("describes {remote} bytes at the target, but there are {local} bytes here");
         Err(fail(MPI_ERR_ARG, text).named("target_count"))
     }
 }

@@ -141,7 +141,7 @@ pub fn cart_shift(
     on_grid(call, comm, |object, grid| {
         let dimension = usize::try_from(direction).ok().filter(|dimension| *dimension < grid.dims.len());
         let dimension = dimension.ok_or_else(|| {
-            fail(MPI_ERR_DIMS, format!("is {direction}, and there are {} dimensions", grid.dims.len()))
+            fail(MPI_ERR_DIMS, format!("is {direction}, but there are {} dimensions", grid.dims.len()))
                 .named("direction")
         })?;
         let rank = object.rank as c_int;

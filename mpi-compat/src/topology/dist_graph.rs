@@ -32,7 +32,7 @@ fn weights(n: usize, list: List<c_int>) -> Result<Option<Vec<c_int>>> {
         MPI_UNWEIGHTED => Ok(None),
         MPI_WEIGHTS_EMPTY if n == 0 => Ok(Some(Vec::new())),
         MPI_WEIGHTS_EMPTY => {
-            Err(fail(MPI_ERR_ARG, format!("is MPI_WEIGHTS_EMPTY, and there are {n} edges")).named(list.name()))
+            Err(fail(MPI_ERR_ARG, format!("is MPI_WEIGHTS_EMPTY, but there are {n} edges")).named(list.name()))
         }
         _ => {
             let weights = list.read(n as i64)?;

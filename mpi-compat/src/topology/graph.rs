@@ -24,7 +24,7 @@ fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>
     }
     let edges = edges.read(index.last().copied().unwrap_or(0).into())?;
     if let Some(edge) = edges.iter().find(|edge| !(0..nnodes).contains(edge)) {
-        return Err(fail(MPI_ERR_ARG, format!("has {edge}, and there are {nnodes} nodes")).named("edges"));
+        return Err(fail(MPI_ERR_ARG, format!("has {edge}, but there are {nnodes} nodes")).named("edges"));
     }
     Ok((Graph { index, edges }, nodes))
 }

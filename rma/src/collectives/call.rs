@@ -310,7 +310,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         let wrong = |what: &str, have: usize, want: Option<u64>| {
             let want = want.map_or_else(|| "another number".to_owned(), |n| n.to_string());
             let e = Error::new(ErrorKind::BadArgument, name).rank(team.job().rank());
-            Err(e.cause(format!("{what} of {have} elements, {want} by the counts")))
+            Err(e.cause(format!("{what} of {have} elements, but the counts need {want}")))
         };
         if !right(self.input.1, input, self.operation == O::Scatter) {
             return wrong("an input", self.input.1, input);

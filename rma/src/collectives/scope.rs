@@ -201,7 +201,9 @@ impl<'scope, T> Started<'scope, T> {
     /// Takes the output of a complete call.
     fn take_output(&mut self) -> Result<&'scope mut [T]> {
         let Some((base, len)) = self.output.take() else {
-            return Err(Error::new(ErrorKind::BadArgument, self.kept.call.name()).cause("it was awaited before"));
+            return Err(
+                Error::new(ErrorKind::BadArgument, self.kept.call.name()).cause("the request was awaited before")
+            );
         };
         // SAFETY: the output is borrowed exclusively for the scope, the call is complete, and `take` returns it only
         // once.

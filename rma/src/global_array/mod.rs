@@ -104,7 +104,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         if let Some(other) = others.iter().position(|o| *o != others[0]) {
             return Err(Error::new(ErrorKind::Mismatch, "make a global array")
                 .peer(team.members()[other])
-                .cause("its shape or grid is not that of the team's first rank"));
+                .cause("its shape or grid differs from that of the team's first rank"));
         }
         let distribution = Distribution::new(shape, grid, team.size())?;
         let window = LockWindow::allocate(team, distribution.owned(team.rank()).len())?;

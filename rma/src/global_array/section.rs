@@ -67,7 +67,7 @@ impl<const D: usize> Section<D> {
             None => Ok(()),
             Some(d) => Err(Error::new(ErrorKind::OutOfRange, operation)
                 .cause(format!("{}..{} in dimension {d}, which has {} indices", self.start[d], self.end[d], shape[d]))
-                .remedy("use ranges inside the array's shape, none of which ends before it starts")),
+                .remedy("use ranges inside the array's shape that do not end before they start")),
         }
     }
 }

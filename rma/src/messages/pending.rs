@@ -122,7 +122,7 @@ impl Receiving {
         (into, len): (*mut u8, usize),
         taken: Option<Matched>,
     ) -> Result<Self> {
-        let gone = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("it was received before");
+        let gone = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("the message was received before");
         let receive = Receive::new();
         // SAFETY: the caller's promise.
         unsafe { team.job().receive_message(&receive, taken.ok_or_else(gone)?, Sink::memory(into, len)) }?;

@@ -38,7 +38,7 @@ impl Status {
         let source = same.or_else(|| members.iter().position(|member| *member == status.source));
         let source = source.ok_or_else(|| {
             let e = Error::new(ErrorKind::Protocol, RECEIVE).rank(team.job().rank()).peer(status.source);
-            e.cause("a message of a rank that is not in the team").remedy("give teams of other members other contexts")
+            e.cause("the sender is not in the team").remedy("give teams with different members different contexts")
         })?;
         Ok(Self { source, tag: status.tag, len: status.len })
     }
@@ -122,7 +122,7 @@ impl Message {
         let mut data = Vec::new();
         data.try_reserve_exact(count).map_err(|_| {
             let e = Error::new(ErrorKind::Limit, RECEIVE).rank(self.team.job().rank());
-            e.cause(format!("a message of {} bytes, more than there is memory for", status.len))
+            e.cause(format!("a message of {} bytes, for which there is no memory", status.len))
         })?;
         data.resize(count, T::zeroed());
         let status = self.recv(&mut data)?;

@@ -161,7 +161,7 @@ impl Attachments {
             .rank(self.table.job().rank())
             .peer(self.table.team().members().get(target).copied().unwrap_or(target as u32))
             .cause(what)
-            .remedy("attach the memory, and tell this rank after that")
+            .remedy("attach the memory before this rank uses it")
     }
 
     /// The local address of bytes at `address` of a target, if they are mapped, this rank's copy of the target's table

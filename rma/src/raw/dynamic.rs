@@ -183,8 +183,8 @@ impl RawDynamicWindow {
         let slot = self.attached.borrow().free_slot().ok_or_else(|| {
             Error::new(ErrorKind::Limit, "attach memory")
                 .rank(self.table().job().rank())
-                .cause(format!("{MAX_ATTACHED} are attached"))
-                .remedy("detach some")
+                .cause(format!("{MAX_ATTACHED} regions are attached"))
+                .remedy("detach regions that are no longer needed")
         })?;
         let region = Region {
             accumulate: Some(crate::op::apply_bytes),

@@ -201,7 +201,7 @@ impl<'a> Layouts<'a> {
             && let Overlap::At(at) = map.overlap()
         {
             return Err(Error::new(ErrorKind::BadArgument, name)
-                .cause(format!("blocks of the {side} layout, which receives, overlap at byte {at}"))
+                .cause(format!("blocks of the receiving ({side}) layout overlap at byte {at}"))
                 .remedy("give the receiving side a layout whose blocks are disjoint"));
         }
         Ok(())

@@ -224,7 +224,7 @@ impl RawWindow {
             return Err(Error::new(ErrorKind::Mismatch, "make a window")
                 .rank(self.job.rank())
                 .peer(self.targets[other].region.peer)
-                .cause("its elements have another type than those of this rank"));
+                .cause("its element type differs from this rank's"));
         }
         self.mapped = all.iter().all(|m| m.first() == Some(&1));
         if !self.mapped && self.job.device().capabilities().own_by_copy {

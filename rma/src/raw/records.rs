@@ -210,7 +210,7 @@ impl Answers {
     pub(super) fn check(&self) -> Result<()> {
         self.wrong.take().map_or(Ok(()), |source| {
             let e = Error::new(ErrorKind::Protocol, "accumulate").peer(source);
-            Err(e.cause("an answer with former values that were not requested"))
+            Err(e.cause("the answer has former values that were not requested"))
         })
     }
 

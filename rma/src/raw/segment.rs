@@ -23,7 +23,8 @@ impl RawWindow {
             lens.push(u64::from_le_bytes(bytes) as usize);
         }
         let total = lens.iter().try_fold(0usize, |sum, len| sum.checked_add(*len));
-        let total = total.ok_or_else(|| Error::new(ErrorKind::Limit, "make a window").cause("the sum of the lengths"));
+        let total = total
+            .ok_or_else(|| Error::new(ErrorKind::Limit, "make a window").cause("the sum of the lengths overflows"));
         let own = total.map(|total| if team.rank() == 0 { total } else { 0 });
         let mut window = Self::allocate_of(team, own, options, None)?;
         if !window.mapped {

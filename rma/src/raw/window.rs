@@ -415,7 +415,7 @@ impl RawWindow {
         }
         Error::new(ErrorKind::WrongEpoch, operation)
             .rank(self.job.rank())
-            .cause("a call on this window was left by a panic, or could not synchronize with other ranks")
+            .cause("a call on this window panicked or could not synchronize with the other ranks")
             .remedy("free the window and make a new one")
     }
 

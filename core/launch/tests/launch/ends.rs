@@ -124,10 +124,10 @@ fn rank_that_aborts_ends_the_job_with_its_code_and_reason() {
     assert_eq!(done.code, Some(7), "{done:?}");
     assert!(
         done.err.contains("farside: rank 2 (pid ")
-            && done.err.contains("code 7: told to: set FARSIDE_SHM_DIR, 100% sure\n"),
+            && done.err.contains("code 7: asked to: set FARSIDE_SHM_DIR, 100% sure\n"),
         "{done:?}"
     );
-    assert_eq!(done.err.matches("told to").count(), 1, "it is said once: {done:?}");
+    assert_eq!(done.err.matches("asked to").count(), 1, "the reason is printed once: {done:?}");
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn timeout_says_who_waits_for_whom() {
         assert_eq!(done.code, Some(124), "{done:?}");
         let computes = "farside: rank 1: waits for no rank: it computes, polls or is stopped\n";
         assert!([computes, whom].iter().all(|line| done.err.contains(line)), "{done:?}");
-        let told: u32 = done.err.lines().filter(|line| line.starts_with("farside: rank")).map(ranks_in).sum();
-        assert_eq!(told, 4, "a line for each: {done:?}");
+        let answered: u32 = done.err.lines().filter(|line| line.starts_with("farside: rank")).map(ranks_in).sum();
+        assert_eq!(answered, 4, "a line for each: {done:?}");
     }
     // Ranks that have not come to their start are known without a question.
     let script = "[ $PMI_RANK = 1 ] && exec sleep 1000; exec $0";
     let done = Marked::run(3, &["--timeout", "1", "--", "sh", "-c", script, &kvs()]).finish();
-    let known = "farside: ranks 0, 2: start-up waits for the ranks that are not there yet\n\
+    let known = "farside: ranks 0, 2: start-up waits for ranks that have not joined the job\n\
                  farside: rank 1: has not joined the job\n";
     assert!(done.code == Some(124) && done.err.contains(known), "{done:?}");
 }

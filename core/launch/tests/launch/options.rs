@@ -122,7 +122,7 @@ fn program_is_found_by_path_and_starts_in_its_folder() {
     let done = run(&["only-here"]);
     assert!(done.code == Some(127) && done.err.contains("only-here"), "{done:?}");
     let done = mpiexec(&["-wdir", "/nowhere/at/all", "true"]);
-    assert!(done.code == Some(2) && done.err.contains("no folder"), "{done:?}");
+    assert!(done.code == Some(2) && done.err.contains("no directory"), "{done:?}");
 }
 
 #[test]

@@ -297,7 +297,7 @@ impl TeamCalls {
         }
         if !self.failed.borrow().contains(&header.sequence) {
             let e = Error::new(ErrorKind::Mismatch, "collective").peer(m.source);
-            let e = e.cause("it sent a message of an earlier call that this rank did not expect");
+            let e = e.cause("it sent an unexpected message of an earlier call");
             self.disagrees(calls, header.sequence, e);
         }
         Delivery::Done
@@ -317,7 +317,7 @@ impl TeamCalls {
     #[cold]
     fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
         let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
-        let e = e.cause(format!("it calls {}, this rank a barrier", header.check.name()));
+        let e = e.cause(format!("it calls {}, and this rank a barrier", header.check.name()));
         self.doom_barrier(calls, e.again());
         self.disagrees(calls, header.sequence, e);
     }

@@ -53,7 +53,7 @@ impl Calls {
         };
         if let Some(rank) = ranks.iter().find(has_ended) {
             let e = Error::new(ErrorKind::PeerLost, awaited.operation).rank(job.rank()).peer(*rank);
-            return Err(e.cause("it has come to the end of the job, and this rank waits for it"));
+            return Err(e.cause("it has reached the end of the job while this rank waits for it"));
         }
         let (left, patience) = match self.ends.asks.get() {
             Some((same, left, patience)) if same == *awaited => (left, patience),

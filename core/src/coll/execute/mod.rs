@@ -108,7 +108,7 @@ impl Collective {
     /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`.
     pub unsafe fn start_again(&self) -> Result<()> {
         if !self.persistent {
-            return Err(Error::new(ErrorKind::BadArgument, self.run.name()).cause("it is not persistent"));
+            return Err(Error::new(ErrorKind::BadArgument, self.run.name()).cause("the call is not persistent"));
         }
         // SAFETY: the caller's promise.
         unsafe { self.run.start() }
@@ -205,7 +205,7 @@ impl Collective {
         }
         let rank = self.team.job().rank();
         let e = Error::new(ErrorKind::Aborted, self.run.name()).rank(rank).peer(rank);
-        self.run.fail(e.cause("it was dropped before it was complete"), Announce::Others);
+        self.run.fail(e.cause("the call was dropped before it was complete"), Announce::Others);
     }
 }
 

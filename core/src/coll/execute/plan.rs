@@ -165,7 +165,7 @@ impl Plan {
         let call = Call { parameters: &parameters, ..call };
         if !(algorithm.applies)(&call) || algorithm.commutative && arguments.reduction.is_some_and(|r| !r.commutative) {
             return Err(Error::new(ErrorKind::Unsupported, arguments.operation.name())
-                .cause(format!("{} is not for this call", algorithm.name)));
+                .cause(format!("algorithm {} does not support this call", algorithm.name)));
         }
         let schedule = (algorithm.build)(&call);
         check_schedule(&schedule, &call).map_err(wrong)?;

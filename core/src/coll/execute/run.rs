@@ -244,10 +244,10 @@ impl Run {
         }
         match self.state.get() {
             State::Active => {
-                return Err(Error::new(ErrorKind::BadArgument, self.name()).cause("it is in progress"));
+                return Err(Error::new(ErrorKind::BadArgument, self.name()).cause("the call is in progress"));
             }
             State::Failed if self.persistent => {
-                return Err(Error::new(ErrorKind::Aborted, self.name()).cause("it has failed before"));
+                return Err(Error::new(ErrorKind::Aborted, self.name()).cause("the call has failed before"));
             }
             _ => {}
         }

@@ -163,6 +163,8 @@ impl Team {
     #[cold]
     fn differ(&self) -> Error {
         let (e, made) = (Error::new(ErrorKind::Mismatch, "barrier").rank(self.job().rank()), self.calls().made());
-        e.cause(format!("this rank has made {made} collectives on the team before it, and other ranks more or fewer"))
+        e.cause(format!(
+            "this rank has made {made} collective calls on the team before this one, and other ranks more or fewer"
+        ))
     }
 }

@@ -207,7 +207,9 @@ pub(super) fn region<'a>(
         .ok_or_else(|| Error::new(ErrorKind::BadKey, operation).cause(format!("region {}", place.region)))?;
     // Request keys of two peers may be equal, so a request to the wrong peer could change other memory.
     if import.peer != peer {
-        return Err(Error::new(ErrorKind::BadArgument, operation).peer(peer).cause("the region is of another rank"));
+        return Err(Error::new(ErrorKind::BadArgument, operation)
+            .peer(peer)
+            .cause("the region belongs to another rank"));
     }
     import.check(Range { offset: place.offset, len }, operation)?;
     Ok(import)

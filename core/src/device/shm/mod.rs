@@ -140,7 +140,7 @@ impl ShmDevice {
     fn not_here(&self, peer: u32, operation: &'static str) -> Error {
         let elsewhere = (peer as usize) < self.numbers.len();
         let kind = if elsewhere { ErrorKind::BadArgument } else { ErrorKind::NoSuchRank };
-        Error::new(kind, operation).peer(peer).device("shm").cause("it is not a rank of this node")
+        Error::new(kind, operation).peer(peer).device("shm").cause("the peer is not on this node")
     }
 
     /// The error of a request to a rank that is not on this node; `BadKey` if the region is unknown.

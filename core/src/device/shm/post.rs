@@ -99,7 +99,7 @@ impl ShmDevice {
         let imports = self.imports.borrow();
         let cell = imports::region(&imports, peer, at, 8, OP)?.word(at.offset, OP)?.ok_or_else(|| {
             let error = Error::new(ErrorKind::Unsupported, OP).peer(peer);
-            error.cause("signal cells live in memory of the runtime")
+            error.cause("a signal cell must be in memory of the runtime")
         })?;
         // Release: pairs with the owner's Acquire load of the cell; earlier writes of this rank are visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
@@ -154,7 +154,7 @@ impl ShmDevice {
         if import.brief {
             return Err(Error::new(ErrorKind::BadKey, name)
                 .peer(import.peer)
-                .cause("the memory was lent for a transfer, and has been taken back"));
+                .cause("the memory had been lent for a transfer, and has been taken back"));
         }
         import.walk(blocks, ranges, |mapped, at, local, len| {
             if mapped.is_none() {

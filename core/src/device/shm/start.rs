@@ -139,7 +139,7 @@ impl Prepared {
             if mapping.word(0).load(Ordering::SeqCst) != MAGIC
                 || mapping.word(IDENTITY).load(Ordering::SeqCst) != identity
             {
-                return Err(fail(ErrorKind::Protocol).cause("the segment is not that rank's"));
+                return Err(fail(ErrorKind::Protocol).cause("the segment belongs to another rank"));
             }
             pids.push((address.name.pid, address.base));
             asymmetric &= address.asymmetric;

@@ -19,7 +19,7 @@ pub(super) fn limit(operation: &'static str, e: io::Error) -> Error {
     let error = Error::new(kind, operation).device("verbs").source_error(e);
     if kind == ErrorKind::Limit {
         return error
-            .cause("the device or the system has no room for it (locked memory, queue pairs, descriptors)")
+            .cause("a limit of the device or the system is reached (locked memory, queue pairs, descriptors)")
             .remedy(REMEDY);
     }
     error
@@ -32,7 +32,7 @@ pub(super) fn registration(operation: &'static str, bytes: usize, e: io::Error) 
         return error.cause(format!("{bytes} bytes"));
     }
     let limit = getrlimit(Resource::Memlock).current.map_or_else(|| "unlimited".into(), |l| format!("{l} bytes"));
-    error.cause(format!("{bytes} bytes are to be pinned; the limit of locked memory of the process is {limit}"))
+    error.cause(format!("{bytes} bytes must be locked; the limit of locked memory of the process is {limit}"))
 }
 
 #[cfg(test)]

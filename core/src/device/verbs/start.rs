@@ -79,7 +79,7 @@ fn find_pkey(keys: &[u16], wanted: Option<u16>) -> Result<u16> {
         let keys: Vec<String> = keys.iter().filter(|k| **k != 0).map(|k| format!("{k:#06x}")).collect();
         Error::new(ErrorKind::Setting, OP)
             .device("verbs")
-            .cause(format!("the port is not in partition {wanted:#06x}, it has {}", keys.join(", ")))
+            .cause(format!("the port is not in partition {wanted:#06x}; its partitions are {}", keys.join(", ")))
             .remedy("correct FARSIDE_VERBS_PKEY")
     })
 }
@@ -193,7 +193,7 @@ impl Prepared {
             if address.ethernet != self.choice.ethernet {
                 return Err(fail(ErrorKind::Mismatch)
                     .cause("one rank's port is Ethernet, the other's InfiniBand")
-                    .remedy("choose devices of one kind by FARSIDE_VERBS_DEVICE"));
+                    .remedy("choose devices of one kind with FARSIDE_VERBS_DEVICE"));
             }
             all.push(address);
         }

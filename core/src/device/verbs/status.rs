@@ -27,8 +27,8 @@ struct Row {
     remedy: &'static str,
 }
 
-const BUILD: &str = "make sure that all ranks run the same build; else report it";
-const KEY: &str = "the target's memory was released, or a range outside of it was used: exchange keys again";
+const BUILD: &str = "make sure that all ranks run the same build; if they do, report this error";
+const KEY: &str = "the target's memory was released, or the range is outside of it: exchange keys again";
 const HARDWARE: &str = "look at the device (rdma statistic, the kernel log)";
 
 /// Makes the table: for each status its kind, fate, cause and remedy.
@@ -50,7 +50,7 @@ table! {
         "this side: the request is longer than the port or the receive buffer allows", BUILD;
     IBV_WC_LOC_QP_OP_ERR System Renew: "this side: the queue pair refused the request", BUILD;
     IBV_WC_LOC_EEC_OP_ERR System Lost: "this side: the end-to-end context refused the request", HARDWARE;
-    IBV_WC_LOC_PROT_ERR BadArgument Renew: "this side: a local buffer is not, or no longer, registered memory",
+    IBV_WC_LOC_PROT_ERR BadArgument Renew: "this side: a local buffer is not registered memory, or no longer",
         "keep buffers, and the window that they belong to, until the operation is complete";
     IBV_WC_WR_FLUSH_ERR PeerLost Flushed:
         "the connection ended before the request was executed", "see the first error of this connection";

@@ -176,7 +176,7 @@ impl RawWindow {
                 Verdict::Unknown if std::mem::take(&mut again) => sgrs.known.borrow_mut()[target].forget(),
                 Verdict::Unknown => {
                     return Err(Error::new(ErrorKind::Protocol, l.action.name())
-                        .cause("the target does not know the layouts that were sent to it"));
+                        .cause("the target does not have the layouts that were sent to it"));
                 }
                 Verdict::Refused(kind, text) => {
                     return Err(Error::new(kind, l.action.name()).cause(format!("the target refused: {text}")));

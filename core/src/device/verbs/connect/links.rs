@@ -241,7 +241,7 @@ impl Links {
                         a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
                     match made {
                         Ok(r) => entry.ready = Some((r, counter)),
-                        Err(e) => entry.refused = Some(format!("the connection cannot be opened here: {e}")),
+                        Err(e) => entry.refused = Some(format!("this rank cannot open the connection: {e}")),
                     }
                 }
                 None
@@ -349,7 +349,7 @@ impl Links {
         let mut table = self.lock();
         if !table.noticed {
             table.noticed = true;
-            table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has met that loss".into() });
+            table.notice = Some(Message::Lost { blamed: Some(blamed), why: "it has lost that rank".into() });
             drop(table);
             self.agent_wake.wake();
         }
@@ -365,7 +365,7 @@ impl Links {
 
 /// The error of a peer that made no queue pair for this rank.
 pub(super) fn refused(operation: &'static str, peer: u32, why: &str) -> Error {
-    Error::new(ErrorKind::Limit, operation).peer(peer).device("verbs").cause(format!("it refused: {why}"))
+    Error::new(ErrorKind::Limit, operation).peer(peer).device("verbs").cause(format!("the peer refused: {why}"))
 }
 
 /// Whether the peer is reached with a global routing header: always on Ethernet; on InfiniBand if it is in another

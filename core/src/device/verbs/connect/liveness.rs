@@ -192,10 +192,12 @@ impl Heartbeat {
                     .peer(rank as u32)
                     .device("verbs")
                     .cause(format!(
-                        "it has answered no question for {:?}: it is stopped, or the network between is cut",
+                        "it has not answered for {:?}: it is stopped, or the network in between is down",
                         self.silence
                     ))
-                    .remedy("raise FARSIDE_VERBS_SILENCE_S if it may be stopped, as by a debugger, for longer"));
+                    .remedy(
+                        "raise FARSIDE_VERBS_SILENCE_S if it may be stopped for longer, for example by a debugger",
+                    ));
             }
             peer.unanswered += 1;
             peer.ping_due = true;
@@ -217,7 +219,7 @@ impl Heartbeat {
         let (blamed, why) = peers[rank].lost.clone().unwrap_or_default();
         let (blamed, cause) = match blamed {
             Some(first) if first as usize != rank && (first as usize) < peers.len() && first != me => {
-                (first, format!("rank {rank} has ended too, for want of it: {why}"))
+                (first, format!("rank {rank} needed it and has ended too: {why}"))
             }
             _ => (rank as u32, why),
         };

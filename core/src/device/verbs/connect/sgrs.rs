@@ -168,7 +168,7 @@ impl Links {
                         pairing.asking = None;
                     }
                     Ok(_) => {}
-                    Err(e) => pairing.refused = Some(format!("the connection cannot be opened here: {e}")),
+                    Err(e) => pairing.refused = Some(format!("this rank cannot open the connection: {e}")),
                 }
                 (None, true)
             }
@@ -189,7 +189,7 @@ impl Links {
             Age::Same => return Ok(pairing.met),
             Age::First | Age::Newer => {
                 if let (true, Some(own)) = (pairing.met, &pairing.own) {
-                    own.end("the other side has ended the connection for lists");
+                    own.end("the peer has ended the connection for lists");
                     (pairing.own, pairing.asking) = (None, None);
                 }
             }

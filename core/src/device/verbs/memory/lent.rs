@@ -73,7 +73,7 @@ impl Regions {
         // SAFETY: valid until the release. The HCA may read the pages even after that, since they stay pinned.
         let (_, leases) = unsafe { user.pieces(&[Block { base, len }], Rights::Lent, |_| None, stats) }?;
         let Some(memory) = leases.into_iter().next() else {
-            return Err(Error::new(ErrorKind::BadArgument, "lend memory").device("verbs").cause("it has no bytes"));
+            return Err(Error::new(ErrorKind::BadArgument, "lend memory").device("verbs").cause("the memory is empty"));
         };
         self.last += 1;
         let (handle, key) = (self.last, self.lent_key(base, len, memory.remote_key()));

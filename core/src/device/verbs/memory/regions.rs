@@ -321,7 +321,7 @@ impl Regions {
         let error = |kind, cause: String| Err(Error::new(kind, operation).peer(peer).device("verbs").cause(cause));
         let Some(import) = found else { return error(ErrorKind::BadKey, format!("region {}", place.region)) };
         if import.peer != peer {
-            return error(ErrorKind::BadArgument, format!("the region is of rank {}", import.peer));
+            return error(ErrorKind::BadArgument, format!("the region belongs to rank {}", import.peer));
         }
         // A released region of this rank is detected without asking the HCA.
         if peer == self.me && !self.owned.contains_key(&import.number) {

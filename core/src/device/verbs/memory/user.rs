@@ -180,7 +180,8 @@ impl UserMemory {
             return unsafe { self.pin(group, Rights::OnDemand, stats) }.ok();
         }
         let watch = self.watch.get_or_insert_with(|| {
-            Watch::new().map_err(|e| tracing::info!("registrations are not kept, memory cannot be watched: {e}"))
+            Watch::new()
+                .map_err(|e| tracing::info!("the registration cache is off because memory cannot be watched: {e}"))
         });
         // Watched before it is pinned, so that every later change is reported.
         watch.as_ref().ok()?.add(group.start, group.end).ok()?;

@@ -146,24 +146,22 @@ fn how(ranks: &[PortsOfRank], shared: &SharedNetwork<'_>, picks: &[u8], trusted:
     let is_inside = |(r, pick): &(&PortsOfRank, &u8)| network(r, &r.candidates[usize::from(**pick)]) == shared.network;
     match (ranks.iter().zip(picks).filter(is_inside).count(), ranks.len()) {
         _ if trusted => {
-            "as FARSIDE_VERBS_DEVICE names it: the addresses of the ranks do not tell that they reach each \
-                         other"
-                .to_owned()
+            "named by FARSIDE_VERBS_DEVICE; the addresses do not show that the ranks reach each other".to_owned()
         }
-        (_, 1) => format!("the job's only rank, {name}"),
+        (_, 1) => format!("the job has one rank, which has {name}"),
         (inside, all) if inside == all => format!("all {all} ranks have {name}"),
-        (inside, all) => format!("{inside} of {all} ranks have {name}, and the others routes"),
+        (inside, all) => format!("{inside} of {all} ranks have {name}, and the others have routes to it"),
     }
 }
 
 /// Lists ranks that lack the most common network, one that has it, and the candidates of each.
 fn refusal(ranks: &[PortsOfRank], best: Option<&SharedNetwork<'_>>) -> String {
-    let mut text = "no port of each rank reaches those of all others by its subnet or routes".to_owned();
+    let mut text = "not every rank has a port that reaches all other ranks by its subnet or routes".to_owned();
     let all_have = best.is_some_and(|b| b.ranks == ranks.len());
     if let Some(b) = best.filter(|b| b.ranks > 1) {
         let name = b.first.1.network();
         let _ = match all_have {
-            true => write!(text, "; all have {name}, but several machines one address"),
+            true => write!(text, "; all ranks have {name}, but several machines have the same address"),
             false => write!(text, "; most, {} of {}, have {name}", b.ranks, ranks.len()),
         };
     }
@@ -233,7 +231,10 @@ mod tests {
         // Two machines with the same devices cannot both use the same address.
         assert_eq!(picks(&[both("m"), both("n"), both("m")]), [0, 1, 0]);
         let text = choose(&[both("m"), both("n"), both("o")]).unwrap_err();
-        assert!(text.contains("all have RoCE v2, 10.9.0.0/24, but several machines one address: rank 0"), "{text}");
+        assert!(
+            text.contains("all ranks have RoCE v2, 10.9.0.0/24, but several machines have the same address: rank 0"),
+            "{text}"
+        );
         assert!(text.contains("rank 2 on `host-o` has r0 port 1"), "{text}");
     }
 
@@ -256,7 +257,7 @@ mod tests {
         ];
         let choice = choose(&ranks).unwrap();
         assert_eq!(choice.picks, [1, 1, 1]);
-        assert_eq!(choice.how, "2 of 3 ranks have RoCE v2, 10.2.0.0/24, and the others routes");
+        assert_eq!(choice.how, "2 of 3 ranks have RoCE v2, 10.2.0.0/24, and the others have routes to it");
     }
 
     #[test]

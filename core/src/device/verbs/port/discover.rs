@@ -74,7 +74,7 @@ fn open(device: &str) -> Result<(Arc<Context>, u8), String> {
     let context = Context::open(device).map_err(|e| e.to_string())?;
     let attributes = context.attributes().map_err(|e| e.to_string())?;
     if attributes.atomic_cap == rdma_sys::ibv_atomic_cap::IBV_ATOMIC_NONE {
-        return Err("it has no remote atomics, which locks and accumulates are made of".to_owned());
+        return Err("it has no remote atomics, which locks and accumulates need".to_owned());
     }
     Ok((context, attributes.phys_port_cnt))
 }
@@ -117,7 +117,7 @@ fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate,
     let judged = gids.into_iter().map(|(index, c)| {
         let why_not = match offered.iter().find(|(_, o)| alike(o, &c)) {
             _ if set.is_some_and(|set| set != index) => Some("FARSIDE_VERBS_GID names another".to_owned()),
-            Some((other, _)) => Some(format!("in the same network as GID {other}")),
+            Some((other, _)) => Some(format!("it is in the same network as GID {other}")),
             None if c.scope() == Scope::Link && offered.iter().any(|(_, o)| o.scope() == Scope::Network) => {
                 Some("an address of the link only, and the port has better ones".to_owned())
             }
@@ -152,7 +152,7 @@ impl LocalPorts {
         let named = named(&settings.verbs_device, rank)?;
         let devices = devices()?;
         if let Some((name, _)) = named.as_ref().filter(|(name, _)| !devices.contains(name)) {
-            return Err(unsupported(format!("no device is called {name}; there are: {}", devices.join(", ")))
+            return Err(unsupported(format!("there is no device {name}; the devices are {}", devices.join(", ")))
                 .remedy("correct FARSIDE_VERBS_DEVICE"));
         }
         let mut found =

@@ -116,8 +116,9 @@ impl LocalPorts {
         })?;
         let pick = choice.picks.get(me as usize).filter(|_| choice.picks.len() == size as usize);
         let taken = pick.and_then(|p| self.ports.into_iter().nth(usize::from(*p)));
-        let (mut local, context) =
-            taken.ok_or_else(|| fail(ErrorKind::Protocol).peer(0).cause("a port was chosen that there is not"))?;
+        let (mut local, context) = taken.ok_or_else(|| {
+            fail(ErrorKind::Protocol).peer(0).cause("rank 0 chose a port that this rank does not have")
+        })?;
         local.why = format!("{}, {}", local.why, choice.how);
         if choice.trusted {
             tracing::warn!(rank = me, "verbs: {}", local.why);

@@ -287,7 +287,7 @@ impl Engine {
             let cancelled = lists.filter(|h| matches!(h.owner, Owner::User(id) if which(id))).map(Held::cancel).count();
             self.out.open -= cancelled;
             if cancelled > 0 {
-                let cause = "a list to or from this rank was cancelled, and with it all that were under way";
+                let cause = "a list to or from this rank was cancelled, and with it all lists in progress";
                 self.end_sgrs(
                     peer,
                     Error::new(ErrorKind::Aborted, "post a list").peer(peer).device("verbs").cause(cause),
@@ -319,8 +319,8 @@ fn aborted(list: List, peer: u32, why: &str) -> Error {
     Error::new(ErrorKind::Aborted, list.name())
         .peer(peer)
         .device("verbs")
-        .cause(format!("the connection for lists ended before it was executed: {why}"))
-        .remedy("see the first error of a list between the two ranks, at either of them")
+        .cause(format!("the connection for lists ended before the list was executed: {why}"))
+        .remedy("look at the first error of a list between the two ranks, on either side")
 }
 
 /// The error of a list whose completion has a failure status.
@@ -329,13 +329,13 @@ fn meaning(c: &Completion, list: List, peer: u32, ended: Option<&str>) -> Error 
     let error = |kind| Error::new(kind, list.name()).peer(peer).device("verbs");
     match (c.status, ended) {
         (s::IBV_WC_RNR_RETRY_EXC_ERR, _) => error(ErrorKind::Timeout)
-            .cause("the other side posted no scatter list for it within some seconds")
-            .remedy("post the scatter list first, or tell the peer when it is posted"),
+            .cause("the peer posted no scatter list for the message within several seconds")
+            .remedy("post the scatter list first, or notify the peer when it is posted"),
         (s::IBV_WC_LOC_LEN_ERR, _) if list == List::Scatter => error(ErrorKind::BadArgument)
-            .cause("the message was longer than the blocks")
+            .cause("the message was longer than the scatter list")
             .remedy("post lists of equal length on both sides"),
         (s::IBV_WC_REM_INV_REQ_ERR, _) => error(ErrorKind::BadArgument)
-            .cause("the other side's scatter list is shorter than the message")
+            .cause("the peer's scatter list is shorter than the message")
             .remedy("post lists of equal length on both sides"),
         (s::IBV_WC_WR_FLUSH_ERR, Some(why)) => aborted(list, peer, why),
         (status, _) => explain(status, c.vendor, list.name(), peer).0,
@@ -358,7 +358,7 @@ mod tests {
         let (kind, t) = text(s::IBV_WC_RNR_RETRY_EXC_ERR, List::Gather, None);
         assert!(kind == ErrorKind::Timeout && t.contains("no scatter list"), "{t}");
         let (kind, t) = text(s::IBV_WC_LOC_LEN_ERR, List::Scatter, None);
-        assert!(kind == ErrorKind::BadArgument && t.contains("longer than the blocks"), "{t}");
+        assert!(kind == ErrorKind::BadArgument && t.contains("longer than the scatter list"), "{t}");
         let (kind, t) = text(s::IBV_WC_REM_INV_REQ_ERR, List::Gather, None);
         assert!(kind == ErrorKind::BadArgument && t.contains("shorter"), "{t}");
         let (kind, t) = text(s::IBV_WC_WR_FLUSH_ERR, List::Scatter, Some("over"));

@@ -131,5 +131,5 @@ fn taken_back(peer: u32) -> Error {
     Error::new(ErrorKind::Aborted, "read blocks of remote memory")
         .peer(peer)
         .device("verbs")
-        .cause("its owner has taken back memory that it had lent")
+        .cause("the owner has taken back the memory that it had lent")
 }

@@ -109,10 +109,14 @@ impl Engine {
                     (self.read_blocks(request, into, from, notice)?, Kind::Read, blocks_len(into))
                 }
                 Operation::WriteBlocks { .. } => {
-                    return unsupported("write blocks", peer, "a request of an HCA has one range of remote memory");
+                    return unsupported(
+                        "write blocks",
+                        peer,
+                        "an HCA's request accesses a single range of remote memory",
+                    );
                 }
                 Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
-                    return unsupported("accumulate", peer, "an HCA has atomics on words of 8 bytes");
+                    return unsupported("accumulate", peer, "an HCA's atomics access words of 8 bytes");
                 }
             }
         };

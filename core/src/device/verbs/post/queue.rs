@@ -357,7 +357,7 @@ impl SendQueue {
                 let last = self.requests.get_mut(self.again + self.posted - 1);
                 last.held.leases.extend(request.held.leases.drain(..));
             }
-            let error = Error::new(ErrorKind::Aborted, "post a work request").cause("it was cancelled");
+            let error = Error::new(ErrorKind::Aborted, "post a work request").cause("the request was cancelled");
             ended.push((request.held, Err(error)));
         }
         count
