@@ -1,6 +1,14 @@
-//! Hints for devices in the code of an accumulate. The lower 16 bits belong to the region's function. The upper bits
+#![allow(unsafe_code)]
+//! Codes of accumulates, and how a CPU applies them. Hints for devices in the code of an accumulate: the lower 16 bits belong to the region's function. The upper bits
 //! hold what a device must know to apply the accumulate without that function: the size of an element, and whether HCAs
 //! have the operation. A code without hints is correct on every device, but slower on networks.
+
+use crate::error::ErrorKind;
+use crate::memory::copy;
+use crate::memory::keys::AccumulateFn;
+
+/// The code of a compare-and-swap. Its operand is two words: the expected and the desired value.
+pub const SWAP: u32 = u32::MAX;
 
 /// Effect of an operation on an element, as far as devices distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +49,52 @@ pub const fn effect(code: u32) -> Effect {
         2 => Effect::Read,
         _ => Effect::Other,
     }
+}
+
+/// Bytes of the operand of an operation on `len` bytes.
+#[must_use]
+pub const fn operand_len(code: u32, len: usize) -> usize {
+    match effect(code) {
+        _ if code == SWAP => 16,
+        Effect::Read => 0,
+        Effect::Add | Effect::Other => len,
+    }
+}
+
+/// Applies an accumulate by `f`, or a compare-and-swap ([`SWAP`]), to `len` bytes at `to`, by this CPU. The former
+/// values go to `old` unless it is null.
+///
+/// # Safety
+/// `to`, and `old` unless it is null, are valid for `len` bytes, `operand` for [`operand_len`]; every other access to
+/// `to` at the same time is atomic or by [`copy`].
+///
+/// # Errors
+/// `Unsupported` without a function; `Misaligned` for a misaligned or malformed operation. Nothing is changed then.
+pub unsafe fn apply(
+    f: Option<AccumulateFn>,
+    code: u32,
+    to: *mut u8,
+    operand: *const u8,
+    old: *mut u8,
+    len: usize,
+) -> Result<(), ErrorKind> {
+    if code != SWAP {
+        let f = f.ok_or(ErrorKind::Unsupported)?;
+        // SAFETY: the same contract.
+        return if unsafe { f(code, to, operand, old, len) } { Ok(()) } else { Err(ErrorKind::Misaligned) };
+    }
+    if !matches!(len, 1 | 2 | 4 | 8) || !to.addr().is_multiple_of(len) {
+        return Err(ErrorKind::Misaligned);
+    }
+    // SAFETY: valid by the contract; the target is an aligned integer.
+    unsafe {
+        let [expected, desired] = operand.cast::<[u64; 2]>().read_unaligned();
+        let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
+        if !old.is_null() {
+            copy::store(former.as_ptr(), old, len);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@
 use std::rc::Rc;
 
 use farside_core::Result;
-use farside_core::device::code::{self, Effect};
+use farside_core::device::code::{self, Effect, SWAP};
+use farside_core::service::records::Accumulate;
 use farside_datatype::{Datatype, Named};
 
 use super::address::Attachments;
 use super::item::{Combine, Item, Request, Update};
 use super::layouts::{Action, Layouts, reach, refused};
-use super::records::{self, Accumulate, SWAP};
 use super::{RawWindow, Target};
+use crate::op::apply_bytes;
 
 /// Largest element of an accumulate or compare-and-swap, in bytes.
 const ELEMENT: usize = 16;
@@ -50,7 +51,7 @@ impl RawWindow {
     /// an element by [`update`](Self::update), so they are atomic with each other.
     fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
         let mut words = [0; 2];
-        let Some(Accumulate { code, operand, old, len, offset, .. }) = Accumulate::of(item, &mut words) else {
+        let Some(Accumulate { code, operand, old, len, offset, .. }) = item.accumulated(&mut words) else {
             return Ok(());
         };
         let name = item.name();
@@ -63,7 +64,8 @@ impl RawWindow {
             bytemuck::bytes_of_mut(&mut operands)[..operand.len()].copy_from_slice(operand);
             let (to, from) = (now.as_mut_ptr().cast(), operands.as_ptr().cast());
             // SAFETY: local words, aligned for every element type; the operands have two words, as `SWAP` needs.
-            unsafe { records::apply(code, to, from, former.as_mut_ptr().cast(), len) };
+            let applied = unsafe { code::apply(Some(apply_bytes), code, to, from, former.as_mut_ptr().cast(), len) };
+            debug_assert!(applied.is_ok());
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };
         let changes = swaps || code::effect(code) != Effect::Read;

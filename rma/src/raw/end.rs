@@ -166,12 +166,12 @@ impl RawWindow {
         }
         for t in &self.targets {
             t.withheld.replace(None);
-            t.batch.take();
+            t.records.clear();
             if t.track.open() > 0 {
                 self.job.cancel(&t.track);
             }
         }
-        self.serving.answers.forget();
+        self.serving.records.forget();
         self.operations.copies.borrow_mut().clear();
         self.broken.set(true);
         self.no_epoch();

@@ -4,15 +4,17 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
+use farside_core::device::code::{self, SWAP};
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
+use farside_core::service::records::Accumulate;
 use farside_core::stats::Kind;
 use farside_core::{Job, Result};
 use farside_datatype::TypeMap;
 
 use super::layouts::{Action, Owned};
 use crate::elements::{bytes, same_length};
-use crate::op::{CasElement, Element, Op, code};
+use crate::op::{self, CasElement, Element, Op};
 
 /// One operation on one target.
 #[derive(Clone, Debug)]
@@ -100,7 +102,7 @@ impl Item {
         op.check(T::TYPE, "accumulate")?;
         same_length(operand.len(), old.as_ref().map_or(operand.len(), |old| old.len()))?;
         Ok(Item::Accumulate {
-            code: code(op, T::TYPE),
+            code: op::code(op, T::TYPE),
             operand: operand.as_ptr().cast(),
             old: old.map_or(std::ptr::null_mut(), |old| old.as_mut_ptr().cast()),
             len: size_of_val(operand),
@@ -153,10 +155,24 @@ impl Item {
         (self, rest)
     }
 
+    /// An accumulate or a compare-and-swap, whose operand is in `words`.
+    pub(super) fn accumulated(&self, words: &mut [u64; 2]) -> Option<Accumulate> {
+        match *self {
+            Item::Accumulate { code, operand, old, len, offset } => {
+                Some(Accumulate { code, size: code::element(code), operand, old, len, offset })
+            }
+            Item::CompareSwap { len, expected, desired, old, offset } => {
+                *words = [expected, desired];
+                Some(Accumulate { code: SWAP, size: len, operand: words.as_ptr().cast(), old, len, offset })
+            }
+            _ => None,
+        }
+    }
+
     /// Size in bytes of the element that it changes atomically.
     pub(super) fn element_size(&self) -> usize {
         match *self {
-            Item::Accumulate { code, .. } => farside_core::device::code::element(code),
+            Item::Accumulate { code, .. } => code::element(code),
             Item::CompareSwap { len, .. } => len,
             _ => 1,
         }

@@ -134,7 +134,7 @@ impl RawWindow {
         if count == 1 {
             self.close_epoch();
         }
-        self.serving.answers.check().and(t.track.check())
+        self.serving.records.check().and(t.track.check())
     }
 
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).

@@ -8,13 +8,13 @@ use farside_core::bill::Account;
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
 use farside_core::memory::keys::AccumulateFn;
+use farside_core::service::records::{self, ExposureState, RecordQueue, Records, ServedMemory};
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::address::Attachments;
 use super::layouts::Planner;
 use super::packed::Listener;
-use super::records;
 use super::sgrs::Sgrs;
 use super::state::{Access, FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
 use super::target::{ClaimWords, Target};
@@ -147,7 +147,7 @@ impl RawWindow {
         options: Options,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
-        let job = team.job().clone();
+        let (job, rank) = (team.job().clone(), team.rank() as u32);
         let claims = word::WAITERS + team.size().div_ceil(64);
         let words = claims + if options.locks { team.size() } else { 0 };
         let account = job.bill().map(|bill| bill.window(team.context(), team.members()));
@@ -162,8 +162,12 @@ impl RawWindow {
                 return Err(e);
             }
         };
-        let answers = Rc::default();
-        let listener = Listener::new(&job, (own.base, own.len), signals.own_cells(), &answers);
+        let state = Rc::new(Cell::new(ExposureState::Kept));
+        let memory = ServedMemory { base: own.base, len: own.len, state };
+        // SAFETY: the listener ends before the memory and the signal array do, and sets the state then.
+        let records = unsafe { Records::new(memory.clone(), crate::op::apply_bytes, signals.own_cells(), rank) };
+        let records = Rc::new(records);
+        let listener = Listener::new(&job, memory, &records);
         Ok(Self {
             stats: job.stats_of(account),
             account,
@@ -187,7 +191,7 @@ impl RawWindow {
                 flushes: Cell::new(0),
             },
             operations: OperationState::new(Planner::new(job.device().capabilities(), job.settings())),
-            serving: ServedState { listener, accumulates: false, answers },
+            serving: ServedState { listener, accumulates: false, records },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
             broken: Cell::new(false),
@@ -210,7 +214,7 @@ impl RawWindow {
             && self.targets.iter().all(|t| t.region.steps)
             && self.serving.listener.id() != 0
             && records::has_room(&self.job);
-        let lists = Sgrs::new(&self.job, &self.own, self.serving.listener.state(), self.team.size());
+        let lists = Sgrs::new(&self.job, self.serving.listener.memory(), self.team.size());
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(self.serving.listener.id().to_le_bytes());
         // 0 for a window without an element type.
@@ -232,7 +236,8 @@ impl RawWindow {
         }
         for (t, m) in self.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-            t.alignment = m.get(5).map_or(0, |alignment| usize::from(*alignment));
+            let alignment = m.get(5).map_or(0, |alignment| usize::from(*alignment));
+            t.records = RecordQueue::new(t.region.peer, t.listens, alignment);
         }
         self.serving.accumulates = !self.mapped && all.iter().all(|m| m.get(5).is_some_and(|a| *a != NOT_SERVED));
         let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(6..).unwrap_or_default()).collect();

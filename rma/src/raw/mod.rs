@@ -8,7 +8,6 @@
 //! (no epoch, target not exposed yet, memory not mapped) go through [`operations`].
 
 mod address;
-mod batch;
 mod bias;
 mod by_address;
 pub mod dynamic;
@@ -26,9 +25,7 @@ mod operations;
 mod packed;
 mod packed_put;
 pub mod pscw;
-mod records;
 mod segment;
-mod served;
 mod sgrs;
 mod state;
 pub(crate) mod target;

@@ -197,7 +197,7 @@ impl RawWindow {
             return self.begin_by_address(attachments, t, item, request);
         }
         self.order_stores(item.reads_and_stores());
-        if (self.mapped || t.own_unmapped) && self.copied(t, &item) || self.batched(t, &item, request.is_some())? {
+        if (self.mapped || t.own_unmapped) && self.copied(t, &item) || self.recorded(t, &item, request.is_some())? {
             return Ok(());
         }
         if self.holds_back() {
@@ -242,6 +242,34 @@ impl RawWindow {
             _ => return false,
         }
         true
+    }
+
+    /// Hands an accumulate or a compare-and-swap to [`records`](farside_core::service::records) if the CPU of `t` applies
+    /// it in the current epoch; returns whether it did. With `singly`, a request-based operation, it is complete on
+    /// return.
+    ///
+    /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
+    /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not be
+    /// coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
+    /// (MPI-5.0 section 12.5.3). Attached memory (dynamic windows) is updated by the HCA's atomics in all epochs.
+    fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
+        if !self.serving.accumulates || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {
+            return Ok(false);
+        }
+        let mut words = [0; 2];
+        let Some(accumulate) = item.accumulated(&mut words) else { return Ok(false) };
+        self.stats().add(item.kind(), accumulate.len);
+        // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are valid
+        // by the contract of the call that made the item.
+        unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), accumulate) }?;
+        if singly {
+            self.complete_at(t.team_rank)?;
+        }
+        Ok(true)
+    }
+
+    fn send_records(&self, t: &Target, notify: Option<(usize, u64)>, answered: bool) -> Result<()> {
+        self.serving.records.send(&self.job, &t.records, self.serving.listener.id(), notify, answered)
     }
 
     pub(super) fn send(
@@ -341,12 +369,12 @@ impl RawWindow {
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
         let t = &self.targets[target];
         t.withheld.borrow().is_some()
-            || !t.batch.borrow().is_empty()
+            || !t.records.is_empty()
             || self.has_lists(target)
             || self.operations.queue.borrow().iter().any(|q| q.target == target)
     }
 
-    /// Waits for the operations in progress, then sends the withheld operation or the batch together with the
+    /// Waits for the operations in progress, then sends the withheld operation or the records together with the
     /// notification, or the notification alone. A failed operation does not prevent the notification, but may lose the
     /// one that it carries; [`settle_notified`](Self::settle_notified) then repeats it.
     ///
@@ -354,7 +382,7 @@ impl RawWindow {
     /// `PeerLost`, and errors that leave operations in progress.
     pub(crate) fn notify(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         let t = &self.targets[target];
-        let gathered = !t.batch.borrow().is_empty();
+        let gathered = !t.records.is_empty();
         if gathered && let Some(item) = t.withheld.take() {
             self.send_earlier(t, &item, None);
         }
@@ -364,7 +392,8 @@ impl RawWindow {
         self.wait_while(target, Target::has_requests)?;
         if gathered {
             // The target applies accumulates in the order of sending, so earlier packets need not be waited for.
-            return self.send_batch(t, Some((cell, value)), false);
+            self.stats().add(Kind::Notify, 8);
+            return self.send_records(t, Some((cell, value)), false);
         }
         let withheld = t.withheld.take();
         let place = || (self.signals.cell_at(target, cell, value), value);
@@ -390,7 +419,7 @@ impl RawWindow {
     /// Those of [`settle`](Self::settle); the first error of an operation.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.settle(target)?;
-        self.serving.answers.check().and(self.targets[target].track.check())
+        self.serving.records.check().and(self.targets[target].track.check())
     }
 
     /// Waits until no operation to `target` is in progress, whether they succeed or fail.
@@ -400,7 +429,7 @@ impl RawWindow {
     pub(crate) fn settle(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
         if self.serving.accumulates {
-            self.send_batch(&self.targets[target], None, true)?;
+            self.send_records(&self.targets[target], None, true)?;
         }
         self.wait_while(target, Target::is_busy)
     }
@@ -431,7 +460,7 @@ impl RawWindow {
     /// Those of [`settle`](Self::settle).
     pub(crate) fn settle_all(&self) -> Result<()> {
         if self.serving.accumulates {
-            self.targets.iter().try_for_each(|t| self.send_batch(t, None, true))?;
+            self.targets.iter().try_for_each(|t| self.send_records(t, None, true))?;
         }
         (0..self.targets.len()).try_for_each(|t| self.settle(t))
     }
@@ -448,7 +477,7 @@ impl RawWindow {
     #[cold]
     fn outcome_by_target(&self) -> Result<()> {
         self.operations.failed.set(false);
-        let all = self.serving.answers.check().and(self.check_lists());
+        let all = self.serving.records.check().and(self.check_lists());
         self.targets.iter().fold(all, |all, t| {
             let one = t.track.check();
             all.and(one)

@@ -5,37 +5,33 @@
 //! notifies. So the scheme is used only in epochs in which the target enters the runtime: between fences, and from
 //! start to complete.
 
-use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
 use farside_core::am::{Delivery, Listening, Message, Received, Sink, Then};
-use farside_core::signal::OwnCells;
+use farside_core::service::records::{ExposureState, Records, ServedMemory};
 use farside_core::{Job, Result};
 
-use super::records::Answers;
-use super::served::Served;
-use super::window_bytes::{ExposureState, WindowBytes};
+use super::window_bytes::WindowBytes;
 
-/// Receives packed pieces for a window, accumulates ([`Served`]) and answers to accumulates of this rank, until
-/// [`forget`](Self::forget).
+/// Receives packed pieces for a window, and accumulates and answers ([`Records`]), until [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Listener {
     listening: Option<Listening>,
-    state: Rc<Cell<ExposureState>>,
+    memory: ServedMemory,
 }
 
 impl Listener {
-    /// Makes the listener of the window over `len` bytes at `base`, whose signal array has `cells`.
-    pub(super) fn new(job: &Job, (base, len): (*mut u8, usize), cells: OwnCells, answers: &Rc<Answers>) -> Self {
-        let state = Rc::new(Cell::new(ExposureState::Kept));
-        let bytes = WindowBytes { base, len, stats: NonNull::from(job.device().own_stats()), state: Rc::clone(&state) };
-        let served = Served { bytes, cells, answers: Rc::clone(answers) };
+    /// Makes the listener of a window over `memory`.
+    pub(super) fn new(job: &Job, memory: ServedMemory, records: &Rc<Records>) -> Self {
+        let records = Rc::clone(records);
+        let bytes = WindowBytes { memory: memory.clone(), stats: NonNull::from(job.device().own_stats()) };
+        // Packed pieces have no header.
         let handler = move |m: Message<'_>| {
             if !m.header.is_empty() {
-                return served.receive(&m);
+                return records.receive(&m);
             }
-            let own = served.bytes.clone();
+            let own = bytes.clone();
             let unpack = move |bytes: &[u8]| {
                 if own.unpack(bytes).is_none() {
                     tracing::error!(
@@ -52,7 +48,7 @@ impl Listener {
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
             Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
         };
-        Self { listening: job.active_messages().listen(handler).ok(), state }
+        Self { listening: job.active_messages().listen(handler).ok(), memory }
     }
 
     /// The handler to which peers send, or 0 if no handler number was free.
@@ -60,22 +56,22 @@ impl Listener {
         self.listening.as_ref().map_or(0, |listening| listening.id().0)
     }
 
-    /// Whether messages may change the memory.
-    pub(super) fn state(&self) -> &Rc<Cell<ExposureState>> {
-        &self.state
+    /// The window's memory at this rank.
+    pub(super) fn memory(&self) -> &ServedMemory {
+        &self.memory
     }
 
     /// Sets whether messages may change the memory from now on. No effect after the window has ended.
     #[inline]
     pub(super) fn expose(&self, exposed: bool) {
-        if self.state.get() != ExposureState::Ended {
-            self.state.set(if exposed { ExposureState::Exposed } else { ExposureState::Kept });
+        if self.memory.state.get() != ExposureState::Ended {
+            self.memory.state.set(if exposed { ExposureState::Exposed } else { ExposureState::Kept });
         }
     }
 
     /// Ends the listener: no message changes the memory after this has returned.
     pub(super) fn forget(&self, job: &Job) {
-        self.state.set(ExposureState::Ended);
+        self.memory.state.set(ExposureState::Ended);
         if let Some(listening) = &self.listening {
             job.active_messages().end(listening);
         }

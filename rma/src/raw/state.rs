@@ -4,10 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use farside_core::service::records::Records;
+
 use super::item::{Queued, Request};
 use super::layouts::Planner;
 use super::packed::Listener;
-use super::records::Answers;
 use super::sgrs::Sgrs;
 use super::target::OpenExposure;
 
@@ -109,6 +110,6 @@ pub(super) struct ServedState {
     pub(super) listener: Listener,
     /// Whether the CPU of each target applies the accumulates of fence and PSCW epochs.
     pub(super) accumulates: bool,
-    /// The answers to accumulates of this rank.
-    pub(super) answers: Rc<Answers>,
+    /// The accumulates of those epochs.
+    pub(super) records: Rc<Records>,
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU64;
 use farside_core::am::Counter;
 use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
+use farside_core::service::records::RecordQueue;
 use farside_core::signal::SignalArray;
 
 use super::item::Item;
 use super::lockword::Ticket;
-use super::records::Batch;
 use super::words::word;
 
 /// The kind of a lock.
@@ -71,11 +71,8 @@ pub(crate) struct Target {
     pub(super) listens: u16,
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
-    /// The address of its first byte modulo 16.
-    pub(super) alignment: usize,
-    /// Accumulates that have not been sent, and the number of outstanding answers.
-    pub(super) batch: RefCell<Batch>,
-    pub(super) unanswered: Rc<Cell<usize>>,
+    /// Accumulates that its CPU applies.
+    pub(super) records: RecordQueue,
     /// Number of accesses to it that this rank has started, and of exposures that this rank has posted to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
@@ -159,9 +156,7 @@ impl Target {
             listens: 0,
             packed: Cell::new(0),
             unpacked: Counter::new(),
-            alignment: 0,
-            batch: RefCell::default(),
-            unanswered: Rc::default(),
+            records: RecordQueue::default(),
             starts: Cell::new(0),
             posts: Cell::new(0),
             lock: Cell::new(LockState::No),
@@ -188,7 +183,7 @@ impl Target {
     /// Whether requests, packed pieces or answers are outstanding.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.has_requests() || self.unanswered.get() > 0
+        self.has_requests() || self.records.is_unanswered()
     }
 
     /// Makes puts and gets to this target copies. The target is this rank itself, with the memory `own`.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::shared_memory::{LINE, Layout, SLOTS};
+use crate::device::code;
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
@@ -191,7 +192,8 @@ pub(super) fn perform(
 ) -> Result<(), ErrorKind> {
     // Relaxed: after the Acquire of the marker. The checks and the operation use the same private copies.
     let w: [u64; 7] = std::array::from_fn(|i| own.word(at + 8 + 8 * i).load(Ordering::Relaxed));
-    let (key, offset, len, bounce) = (w[1], w[2], w[3] as u32 as usize, (w[3] >> 32) as u32);
+    let (accumulate, key, offset) = ((w[0] >> 32) as u32, w[1], w[2]);
+    let (len, bounce) = (w[3] as u32 as usize, (w[3] >> 32) as u32);
     let mut operand = [w[4], w[5], w[6]];
     let bytes: *mut u8 = if bounce == INLINE {
         if len > INLINE_BYTES {
@@ -222,16 +224,15 @@ pub(super) fn perform(
                     // Release: pairs with the Acquire of the cell's owner, after everything served before.
                     AtomicU64::from_ptr(p.cast()).store(operand[0], Ordering::Release);
                 }
-                c if c == Code::CompareSwap as u8 && matches!(len, 1 | 2 | 4 | 8) && bounce == INLINE => {
-                    aligned()?;
-                    operand[0] = copy::compare_swap(p, len, operand[0], operand[1]);
+                c if c == Code::CompareSwap as u8 && bounce == INLINE => {
+                    code::apply(None, code::SWAP, p, bytes, bytes, len)?;
                 }
                 c if c == Code::Accumulate as u8 => {
-                    accumulate(region, (w[0] >> 32) as u32, p, bytes, std::ptr::null_mut(), len)?;
+                    code::apply(region.accumulate, accumulate, p, bytes, std::ptr::null_mut(), len)?;
                 }
                 c if c == Code::FetchAccumulate as u8 => {
                     let mut old = vec![0u8; len];
-                    accumulate(region, (w[0] >> 32) as u32, p, bytes, old.as_mut_ptr(), len)?;
+                    code::apply(region.accumulate, accumulate, p, bytes, old.as_mut_ptr(), len)?;
                     copy::store(old.as_ptr(), bytes, len);
                 }
                 _ => return Err(ErrorKind::Protocol),
@@ -247,21 +248,6 @@ pub(super) fn perform(
         }
     }
     Ok(())
-}
-
-/// # Safety
-/// The contract of [`crate::memory::keys::AccumulateFn`].
-unsafe fn accumulate(
-    region: &Exposed,
-    code: u32,
-    p: *mut u8,
-    operand: *const u8,
-    old: *mut u8,
-    len: usize,
-) -> Result<(), ErrorKind> {
-    let apply = region.accumulate.ok_or(ErrorKind::Unsupported)?;
-    // SAFETY: the caller's contract; the function checks `code`, `len` and the alignment of `p` itself.
-    if unsafe { apply(code, p, operand, old, len) } { Ok(()) } else { Err(ErrorKind::Misaligned) }
 }
 
 const _: () = assert!(40 + INLINE_BYTES == LINE);

@@ -29,13 +29,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_core::am::{HandlerId, Listening};
-use farside_core::device::{Lists, Registration};
+use farside_core::device::Lists;
+use farside_core::service::records::ServedMemory;
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, Job};
 use farside_datatype::PlanLimits;
 
 use super::layouts::Owned;
-use super::window_bytes::ExposureState;
 use known_layouts::KnownLayouts;
 use serve::Shared;
 
@@ -65,11 +65,10 @@ fn limits(lists: Lists) -> PlanLimits {
 }
 
 impl Sgrs {
-    /// Makes the state for this rank's memory, if its device has lists. `state` says whether messages may change the
-    /// memory.
-    pub(super) fn new(job: &Job, own: &Registration, state: &Rc<Cell<ExposureState>>, ranks: usize) -> Option<Self> {
+    /// Makes the state for this rank's memory, if its device has lists.
+    pub(super) fn new(job: &Job, memory: &ServedMemory, ranks: usize) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
-        let shared = Rc::new(Shared::new(own.base, own.len, Rc::clone(state), limits(lists)));
+        let shared = Rc::new(Shared::new(memory.clone(), limits(lists)));
         let handler = Rc::clone(&shared);
         let listening = job.active_messages().listen(move |m| handler.receive(m)).ok()?;
         let known = (0..ranks).map(|_| KnownLayouts::default()).collect();

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Messenger, Received, Sink, Then};
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
+use farside_core::service::records::{ExposureState, ServedMemory};
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{CutOffs, Descriptor, Direction, Plan, PlanLimits, Scheme, TypeMap};
 use rustc_hash::FxHashMap;
 
 use super::message::{Answer, Decision, LAYOUTS, LISTS, Message, Named, Request, Verdict, refusal};
 use crate::raw::layouts::{reach, refused};
-use crate::raw::window_bytes::ExposureState;
 
 const OP: &str = "serve a transfer of lists";
 
@@ -27,14 +27,11 @@ struct Known {
 /// State that a window and its handler share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    base: *mut u8,
-    len: usize,
+    memory: ServedMemory,
     pub(super) limits: Cell<PlanLimits>,
     known: RefCell<FxHashMap<u32, Known>>,
     /// Tracks lists that were posted for peers since the last closing call.
     pub(super) track: RefCell<Rc<Track>>,
-    /// Whether messages may change the memory.
-    state: Rc<Cell<ExposureState>>,
     /// The first error of serving a transfer.
     pub(super) failed: RefCell<Option<Error>>,
     /// The last answer to a request of this rank.
@@ -42,14 +39,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(base: *mut u8, len: usize, state: Rc<Cell<ExposureState>>, limits: PlanLimits) -> Self {
+    pub(super) fn new(memory: ServedMemory, limits: PlanLimits) -> Self {
         Self {
-            base,
-            len,
+            memory,
             limits: Cell::new(limits),
             known: RefCell::default(),
             track: RefCell::new(Track::new()),
-            state,
             failed: RefCell::default(),
             answer: RefCell::default(),
         }
@@ -98,7 +93,7 @@ impl Shared {
     }
 
     fn post(&self, job: &Messenger, source: u32, request: &Request, data: &[u8]) -> Result<Verdict> {
-        match self.state.get() {
+        match self.memory.state.get() {
             ExposureState::Exposed => {}
             ExposureState::Kept => return Err(Error::new(ErrorKind::WrongEpoch, OP).cause("the window is not exposed")),
             ExposureState::Ended => return Err(Error::new(ErrorKind::Freed, OP)),
@@ -112,11 +107,11 @@ impl Shared {
             return Ok(Verdict::Unknown);
         };
         let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
-        if reach(target, offset).is_none_or(|(at, n)| at > self.len || n > self.len - at) {
+        if reach(target, offset).is_none_or(|(at, n)| at > self.memory.len || n > self.memory.len - at) {
             let (lb, ub) = (i128::from(target.true_lb()), i128::from(target.true_ub()));
             let (lb, ub) = (lb + i128::from(request.offset), ub + i128::from(request.offset));
             return Err(Error::new(ErrorKind::OutOfRange, OP)
-                .cause(format!("bytes {lb} to {ub} of a window of {} bytes", self.len)));
+                .cause(format!("bytes {lb} to {ub} of a window of {} bytes", self.memory.len)));
         }
         let (direction, limits) = (request.direction, self.limits.get());
         let plan = Plan::with_scheme(Scheme::Sgrs, origin, target, direction, limits, &CutOffs::default())
@@ -133,7 +128,7 @@ impl Shared {
         let track = Rc::clone(&self.track.borrow());
         for message in &messages {
             let at = |(at, len): &(i64, u64)| Block {
-                base: self.base.wrapping_add(offset).wrapping_offset(*at as isize),
+                base: self.memory.base.wrapping_add(offset).wrapping_offset(*at as isize),
                 len: *len as usize,
             };
             let blocks: Vec<Block> = message.target.iter().map(at).collect();

@@ -1,0 +1,175 @@
+#![allow(unsafe_code)]
+//! Records: how they are cut into packets, malformed ones, and answers.
+
+use super::*;
+use crate::device::code::hint;
+use crate::job::Job;
+use crate::signal::SignalArray;
+
+const SUM: u32 = 1 | hint(8, Effect::Add);
+const BYTE: u32 = 2 | hint(1, Effect::Other);
+const READ: u32 = 3 | hint(1, Effect::Read);
+
+/// Adds words, stores bytes, or reads bytes.
+unsafe fn accumulate(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool {
+    let size = code::element(code);
+    if !matches!(code, SUM | BYTE | READ) || !bytes.is_multiple_of(size) || !target.addr().is_multiple_of(size) {
+        return false;
+    }
+    // SAFETY: three ranges of that length by the contract of `AccumulateFn`; `result` may be null.
+    unsafe {
+        if !result.is_null() {
+            copy::load(target, result, bytes);
+        }
+        match code {
+            SUM => {
+                for at in 0..bytes / 8 {
+                    let word = target.cast::<u64>().add(at);
+                    *word += operand.cast::<u64>().add(at).read_unaligned();
+                }
+            }
+            BYTE => copy::store(operand, target, bytes),
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Calls `f` on one rank, with records over eight words of zero.
+fn over_words(f: impl Fn(&Job, &Rc<Records>, &SignalArray, &Cell<[u64; 8]>) -> Result<()> + Sync) {
+    let job = |job: &Job| {
+        let signals = SignalArray::new(&job.world()?, 0)?;
+        let words = Cell::new([0u64; 8]);
+        let state = Rc::new(Cell::new(ExposureState::Exposed));
+        let memory = ServedMemory { base: words.as_ptr().cast(), len: 64, state };
+        // SAFETY: the words and the signal array live to the end of this closure, and no message arrives later.
+        let records = Rc::new(unsafe { Records::new(memory, accumulate, signals.own_cells(), 0) });
+        f(job, &records, &signals, &words)
+    };
+    Job::threads(1, job).unwrap();
+}
+
+fn sum(len: usize, operand: &[u8], old: *mut u8) -> Accumulate {
+    Accumulate { code: SUM, size: 8, operand: operand.as_ptr(), old, len, offset: 0 }
+}
+
+#[test]
+fn records_are_cut_at_elements_where_the_packet_ends() {
+    let operand = vec![1; 2048];
+    let mut batch = Batch::default();
+    let mut rest = sum(2048, &operand, std::ptr::null_mut());
+    let mut packets = Vec::new();
+    while rest.len > 0 {
+        // SAFETY: the operand has that length.
+        let taken = unsafe { rest.append(&mut batch, 1021) };
+        if taken == 0 {
+            packets.push(batch.records.len());
+            batch = Batch::default();
+        }
+        rest.skip(taken);
+    }
+    packets.push(batch.records.len());
+    assert_eq!(packets, [RECORD + 1000, RECORD + 1000, RECORD + 48]);
+}
+
+#[test]
+fn former_values_fit_into_the_answer_and_go_where_they_belong() {
+    over_words(|_, records, _, _| {
+        let (mut old, mut batch) = (vec![0u8; 1600], Batch::default());
+        let read = Accumulate { code: READ, ..sum(1600, &[], old.as_mut_ptr()) };
+        // SAFETY: a read has no operand.
+        assert_eq!(unsafe { read.append(&mut batch, 1000) }, 1000);
+        assert_eq!((batch.records.len(), batch.old_len), (RECORD, 1000));
+        // SAFETY: as above.
+        assert_eq!(unsafe { read.append(&mut batch, 1000) }, 0, "the answer is full");
+        let open = Rc::default();
+        let number = records.expect(&open, batch.old);
+        assert_eq!((number, open.get()), (1, 1));
+        assert!(records.answered(3, 7, &[]).is_some() && open.get() == 1, "an abandoned request");
+        assert!(records.answered(3, number, &[9; 1000]).is_some());
+        assert_eq!((open.get(), &old[998..1002]), (0, &[9, 9, 0, 0][..]));
+        for wrong in [7, 9] {
+            let number = records.expect(&open, vec![(old.as_mut_ptr(), 8)]);
+            assert!(records.answered(3, number, &vec![1; wrong]).is_none() && open.get() == 0 && old[0] == 9);
+            assert_eq!(records.check().unwrap_err().blamed(), Some(3));
+        }
+        let number = records.expect(&open, vec![(old.as_mut_ptr(), 8)]);
+        records.forget();
+        assert!(records.answered(3, number, &[1; 8]).is_some() && open.get() == 0 && old[0] == 9);
+        Ok(())
+    });
+}
+
+fn record(code: u32, len: u32, offset: u64, operand: &[u8]) -> Vec<u8> {
+    let mut bytes = Writer::new().u32(code).u32(len).u64(offset).done();
+    bytes.extend(operand);
+    bytes
+}
+
+#[test]
+fn malformed_records_change_nothing_and_well_formed_ones_notify() {
+    over_words(|_, records, signals, words| {
+        let deliver = |header: &[u8], data: &[u8]| {
+            drop(records.receive(&Message::whole(0, header, data)));
+        };
+        let header = |cell| Writer::new().u8(RECORDS).u8(cell).u32(0).u32(0).u32(0).u64(5).done();
+        let two = 2u64.to_le_bytes();
+        let good = record(SUM, 8, 16, &two);
+        for n in 1..good.len() {
+            deliver(&header(0), &good[..n]);
+        }
+        for n in 1..header(0).len() {
+            deliver(&header(0)[..n], &good);
+        }
+        for bad in [
+            record(SUM, 8, 57, &two),
+            record(SUM, 8, 20, &two),
+            record(SUM, 8, u64::MAX - 3, &two),
+            record(SUM, 4, 0, &two[..4]),
+            record(99, 8, 0, &two),
+            record(SWAP, 8, 0, &[0; 16]),
+            record(SWAP, 3 | FETCHES, 0, &[0; 16]),
+            record(BYTE, u32::MAX >> 1, 0, &two),
+            record(READ, 64 | FETCHES, 0, &[]).repeat(MOST / 64 + 1),
+        ] {
+            deliver(&header(0), &bad);
+        }
+        deliver(&[77], &good);
+        deliver(&header(200), &[]);
+        for state in [ExposureState::Kept, ExposureState::Ended] {
+            records.memory.state.set(state);
+            deliver(&header(0), &good);
+        }
+        records.memory.state.set(ExposureState::Exposed);
+        assert_eq!((words.get(), signals.get(0, 0)), ([0; 8], 0));
+        deliver(&header(0), &[good, record(BYTE, 1, 3, &[1])].concat());
+        assert_eq!((words.get(), signals.get(0, 0)), ([1 << 24, 0, 2, 0, 0, 0, 0, 0], 5));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
+    over_words(|job, records, _, words| {
+        let (to, operand, mut old) = (RecordQueue::new(0, 0, 0), [7u64, 1].map(u64::to_le_bytes).concat(), [9u64]);
+        let words_of_swap = [1u64, 4];
+        let swap = Accumulate {
+            code: SWAP,
+            size: 8,
+            operand: words_of_swap.as_ptr().cast(),
+            old: old.as_mut_ptr().cast(),
+            len: 8,
+            offset: 8,
+        };
+        // SAFETY: ranges of the eight words; the buffers live during the calls.
+        unsafe {
+            records.add(job, &to, 0, sum(16, &operand, std::ptr::null_mut()))?;
+            records.add(job, &to, 0, swap)?;
+            let misaligned = records.add(job, &to, 0, Accumulate { offset: 12, ..swap }).unwrap_err();
+            assert_eq!(misaligned.kind(), ErrorKind::Misaligned);
+        }
+        assert_eq!((words.get()[..3].to_vec(), old), (vec![7, 4, 0], [1]));
+        assert!(to.is_empty() && !to.is_unanswered());
+        Ok(())
+    });
+}
