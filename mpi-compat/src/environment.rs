@@ -66,7 +66,6 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
         if LOCK.is_wanted() {
             LOCK.let_in();
         }
-        Runtime::with(|runtime| runtime.waiting.do_deferred());
     });
     if let Ok(waker) = job.device().waker() {
         LOCK.wake_by(waker);

@@ -81,7 +81,7 @@ impl Data {
         }
         buffer.address.check(map.size(), map.true_lb())?;
         let base = buffer.address.at();
-        Ok(Self { base, len, layout: Some(Rc::new(Typed::new(map, base))) })
+        Ok(Self { base, len, layout: Some(Rc::new(Typed { map, base })) })
     }
 
     /// `len` contiguous bytes that begin `first` bytes after an address.
@@ -90,17 +90,6 @@ impl Data {
         address.check(len as u64, first)?;
         let base = if len == 0 { NonNull::dangling().as_ptr() } else { address.at().wrapping_offset(first as isize) };
         Ok(Self { base, len, layout: None })
-    }
-
-    /// The `len` bytes from packed position `from` on.
-    pub fn part(&self, from: usize, len: usize) -> Self {
-        let part = |typed: &Rc<Typed>| {
-            Rc::new(Typed { map: typed.map.clone(), base: typed.base, from: typed.from + from, len })
-        };
-        match &self.layout {
-            None => Self { base: self.base.wrapping_add(from), len, layout: None },
-            Some(typed) => Self { base: self.base, len, layout: Some(part(typed)) },
-        }
     }
 
     /// The bytes of a buffer of this library.
@@ -150,7 +139,7 @@ impl Data {
             match &self.layout {
                 None => bytes.as_mut_ptr().copy_from_nonoverlapping(self.base, len),
                 Some(typed) => {
-                    typed.map.pack_raw::<Private>(typed.base, typed.from as u64, bytes.as_mut_ptr(), len);
+                    typed.map.pack_raw::<Private>(typed.base, 0, bytes.as_mut_ptr(), len);
                 }
             }
             bytes.set_len(len);

@@ -348,7 +348,6 @@ impl Call<'_> {
             return Ok(true);
         }
         self.job()?.progress_of_test()?;
-        self.waiting.do_deferred();
         if LOCK.is_wanted() {
             LOCK.let_in();
         }

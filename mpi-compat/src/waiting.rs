@@ -16,12 +16,7 @@ pub struct Waiting {
     /// Whether a thread makes progress now.
     pub driven: Cell<bool>,
     sleepers: RefCell<Vec<Sleeper>>,
-    /// Work that waits for an internal message.
-    deferred: RefCell<Vec<Deferred>>,
 }
-
-/// Does what is possible; returns whether all is done.
-type Deferred = Box<dyn FnMut() -> bool>;
 
 /// A sleeping thread.
 struct Sleeper {
@@ -40,24 +35,6 @@ impl Sleeper {
 }
 
 impl Waiting {
-    /// Makes every wait and test call `work` until it returns `true`.
-    pub fn defer(&self, mut work: Deferred) {
-        if !work() {
-            self.deferred.borrow_mut().push(work);
-        }
-    }
-
-    /// Runs the deferred work. Called between two rounds of progress of every wait of the job, and by tests.
-    #[inline]
-    pub fn do_deferred(&self) {
-        if !self.deferred.borrow().is_empty() {
-            // Not borrowed during the calls: an operation that the work starts may make progress.
-            let mut deferred = self.deferred.take();
-            deferred.retain_mut(|work| !work());
-            self.deferred.borrow_mut().append(&mut deferred);
-        }
-    }
-
     /// Wakes the threads whose wait is over.
     pub fn wake_ready(&self) {
         if self.sleepers.borrow().is_empty() {

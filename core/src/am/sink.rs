@@ -17,6 +17,23 @@ pub trait Layout {
     fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>);
 }
 
+/// The `len` packed bytes of a layout from `from` on.
+struct Part {
+    layout: Rc<dyn Layout>,
+    from: usize,
+    len: usize,
+}
+
+impl Layout for Part {
+    fn packed_len(&self) -> usize {
+        self.len
+    }
+
+    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
+        self.layout.blocks(self.from + from, len, blocks);
+    }
+}
+
 /// Destination of the data of a message.
 pub struct Sink(pub(super) SinkKind);
 
@@ -76,6 +93,18 @@ impl Sink {
     #[must_use]
     pub unsafe fn layout(layout: Rc<dyn Layout>) -> Self {
         Self(SinkKind::Layout(layout))
+    }
+
+    /// The part of the sink for `len` bytes of its data from `from` on, cut to its end. A [buffer](Self::buffer) has no
+    /// parts: the result discards.
+    pub(crate) fn part(&self, from: usize, len: usize) -> Self {
+        let from = from.min(self.room());
+        let len = len.min(self.room() - from);
+        Self(match &self.0 {
+            SinkKind::Discard | SinkKind::Buffer(_) => SinkKind::Discard,
+            SinkKind::Memory { base, .. } => SinkKind::Memory { base: base.wrapping_add(from), len },
+            SinkKind::Layout(layout) => SinkKind::Layout(Rc::new(Part { layout: Rc::clone(layout), from, len })),
+        })
     }
 
     /// Stores a message that has arrived completely, if the sink is contiguous memory; returns the number of bytes
@@ -146,6 +175,14 @@ impl Source {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The `len` bytes from `from` on, which are inside.
+    pub(crate) fn part(&self, from: usize, len: usize) -> Self {
+        match self {
+            Self::Bytes(block) => Self::Bytes(Block { base: block.base.wrapping_add(from), len }),
+            Self::Layout(layout) => Self::Layout(Rc::new(Part { layout: Rc::clone(layout), from, len })),
+        }
     }
 
     /// Sets `blocks` to those of the packed bytes from `from` to `from + len`.

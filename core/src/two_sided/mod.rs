@@ -13,6 +13,7 @@
 
 mod credit;
 mod mailbox;
+mod partitioned;
 mod receive;
 mod send;
 pub(crate) mod state;
@@ -28,6 +29,7 @@ use crate::tracked::Track;
 
 pub use credit::UNEXPECTED;
 pub use mailbox::Mailbox;
+pub use partitioned::{MAX_PARTITIONS, PartitionedReceive, PartitionedSend};
 pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 
@@ -36,6 +38,7 @@ use state::{Coming, Unexpected};
 
 const HANDLER: HandlerId = HandlerId(u16::MAX - 2);
 const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
+const OFFER: HandlerId = HandlerId(u16::MAX - 4);
 
 impl TwoSided {
     /// Registers the handlers of rank `rank` of `size`.
@@ -48,6 +51,11 @@ impl TwoSided {
             if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data) {
                 two_sided.credits.granted(m.source, taken);
             }
+            Delivery::Done
+        })?;
+        let two_sided = Rc::clone(&this);
+        am.register_any(OFFER, move |m| {
+            two_sided.offered(m.source, m.header);
             Delivery::Done
         })?;
         Ok(this)

@@ -173,6 +173,8 @@ impl Mailbox {
 
     /// Drops all posted receives and unexpected messages of a context whose team ends.
     pub fn forget_context(&self, context: u32) {
+        let (partitioned, _) = self.two_sided().offers.borrow_mut().drain(context);
+        partitioned.iter().for_each(|receive| receive.fail("its team has ended"));
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
             receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team has ended"));

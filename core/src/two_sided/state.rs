@@ -7,6 +7,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::credit::Credits;
+use super::partitioned::Offers;
 use crate::am::{Received, Sink, Token};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +16,7 @@ use crate::matching::{Envelope, Matching, Ticket};
 /// The two-sided messages of a rank.
 pub struct TwoSided {
     pub(super) matching: RefCell<Matching<Rc<Receive>, Unexpected>>,
+    pub(super) offers: RefCell<Offers>,
     pub(super) credits: Credits,
 }
 
@@ -30,7 +32,7 @@ impl fmt::Debug for TwoSided {
 
 impl TwoSided {
     pub(super) fn new(credits: Credits) -> Self {
-        Self { matching: RefCell::default(), credits }
+        Self { matching: RefCell::default(), offers: RefCell::default(), credits }
     }
 
     /// Whether credits are to be advertised to a peer.

@@ -91,7 +91,7 @@ impl Segments {
         } else if let Some(displacements) = displaced() {
             Memory::Displaced(base, displacements)
         } else {
-            Memory::Layout(Rc::new(Typed::new(map.clone(), base)))
+            Memory::Layout(Rc::new(Typed { map: map.clone(), base }))
         };
         Ok(Self { sizes, map, address, memory })
     }

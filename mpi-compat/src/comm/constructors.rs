@@ -21,22 +21,12 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::group::process_set;
 use crate::handle::{Comm, Group, Info, Request};
-use crate::objects::{Attributes, CommObject, GroupObject, InfoObject, Members, PARTITIONED};
+use crate::objects::{Attributes, CommObject, GroupObject, InfoObject, Members};
 use crate::runtime::Call;
 
 /// Two contexts for a new communicator: for the program's messages and collectives, and for this library's messages.
 pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
-    Ok([new_context(job)?, new_context(job)?])
-}
-
-/// A context number, which is below those of offers of partitioned messages.
-pub fn new_context(job: &Job) -> Result<u32> {
-    let context = job.new_context()?;
-    if context & PARTITIONED != 0 {
-        let many = "no context is left for another communicator or partitioned send";
-        return Err(fail(MPI_ERR_NO_MEM, many));
-    }
-    Ok(context)
+    Ok([job.new_context()?, job.new_context()?])
 }
 
 /// The contexts of rank 0 of a team, as sent in the exchange with the others.

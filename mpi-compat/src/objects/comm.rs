@@ -12,9 +12,6 @@ use crate::errhandler::{ErrhandlerOf, Handler, HasErrhandler};
 use crate::fail::{Result, fail};
 use crate::handle::Comm;
 
-/// The context bit of offers of partitioned messages: the contexts of communicators do not have it.
-pub const PARTITIONED: u32 = 1 << 31;
-
 /// A communicator.
 pub struct CommObject {
     pub group: Rc<GroupObject>,
@@ -103,7 +100,7 @@ impl CommObject {
 
 impl Drop for CommObject {
     fn drop(&mut self) {
-        for context in [self.context, self.inner, self.context | PARTITIONED] {
+        for context in [self.context, self.inner] {
             self.team.job().forget_context(context);
         }
     }

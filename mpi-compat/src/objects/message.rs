@@ -81,24 +81,15 @@ pub struct Data {
 pub struct Typed {
     pub map: TypeMap,
     pub base: *mut u8,
-    /// The first byte of the packed message, and the number of bytes.
-    pub from: usize,
-    pub len: usize,
-}
-
-impl Typed {
-    pub fn new(map: TypeMap, base: *mut u8) -> Self {
-        Self { base, from: 0, len: map.size() as usize, map }
-    }
 }
 
 impl Layout for Typed {
     fn packed_len(&self) -> usize {
-        self.len
+        self.map.size() as usize
     }
 
     fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs((self.from + from) as u64, len as u64) {
+        for run in self.map.runs(from as u64, len as u64) {
             for i in 0..run.count as i64 {
                 let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
                 blocks.push(Block { base, len: run.len as usize });

@@ -75,7 +75,6 @@ pub fn win_wait(call: &Call<'_>, win: Win) -> Result {
 
 pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
     flag.set(call.wins.get(win)?.raw().test()?.into());
-    call.waiting.do_deferred();
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 #![allow(unsafe_code)]
 //! Two-sided messages: results of receives, completion of sends, probes, cancelled receives, bounds.
 
+mod partitioned;
+
 use std::rc::Rc;
 
 use farside_core::am::{Sink, Source};

@@ -1,0 +1,408 @@
+#![allow(unsafe_code)]
+//! Partitioned messages (MPI-5.0 chapter 4): one message whose partitions are sent when they are ready.
+//!
+//! | call | messages |
+//! |---|---|
+//! | [`Mailbox::partitioned_send`] | an *offer*: an active message without data, with the partitioning and a context for the partitions. It is matched with a [`Mailbox::partitioned_receive`] by context, source and tag, in the order of these calls |
+//! | [`PartitionedSend::start`], [`PartitionedReceive::start`] | none |
+//! | [`PartitionedSend::ready`] | the partition: a two-sided message, whose tag is the partition's number. It is received at its position in the receiver's memory, which may be partitioned differently |
+//!
+//! The order of messages keeps rounds apart. A receive that starts before its offer has arrived has its receives posted
+//! by the handler of the offer. These cannot miss a message: the partitions of a send come after its offer.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::mailbox::Mailbox;
+use super::send::{Mode, Sending};
+use super::state::{Receive, Status, TwoSided};
+use super::{OFFER, check};
+use crate::am::{self, Counters, Sink, Source};
+use crate::error::{Error, ErrorKind, Result};
+use crate::matching::{Envelope, Matching, Pattern};
+use crate::tracked::Track;
+
+/// Maximum number of partitions of a message.
+pub const MAX_PARTITIONS: u32 = 1 << 24;
+
+/// Posted partitioned receives, and offers for which there is none yet.
+pub(super) type Offers = Matching<Rc<PartitionedReceive>, Offer>;
+
+/// The partitioning of a send, and the context of its partitions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    context: u32,
+    number: u32,
+    /// Length of a partition in bytes.
+    len: u64,
+}
+
+impl Offer {
+    fn new(context: u32, number: u32, len: u64) -> Option<Self> {
+        let total = u64::from(number).checked_mul(len)?;
+        (number <= MAX_PARTITIONS && total <= i64::MAX as u64).then_some(Self { context, number, len })
+    }
+
+    /// The header of the offer of a send in `context` with `tag`.
+    fn header(&self, context: u32, tag: i32) -> [u8; 24] {
+        let mut header = [0; 24];
+        let words = [context, tag.cast_unsigned(), self.context, self.number];
+        for (at, word) in header.chunks_exact_mut(4).zip(words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        header[16..].copy_from_slice(&self.len.to_le_bytes());
+        header
+    }
+
+    /// Parses the header of an offer from rank `source`.
+    fn parse(source: u32, header: &[u8]) -> Option<(Envelope, Self)> {
+        let header: &[u8; 24] = header.try_into().ok()?;
+        let word = |at: usize| header[at..].first_chunk().map_or(0, |word| u32::from_le_bytes(*word));
+        let len = u64::from(word(16)) | u64::from(word(20)) << 32;
+        let envelope = Envelope { context: word(0), source, tag: word(4).cast_signed() };
+        Some((envelope, Self::new(word(8), word(12), len)?))
+    }
+}
+
+impl TwoSided {
+    /// Header handler: gives an offer to its receive, or keeps it until there is one.
+    pub(super) fn offered(&self, source: u32, header: &[u8]) {
+        let Some((envelope, offer)) = Offer::parse(source, header) else {
+            tracing::warn!("a malformed offer of a partitioned message from rank {source} was dropped");
+            return;
+        };
+        let posted = self.offers.borrow_mut().take_posted(&envelope);
+        match posted {
+            Some(receive) => receive.take(envelope.source, offer, self),
+            None => _ = self.offers.borrow_mut().keep(envelope, offer),
+        }
+    }
+}
+
+/// Whether all of `n` operations are done; those before `first` are known to be.
+fn all_done(first: &Cell<usize>, n: usize, is_done: impl Fn(usize) -> bool) -> bool {
+    let open = (first.get()..n).find(|at| !is_done(*at)).unwrap_or(n);
+    first.set(open);
+    open == n
+}
+
+/// A partitioned send. It is started for each round, which ends when all partitions have been declared ready and their
+/// memory is free.
+pub struct PartitionedSend {
+    target: Option<u32>,
+    offer: Offer,
+    source: Source,
+    /// Counts the message with the offer.
+    offered: Rc<Track>,
+    /// The send of each partition that is ready; empty before the first start.
+    round: RefCell<Vec<Option<Sending>>>,
+    /// All sends before this index are known to be done.
+    done: Cell<usize>,
+}
+
+impl fmt::Debug for PartitionedSend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionedSend")
+            .field("target", &self.target)
+            .field("offer", &self.offer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartitionedSend {
+    /// Starts a round. Sends nothing.
+    ///
+    /// # Errors
+    /// `BadArgument` if the previous round has not ended.
+    pub fn start(&self) -> Result<()> {
+        if !self.is_done() {
+            return Err(wrong("start a partitioned send", "its previous round has not ended"));
+        }
+        let mut round = self.round.borrow_mut();
+        round.clear();
+        round.resize(self.offer.number as usize, None);
+        self.done.set(0);
+        Ok(())
+    }
+
+    /// Declares a partition ready, and starts to send it. Does not wait.
+    ///
+    /// # Safety
+    /// The memory of the partition stays valid and is not written until the round [is done](Self::is_done) or
+    /// [`forget`](Self::forget) has returned.
+    ///
+    /// # Errors
+    /// `BadArgument` for a partition that does not exist or was ready already in this round, and before the first
+    /// start; an error of sending.
+    pub unsafe fn ready(&self, job: &Mailbox, partition: u32) -> Result<()> {
+        let at = partition as usize;
+        let bad = |why: &str| Err(wrong("declare a partition ready", format!("partition {partition} {why}")));
+        match self.round.borrow().get(at) {
+            None if partition < self.offer.number => return bad("of a send that was not started"),
+            None => return bad(&format!("of a message of {} partitions", self.offer.number)),
+            Some(Some(_)) => return bad("was ready already"),
+            Some(None) => {}
+        }
+        let len = self.offer.len as usize;
+        let sending = match self.target {
+            None => Sending::Done,
+            Some(target) => {
+                let (source, tag) = (self.source.part(at * len, len), partition.cast_signed());
+                // SAFETY: the same contract.
+                unsafe { job.start_message(target, self.offer.context, tag, source, Mode::Standard) }?
+            }
+        };
+        self.round.borrow_mut()[at] = Some(sending);
+        Ok(())
+    }
+
+    /// Whether no round is in progress, and the offer has left.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        let round = self.round.borrow();
+        let is_done = |at: usize| round[at].as_ref().is_some_and(Sending::is_done);
+        self.offered.open() == 0 && all_done(&self.done, round.len(), is_done)
+    }
+
+    /// Takes the result of a round that is over; `None` before its end.
+    ///
+    /// # Errors
+    /// The first error of the offer and the partitions.
+    pub fn outcome(&self) -> Result<Option<()>> {
+        if !self.is_done() {
+            return Ok(None);
+        }
+        let sent = |sending: &Sending| sending.outcome().map(|_| ());
+        let ended = self.round.borrow().iter().flatten().map(sent).fold(self.offered.check(), Result::and);
+        ended.map(Some)
+    }
+
+    /// Abandons the send in any state: its memory is not read any more.
+    pub fn forget(&self, job: &Mailbox) {
+        job.cancel(&self.offered);
+        self.round.borrow().iter().flatten().for_each(|sending| job.forget_send(sending));
+    }
+}
+
+/// State of a partitioned receive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Not started, or failed, or the outcome has been taken.
+    #[default]
+    Idle,
+    /// Started, and its offer has not arrived.
+    Waiting,
+    /// The receives of all partitions are posted.
+    Posted,
+}
+
+/// A partitioned receive. It is started for each round, which ends when all partitions of its send have arrived.
+pub struct PartitionedReceive {
+    source: Option<u32>,
+    sink: Sink,
+    stage: Cell<Stage>,
+    offer: Cell<Option<Offer>>,
+    /// The receive of each partition of the send.
+    round: RefCell<Vec<Rc<Receive>>>,
+    /// All receives before this index are known to be done.
+    done: Cell<usize>,
+    /// Error, if the round has failed.
+    error: Cell<Option<Error>>,
+}
+
+impl fmt::Debug for PartitionedReceive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (source, offer, stage) = (&self.source, self.offer.get(), self.stage.get());
+        let mut shown = f.debug_struct("PartitionedReceive");
+        shown.field("source", source).field("offer", &offer).field("stage", &stage).finish_non_exhaustive()
+    }
+}
+
+impl PartitionedReceive {
+    /// Starts a round. Sends nothing that a receive does not send.
+    ///
+    /// # Safety
+    /// The memory of the sink satisfies the contract of [`Sink::memory`], until the round [is done](Self::is_done) or
+    /// [`forget`](Self::forget) has returned.
+    ///
+    /// # Errors
+    /// `BadArgument` if the previous round has not ended; an error of [receiving](Mailbox::start_receive).
+    pub unsafe fn start(&self, job: &Mailbox) -> Result<()> {
+        if !self.is_done() {
+            return Err(wrong("start a partitioned receive", "its previous round has not ended"));
+        }
+        self.error.set(None);
+        let (Some(source), Some(offer)) = (self.source, self.offer.get()) else {
+            self.stage.set(if self.source.is_none() { Stage::Posted } else { Stage::Waiting });
+            return Ok(());
+        };
+        self.post(source, offer, |receive, pattern, sink| {
+            // SAFETY: the same contract.
+            unsafe { job.start_receive(receive, pattern, sink) }
+        })
+        .inspect_err(|_| self.forget(job))
+    }
+
+    /// Takes the offer; posts the receives of the partitions if a round waits for it.
+    fn take(&self, source: u32, offer: Offer, two_sided: &TwoSided) {
+        self.offer.set(Some(offer));
+        if self.stage.get() != Stage::Waiting {
+            return;
+        }
+        let posted = self.post(source, offer, |receive, pattern, sink| {
+            receive.post(sink);
+            receive.ticket.set(Some(two_sided.matching.borrow_mut().post(pattern, Rc::clone(receive))));
+            Ok(())
+        });
+        debug_assert!(posted.is_ok());
+    }
+
+    /// Posts the receives of all partitions.
+    fn post(
+        &self,
+        source: u32,
+        offer: Offer,
+        mut post: impl FnMut(&Rc<Receive>, Pattern, Sink) -> Result<()>,
+    ) -> Result<()> {
+        self.done.set(0);
+        let mut round = self.round.borrow_mut();
+        round.resize_with(offer.number as usize, Receive::new);
+        for (receive, partition) in round.iter().zip(0..) {
+            let pattern = Pattern::new(offer.context, Some(source), Some(partition));
+            let from = partition as usize * offer.len as usize;
+            post(receive, pattern, self.sink.part(from, offer.len as usize))?;
+        }
+        self.stage.set(Stage::Posted);
+        Ok(())
+    }
+
+    /// Whether no round is in progress.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        match self.stage.get() {
+            Stage::Idle => true,
+            Stage::Waiting => false,
+            Stage::Posted => {
+                let round = self.round.borrow();
+                all_done(&self.done, round.len(), |at| round[at].is_done())
+            }
+        }
+    }
+
+    /// Whether these bytes of the message have arrived in this round. An empty range arrives when all bytes have.
+    #[must_use]
+    pub fn has_arrived(&self, bytes: Range<u64>) -> bool {
+        let Some(offer) = self.offer.get().filter(|_| self.stage.get() == Stage::Posted) else {
+            return self.is_done();
+        };
+        let is_beside = |from: u64| !bytes.is_empty() && (from >= bytes.end || from + offer.len <= bytes.start);
+        let round = self.round.borrow();
+        round.iter().zip(0..).all(|(receive, partition)| receive.is_done() || is_beside(partition * offer.len))
+    }
+
+    /// Takes the outcome of a round that is over; `None` before its end. The source and the tag are those of the last
+    /// partition; the lengths are those of the whole message.
+    ///
+    /// # Errors
+    /// The error of a partition; `BadArgument` if the outcome was taken before.
+    pub fn outcome(&self) -> Result<Option<Status>> {
+        if !self.is_done() {
+            return Ok(None);
+        }
+        if self.stage.take() == Stage::Idle {
+            let taken = || wrong("receive a partitioned message", "its outcome has been taken");
+            return Err(self.error.take().unwrap_or_else(taken));
+        }
+        let mut all = Status::default();
+        for receive in &*self.round.borrow() {
+            let part = receive.outcome()?.unwrap_or_default();
+            all = Status { len: all.len + part.len, kept: all.kept + part.kept, ..part };
+        }
+        Ok(Some(all))
+    }
+
+    /// Abandons a round in any state: its memory is not accessed any more. A receive whose offer has not arrived still
+    /// gets it, so that later receives are matched with later sends.
+    pub fn forget(&self, job: &Mailbox) {
+        if !self.is_done() {
+            self.fail("it was given up");
+        }
+        self.round.borrow().iter().for_each(|receive| job.forget_receive(receive));
+    }
+
+    /// Ends the round without a message.
+    pub(super) fn fail(&self, why: &str) {
+        self.stage.set(Stage::Idle);
+        self.error.set(Some(Error::new(ErrorKind::Aborted, "receive a partitioned message").cause(why)));
+    }
+}
+
+impl Mailbox {
+    /// Makes a partitioned send of `number` equal partitions of `source` to rank `target` of the job, and offers it to
+    /// the receiver. `partitions` is a context of its own ([`Job::new_context`](crate::Job::new_context)). Without a
+    /// target, partitions are sent nowhere.
+    ///
+    /// # Errors
+    /// `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or no divisor of the length; `NoSuchRank`, `PeerLost`,
+    /// `Freed`.
+    pub fn partitioned_send(
+        &self,
+        target: Option<u32>,
+        (context, tag): (u32, i32),
+        source: Source,
+        number: u32,
+        partitions: u32,
+    ) -> Result<PartitionedSend> {
+        const OP: &str = "make a partitioned send";
+        let total = source.len() as u64;
+        let offer = total.checked_div(number.into()).and_then(|len| Offer::new(partitions, number, len));
+        let Some(offer) = offer.filter(|offer| u64::from(number) * offer.len == total) else {
+            return Err(wrong(
+                OP,
+                format!("{number} partitions of {total} bytes, {MAX_PARTITIONS} partitions allowed"),
+            ));
+        };
+        let offered = Track::new();
+        if let Some(target) = target {
+            let header = offer.header(context, tag);
+            let (nothing, counters) = (Source::of(&[]), Counters::default());
+            // SAFETY: the message has no data, and its header is what the handler expects.
+            unsafe { am::start_send(self, target, OFFER, &header, nothing, counters, &offered) }?;
+        }
+        let (round, done) = Default::default();
+        Ok(PartitionedSend { target, offer, source, offered, round, done })
+    }
+
+    /// Makes a partitioned receive of the message of rank `source` of the job that has this context and tag. `sink` is
+    /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`] shows. Without a
+    /// source, every round is over when it starts.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `Freed`.
+    pub fn partitioned_receive(
+        &self,
+        source: Option<u32>,
+        (context, tag): (u32, i32),
+        sink: Sink,
+    ) -> Result<Rc<PartitionedReceive>> {
+        let pattern = Pattern::new(context, source, Some(tag));
+        check(self, "make a partitioned receive", &pattern)?;
+        let (stage, offer, round, done, error) = Default::default();
+        let receive = Rc::new(PartitionedReceive { source, sink, stage, offer, round, done, error });
+        if source.is_some() {
+            let mut offers = self.two_sided().offers.borrow_mut();
+            match offers.take_unexpected(&pattern) {
+                Some((_, offer)) => receive.offer.set(Some(offer)),
+                None => _ = offers.post(pattern, Rc::clone(&receive)),
+            }
+        }
+        Ok(receive)
+    }
+}
+
+#[cold]
+fn wrong(operation: &'static str, cause: impl Into<String>) -> Error {
+    Error::new(ErrorKind::BadArgument, operation).cause(cause)
+}

@@ -1,0 +1,100 @@
+//! Partitioned messages: rounds, partitionings that differ, offers before and after their receives, misuse.
+
+use farside_core::two_sided::{MAX_PARTITIONS, PartitionedReceive};
+
+use super::*;
+
+/// Starts a round of a partitioned receive whose sink is a buffer that the test keeps until the round is over.
+fn start_partitioned(job: &Job, receive: &PartitionedReceive) -> Result<()> {
+    // SAFETY: each test waits for the round, or forgets it, before the buffer is dropped.
+    unsafe { receive.start(job) }
+}
+
+#[test]
+fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
+    const LEN: usize = 24_000;
+    over(2, |job| {
+        for (number, early) in [(1, true), (6, false), (8, true), (24, false)] {
+            let mut into = vec![0; LEN];
+            if job.rank() == 0 {
+                let data = bytes(number as usize, LEN);
+                let send =
+                    job.partitioned_send(Some(1), (CONTEXT, 4), Source::of(&data), number, job.new_context()?)?;
+                if !early {
+                    meet(job)?;
+                }
+                for round in 0..3 {
+                    send.start()?;
+                    assert!(!send.is_done() && send.outcome()?.is_none());
+                    for partition in (0..number).rev() {
+                        // SAFETY: the data is kept until the round is over.
+                        unsafe { send.ready(job, (partition + round) % number) }?;
+                    }
+                    job.wait("a partitioned send", || send.outcome())?;
+                    meet(job)?;
+                }
+                continue;
+            }
+            // SAFETY: the buffer is kept until the last round is over.
+            let sink = unsafe { Sink::memory(into.as_mut_ptr(), LEN) };
+            if !early {
+                meet(job)?;
+            }
+            let receive = job.partitioned_receive(Some(0), (CONTEXT, 4), sink)?;
+            for _ in 0..3 {
+                start_partitioned(job, &receive)?;
+                job.wait("half of a message", || Ok(receive.has_arrived(0..LEN as u64 / 2).then_some(())))?;
+                let status = job.wait("a partitioned receive", || receive.outcome())?;
+                assert_eq!(status, Status { source: 0, tag: status.tag, len: LEN, kept: LEN });
+                assert!(into == bytes(number as usize, LEN), "{number} partitions");
+                into.fill(0);
+                meet(job)?;
+            }
+        }
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        Ok(())
+    });
+}
+
+#[test]
+fn partitioned_messages_that_are_misused_given_up_or_too_long() {
+    over(2, |job| {
+        let (me, other) = (job.rank(), 1 - job.rank());
+        let data = bytes(me as usize, 300);
+        for number in [0, 7, MAX_PARTITIONS + 1] {
+            let made = job.partitioned_send(Some(other), (CONTEXT, 0), Source::of(&data), number, 77);
+            assert_eq!(made.unwrap_err().kind(), ErrorKind::BadArgument, "{number} partitions");
+        }
+        let none = job.partitioned_receive(Some(2), (CONTEXT, 0), Sink::discard());
+        assert_eq!(none.unwrap_err().kind(), ErrorKind::NoSuchRank);
+        // A receive that is given up is matched with the first send.
+        let first = job.partitioned_receive(Some(other), (CONTEXT, 0), Sink::discard())?;
+        start_partitioned(job, &first)?;
+        assert_eq!(start_partitioned(job, &first).unwrap_err().kind(), ErrorKind::BadArgument);
+        first.forget(job);
+        assert_eq!(first.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        let mut into = [0; 250];
+        // SAFETY: the buffer is kept until the round is over.
+        let sink = unsafe { Sink::memory(into.as_mut_ptr(), into.len()) };
+        let second = job.partitioned_receive(Some(other), (CONTEXT, 0), sink)?;
+        start_partitioned(job, &second)?;
+        let make = || job.partitioned_send(Some(other), (CONTEXT, 0), Source::of(&data), 3, job.new_context()?);
+        let (unused, send) = (make()?, make()?);
+        // SAFETY: the data is kept until the round is over.
+        let ready = |partition| unsafe { send.ready(job, partition) };
+        assert_eq!(ready(0).unwrap_err().kind(), ErrorKind::BadArgument, "not started");
+        send.start()?;
+        (0..3).try_for_each(ready)?;
+        for again in [0, 3] {
+            assert_eq!(ready(again).unwrap_err().kind(), ErrorKind::BadArgument);
+        }
+        let status = job.wait("a partitioned receive", || second.outcome())?;
+        assert_eq!((status.source, status.len, status.kept), (other, 300, 250));
+        assert!(into == bytes(other as usize, 300)[..250]);
+        job.wait("a partitioned send", || send.outcome())?;
+        job.wait("an unused send", || unused.outcome())?;
+        meet(job)?;
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        Ok(())
+    });
+}
