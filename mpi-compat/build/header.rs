@@ -95,7 +95,7 @@ fn constants(out: &mut String, group: &Group) {
 
 /// The support table: chapters, the share of each that is implemented, and the functions that are missing.
 pub fn support(table: &Table) -> String {
-    let mut out = String::from("| chapter | there | not yet |\n|---|---|---|\n");
+    let mut out = String::from("| chapter | supported | not yet |\n|---|---|---|\n");
     for chapter in &table.chapters {
         let all = chapter.functions.len();
         let missing: Vec<_> = chapter.functions.iter().filter(|function| function.mark == Mark::NotYet).collect();

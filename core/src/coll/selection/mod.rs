@@ -31,6 +31,7 @@ pub struct Facts {
     pub bytes: u64,
     /// Whether the reduction is commutative; `true` without a reduction.
     pub commutative: bool,
+    /// Placement of the team's ranks.
     pub placement: Placement,
 }
 
