@@ -7,6 +7,7 @@ use super::schedule::Side;
 use crate::coll;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::zeroed;
 
 /// Bytes of a record: the length of the data, and its first bytes, which are often all of it.
 const RECORD: usize = 128;
@@ -38,11 +39,16 @@ fn read(bytes: &[u8]) -> Memory {
     Memory::Contiguous(bytes.as_ptr().cast_mut())
 }
 
+/// Zeroed bytes for the result of a call, which fails at the other ranks too if they cannot be allocated.
+fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
+    zeroed(len, operation.name()).map_err(|e| execute::refuse(team, e))
+}
+
 /// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as
 /// many if any rank has more than 120 bytes.
 ///
 /// # Errors
-/// `PeerLost`; `Mismatch` if a peer calls something else.
+/// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     let own = record(mine);
     let mut records = vec![[0; RECORD]; team.size()];
@@ -59,11 +65,8 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     let mut all: Vec<Vec<u8>> = records.iter().map(|record| parts(record).1.to_vec()).collect();
     let rests: Vec<u64> = records.iter().map(|record| parts(record).0.saturating_sub(FIRST) as u64).collect();
     if rests.iter().any(|rest| *rest > 0) {
-        let most = |rank: usize| Error::new(ErrorKind::Limit, "allgather").peer(team.members()[rank]);
-        let total = rests.iter().try_fold(0u64, |sum, rest| sum.checked_add(*rest)).ok_or_else(|| most(0))?;
-        let mut rest = Vec::new();
-        rest.try_reserve_exact(total as usize).map_err(|_| most(0))?;
-        rest.resize(total as usize, 0);
+        let total = rests.iter().fold(0u64, |sum, rest| sum.saturating_add(*rest));
+        let mut rest = room(team, total as usize, Operation::Allgather)?;
         let arguments = Arguments {
             shape: Shape::Each(&rests),
             element: 1,
@@ -87,7 +90,7 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// P⌉ messages a rank (binomial tree), twice as many for more than 120 bytes.
 ///
 /// # Errors
-/// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else.
+/// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else; `Limit` as for [`allgather`].
 pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     let data = if team.rank() == root { data } else { &[] };
     let mut record = record(data);
@@ -102,9 +105,9 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
     unsafe { execute::run(team, &arguments) }?;
     let (len, first) = parts(&record);
-    let mut all = first.to_vec();
+    let mut all = room(team, len, Operation::Broadcast)?;
+    all[..first.len()].copy_from_slice(first);
     if len > FIRST {
-        all.resize(len, 0);
         let rest = &mut all[FIRST..];
         if team.rank() == root {
             rest.copy_from_slice(&data[FIRST..]);
@@ -123,7 +126,7 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 /// `PeerLost`; `Mismatch` for another length.
 pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
-    let mut result = vec![0; mine.len()];
+    let mut result = room(team, mine.len(), Operation::Allreduce)?;
     let mut reducer = Reducer { combine, len: mine.len() };
     let arguments = Arguments {
         // A vector of one element is not cut.
@@ -150,7 +153,7 @@ pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8
         let e = Error::new(ErrorKind::BadArgument, "reduce_scatter");
         return Err(execute::refuse(team, e.cause(format!("{} bytes for {p} ranks", mine.len()))));
     }
-    let mut result = vec![0; mine.len() / p];
+    let mut result = room(team, mine.len() / p, Operation::ReduceScatter)?;
     let mut reducer = Reducer { combine, len: result.len() };
     let arguments = Arguments {
         shape: Shape::Equal(1),

@@ -5,6 +5,20 @@ pub mod keys;
 pub mod segment;
 pub mod words;
 
+use crate::error::{Error, ErrorKind, Result};
+
+/// Zeroed bytes of `operation`, of a number that the program or a peer gives.
+///
+/// # Errors
+/// `Limit` if they cannot be allocated.
+pub fn zeroed(len: usize, operation: &'static str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let none = |_| Error::new(ErrorKind::Limit, operation).cause(format!("cannot allocate {len} bytes"));
+    bytes.try_reserve_exact(len).map_err(none)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
 /// A range of this rank's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {

@@ -135,7 +135,7 @@ pub fn comm_split_type(
 }
 
 /// The error text for members of a group whose groups have other members, or another order.
-const DIFFERS: &str = "is not the group that other members give: the same members in the same order";
+const DIFFERS: &str = "is not the group that all members give, with the same members in the same order";
 
 /// Contexts for a communicator that only a group makes. Its members send their words `said` to the member with the
 /// lowest rank in the job, which sends the contexts to all, or nothing if the words differ. Two messages for each other
@@ -149,11 +149,14 @@ pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i
         return words.try_into().map_err(|_| differs());
     }
     let others = || group.members.iter().copied().filter(|member| *member != leader);
-    let mut agree = true;
+    let mut other = None;
     for member in others() {
-        agree &= receive(call, context, member, tag)? == said;
+        if receive(call, context, member, tag)? != said {
+            other = other.or(Some(member));
+        }
     }
-    let contexts = if agree { new_contexts(&job) } else { Err(differs()) };
+    let named = |member| fail(MPI_ERR_GROUP, format!("{DIFFERS}: see rank {member} of the job")).named("group");
+    let contexts = other.map_or_else(|| new_contexts(&job), |member| Err(named(member)));
     for member in others() {
         send(call, context, member, tag, contexts.as_ref().map_or(&[], |contexts| contexts))?;
     }

@@ -1,9 +1,9 @@
 //! Communicators made from groups alone (MPI-5.0 sections 7.4.2 and 7.6.2), as sessions do first.
 //!
-//! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag
-//! and the groups: the first member of a group, or the leader of each of two groups, sends the contexts (and the other
-//! group) to the others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups,
-//! which the receiver compares.
+//! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag:
+//! the first member of a group, or the leader of each of two groups, sends the contexts (and the other group) to the
+//! others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups, which the receiver
+//! compares. Calls of one process with the same tag are not concurrent, so a message of other groups is an error.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,6 +29,7 @@ const AGREEMENT: u32 = 4;
 struct Agreement<'c> {
     call: &'c Call<'c>,
     job: Job,
+    tag: i32,
     hash: u64,
 }
 
@@ -39,12 +40,10 @@ impl<'c> Agreement<'c> {
             return Err(fail(MPI_ERR_ARG, format!("has {} bytes", text.len())).named(stringtag.name()));
         }
         let mut hasher = DefaultHasher::new();
-        (text, ranks).hash(&mut hasher);
-        Ok(Self { call, job: call.job()?, hash: hasher.finish() })
-    }
-
-    fn tag(&self) -> i32 {
-        (self.hash as i32) & i32::MAX
+        text.hash(&mut hasher);
+        let tag = hasher.finish() as i32 & i32::MAX;
+        ranks.hash(&mut hasher);
+        Ok(Self { call, job: call.job()?, tag, hash: hasher.finish() })
     }
 
     fn words(&self) -> [u32; 2] {
@@ -52,15 +51,15 @@ impl<'c> Agreement<'c> {
     }
 
     fn send_beside<R>(&self, to: u32, words: &[u32], other: impl FnOnce() -> Result<R>) -> Result<R> {
-        send_beside(self.call, AGREEMENT, to, self.tag(), &[&self.words(), words].concat(), other)
+        send_beside(self.call, AGREEMENT, to, self.tag, &[&self.words(), words].concat(), other)
     }
 
     /// Receives at least `least` words from `from`.
     fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
-        let mut words = receive(self.call, AGREEMENT, from, self.tag())?;
+        let mut words = receive(self.call, AGREEMENT, from, self.tag)?;
         if words.len() < 2 || words[..2] != self.words() {
             let text = format!("rank {from} of the job makes another communicator at the same time");
-            return Err(fail(MPI_ERR_OTHER, text).named("stringtag"));
+            return Err(fail(MPI_ERR_GROUP, text).named("stringtag"));
         }
         words.drain(..2);
         if words.len() < least {
@@ -109,12 +108,9 @@ fn from_group(
     if info != MPI_INFO_NULL {
         call.infos.get(info)?;
     }
-    // The tag is that of the sorted members, so that members that give another order get an error.
-    let mut sorted = group.members.to_vec();
-    sorted.sort_unstable();
-    let agreement = Agreement::new(call, stringtag, &sorted)?;
+    let agreement = Agreement::new(call, stringtag, &group.members)?;
     let said = [&agreement.words()[..], &group.members].concat();
-    let contexts = agree_in_group(call, AGREEMENT, &group, agreement.tag(), &said)?;
+    let contexts = agree_in_group(call, AGREEMENT, &group, agreement.tag, &said)?;
     let members = Members { local: group, remote: None, local_first: true };
     CommObject::on(&agreement.job, members, contexts, handler.into())
 }

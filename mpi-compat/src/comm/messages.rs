@@ -2,6 +2,7 @@
 //! Internal messages between the members of a communicator that make a new one.
 
 use farside_core::am::{Sink, Source};
+use farside_core::bill::Awaited;
 use farside_core::matching::Pattern;
 use farside_core::two_sided::{Mode, Receive};
 
@@ -38,7 +39,9 @@ pub fn receive(call: &Call<'_>, context: u32, from: u32, tag: i32) -> Result<Vec
     let pattern = Pattern::new(context, Some(from), Some(tag));
     let mut found = None;
     let mut failed = None;
-    call.wait(|| {
+    // A rank that comes to the end of the job instead is found by its number.
+    let awaited = || Some(Awaited { from: Some(from), ..Awaited::unknown(call.name) });
+    call.wait_until(awaited, || {
         // Called again after it has returned true if another thread called it first (`wake_ready`).
         if found.is_none() && failed.is_none() {
             match job.take_message(&pattern) {

@@ -34,8 +34,10 @@ int main(void) {
     for (int i = 0; i < PIECES; i += 2) OK(MPI_Win_detach(win, &memory[3 * i]));
     MPI_Barrier(MPI_COMM_WORLD);
     OK(MPI_Win_lock_all(0, win));
-    FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, peer, bases[peer], 1, MPI_INT, win));
     OK(MPI_Get(&got, 1, MPI_INT, peer, bases[peer] + 12 + 4, 1, MPI_INT, win));
+    /* After it the lock is held, so that an error is that of the call, not of the unlock. */
+    OK(MPI_Win_flush(peer, win));
+    FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, peer, bases[peer], 1, MPI_INT, win));
     OK(MPI_Win_unlock_all(win));
     CHECK(got == 7);
     OK(MPI_Win_create(memory, 4, 4, MPI_INFO_NULL, MPI_COMM_WORLD, &plain));

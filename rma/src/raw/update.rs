@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use farside_core::memory::zeroed;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Private, TypeMap};
 
@@ -117,7 +118,7 @@ impl RawWindow {
 
     /// Does the update while the word is held.
     fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
-        let mut elements = vec![0u8; update.len];
+        let mut elements = zeroed(update.len, l.action.name())?;
         let refused = |e| refused(l.action.name(), &e);
         self.transfer_now(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
         if let Some((old, map)) = l.old {
@@ -127,7 +128,7 @@ impl RawWindow {
         let Some(combine) = &update.combine else { return Ok(()) };
         let mut operands = Vec::new();
         if has_operands {
-            operands.resize(update.len, 0);
+            operands = zeroed(update.len, l.action.name())?;
             let into = operands.as_mut_ptr();
             // SAFETY: the operands are valid by the contract of `update`, and `operands` has room for the array.
             unsafe { l.origin.copy_raw::<Private>(l.local, &update.array, into, 0, u64::MAX) }.map_err(refused)?;

@@ -52,6 +52,8 @@ pub struct Arguments<'a> {
     pub shape: Shape<'a>,
     /// Whether every rank knows all sizes of a scatter or gather with [`Each`](Shape::Each); the same at every rank.
     pub sizes_known: bool,
+    /// Whether a message may be shorter than the block that receives it, the rest of which is then not written.
+    pub may_be_shorter: bool,
     /// Bytes of an element. If the operation does not reduce, an element may be a byte of a packed layout.
     pub element: usize,
     /// The input buffer, which is only read.
@@ -77,6 +79,7 @@ impl Arguments<'_> {
             root: 0,
             shape: if operation.is_of_a_vector() { Shape::Vector(0) } else { Shape::Equal(0) },
             sizes_known: true,
+            may_be_shorter: false,
             element: 1,
             input: Memory::None,
             output: Memory::None,

@@ -178,22 +178,22 @@ impl Buffers<'_> {
         blocks
     }
 
-    /// Fills slices with `bytes`, which must have the same length.
+    /// Fills slices with `bytes`, which must not be longer.
     ///
     /// # Safety
     /// The memory of the slices is valid for writes and is not accessed otherwise.
     #[inline]
     pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: &[u8]) {
         if let Some(block) = self.contiguous(slices) {
-            debug_assert_eq!(block.len, bytes.len());
-            // SAFETY: `bytes` has the length of the slices, by the caller's check; the memory is valid by the caller's
+            debug_assert!(block.len >= bytes.len());
+            // SAFETY: `bytes` is not longer than the slices, by the caller's check; the memory is valid by the caller's
             // promise.
             unsafe { copy::store(bytes.as_ptr(), block.base, bytes.len()) };
             return;
         }
         let mut rest = bytes;
         for block in self.each(slices) {
-            let (now, later) = rest.split_at(block.len);
+            let (now, later) = rest.split_at(block.len.min(rest.len()));
             // SAFETY: as above.
             unsafe { copy::store(now.as_ptr(), block.base, now.len()) };
             rest = later;

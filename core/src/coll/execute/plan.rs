@@ -62,6 +62,7 @@ pub(super) struct Plan {
     pub(super) short: Option<usize>,
     pub(super) root: u32,
     pub(super) in_place: bool,
+    pub(super) may_be_shorter: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
     /// The check value in the messages of this call.
@@ -293,6 +294,7 @@ impl Plan {
             short,
             root: arguments.root as u32,
             in_place: arguments.in_place,
+            may_be_shorter: arguments.may_be_shorter,
             peers,
             check,
             agreed,

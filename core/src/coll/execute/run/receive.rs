@@ -8,7 +8,7 @@ use super::super::memory::Scratch;
 use super::super::plan::Check;
 use super::{Run, Slot, State};
 use crate::am::{self, Delivery, Message, Received, Sink, Then};
-use crate::coll::schedule::Action;
+use crate::coll::schedule::{Action, Slice};
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -119,7 +119,10 @@ impl Run {
             self.queue();
             return Delivery::Done;
         }
-        let (sink, operand) = self.sink(step);
+        let Some((sink, operand)) = self.sink(step) else {
+            self.queue();
+            return Delivery::Done;
+        };
         self.slots.borrow_mut()[slot] = Slot::Filling(m.token(), operand);
         Delivery::Into(sink, self.then(slot))
     }
@@ -129,42 +132,52 @@ impl Run {
         Then::quick(move |received| run.filled(slot, received))
     }
 
-    /// Checks the length of a message; another length fails the run.
+    /// Checks the length of a message; a wrong one fails the run. Where it may be shorter, it is one block.
     #[inline]
     pub(super) fn has_length(&self, slot: usize, len: usize) -> bool {
         let expected = self.plan.expected[slot];
-        let right = self.plan.bytes[expected.step as usize] == len;
+        let want = self.plan.bytes[expected.step as usize];
+        if len == want {
+            return true;
+        }
+        let step = self.plan.schedule.step(expected.step as usize);
+        let is_block = matches!((step.action, step.into), (Action::Receive { .. }, [Slice { count: 1, .. }]));
+        let right = self.plan.may_be_shorter && is_block && len < want;
         if !right {
-            let want = self.plan.bytes[expected.step as usize];
             self.mismatch(expected.source, format!("{len} bytes in a message of a {}, {want} expected", self.name()));
         }
         right
     }
 
-    /// The destination of a message whose data has not all arrived, and the operand buffer if it has one.
-    pub(super) fn sink(&self, step: u32) -> (Sink, Scratch) {
+    /// The destination of a message whose data has not all arrived, and the operand buffer if it has one; `None` as for
+    /// [`operand`](Self::operand).
+    pub(super) fn sink(&self, step: u32) -> Option<(Sink, Scratch)> {
         let bytes = self.plan.bytes[step as usize];
         let s = self.plan.schedule.step(step as usize);
-        match s.action {
+        Some(match s.action {
             Action::ReceiveReduce { .. } => {
-                let mut operand = self.operand(bytes);
+                let mut operand = self.operand(bytes)?;
                 // SAFETY: the buffer is kept, and not accessed otherwise, until the message is received or abandoned.
                 (unsafe { Sink::memory(operand.start_mut(), bytes) }, operand)
             }
             // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and since no other step
             // in progress touches these blocks.
             _ => (unsafe { self.buffers().sink(s.into) }, Scratch::default()),
-        }
+        })
     }
 
-    /// Memory for an operand, aligned for its elements.
-    pub(super) fn operand(&self, bytes: usize) -> Scratch {
+    /// Memory for an operand, aligned for its elements; `None`, and the run fails, if it cannot be allocated.
+    fn operand(&self, bytes: usize) -> Option<Scratch> {
         let mut spare = self.operands.borrow_mut();
-        match spare.iter().position(|operand| operand.has_room(bytes)) {
-            Some(at) => spare.swap_remove(at),
-            // Not longer than the data of this call.
-            None => Scratch::new(bytes, self.plan.align).unwrap_or_else(|| panic!("cannot allocate {bytes} bytes")),
+        if let Some(at) = spare.iter().position(|operand| operand.has_room(bytes)) {
+            return Some(spare.swap_remove(at));
         }
+        let operand = Scratch::new(bytes, self.plan.align);
+        if operand.is_none() {
+            let e = Error::new(ErrorKind::Limit, self.name()).rank(self.job.rank());
+            self.fault(e.cause(format!("cannot allocate {bytes} bytes")), Announce::Others);
+        }
+        operand
     }
 
     /// Handles the end of the receive of a message into its destination.
@@ -219,7 +232,7 @@ impl Run {
         self.queue();
     }
 
-    /// Stores or reduces the data of a message, which has the right length, where its step says.
+    /// Stores or reduces the data of a message, whose length has been checked, where its step says.
     #[inline]
     pub(super) fn consume(&self, step: u32, data: &[u8]) {
         let s = self.plan.schedule.step(step as usize);
@@ -229,8 +242,7 @@ impl Run {
             Action::ReceiveReduce { side, .. } => {
                 if data.as_ptr().addr().is_multiple_of(self.plan.align) {
                     self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
-                } else {
-                    let mut operand = self.operand(data.len());
+                } else if let Some(mut operand) = self.operand(data.len()) {
                     // SAFETY: the operand has at least the bytes of the message, and only this call has it.
                     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.start_mut(), data.len()) };
                     self.reduce(&[Block::of(operand.start(), data.len())], s.into, side);
@@ -261,7 +273,10 @@ impl Run {
                     am::abandon(&self.job, token);
                     return Ok(false);
                 }
-                let (sink, operand) = self.sink(step);
+                let Some((sink, operand)) = self.sink(step) else {
+                    am::abandon(&self.job, token);
+                    return Ok(false);
+                };
                 set(Slot::Filling(token, operand));
                 if let Err(e) = am::deliver(&self.job, token, sink, self.then(slot)) {
                     self.not_received(slot, e);
