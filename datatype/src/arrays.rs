@@ -1,8 +1,5 @@
 //! Parts of arrays: subarray and distributed array (MPI-4.1 §5.1.3, §5.1.4).
 
-use std::sync::Arc;
-
-use crate::contents::Contents;
 use crate::datatype::{Datatype, Draft, Join, scaled};
 use crate::error::{DatatypeError, Result};
 
@@ -106,7 +103,7 @@ impl Datatype {
         }
         draft = draft.shift(start, call)?;
         draft.mark(0, stride, call)?;
-        draft.finish(call, Contents::Subarray(Arc::new(array.clone())))
+        draft.finish(call, old)
     }
 
     /// The part of a distributed array that one process has. Its extent is that of the whole array.
@@ -137,7 +134,7 @@ impl Datatype {
             stride = scaled(signed(gsizes[dim], call)?, stride, call)?;
         }
         draft.mark(0, stride, call)?;
-        draft.finish(call, Contents::Darray(Arc::new(array.clone())))
+        draft.finish(call, old)
     }
 }
 

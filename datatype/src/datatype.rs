@@ -1,8 +1,8 @@
 //! The datatype: its constructors (MPI-4.1 §5.1.2, §5.1.7) and its bounds (§5.1.6 to §5.1.9).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::contents::Contents;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::named::Named;
 use crate::shape::{MAX_DEPTH, Sequence, Shape};
@@ -34,7 +34,8 @@ pub(crate) struct Derived {
     /// The strictest alignment of its elements, as a power of two.
     align_log: u8,
     depth: u8,
-    pub(crate) contents: Contents,
+    /// See [`Datatype::parts`].
+    parts: Box<[(u64, Datatype)]>,
 }
 
 /// Properties that few types have.
@@ -82,9 +83,7 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn contiguous(count: u64, old: &Datatype) -> Result<Self> {
         let call = "Datatype::contiguous";
-        old.draft(call)?
-            .repeat(count, old.extent(), call)?
-            .finish(call, Contents::Contiguous { count, old: old.clone() })
+        old.draft(call)?.repeat(count, old.extent(), call)?.finish(call, old)
     }
 
     /// `count` blocks of `blocklength` elements, `stride` elements from start to start.
@@ -93,9 +92,8 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn vector(count: u64, blocklength: u64, stride: i64, old: &Datatype) -> Result<Self> {
         let call = "Datatype::vector";
-        let contents = Contents::Vector { count, blocklength, stride, old: old.clone() };
         let bytes = if count > 1 { scaled(stride, old.extent(), call)? } else { 0 };
-        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, bytes, call)?.finish(call, contents)
+        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, bytes, call)?.finish(call, old)
     }
 
     /// `count` blocks of `blocklength` elements, `stride` bytes from start to start.
@@ -104,8 +102,7 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn hvector(count: u64, blocklength: u64, stride: i64, old: &Datatype) -> Result<Self> {
         let call = "Datatype::hvector";
-        let contents = Contents::Hvector { count, blocklength, stride, old: old.clone() };
-        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, stride, call)?.finish(call, contents)
+        old.draft(call)?.repeat(blocklength, old.extent(), call)?.repeat(count, stride, call)?.finish(call, old)
     }
 
     /// Blocks of different lengths at displacements, in elements.
@@ -115,13 +112,7 @@ impl Datatype {
     pub fn indexed(blocklengths: &[u64], displacements: &[i64], old: &Datatype) -> Result<Self> {
         let call = "Datatype::indexed";
         same_length(call, blocklengths.len(), displacements.len())?;
-        let contents = Contents::Indexed {
-            blocklengths: blocklengths.into(),
-            displacements: displacements.into(),
-            old: old.clone(),
-        };
-        let blocks = blocklengths.iter().copied().zip(displacements.iter().copied());
-        old.indexed_draft(blocks, old.extent(), call)?.finish(call, contents)
+        old.blocks(blocklengths.iter().copied().zip(displacements), old.extent(), call)
     }
 
     /// Blocks of different lengths (elements) at displacements, in bytes.
@@ -131,13 +122,7 @@ impl Datatype {
     pub fn hindexed(blocklengths: &[u64], displacements: &[i64], old: &Datatype) -> Result<Self> {
         let call = "Datatype::hindexed";
         same_length(call, blocklengths.len(), displacements.len())?;
-        let contents = Contents::Hindexed {
-            blocklengths: blocklengths.into(),
-            displacements: displacements.into(),
-            old: old.clone(),
-        };
-        let blocks = blocklengths.iter().copied().zip(displacements.iter().copied());
-        old.indexed_draft(blocks, 1, call)?.finish(call, contents)
+        old.blocks(blocklengths.iter().copied().zip(displacements), 1, call)
     }
 
     /// Blocks of `blocklength` elements at displacements, in elements.
@@ -146,9 +131,7 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn indexed_block(blocklength: u64, displacements: &[i64], old: &Datatype) -> Result<Self> {
         let call = "Datatype::indexed_block";
-        let contents = Contents::IndexedBlock { blocklength, displacements: displacements.into(), old: old.clone() };
-        let blocks = displacements.iter().map(|at| (blocklength, *at));
-        old.indexed_draft(blocks, old.extent(), call)?.finish(call, contents)
+        old.blocks(displacements.iter().map(|at| (blocklength, at)), old.extent(), call)
     }
 
     /// Blocks of `blocklength` elements at displacements, in bytes.
@@ -157,9 +140,7 @@ impl Datatype {
     /// See [`Datatype`].
     pub fn hindexed_block(blocklength: u64, displacements: &[i64], old: &Datatype) -> Result<Self> {
         let call = "Datatype::hindexed_block";
-        let contents = Contents::HindexedBlock { blocklength, displacements: displacements.into(), old: old.clone() };
-        let blocks = displacements.iter().map(|at| (blocklength, *at));
-        old.indexed_draft(blocks, 1, call)?.finish(call, contents)
+        old.blocks(displacements.iter().map(|at| (blocklength, at)), 1, call)
     }
 
     /// Blocks of different lengths (elements), types, and displacements in bytes.
@@ -179,15 +160,8 @@ impl Datatype {
                 joined.push(&old.draft(call)?.repeat(*count, old.extent(), call)?.shift(*at, call)?)?;
             }
         }
-        let contents = Contents::Struct {
-            blocklengths: blocklengths.into(),
-            displacements: displacements.into(),
-            types: types.into(),
-        };
-        let mut draft = joined.finish()?;
-        // Types of empty blocks are part of the contents, and so of the nesting.
-        draft.depth = types.iter().map(Datatype::depth).max().unwrap_or(0);
-        draft.finish(call, contents)
+        let parts = blocklengths.iter().copied().zip(types.iter().cloned());
+        joined.finish()?.finish_of(call, parts.filter(|(len, old)| len * old.size() > 0).collect())
     }
 
     /// `old` with the lower bound `lb` and the extent `extent`, in bytes.
@@ -198,16 +172,7 @@ impl Datatype {
         let call = "Datatype::resized";
         let mut draft = old.draft(call)?;
         draft.mark(lb, extent, call)?;
-        draft.finish(call, Contents::Resized { lb, extent, old: old.clone() })
-    }
-
-    /// A type equal to `old`, whose contents say that it is a duplicate.
-    ///
-    /// # Errors
-    /// `TooDeep`; see [`Datatype`].
-    pub fn dup(old: &Datatype) -> Result<Self> {
-        let call = "Datatype::dup";
-        old.draft(call)?.finish(call, Contents::Dup(old.clone()))
+        draft.finish(call, old)
     }
 
     /// Bytes of data in one element of this type.
@@ -300,6 +265,18 @@ impl Datatype {
         self.draft(call)?.map.repeat(count, self.extent(), call)
     }
 
+    /// The component types, one level down, in packed order, each with its number of elements; none for a predefined
+    /// type of one element.
+    #[must_use]
+    pub fn parts(&self) -> Cow<'_, [(u64, Datatype)]> {
+        match &self.0 {
+            Repr::Named(named) => {
+                named.pair().map(|(a, b)| vec![(1, a.into()), (1, b.into())]).unwrap_or_default().into()
+            }
+            Repr::Derived(derived) => Cow::Borrowed(&derived.parts),
+        }
+    }
+
     fn align_log(&self) -> u8 {
         match &self.0 {
             Repr::Named(named) => named.align().trailing_zeros() as u8,
@@ -326,14 +303,15 @@ impl Datatype {
         Ok(Draft { map, marks, align_log: self.align_log(), depth: self.depth() })
     }
 
-    fn indexed_draft(&self, blocks: impl Iterator<Item = (u64, i64)>, unit: i64, call: &'static str) -> Result<Draft> {
+    /// Blocks of a number of elements, at displacements in units of `unit` bytes.
+    fn blocks<'a>(&self, blocks: impl Iterator<Item = (u64, &'a i64)>, unit: i64, call: &'static str) -> Result<Self> {
         let one = self.draft(call)?;
         let mut joined = Join::new(call);
         joined.depth = one.depth;
         for (count, at) in blocks.filter(|(count, _)| *count > 0) {
-            joined.push(&one.repeat(count, self.extent(), call)?.shift(scaled(at, unit, call)?, call)?)?;
+            joined.push(&one.repeat(count, self.extent(), call)?.shift(scaled(*at, unit, call)?, call)?)?;
         }
-        joined.finish()
+        joined.finish()?.finish(call, self)
     }
 }
 
@@ -381,7 +359,13 @@ impl Draft {
         Ok(())
     }
 
-    pub(crate) fn finish(self, call: &'static str, contents: Contents) -> Result<Datatype> {
+    /// The type, whose elements are all of type `old`.
+    pub(crate) fn finish(self, call: &'static str, old: &Datatype) -> Result<Datatype> {
+        let count = self.map.size().checked_div(old.size()).filter(|count| *count > 0);
+        self.finish_of(call, count.map(|count| (count, old.clone())).into_iter().collect())
+    }
+
+    fn finish_of(self, call: &'static str, parts: Box<[(u64, Datatype)]>) -> Result<Datatype> {
         let too_far = || DatatypeError::overflow(call, "the extent of the type");
         let (low, high, size) = (self.map.true_lb(), self.map.true_ub(), self.map.size());
         let (lb, ub) = match self.marks {
@@ -392,7 +376,8 @@ impl Draft {
             }
         };
         ub.checked_sub(lb).ok_or_else(too_far)?;
-        let rare = Rare { marks: self.marks, external: contents.external(size) };
+        let rare =
+            Rare { marks: self.marks, external: parts.iter().map(|(len, old)| len * old.external_element()).sum() };
         Ok(Datatype(Repr::Derived(Arc::new(Derived {
             map: self.map.shape,
             signature: self.map.signature,
@@ -400,7 +385,7 @@ impl Draft {
             rare: (rare.marks.is_some() || rare.external != size).then(|| Box::new(rare)),
             align_log: self.align_log,
             depth: self.depth + 1,
-            contents,
+            parts,
         }))))
     }
 }

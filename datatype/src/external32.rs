@@ -4,7 +4,6 @@
 //! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. `long double`
 //! is converted as [`long_double`] says.
 
-use crate::contents::Contents;
 use crate::datatype::{Datatype, Repr};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::long_double;
@@ -26,7 +25,7 @@ impl Datatype {
     }
 
     /// Bytes that one element of this type takes in external32.
-    fn external_element(&self) -> u64 {
+    pub(crate) fn external_element(&self) -> u64 {
         match &self.0 {
             Repr::Named(named) => named.external_size() as u64,
             Repr::Derived(derived) => derived.external(),
@@ -92,58 +91,22 @@ impl Datatype {
         if let Some(named) = self.uniform() {
             return visit(named, times * (self.size() / named.size() as u64));
         }
-        for _ in 0..times {
-            match self.contents() {
-                Contents::Named(named) => {
-                    let (first, second) = named.pair().unwrap_or((named, named));
-                    visit(first, 1)?;
-                    visit(second, 1)?;
-                }
-                Contents::Struct { blocklengths, types, .. } => {
-                    for (len, old) in blocklengths.iter().zip(types.iter()) {
-                        old.each_run(*len, visit)?;
-                    }
-                }
-                contents => {
-                    if let Some(old) = contents.old() {
-                        old.each_run(self.size() / old.size(), visit)?;
-                    }
-                }
-            }
+        let parts = self.parts();
+        for (count, part) in (0..times).flat_map(|_| parts.iter()) {
+            part.each_run(*count, visit)?;
         }
         Ok(())
     }
 
     /// The predefined type of all its elements, if it is one.
     fn uniform(&self) -> Option<Named> {
-        match self.contents() {
-            Contents::Named(named) => match named.pair() {
-                None => Some(named),
-                Some((first, second)) => (first == second).then_some(first),
-            },
-            Contents::Struct { blocklengths, types, .. } => {
-                let fields = blocklengths.iter().zip(types.iter());
-                let mut fields = fields.filter(|(len, old)| **len > 0 && old.size() > 0).map(|(_, old)| old.uniform());
-                let first = fields.next()??;
-                fields.all(|field| field == Some(first)).then_some(first)
-            }
-            contents => contents.old()?.uniform(),
-        }
-    }
-}
-
-impl Contents {
-    /// Bytes in external32 of one element with these contents, whose size is `size`: a product, however many elements
-    /// there are.
-    pub(crate) fn external(&self, size: u64) -> u64 {
-        match self {
-            Self::Named(named) => named.external_size() as u64,
-            Self::Struct { blocklengths, types, .. } => {
-                blocklengths.iter().zip(types.iter()).map(|(len, old)| len * old.external_element()).sum()
-            }
-            contents => {
-                let old = contents.old().filter(|old| old.size() > 0);
-                old.map_or(0, |old| size / old.size() * old.external_element())
+        match self.named() {
+            Some(named) if named.pair().is_none() => Some(named),
+            _ => {
+                let parts = self.parts();
+                let mut all = parts.iter().map(|(_, part)| part.uniform());
+                let first = all.next()??;
+                all.all(|other| other == Some(first)).then_some(first)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Datatypes and layouts: which bytes of a buffer a transfer touches, in which order, and how they best travel. Pure:
 //! no transport, no clock, no state.
 //!
-//! - [`Datatype`]: MPI's predefined types and constructors, with bounds, envelope and contents.
+//! - [`Datatype`]: MPI's predefined types and constructors, with bounds and component types.
 //! - [`TypeMap`]: a message of some datatype, normalized: nested strides that take a few words whatever their counts,
 //!   walked from any byte, with the signature of its elements and a wire form.
 //! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]:
@@ -22,7 +22,6 @@
 //! ```
 
 mod arrays;
-mod contents;
 mod copy;
 mod datatype;
 mod descriptors;
@@ -41,7 +40,6 @@ mod typemap;
 mod wire;
 
 pub use arrays::{Darray, Distribution, Order, Subarray};
-pub use contents::{Combiner, Contents, Envelope};
 pub use datatype::Datatype;
 pub use descriptors::{BlockList, Descriptor, Descriptors};
 pub use error::{DatatypeError, DatatypeErrorKind, Result};

@@ -1,8 +1,7 @@
 //! Datatypes by hand: predefined types, normal form, bounds, limits, errors, contents.
 
 use farside_datatype::{
-    Combiner, Contents, Darray, Datatype, DatatypeErrorKind, Distribution, MAX_DEPTH, Named, Order, Overlap, Run,
-    Subarray, TypeMap,
+    Darray, Datatype, DatatypeErrorKind, Distribution, MAX_DEPTH, Named, Order, Overlap, Run, Subarray, TypeMap,
 };
 
 fn t(named: Named) -> Datatype {
@@ -208,9 +207,9 @@ fn bad_arguments_are_errors() {
 fn nesting_beyond_the_limit_is_an_error() {
     let mut deep = t(Named::Int);
     for _ in 0..MAX_DEPTH {
-        deep = Datatype::dup(&deep).unwrap();
+        deep = Datatype::contiguous(1, &deep).unwrap();
     }
-    assert_eq!(Datatype::dup(&deep).unwrap_err().kind(), DatatypeErrorKind::TooDeep);
+    assert_eq!(Datatype::contiguous(1, &deep).unwrap_err().kind(), DatatypeErrorKind::TooDeep);
     // Overlapping strides never merge, and reach no further the deeper they are.
     let mut levels = Ok(t(Named::Int));
     for _ in 0..MAX_DEPTH {
@@ -232,19 +231,15 @@ fn overlap_of_transposed_columns_is_decided_at_once() {
 }
 
 #[test]
-fn contents_are_the_arguments() {
-    let int = t(Named::Int);
-    let types = [int.clone(), t(Named::Double)];
-    let structure = Datatype::structure(&[1, 2], &[0, 8], &types).unwrap();
-    let envelope = structure.envelope();
-    assert_eq!(
-        (envelope.combiner, envelope.integers, envelope.addresses, envelope.datatypes),
-        (Combiner::Struct, 3, 2, 2)
-    );
-    let Contents::Struct { blocklengths, displacements, types } = structure.contents() else { panic!("{structure:?}") };
-    assert_eq!((&*blocklengths, &*displacements), (&[1, 2][..], &[0, 8][..]));
-    assert_eq!(types[1].named(), Some(Named::Double));
-    assert_eq!(int.envelope().combiner, Combiner::Named);
-    let vector = Datatype::hvector(2, 1, 9, &int).unwrap().envelope();
-    assert_eq!((vector.combiner, vector.integers, vector.addresses), (Combiner::Hvector, 2, 1));
+fn parts_are_the_component_types() {
+    let names = |of: &Datatype| of.parts().iter().map(|(count, part)| (*count, part.named())).collect::<Vec<_>>();
+    let (int, double) = (t(Named::Int), t(Named::Double));
+    let types = [int.clone(), double, int.clone()];
+    let structure = Datatype::structure(&[1, 2, 0], &[0, 8, 0], &types).unwrap();
+    assert_eq!(names(&structure), [(1, Some(Named::Int)), (2, Some(Named::Double))]);
+    assert_eq!(names(&Datatype::contiguous(3, &structure).unwrap()), [(3, None)]);
+    assert_eq!(names(&Datatype::hvector(2, 3, 19, &int).unwrap()), [(6, Some(Named::Int))]);
+    assert_eq!(names(&Datatype::hvector(0, 3, 19, &int).unwrap()), []);
+    assert_eq!(names(&t(Named::DoubleInt)), [(1, Some(Named::Double)), (1, Some(Named::Int))]);
+    assert_eq!(names(&int), []);
 }

@@ -139,7 +139,7 @@ impl Naive {
                 let datatype = Datatype::resized(d, lb, extent).unwrap();
                 Self { datatype, lbs: vec![lb], ubs: vec![lb + extent], elements: old.elements }
             }
-            10 => old.at([0], Datatype::dup(d).unwrap()),
+            10 => old.at([0], Datatype::contiguous(1, d).unwrap()),
             11 => old.random_subarray(script),
             _ => old.random_darray(script),
         }

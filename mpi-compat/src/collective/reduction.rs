@@ -17,7 +17,6 @@ use crate::constants::MPI_ERR_COUNT;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
 use crate::handle::{Op, Type};
-use crate::objects::elements::plain;
 use crate::objects::{OpObject, TypeObject};
 use crate::operands::Address;
 use crate::runtime::{Call, Runtime};
@@ -72,7 +71,7 @@ impl Operand {
         let layout = &object.layout;
         let (extent, align) = (layout.extent(), layout.align());
         let dense = layout.true_lb() == 0 && extent == layout.size() as i64 && layout.message(1)?.is_contiguous();
-        let in_buffers = plain(layout).is_some() || dense;
+        let in_buffers = layout.named().is_some() || dense;
         let start = layout.true_lb().div_euclid(align as i64) * align as i64;
         let reach = layout.true_lb().abs_diff(start) + layout.true_extent();
         // Interleaved elements are copied to a stride of their own.

@@ -1,23 +1,6 @@
 //! Basic elements in part of a message (MPI-5.0 section 5.1.11). A pair type has two.
 
-use farside_datatype::{Contents, Datatype, Named};
-
-/// The component types of a type, one level down, in packed order, each with its count.
-fn parts(of: &Datatype) -> Vec<(u64, Datatype)> {
-    match of.contents() {
-        Contents::Named(named) => match named.pair() {
-            Some((first, second)) => vec![(1, first.into()), (1, second.into())],
-            None => Vec::new(),
-        },
-        Contents::Struct { blocklengths, types, .. } => {
-            blocklengths.iter().copied().zip(types.iter().cloned()).filter(|(len, old)| len * old.size() > 0).collect()
-        }
-        contents => match contents.old() {
-            Some(old) if old.size() > 0 => vec![(of.size() / old.size(), old.clone())],
-            _ => Vec::new(),
-        },
-    }
-}
+use farside_datatype::{Datatype, Named};
 
 /// The number of basic elements in the first `bytes` bytes of elements of a type; `None` if the last one is not whole.
 pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
@@ -29,12 +12,12 @@ pub fn elements_in(of: &Datatype, bytes: u64) -> Option<u64> {
         return None;
     }
     let (mut total, mut rest) = ((bytes / size).checked_mul(of.signature().elements())?, bytes % size);
-    for (len, part) in parts(of) {
+    for (len, part) in of.parts().iter() {
         if rest == 0 {
             break;
         }
         let taken = rest.min(len * part.size());
-        total += elements_in(&part, taken)?;
+        total += elements_in(part, taken)?;
         rest -= taken;
     }
     (rest == 0).then_some(total)
@@ -51,9 +34,9 @@ pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
         return None;
     }
     let (mut total, mut rest) = ((elements / each).checked_mul(of.size())?, elements % each);
-    for (len, part) in parts(of) {
+    for (len, part) in of.parts().iter() {
         let some = rest.min(len * part.signature().elements());
-        total = total.checked_add(bytes_of(&part, some)?)?;
+        total = total.checked_add(bytes_of(part, some)?)?;
         rest -= some;
     }
     Some(total)
@@ -61,21 +44,10 @@ pub fn bytes_of(of: &Datatype, elements: u64) -> Option<u64> {
 
 /// The predefined type of all basic elements; `None` if their types differ, or the type is empty.
 pub fn element(of: &Datatype) -> Option<Named> {
-    match of.contents() {
-        Contents::Named(named) => Some(named),
-        _ => {
-            let mut all = parts(of).into_iter().map(|(_, part)| element(&part));
-            let first = all.next().flatten();
-            first.filter(|_| all.all(|other| other == first))
-        }
-    }
-}
-
-/// The predefined type that a type is, or is a duplicate of.
-pub fn plain(of: &Datatype) -> Option<Named> {
-    match of.contents() {
-        Contents::Named(named) => Some(named),
-        Contents::Dup(old) => plain(&old),
-        _ => None,
-    }
+    of.named().or_else(|| {
+        let parts = of.parts();
+        let mut all = parts.iter().map(|(_, part)| element(part));
+        let first = all.next().flatten();
+        first.filter(|_| all.all(|other| other == first))
+    })
 }

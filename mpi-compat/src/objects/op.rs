@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use super::TypeObject;
 use super::atomics::PREDEFINED;
-use super::elements::plain;
 use super::kernels::Predefined;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
@@ -54,7 +53,7 @@ impl OpObject {
         match self {
             Self::Function { .. } => Ok(()),
             Self::Accumulate => Err(not_for(op, "is for accumulates only".into())),
-            Self::Predefined(kind) => match plain(&object.layout) {
+            Self::Predefined(kind) => match object.layout.named() {
                 None => Err(not_for(op, format!("is predefined, and the datatype (0x{:x}) derived", datatype.0))),
                 Some(named) if !kind.allowed(named) => {
                     Err(not_for(op, format!("is not defined on {}", named.mpi_name())))
@@ -72,7 +71,7 @@ impl OpObject {
         match self {
             Self::Accumulate => {}
             Self::Predefined(op) => {
-                if let Some(named) = plain(&object.layout) {
+                if let Some(named) = object.layout.named() {
                     // SAFETY: the caller guarantees the elements.
                     unsafe { op.apply(named, input.cast(), inout.cast(), n as usize) };
                 }

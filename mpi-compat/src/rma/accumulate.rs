@@ -16,7 +16,7 @@ use crate::arguments::is_constant;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Op, Type, Win};
-use crate::objects::elements::{element, plain};
+use crate::objects::elements::element;
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
 use crate::operands::{Address, Buffer, Place};
@@ -228,7 +228,7 @@ pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place
 /// Checks that a type is predefined.
 fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
     let derived = || fail(MPI_ERR_TYPE, "is derived, and the call takes predefined types").value(datatype.0);
-    plain(&call.types.get(datatype)?.layout).ok_or_else(derived)
+    call.types.get(datatype)?.layout.named().ok_or_else(derived)
 }
 
 #[inline(always)]

@@ -13,8 +13,6 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-use farside_core::{Error, ErrorKind, Result};
-
 use super::element::with_type;
 use super::scalar::Scalar;
 use super::{CasElement, Element, ElementType, Op};
@@ -97,41 +95,6 @@ pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desir
     match T::compare_exchange(cell, expected, desired) {
         Ok(old) | Err(old) => old,
     }
-}
-
-/// Compares and swaps an element of type `ty`, and writes its former value to `result`.
-///
-/// # Errors
-/// `Unsupported` if the type is not an integer.
-///
-/// # Safety
-/// The contract of [`accumulate`] for `target`. `expected` and `desired` are valid for reads of one element at any
-/// alignment and not written while the call runs; `result` is valid for writes of one element at any alignment and not
-/// accessed otherwise while the call runs.
-pub unsafe fn compare_and_swap_untyped(
-    ty: ElementType,
-    target: *mut u8,
-    expected: *const u8,
-    desired: *const u8,
-    result: *mut u8,
-) -> Result<()> {
-    if !ty.is_integer() {
-        return Err(Error::new(ErrorKind::Unsupported, "compare_and_swap")
-            .cause(format!("not defined on {ty}"))
-            .remedy("use an integer type of the same size"));
-    }
-    debug_assert!(target.addr().is_multiple_of(ty.size()));
-    // SAFETY: the caller promises an aligned, valid target that is otherwise accessed atomically, and pointers for
-    // the values that allow unaligned access; equal values of one integer type have equal bits, so that the
-    // signedness does not matter and the comparison on `T` is one of bits.
-    with_type!(ty, T => unsafe {
-        let (expected, desired) = (expected.cast::<T>().read_unaligned(), desired.cast::<T>().read_unaligned());
-        let old = match T::compare_exchange(T::cell(target.cast()), expected, desired) {
-            Ok(old) | Err(old) => old,
-        };
-        result.cast::<T>().write_unaligned(old);
-    });
-    Ok(())
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 //!
 //! - [`accumulate`], [`fetch_accumulate`], [`apply`], [`fetch_apply`], [`compare_and_swap`]: on memory that other
 //!   threads and processes update at the same time; atomic per element.
-//! - [`combine`], [`combine_bytes`]: on private memory, for reductions.
+//! - [`combine`]: on private memory, for reductions.
 
 mod bytes;
 mod combine;
@@ -15,9 +15,9 @@ use std::fmt;
 use farside_core::device::code::{Effect, hint};
 use farside_core::{Error, ErrorKind, Result};
 
-pub use combine::{combine, combine_bytes};
+pub use combine::combine;
 pub use element::{CasElement, Element, ElementType};
-pub use kernel::{accumulate, apply, compare_and_swap, compare_and_swap_untyped, fetch_accumulate, fetch_apply};
+pub use kernel::{accumulate, apply, compare_and_swap, fetch_accumulate, fetch_apply};
 
 /// The operation of an accumulate on the target element `t` with the operand `x`. The discriminants are the wire form.
 ///
@@ -56,20 +56,10 @@ pub enum Op {
 
 impl Op {
     /// Every operation, in the order of the wire form.
-    pub const ALL: [Op; 12] = [
-        Op::Sum,
-        Op::Prod,
-        Op::Min,
-        Op::Max,
-        Op::Land,
-        Op::Lor,
-        Op::Lxor,
-        Op::Band,
-        Op::Bor,
-        Op::Bxor,
-        Op::Replace,
-        Op::NoOp,
-    ];
+    pub const ALL: [Op; 12] = {
+        use Op::*;
+        [Sum, Prod, Min, Max, Land, Lor, Lxor, Band, Bor, Bxor, Replace, NoOp]
+    };
 
     /// The name in messages: that of MPI in lower case.
     #[must_use]

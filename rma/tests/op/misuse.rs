@@ -1,7 +1,7 @@
 //! Undefined pairs of operation and type, lengths that differ, and bytes from the wire.
 
 use farside_core::ErrorKind;
-use farside_rma::op::{ElementType, Op, combine, combine_bytes, compare_and_swap_untyped};
+use farside_rma::op::{ElementType, Op, combine};
 
 #[test]
 fn op_on_float_only_arithmetic_allowed() {
@@ -27,9 +27,6 @@ fn combine_not_defined_leaves_accumulator() {
     let mut acc = [1.0_f64, 2.0];
     assert_eq!(combine(Op::Lor, &mut acc, &[3.0, 4.0]).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(acc, [1.0, 2.0]);
-    let mut bytes = [1; 4];
-    let error = combine_bytes(Op::Bxor, ElementType::F32, &mut bytes, &[2; 4]).unwrap_err();
-    assert_eq!((error.kind(), bytes), (ErrorKind::Unsupported, [1; 4]));
 }
 
 #[test]
@@ -38,27 +35,6 @@ fn combine_lengths_differ() {
     assert_eq!(combine(Op::Sum, &mut acc, &[1]).unwrap_err().kind(), ErrorKind::BadArgument);
     assert_eq!(combine(Op::Replace, &mut acc, &[1, 2, 3]).unwrap_err().kind(), ErrorKind::BadArgument);
     assert_eq!(acc, [1, 2]);
-}
-
-#[test]
-fn combine_bytes_part_of_an_element() {
-    let mut acc = [1; 7];
-    let error = combine_bytes(Op::Sum, ElementType::I16, &mut acc, &[1; 7]).unwrap_err();
-    assert_eq!((error.kind(), acc), (ErrorKind::BadArgument, [1; 7]));
-}
-
-#[test]
-fn compare_and_swap_untyped_float() {
-    for ty in [ElementType::F32, ElementType::F64] {
-        let (mut target, value, mut result) = (5_u64, 5_u64, 9_u64);
-        let values = (&raw const value).cast();
-        // SAFETY: every pointer is to a word that only this thread accesses.
-        let error = unsafe {
-            let (target, result) = ((&raw mut target).cast(), (&raw mut result).cast());
-            compare_and_swap_untyped(ty, target, values, values, result).unwrap_err()
-        };
-        assert_eq!((error.kind(), target, result), (ErrorKind::Unsupported, 5, 9));
-    }
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Every operation on every type, through every entry point, over all pairs of edge values and over random values.
 
 use farside_rma::op::{
-    CasElement, Element, ElementType, Op, accumulate, apply, combine, combine_bytes, compare_and_swap,
-    compare_and_swap_untyped, fetch_accumulate, fetch_apply,
+    CasElement, Element, ElementType, Op, accumulate, apply, combine, compare_and_swap, fetch_accumulate, fetch_apply,
 };
 use proptest::prelude::*;
 
@@ -46,7 +45,7 @@ fn assert_elements(op: Op, ty: ElementType, entry: &str, got: &[u8], targets: &[
     }
 }
 
-/// Tests one vector with the four untyped functions, with operand and result `shift` bytes off alignment.
+/// Tests one vector with the untyped functions, with operand and result `shift` bytes off alignment.
 fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: usize) {
     let (mut old, mut operand) = (Vec::new(), Vec::new());
     targets.iter().for_each(|bits| push(&mut old, ty, *bits));
@@ -69,11 +68,6 @@ fn untyped(op: Op, ty: ElementType, targets: &[u64], operands: &[u64], shift: us
     assert_elements(op, ty, "fetch_accumulate", target.bytes(old.len()), targets, operands);
     assert_eq!(result[shift..shift + old.len()], old, "fetch_accumulate {op} {ty}: the old values");
     assert!(result[..shift].iter().chain(&result[shift + old.len()..]).all(|byte| *byte == CANARY));
-
-    let (mut words, place) = shifted(&old, shift);
-    let acc = &mut bytemuck::cast_slice_mut::<_, u8>(&mut words)[place];
-    combine_bytes(op, ty, acc, operand).unwrap();
-    assert_elements(op, ty, "combine_bytes", acc, targets, operands);
 }
 
 /// Tests one vector with the typed functions, element by element.
@@ -170,19 +164,6 @@ fn cas<T: CasElement>() {
         // SAFETY: a reference to an element that only this thread accesses.
         let old = unsafe { compare_and_swap(&raw mut element, value(e), value(d)) };
         assert_eq!((old, element), (value(t), after), "{ty}");
-
-        let mut element = value(t);
-        let (mut expected, mut desired, mut result) = (vec![0], vec![0], [0; 9]);
-        push(&mut expected, ty, e);
-        push(&mut desired, ty, d);
-        // SAFETY: as above; the values and the result start at byte 1 of their buffers.
-        unsafe {
-            let target = (&raw mut element).cast();
-            let result = result.as_mut_ptr().add(1);
-            compare_and_swap_untyped(ty, target, expected.as_ptr().add(1), desired.as_ptr().add(1), result).unwrap();
-        }
-        let result: T = bytemuck::pod_read_unaligned(&result[1..=ty.size()]);
-        assert_eq!((result, element), (value(t), after), "{ty}");
     }
 }
 
