@@ -89,6 +89,17 @@ pub fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String])
     Ok(command)
 }
 
+/// The command that measures `library`: [`ranks`] for Farside, [`peer`] for others.
+///
+/// # Errors
+/// Theirs.
+pub fn command(library: Library, count: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
+    match library {
+        Library::Farside => ranks(count, limit, arguments),
+        _ => peer(library, count, limit, arguments),
+    }
+}
+
 /// Runs `command`, which measures `library` with `ranks` ranks, writes records and enforces the time limit `limit`
 /// itself. `on_record` sees each record as it arrives. Never fails: if the run fails, returns the records so far, and
 /// notes.

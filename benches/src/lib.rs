@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use farside_core::error::Result;
+use farside_core::settings::Settings;
 
 pub mod by_hand;
 pub mod coll;
@@ -44,6 +45,15 @@ pub mod two_sided;
 pub mod usage;
 pub mod waiting;
 pub mod worker;
+
+/// The settings of the environment, but for those given.
+///
+/// # Errors
+/// A value that a setting does not take.
+pub fn settings_with(given: &[(&str, &str)]) -> Result<Settings> {
+    let find = |name: &str| given.iter().find(|(given, _)| *given == name).map(|(_, value)| (*value).to_owned());
+    Settings::from_lookup(|name| find(name).or_else(|| env::var(name).ok()))
+}
 
 /// The main function of this crate's programs: with `--worker` one rank, which `farside run` starts; else `run` with
 /// the arguments. The exit status is 0 if `run` returns true.

@@ -16,6 +16,7 @@ use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind};
 
 use crate::record::{Key, Library, Op, Record, Suite, Sync};
+use crate::settings_with;
 use crate::table::{number, text};
 
 /// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL` bytes.
@@ -28,17 +29,21 @@ const MARGIN: f64 = 1.02;
 /// The most pairs of runs; two in a row must agree.
 const TRIES: usize = 8;
 
-/// Packets that all RDMA devices of this machine have sent; `None` if none of them counts.
-#[must_use]
-pub fn sent() -> Option<u64> {
-    let mut sum = None;
-    for device in fs::read_dir("/sys/class/infiniband").ok()?.flatten() {
-        let path = device.path().join("ports/1/hw_counters/sent_pkts");
-        if let Ok(text) = fs::read_to_string(path) {
-            sum = Some(sum.unwrap_or(0) + text.trim().parse::<u64>().ok()?);
-        }
-    }
-    sum
+/// Packets that all RDMA devices of this machine have sent.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if none of them counts.
+pub fn sent() -> Result<u64> {
+    let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let counts = devices.filter_map(|device| {
+        let text = fs::read_to_string(device.path().join("ports/1/hw_counters/sent_pkts")).ok()?;
+        text.trim().parse::<u64>().ok()
+    });
+    counts.reduce(|sum, count| sum + count).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "count packets")
+            .cause("no RDMA device of this machine counts its packets")
+            .remedy("run it in the emulated machine: ci/rxe")
+    })
 }
 
 /// The cost of one iteration.
@@ -102,11 +107,7 @@ fn rest(team: &Team) -> Result<u64> {
         return Ok(0);
     }
     sleep(Duration::from_millis(40));
-    sent().ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, "count packets")
-            .cause("no RDMA device of this machine counts its packets")
-            .remedy("run it in the emulated machine: ci/rxe")
-    })
+    sent()
 }
 
 /// The fewest packets that the protocol needs for two ranks: a request and its answer each. `None` if there is no goal
@@ -214,11 +215,7 @@ pub fn calls(ranks: u32) -> Result<Vec<Call>> {
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a setting that does not exist.
 pub fn verbs_settings() -> Result<Settings> {
-    Settings::from_lookup(|name| match name {
-        "FARSIDE_DEVICE" => Some("verbs".to_owned()),
-        "FARSIDE_VERBS_TIMEOUT" => Some("23".to_owned()),
-        name => std::env::var(name).ok(),
-    })
+    settings_with(&[("FARSIDE_DEVICE", "verbs"), ("FARSIDE_VERBS_TIMEOUT", "23")])
 }
 
 /// The counts of rank 0.

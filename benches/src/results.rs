@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use farside_core::error::{Error, Result};
+use farside_core::error::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use crate::launch::Note;
 use crate::limits::Floors;
 use crate::machine::Machine;
-use crate::record::Record;
+use crate::record::{Library, Record};
 use crate::report;
 use crate::table::Table;
 
@@ -31,6 +31,29 @@ impl Results {
     #[must_use]
     pub fn here(title: &'static str) -> Self {
         Self { title, machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
+    }
+
+    /// Adds what [`launch::run`](crate::launch::run) returns.
+    pub fn add(&mut self, (records, notes): (Vec<Record>, Vec<Note>)) {
+        self.records.extend(records);
+        self.notes.extend(notes);
+    }
+
+    /// Prints the notes.
+    pub fn print_notes(&self) {
+        self.notes.iter().for_each(|note| println!("note: {note}"));
+    }
+
+    /// Returns true if Farside has been measured.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Launcher`] if not.
+    pub fn check(&self) -> Result<bool> {
+        if self.records.iter().any(|record| record.library == Library::Farside) {
+            return Ok(true);
+        }
+        let cause = "no rank has measured anything; see the notes";
+        Err(Error::new(ErrorKind::Launcher, "measure Farside").cause(cause))
     }
 
     /// The table with all libraries side by side.

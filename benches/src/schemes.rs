@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use farside_core::device::CutOffs;
 use farside_core::error::{Error, ErrorKind, Result};
-use farside_core::settings::Settings;
 use farside_core::stats::Kind;
 use farside_core::{Job, Team};
 use farside_datatype::{Datatype, DatatypeError, Named, TypeMap};
 use farside_rma::Assert;
 use farside_rma::raw::{Options, RawWindow};
 
+use crate::settings_with;
 use crate::shapes::{ROW_INTS, diagonals, diagonals_bytes};
 use crate::table::{number, text};
 use crate::usage::{Of, Usage};
@@ -109,18 +109,13 @@ pub struct Cost {
 /// # Errors
 /// The errors of the calls.
 pub fn measure(way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
-    let settings = settings(way)?;
+    let settings = settings_with(&[("FARSIDE_TRANSFER", way.setting())])?;
     let mut both = Job::threads_with(2, &settings, |job| rank(job, way, shapes, rounds))?;
     let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
     for (o, t) in origin.iter_mut().zip(target) {
         o.target_us = t.origin_us;
     }
     Ok(origin)
-}
-
-fn settings(way: Way) -> Result<Settings> {
-    let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| way.setting().to_owned());
-    Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))
 }
 
 /// The two leading block diagonals of a square matrix, by lists on both sides.
@@ -144,7 +139,8 @@ pub struct Diagonals {
 /// # Errors
 /// The errors of the calls.
 pub fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Diagonals>> {
-    let mut both = Job::threads_with(2, &settings(Way::Sgrs)?, |job| {
+    let settings = settings_with(&[("FARSIDE_TRANSFER", Way::Sgrs.setting())])?;
+    let mut both = Job::threads_with(2, &settings, |job| {
         let team = job.world()?;
         sides.iter().map(|side| diagonals_of(&team, *side, rounds)).collect::<Result<Vec<_>>>()
     })?;

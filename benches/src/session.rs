@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::error::Result;
 
 use crate::cores::{allowed, bind_to_nth};
 use crate::launch::{self, Note};
@@ -110,18 +110,13 @@ impl Task {
         println!("{}\n{}\n", results.machine.line(), results.table());
         println!("{}", targets::display(&(self.targets)(&rounds)));
         print!("{}", targets::standing(&results.records));
-        results.notes.iter().for_each(|note| println!("note: {note}"));
+        results.print_notes();
         let file = |given: &Option<PathBuf>, kind| given.clone().unwrap_or(format!("out/{}.{kind}", self.name).into());
         let (json, html) = (file(&options.json, "json"), file(&options.html, "html"));
         results.write_json(&json)?;
         results.write_html(&html)?;
         println!("written: {} and {}", json.display(), html.display());
-        let measured = results.records.iter().any(|record| record.library == Library::Farside);
-        if !measured {
-            let cause = "no rank has measured anything; see the notes";
-            return Err(Error::new(ErrorKind::Launcher, "measure Farside").cause(cause));
-        }
-        Ok(true)
+        results.check()
     }
 }
 

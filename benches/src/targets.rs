@@ -29,13 +29,8 @@ impl Target {
         match (self.most, self.met()) {
             (None, _) => "limit",
             (_, None) => "not measured",
-            (_, Some(met)) => {
-                if met {
-                    "met"
-                } else {
-                    "not met"
-                }
-            }
+            (_, Some(true)) => "met",
+            (_, Some(false)) => "not met",
         }
     }
 }

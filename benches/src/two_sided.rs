@@ -14,9 +14,10 @@ use std::time::Duration;
 use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Sink, Source, Then};
 use farside_core::error::Result;
 use farside_core::job::Track;
-use farside_core::settings::Settings;
 use farside_core::{Job, Team};
 use farside_rma::{Assert, LockWindow, Messages};
+
+use crate::settings_with;
 
 /// A measurement: its name, and how the message is delivered.
 pub const WAYS: [(&str, &str); 5] = [
@@ -43,20 +44,12 @@ pub type Times = Vec<Vec<[f64; 2]>>;
 /// # Errors
 /// The errors of the calls.
 pub fn measure(wait: &str, sizes: &[usize]) -> Result<Times> {
-    let given = |name: &str| (name == "FARSIDE_WAIT").then(|| wait.to_owned());
-    let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
+    let settings = settings_with(&[("FARSIDE_WAIT", wait)])?;
     let way = |(name, _): (&str, &str)| -> Result<Vec<[f64; 2]>> {
         let of_rank = Job::threads_with(2, &settings, |job| sizes.iter().map(|len| one(job, name, *len)).collect())?;
         Ok(of_rank.into_iter().next().unwrap_or_default())
     };
     WAYS.into_iter().map(way).collect()
-}
-
-/// The sending and receiving of messages in one way.
-trait Way {
-    fn send(&self) -> Result<()>;
-    /// Waits until `come` messages have arrived since the start.
-    fn receive(&self, come: u64) -> Result<()>;
 }
 
 fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
@@ -80,7 +73,7 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
                 let receive = |come: u64| {
                     job.wait("a put", || Ok((epoch.get_now(team.rank(), len - 1)? == come as u8).then_some(())))
                 };
-                times(&team, &(send, receive))
+                times(&team, send, receive)
             })
         }
         "two-sided" => {
@@ -93,7 +86,7 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
                 }
                 Ok(())
             };
-            times(&team, &(|| team.send(&from, other, 1), receive))
+            times(&team, || team.send(&from, other, 1), receive)
         }
         _ => active(job, &team, name, &from, &mut into),
     }
@@ -145,7 +138,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
         }
         job.wait("a message", || Ok((come() >= all).then_some(())))
     };
-    let measured = times(team, &(send, receive));
+    let measured = times(team, send, receive);
     team.barrier()?;
     job.active_messages().unregister(ID);
     measured
@@ -159,18 +152,9 @@ fn handler_thread() -> Sender<Arc<AtomicU64>> {
     sender
 }
 
-impl<S: Fn() -> Result<()>, R: Fn(u64) -> Result<()>> Way for (S, R) {
-    fn send(&self) -> Result<()> {
-        self.0()
-    }
-
-    fn receive(&self, come: u64) -> Result<()> {
-        self.1(come)
-    }
-}
-
-/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers.
-fn times(team: &Team, way: &impl Way) -> Result<[f64; 2]> {
+/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers. `receive` waits until that number of
+/// messages has arrived since the start.
+fn times(team: &Team, send: impl Fn() -> Result<()>, receive: impl Fn(u64) -> Result<()>) -> Result<[f64; 2]> {
     let (job, first) = (team.job(), team.rank() == 0);
     let (mut come, mut best) = (0u64, [f64::MAX; 2]);
     for (kind, best) in best.iter_mut().enumerate() {
@@ -180,12 +164,12 @@ fn times(team: &Team, way: &impl Way) -> Result<[f64; 2]> {
             let start = job.device().now();
             for _ in 0..rounds {
                 for _ in 0..if first { messages } else { 0 } {
-                    way.send()?;
+                    send()?;
                 }
                 come += if first { 1 } else { messages };
-                way.receive(come)?;
+                receive(come)?;
                 if !first {
-                    way.send()?;
+                    send()?;
                 }
             }
             Ok(start.elapsed())

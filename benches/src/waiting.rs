@@ -46,14 +46,11 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let mut active = Window::<u64>::allocate(&team, 1)?;
     let passive = LockWindow::<u64>::allocate(&team, 1)?;
     let arrived = Rc::new(Cell::new(false));
-    let handler = {
-        let arrived = arrived.clone();
-        move |_: am::Message<'_>| {
-            arrived.set(true);
-            Delivery::Done
-        }
-    };
-    job.active_messages().register(HANDLER, handler)?;
+    let seen = arrived.clone();
+    job.active_messages().register(HANDLER, move |_| {
+        seen.set(true);
+        Delivery::Done
+    })?;
     let none = Assert::empty();
     let mut all = Vec::new();
     let mut case = |call, sleeper: &dyn Fn() -> Result<()>, waiter: &dyn Fn() -> Result<()>| -> Result<()> {
@@ -64,9 +61,8 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
         all.push(Waited { call, spent: gather(&team, spent)? });
         Ok(())
     };
-    let sleep = || std::thread::sleep(pause);
-    let slept = || {
-        sleep();
+    let slept = || -> Result<()> {
+        std::thread::sleep(pause);
         Ok(())
     };
 
@@ -77,13 +73,7 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let window = || active_cell.borrow_mut();
     let fence = || window().fence(none, |_| Ok(()));
     let put_all = || window().start(&others, none, |epoch| others.iter().try_for_each(|to| epoch.put_value(1, *to, 0)));
-    let lock = || {
-        passive.with_local(|_| {
-            team.barrier()?;
-            sleep();
-            Ok(())
-        })
-    };
+    let lock = || passive.with_local(|_| team.barrier().and_then(|()| slept()));
     case("barrier", &|| slept().and_then(|()| team.barrier()), &|| team.barrier())?;
     case("fence", &|| slept().and_then(|()| fence()), &fence)?;
     case("wait", &|| slept().and_then(|()| put_all()), &|| window().expose(&[0], none, |_| Ok(())))?;

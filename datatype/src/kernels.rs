@@ -405,48 +405,22 @@ pub(crate) unsafe fn pairs<M: Mover, const PACKED: usize>(
     true
 }
 
-/// # Safety
-/// The contract of [`strided`], on a processor with AVX2.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn copy_strided_wide<M: Mover, const PACKED: usize, L: Length>(
-    len: usize,
-    count: usize,
-    from_step: isize,
-    to_step: isize,
-    from: *const u8,
-    to: *mut u8,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { copy_strided::<M::Wide, PACKED, L>(len, count, from_step, to_step, from, to) };
+/// A loop, compiled for wider registers.
+macro_rules! wide {
+    ($wide:ident, $copy:ident $(<$P:ident>)?, $($name:ident: $type:ty),*) => {
+        /// # Safety
+        /// The contract of [`strided`], on a processor with AVX2.
+        #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+        unsafe fn $wide<M: Mover, $($P: Place,)? const PACKED: usize, L: Length>($($name: $type),*) {
+            // SAFETY: the caller's promise.
+            unsafe { $copy::<M::Wide, $($P,)? PACKED, L>($($name),*) };
+        }
+    };
 }
 
-/// # Safety
-/// The contract of [`strided`], on a processor with AVX2.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn copy_nested_wide<M: Mover, const PACKED: usize, L: Length>(
-    len: usize,
-    outer: &Steps,
-    inner: &Steps,
-    from: *const u8,
-    to: *mut u8,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { copy_nested::<M::Wide, PACKED, L>(len, outer, inner, from, to) };
-}
-
-/// # Safety
-/// The contract of [`strided`], on a processor with AVX2.
-#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
-unsafe fn copy_listed_wide<M: Mover, P: Place, const PACKED: usize, L: Length>(
-    len: usize,
-    a: &[P],
-    b: *const P,
-    from: *const u8,
-    to: *mut u8,
-) {
-    // SAFETY: the caller's promise.
-    unsafe { copy_listed::<M::Wide, P, PACKED, L>(len, a, b, from, to) };
-}
+wide!(copy_strided_wide, copy_strided, len: usize, n: usize, a: isize, b: isize, from: *const u8, to: *mut u8);
+wide!(copy_nested_wide, copy_nested, len: usize, outer: &Steps, inner: &Steps, from: *const u8, to: *mut u8);
+wide!(copy_listed_wide, copy_listed<P>, len: usize, a: &[P], b: *const P, from: *const u8, to: *mut u8);
 
 /// Waits for the loads that were issued, and so issues no further stores.
 #[inline(always)]

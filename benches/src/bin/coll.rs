@@ -86,19 +86,12 @@ fn run(arguments: Arguments) -> Result<bool> {
             // All libraries measure one operation before the next, so that compared values are measured close together.
             let words = Plan::of_collective(arguments.quick, *op, ranks, &sizes).arguments();
             for library in libraries.iter().filter(|library| **library == Library::Farside || *op != Op::Pingpong) {
-                let command = if *library == Library::Farside {
-                    let mut words = words.clone();
-                    if !arguments.algorithms.is_empty() {
-                        words.extend(["--algorithms".to_owned(), arguments.algorithms.join(";")]);
-                    }
-                    launch::ranks(ranks, limit, &words)?
-                } else {
-                    launch::peer(*library, ranks, limit, &words)?
-                };
-                let (records, notes) = launch::run(command, *library, ranks, limit, |_| {});
-                results.records.extend(records);
-                notes.iter().for_each(|note| eprintln!("{note}"));
-                results.notes.extend(notes);
+                let mut words = words.clone();
+                if *library == Library::Farside && !arguments.algorithms.is_empty() {
+                    words.extend(["--algorithms".to_owned(), arguments.algorithms.join(";")]);
+                }
+                let command = launch::command(*library, ranks, limit, &words)?;
+                results.add(launch::run(command, *library, ranks, limit, |_| {}));
             }
         }
     }
@@ -107,14 +100,10 @@ fn run(arguments: Arguments) -> Result<bool> {
     let reduction = reduction_us();
     println!("{}\n{}", results.machine.line(), measured.tables(|ranks| model(&results.records, ranks, reduction)));
     println!("{}\n{}", measured.selection(), targets::display(&measured.targets()));
-    results.notes.iter().for_each(|note| println!("note: {note}"));
+    results.print_notes();
     results.write_json(&arguments.json)?;
     println!("written: {}", arguments.json.display());
-    if results.records.iter().all(|record| record.library != Library::Farside) {
-        let cause = "no rank has measured anything; see the notes";
-        return Err(Error::new(ErrorKind::Launcher, "measure collectives").cause(cause));
-    }
-    Ok(true)
+    results.check()
 }
 
 fn main() -> ExitCode {

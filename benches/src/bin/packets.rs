@@ -43,17 +43,12 @@ fn run(arguments: Arguments) -> Result<bool> {
     for library in [Library::Farside].into_iter().chain(peers) {
         for plan in [&plan, &messages] {
             let words = [plan.arguments(), vec!["--packets".to_owned()]].concat();
-            let command = match library {
-                Library::Farside => launch::ranks(2, limit, &words)?,
-                _ => launch::peer(library, 2, limit, &words)?,
-            };
-            let (records, notes) = launch::run(command, library, 2, limit, |_| {});
-            results.records.extend(records);
-            results.notes.extend(notes);
+            let command = launch::command(library, 2, limit, &words)?;
+            results.add(launch::run(command, library, 2, limit, |_| {}));
         }
     }
     println!("{}\n{}", results.machine.line(), display(&results.records));
-    results.notes.iter().for_each(|note| println!("note: {note}"));
+    results.print_notes();
     if let Some(file) = &arguments.json {
         results.write_json(file)?;
     }

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use farside_benches::{program, settings_with};
 use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, Sink, Source, Then};
 use farside_core::device::Block;
 use farside_core::job::Track;
-use farside_core::settings::Settings;
 use farside_core::{Job, Result};
 
 const ID: HandlerId = HandlerId(1);
@@ -93,8 +93,7 @@ fn run() -> Result<()> {
     let mut best = [[[f64::MAX; WAYS.len()]; LENS.len()]; BLOCKS.len()];
     for _ in 0..REPEATS {
         for (way, (_, cut_offs)) in WAYS.iter().enumerate() {
-            let given = |name: &str| (name == "FARSIDE_TRANSFER").then(|| (*cut_offs).to_owned());
-            let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok()))?;
+            let settings = settings_with(&[("FARSIDE_TRANSFER", *cut_offs)])?;
             let times = Job::threads_with(2, &settings, |job| {
                 let each = |block| LENS.into_iter().map(|len| measure(job, len, block)).collect::<Result<Vec<_>>>();
                 BLOCKS.into_iter().map(each).collect::<Result<Vec<_>>>()
@@ -114,12 +113,10 @@ fn run() -> Result<()> {
     Ok(())
 }
 
+/// Measures messages one way by each kind of transfer.
+#[derive(clap::Parser)]
+struct Arguments {}
+
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("rendezvous: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    program(|_: Arguments| run().map(|()| true))
 }

@@ -11,7 +11,7 @@ use farside_rma::{Assert, LockKind, LockWindow, Window as ActiveWindow};
 use super::untyped::Untyped;
 use super::{Bench, Method};
 use crate::pages::Pages;
-use crate::plan::{EPOCHS, FENCE_CLOSURE};
+use crate::plan::{EPOCHS, FENCE_CLOSURE, sorted};
 use crate::record::{Key, Op, Suite, Sync, Window};
 
 /// West, east, north, south: the opposite of d is d ^ 1.
@@ -234,7 +234,7 @@ pub(super) fn ghost(bench: &Bench<'_>, window: Window, counts: &[u64]) -> Result
     let mut windows = Windows::new(bench, window, largest)?;
     let to = neighbours(bench.rank, bench.ranks);
     for (n, sync) in counts.iter().flat_map(|n| [Sync::Fence, Sync::Pscw, Sync::Lock].map(|sync| (*n as usize, sync))) {
-        let (bytes, group) = (n * INTEGER, &group(&to)[..]);
+        let (bytes, group) = (n * INTEGER, &sorted(to)[..]);
         let key = bench.key(Suite::Ghost, window, sync, Op::Ghost, bytes);
         let puts: [Put; DIRECTIONS] =
             std::array::from_fn(|d| Put { from: d * bytes, target: to[d], to: (d ^ 1) * bytes });
@@ -270,17 +270,6 @@ pub(super) fn neighbours(rank: usize, ranks: usize) -> [usize; DIRECTIONS] {
     ]
 }
 
-/// The distinct ranks among the neighbours, as post and start require.
-fn group(neighbours: &[usize; DIRECTIONS]) -> Vec<usize> {
-    let mut group: Vec<usize> = Vec::new();
-    for rank in neighbours {
-        if !group.contains(rank) {
-            group.push(*rank);
-        }
-    }
-    group
-}
-
 /// The values that `rank` sends in direction `d` in exchange `round`.
 pub(super) fn area(rank: usize, d: usize, round: usize, n: usize) -> impl Iterator<Item = u8> {
     let start = (((rank * DIRECTIONS + d) * 8 + round) as u32).wrapping_mul(131_072);
@@ -307,6 +296,6 @@ mod tests {
         }
         assert_eq!(neighbours(0, 2), [1, 1, 0, 0]);
         assert_eq!(neighbours(5, 8), [4, 6, 1, 1]);
-        assert_eq!(group(&neighbours(0, 2)), [1, 0]);
+        assert_eq!(sorted(neighbours(0, 2)), [0, 1]);
     }
 }

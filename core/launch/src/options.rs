@@ -288,6 +288,18 @@ impl Reading {
         if self.launch.programs.is_empty() { Err(format!("{path} has no program")) } else { Ok(()) }
     }
 
+    /// The environment that an option is about: that of all ranks if its name begins with `g`, else of the program's.
+    pub(crate) fn environment(&mut self, option: &str) -> &mut Environment {
+        let is_of_all = option.trim_start_matches('-').starts_with('g');
+        if is_of_all { &mut self.everywhere } else { &mut self.program.environment }
+    }
+
+    /// Notes an option that has no effect.
+    pub(crate) fn note(&mut self, text: String) -> Result<(), String> {
+        self.launch.notes.push(text);
+        Ok(())
+    }
+
     pub(crate) fn see(&self, what: &str) -> String {
         let help = if self.front == Front::Run { "--help" } else { "-help" };
         format!("{what} (see {} {help})", self.front.command())

@@ -1,7 +1,7 @@
 //! The options of `farside run` and of `mpiexec`, in one table.
 
 use crate::hosts;
-use crate::options::{Bind, Environment, Inherited, Reading, help};
+use crate::options::{Bind, Inherited, Reading, help};
 
 /// One option.
 pub(crate) struct Row {
@@ -26,19 +26,13 @@ pub(crate) const TABLE: &[Row] = &[
         names: &["n", "np", "c", "ranks"],
         values: "N",
         help: "Number of ranks of the program (default 1).",
-        read: |r, option| {
-            r.ranks = Some(r.number(option)?);
-            Ok(())
-        },
+        read: |r, option| r.number(option).map(|number| r.ranks = Some(number)),
     },
     Row {
         names: &["ppn", "perhost", "npernode", "N"],
         values: "N",
         help: "Ranks per node. All ranks are on one node, so this is the number of ranks if -n is not given.",
-        read: |r, option| {
-            r.room = Some(r.number(option)?);
-            Ok(())
-        },
+        read: |r, option| r.number(option).map(|number| r.room = Some(number)),
     },
     Row {
         names: &["soft"],
@@ -46,13 +40,9 @@ pub(crate) const TABLE: &[Row] = &[
         help: "Acceptable numbers of ranks, as in 2,4:16:4; the largest of them that is at most N is used.",
         read: |r, option| {
             let list = r.value(option)?;
-            r.soft = list
-                .split(',')
-                .map(triplet)
-                .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| format!("{option} needs numbers, FROM:TO or FROM:TO:STEP, not '{list}'"))?
-                .concat();
-            Ok(())
+            let numbers = list.split(',').map(triplet).collect::<Option<Vec<_>>>();
+            let wrong = || format!("{option} needs numbers, FROM:TO or FROM:TO:STEP, not '{list}'");
+            numbers.map(|numbers| r.soft = numbers.concat()).ok_or_else(wrong)
         },
     },
     Row {
@@ -84,24 +74,10 @@ pub(crate) const TABLE: &[Row] = &[
         read: Reading::file,
     },
     Row {
-        names: &["env"],
+        names: &["env", "genv"],
         values: "NAME=VALUE or NAME VALUE",
-        help: "Set an environment variable for the program's ranks.",
-        read: |r, option| {
-            let variable = r.variable(option)?;
-            r.program.environment.set.push(variable);
-            Ok(())
-        },
-    },
-    Row {
-        names: &["genv"],
-        values: "NAME=VALUE or NAME VALUE",
-        help: "Set an environment variable for all ranks.",
-        read: |r, option| {
-            let variable = r.variable(option)?;
-            r.everywhere.set.push(variable);
-            Ok(())
-        },
+        help: "Set an environment variable for the program's ranks; with -genv, for all ranks.",
+        read: |r, option| r.variable(option).map(|variable| r.environment(option).set.push(variable)),
     },
     Row {
         names: &["x"],
@@ -116,45 +92,31 @@ pub(crate) const TABLE: &[Row] = &[
         },
     },
     Row {
-        names: &["envall"],
+        names: &["envall", "genvall"],
         values: "",
-        help: "Pass the launcher's environment to the program's ranks (the default).",
-        read: |r, _| inherit(&mut r.program.environment, Inherited::All),
-    },
-    Row {
-        names: &["genvall"],
-        values: "",
-        help: "Pass the launcher's environment to all ranks (the default).",
-        read: |r, _| inherit(&mut r.everywhere, Inherited::All),
-    },
-    Row {
-        names: &["envnone"],
-        values: "",
-        help: "Pass no variables to the program's ranks except those that options set.",
-        read: |r, _| inherit(&mut r.program.environment, Inherited::Only(Vec::new())),
-    },
-    Row {
-        names: &["genvnone"],
-        values: "",
-        help: "Pass no variables to any rank except those that options set.",
-        read: |r, _| inherit(&mut r.everywhere, Inherited::Only(Vec::new())),
-    },
-    Row {
-        names: &["envlist"],
-        values: "NAME,..",
-        help: "Pass only these variables of the launcher's environment to the program's ranks.",
+        help: "Pass the launcher's environment to the program's ranks; with -genvall, to all ranks (the default).",
         read: |r, option| {
-            let list = r.value(option)?;
-            inherit(&mut r.program.environment, only(&list))
+            r.environment(option).inherited = Some(Inherited::All);
+            Ok(())
         },
     },
     Row {
-        names: &["genvlist"],
-        values: "NAME,..",
-        help: "Pass only these variables of the launcher's environment to all ranks.",
+        names: &["envnone", "genvnone"],
+        values: "",
+        help: "Pass no variables to the program's ranks (-genvnone: to any rank) except those that options set.",
         read: |r, option| {
-            let list = r.value(option)?;
-            inherit(&mut r.everywhere, only(&list))
+            r.environment(option).inherited = Some(Inherited::Only(Vec::new()));
+            Ok(())
+        },
+    },
+    Row {
+        names: &["envlist", "genvlist"],
+        values: "NAME,..",
+        help: "Pass only these variables of the launcher's environment to the program's ranks; with -genvlist, to all ranks.",
+        read: |r, option| {
+            let list = r.value(option)?.split(',').map(str::to_owned).collect();
+            r.environment(option).inherited = Some(Inherited::Only(list));
+            Ok(())
         },
     },
     Row {
@@ -174,11 +136,7 @@ pub(crate) const TABLE: &[Row] = &[
         names: &["path"],
         values: "DIR[:DIR]..",
         help: "Directories that are searched for the program before PATH.",
-        read: |r, option| {
-            let list = r.value(option)?;
-            r.program.path.extend(std::env::split_paths(&list));
-            Ok(())
-        },
+        read: |r, option| r.value(option).map(|list| r.program.path.extend(std::env::split_paths(&list))),
     },
     Row {
         names: &["bind", "bind-to"],
@@ -194,10 +152,8 @@ pub(crate) const TABLE: &[Row] = &[
                     return Err(format!("{option} needs core or none, not '{what}'"));
                 }
                 _ => {
-                    return note(
-                        r,
-                        format!("{option} {what}: ranks are bound to single processors (core) or not at all"),
-                    );
+                    return r
+                        .note(format!("{option} {what}: ranks are bound to single processors (core) or not at all"));
                 }
             };
             Ok(())
@@ -211,7 +167,7 @@ pub(crate) const TABLE: &[Row] = &[
             let what = r.value(option)?;
             match what.split(':').next().unwrap_or_default() {
                 "slot" | "core" | "hwthread" | "node" => Ok(()),
-                _ => note(r, format!("{option} {what}: ranks are always placed by number")),
+                _ => r.note(format!("{option} {what}: ranks are always placed by number")),
             }
         },
     },
@@ -227,7 +183,7 @@ pub(crate) const TABLE: &[Row] = &[
         help: "No effect; a line says so.",
         read: |r, option| {
             let (name, value) = (r.value(option)?, r.value(option)?);
-            note(r, format!("{option} {name} {value}: this is for Open MPI; `farside info` lists Farside's settings"))
+            r.note(format!("{option} {name} {value}: this is for Open MPI; `farside info` lists Farside's settings"))
         },
     },
     Row {
@@ -243,10 +199,7 @@ pub(crate) const TABLE: &[Row] = &[
         names: &["timeout"],
         values: "SECONDS",
         help: "End the job after this time with exit code 124, and first show which rank waits for which other one.",
-        read: |r, option| {
-            r.launch.timeout = Some(r.number(option)?);
-            Ok(())
-        },
+        read: |r, option| r.number(option).map(|number| r.launch.timeout = Some(number)),
     },
     Row {
         names: &["version", "V"],
@@ -270,26 +223,9 @@ pub(crate) const TABLE: &[Row] = &[
         names: &["guard"],
         values: "PID",
         help: "",
-        read: |r, option| {
-            r.launch.guard = Some(r.number(option)?);
-            Ok(())
-        },
+        read: |r, option| r.number(option).map(|number| r.launch.guard = Some(number)),
     },
 ];
-
-fn inherit(environment: &mut Environment, what: Inherited) -> Result<(), String> {
-    environment.inherited = Some(what);
-    Ok(())
-}
-
-fn only(list: &str) -> Inherited {
-    Inherited::Only(list.split(',').map(str::to_owned).collect())
-}
-
-fn note(reading: &mut Reading, text: String) -> Result<(), String> {
-    reading.launch.notes.push(text);
-    Ok(())
-}
 
 /// The numbers `N`, `FROM:TO` or `FROM:TO:STEP` (MPI-5.0 section 11.8.4, info key `soft`).
 fn triplet(text: &str) -> Option<Vec<u32>> {
