@@ -23,7 +23,7 @@ static struct ibv_cq *completions;
 static struct ibv_qp *pair;
 static struct ibv_mr *memory;
 static char *bytes; /* the other side accesses the first half; the second half is the source and target of requests */
-static long half, length;
+static long half;
 static struct endpoint there;
 static int origin;
 
@@ -104,34 +104,31 @@ void bare_close(void) {
     free(bytes);
 }
 
-void bare_size(long size) {
-    must(size <= half, "take a size that there is no room for");
-    length = size;
-}
-
-static void post(enum ibv_wr_opcode code) {
-    struct ibv_sge piece = {.addr = (uintptr_t)bytes + (uintptr_t)half, .length = (uint32_t)length, .lkey = memory->lkey};
-    struct ibv_send_wr request = {.sg_list = &piece, .num_sge = 1, .opcode = code, .send_flags = IBV_SEND_SIGNALED};
+static void post(const struct bare *bare) {
+    struct ibv_sge piece = {.addr = (uintptr_t)bytes + (uintptr_t)half, .length = (uint32_t)bare->bytes, .lkey = memory->lkey};
+    struct ibv_send_wr request = {.sg_list = &piece, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
     struct ibv_send_wr *bad = NULL;
-    if (code == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-        piece.length = 8;
+    if (bare->action == BARE_FETCH_ADD) {
+        request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
         request.wr.atomic.remote_addr = there.address;
         request.wr.atomic.rkey = there.key;
         request.wr.atomic.compare_add = 1;
     } else {
+        request.opcode = bare->action == BARE_WRITE ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
         request.wr.rdma.remote_addr = there.address;
         request.wr.rdma.rkey = there.key;
-        request.send_flags |= code == IBV_WR_RDMA_WRITE && length <= INLINE ? IBV_SEND_INLINE : 0;
+        request.send_flags |= bare->action == BARE_WRITE && bare->bytes <= INLINE ? IBV_SEND_INLINE : 0;
     }
     must(ibv_post_send(pair, &request, &bad) == 0, "post a request");
 }
 
-/* Repeats `count` requests `iterations` times, all of them posted before the first completion is waited for. */
-static void requests(enum ibv_wr_opcode code, int count, long iterations) {
+void bare_run(void *argument, long iterations) {
+    const struct bare *bare = argument;
+    must(bare->bytes <= half, "take a size that there is no room for");
     for (long i = 0; origin && i < iterations; i++) {
-        for (int j = 0; j < count; j++)
-            post(code);
-        for (int j = 0; j < count; j++) {
+        for (int j = 0; j < bare->count; j++)
+            post(bare);
+        for (int j = 0; j < bare->count; j++) {
             struct ibv_wc wc;
             int found = 0;
             for (long looks = 0; found == 0 && looks < LOOKS; looks++)
@@ -139,31 +136,6 @@ static void requests(enum ibv_wr_opcode code, int count, long iterations) {
             must(found == 1 && wc.status == IBV_WC_SUCCESS, "complete a request");
         }
     }
-}
-
-void bare_write(void *argument, long iterations) {
-    (void)argument;
-    requests(IBV_WR_RDMA_WRITE, 1, iterations);
-}
-
-void bare_read(void *argument, long iterations) {
-    (void)argument;
-    requests(IBV_WR_RDMA_READ, 1, iterations);
-}
-
-void bare_fetch_add(void *argument, long iterations) {
-    (void)argument;
-    requests(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, iterations);
-}
-
-void bare_writes(void *argument, long iterations) {
-    (void)argument;
-    requests(IBV_WR_RDMA_WRITE, OPERATIONS, iterations);
-}
-
-void bare_reads(void *argument, long iterations) {
-    (void)argument;
-    requests(IBV_WR_RDMA_READ, OPERATIONS, iterations);
 }
 
 #else
@@ -176,19 +148,9 @@ int bare_open(const struct options *options, long room) {
 
 void bare_close(void) {}
 
-void bare_size(long size) { (void)size; }
-
-void bare_write(void *argument, long iterations) {
+void bare_run(void *argument, long iterations) {
     (void)argument;
     (void)iterations;
 }
-
-void bare_read(void *argument, long iterations) { bare_write(argument, iterations); }
-
-void bare_fetch_add(void *argument, long iterations) { bare_write(argument, iterations); }
-
-void bare_writes(void *argument, long iterations) { bare_write(argument, iterations); }
-
-void bare_reads(void *argument, long iterations) { bare_write(argument, iterations); }
 
 #endif

@@ -103,13 +103,6 @@ static void check_exchange(struct argument *a, body run, long rows, long room, c
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static void layout(const char *shape, long bytes, struct argument *a) {
-    if (!make_layout(shape, bytes, &a->type, &a->count)) {
-        fprintf(stderr, "peers: no shape %s\n", shape);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-}
-
 /* The number of rows of a message that all ranks exchange: columns, if all fit into a row; else 0. */
 static long rows_exchanged(const char *shape, long bytes, int ranks) {
     int rows = 0;
@@ -122,7 +115,7 @@ static void puts_of(const struct options *options, const char *kind, const char 
     const struct options own = in_short_blocks(options);
     struct window window;
     struct argument a = {.window = &window, .puts = 1, .ranks = options->ranks, .rank = options->rank};
-    layout(shape, bytes, &a);
+    make_layout(shape, bytes, &a.type, &a.count);
     long room = room_of(a.type, a.count);
     window_open(&window, options, kind, (room + PAGE - 1) / PAGE * PAGE);
     MPI_Win_lock_all(0, window.win);
@@ -147,7 +140,7 @@ static void exchange_of(const struct options *options, const char *kind, const c
     const int by_puts = strcmp(kind, "none") != 0;
     struct window window;
     struct argument a = {.window = &window, .step = bytes / rows, .ranks = options->ranks, .rank = options->rank};
-    layout(shape, bytes, &a);
+    make_layout(shape, bytes, &a.type, &a.count);
     if (!by_puts) {
         MPI_Datatype one = a.type;
         MPI_Type_create_resized(one, 0, a.step, &a.type);

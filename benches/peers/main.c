@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char SUITES[] = "epoch,op,am,barrier,ghost,pack,put,coll,two-sided,irregular";
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
     "             [--single] [--packets] [--messages LIST] [--operations LIST]\n"
@@ -51,32 +52,22 @@ int is_listed(const char *list, const char *name) {
     return 0;
 }
 
-/* Sets the flag of every name in `text`; false if a name is unknown. */
-static int parse_names(const char *text, const char *const *names, int *const *flags, int length) {
-    for (int i = 0; i < length; i++)
-        *flags[i] = 0;
-    while (*text) {
-        size_t end = strcspn(text, ",");
-        int found = 0;
-        for (int i = 0; i < length; i++)
-            if (strlen(names[i]) == end && strncmp(names[i], text, end) == 0)
-                *flags[i] = found = 1;
-        if (!found)
+/* Whether every name of a list is in `known`. */
+static int are_listed(const char *known, const char *names) {
+    char name[16];
+    for (int used; sscanf(names, "%15[^,]%n", name, &used) == 1; names += used, names += *names == ',')
+        if (!is_listed(known, name))
             return 0;
-        text += end + (text[end] == ',');
-    }
-    return 1;
+    return *names == 0;
 }
 
 static void parse(struct options *o, int argc, char **argv) {
-    static const char *const suites[] = {"epoch", "op", "am", "barrier", "ghost", "pack", "put", "coll", "two-sided", "irregular"}, *const windows[] = {"allocated", "user"};
-    int *const suite_flags[] = {&o->epoch, &o->op, &o->am, &o->barrier, &o->ghost, &o->pack, &o->put, &o->coll, &o->two_sided, &o->irregular};
-    int *const window_flags[] = {&o->allocated, &o->user};
     int quick = 0;
     for (int i = 1; i < argc; i++)
         quick |= strcmp(argv[i], "--quick") == 0;
     o->messages = o->operations = "";
-    o->epoch = o->op = o->am = o->barrier = o->ghost = o->allocated = o->user = 1;
+    o->suites = "epoch,op,am,barrier,ghost";
+    o->windows = "allocated,user";
     o->budget_s = quick ? 0.025 : 0.12;
     o->blocks = quick ? 5 : 11;
     parse_list(quick ? "8,65536,1048576" : "8,64,1024,8192,65536,1048576", &o->bytes, 1L << 28);
@@ -89,8 +80,8 @@ static void parse(struct options *o, int argc, char **argv) {
             *(strcmp(name, "--single") == 0 ? &o->single : &o->packets) = 1;
             continue;
         }
-        int good = strcmp(name, "--suites") == 0    ? parse_names(text, suites, suite_flags, 10)
-                   : strcmp(name, "--windows") == 0 ? parse_names(text, windows, window_flags, 2)
+        int good = strcmp(name, "--suites") == 0    ? are_listed(SUITES, o->suites = text)
+                   : strcmp(name, "--windows") == 0 ? are_listed("allocated,user", o->windows = text)
                    : strcmp(name, "--sizes") == 0   ? parse_list(text, &o->bytes, 1L << 28)
                    : strcmp(name, "--counts") == 0  ? parse_list(text, &o->counts, 262144)
                    : strcmp(name, "--messages") == 0 ? (o->messages = text)[0] != 0
@@ -128,39 +119,28 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &options.ranks);
     parse(&options, argc, argv);
     bind_to_core(options.rank);
-    if (options.pack)
-        run_pack(&options, options.messages);
-    if (!(options.epoch || options.op || options.am || options.barrier || options.ghost || options.put || options.coll || options.two_sided || options.irregular)) {
-        MPI_Finalize();
-        return 0;
-    }
-    if (options.ranks % 2 != 0)
+    if (is_listed(options.suites, "pack"))
+        run_pack(&options);
+    if (options.ranks % 2 != 0 && strcmp(options.suites, "pack") != 0)
         refuse(options.rank, "odd number of ranks", "");
-    static const char *const kinds[] = {"allocated", "user"};
-    const int wanted[] = {options.allocated, options.user};
     run_messages(&options);
-    if (options.ghost)
-        run_ghost_twosided(&options);
-    if (options.two_sided)
-        run_two_sided(&options);
-    if (options.irregular)
-        run_irregular(&options);
-    if (options.coll)
-        run_collectives(&options);
-    if (options.put)
-        run_alltoall(&options);
-    for (int i = 0; i < 2; i++) {
-        if (!wanted[i])
-            continue;
-        if (options.epoch)
-            run_epochs(&options, kinds[i]);
-        if (options.op)
-            run_operations(&options, kinds[i]);
-        if (options.ghost)
-            run_ghost(&options, kinds[i]);
-        if (options.put)
-            run_put(&options, kinds[i]);
-    }
+    static const struct {
+        const char *name;
+        void (*run)(const struct options *);
+    } without_window[] = {{"ghost", run_ghost_twosided}, {"two-sided", run_two_sided}, {"irregular", run_irregular},
+                          {"coll", run_collectives}, {"put", run_alltoall}};
+    for (size_t i = 0; i < sizeof without_window / sizeof without_window[0]; i++)
+        if (is_listed(options.suites, without_window[i].name))
+            without_window[i].run(&options);
+    static const struct {
+        const char *name;
+        void (*run)(const struct options *, const char *kind);
+    } of_window[] = {{"epoch", run_epochs}, {"op", run_operations}, {"ghost", run_ghost}, {"put", run_put}};
+    static const char *const kinds[] = {"allocated", "user"};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < 4 && is_listed(options.windows, kinds[i]); j++)
+            if (is_listed(options.suites, of_window[j].name))
+                of_window[j].run(&options, kinds[i]);
     MPI_Finalize();
     return 0;
 }

@@ -175,6 +175,18 @@ struct options in_short_blocks(const struct options *options) {
     return own;
 }
 
+/* Times `iterations` iterations one by one, and returns their number. */
+static long singles(const struct what *what, body run, void *argument, long iterations, double *us) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (long i = 0; i < iterations; i++) {
+        double start = now_s();
+        run(argument, 1);
+        us[i] = (now_s() - start) * 1e6 / what->per_iteration;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    return iterations;
+}
+
 long measure(const struct options *options, const struct what *what, body run, void *argument, int counts) {
     enum { SINGLES_MAX = 10000 };
     static double us[SINGLES_MAX];
@@ -188,14 +200,7 @@ long measure(const struct options *options, const struct what *what, body run, v
         if (options->single && strcmp(what->suite, "op") == 0) {
             long all = plan[0] * plan[1];
             plan[0] = 1;
-            plan[1] = all < SINGLES_MAX ? all : SINGLES_MAX;
-            MPI_Barrier(MPI_COMM_WORLD);
-            for (long i = 0; i < plan[1]; i++) {
-                double start = now_s();
-                run(argument, 1);
-                us[i] = (now_s() - start) * 1e6 / what->per_iteration;
-            }
-            MPI_Barrier(MPI_COMM_WORLD);
+            plan[1] = singles(what, run, argument, all < SINGLES_MAX ? all : SINGLES_MAX, us);
         } else {
             for (long i = 0; i < plan[1]; i++)
                 us[i] = block_s(run, argument, plan[0], counts) * 1e6 / ((double)plan[0] * what->per_iteration);
@@ -206,34 +211,29 @@ long measure(const struct options *options, const struct what *what, body run, v
 }
 
 void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
-                    body bare) {
+                    struct bare bare) {
     enum { SINGLES_MAX = 20000 };
     static double us[2][SINGLES_MAX];
     struct options many = *options;
-    struct what other = *what;
+    struct what whats[2] = {*what, *what};
     long plan[2][2], count[2] = {0, 0};
-    const body bodies[2] = {run, bare};
+    const body bodies[2] = {run, bare_run};
+    void *const arguments[2] = {argument, &bare};
     many.blocks *= 2; /* as Budget::in_many_blocks in benches/src/measure/mod.rs */
     many.budget_s *= 4;
-    other.op = bare_op;
+    whats[1].op = bare_op;
     for (int k = 0; k < 2; k++)
-        calibrate(&many, bodies[k], argument, options->rank == 0, plan[k]);
+        calibrate(&many, bodies[k], arguments[k], options->rank == 0, plan[k]);
     for (long block = 0; block < many.blocks; block++)
         for (int k = 0; k < 2; k++) {
             if (block >= plan[k][1])
                 continue;
-            bodies[k](argument, 1);
-            MPI_Barrier(MPI_COMM_WORLD);
-            for (long i = 0; i < plan[k][0]; i++) {
-                double start = now_s();
-                bodies[k](argument, 1);
-                if (count[k] < SINGLES_MAX)
-                    us[k][count[k]++] = (now_s() - start) * 1e6 / what->per_iteration;
-            }
-            MPI_Barrier(MPI_COMM_WORLD);
+            const long room = SINGLES_MAX - count[k];
+            bodies[k](arguments[k], 1);
+            count[k] += singles(what, bodies[k], arguments[k], plan[k][0] < room ? plan[k][0] : room, us[k] + count[k]);
         }
     for (int k = 0; k < 2; k++)
-        report(options, k == 0 ? what : &other, us[k], count[k], count[k], -1);
+        report(options, &whats[k], us[k], count[k], count[k], -1);
 }
 
 /* Processor time of this process. */

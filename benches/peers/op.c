@@ -121,11 +121,10 @@ void run_operations(const struct options *options, const char *kind) {
         const struct what get_bw = {"op", kind, "flush", "get_bw", a.bytes, OPERATIONS, 1};
         check_put_get(&a);
         if (bare && (a.bytes == 8 || a.bytes >= LONG)) {
-            bare_size(a.bytes);
-            measure_beside(options, &put, put_flush, &a, "raw_write_done", bare_write);
-            measure_beside(options, &get, get_flush, &a, "raw_read", bare_read);
-            measure_beside(options, &put_bw, put_burst, &a, "raw_write_bw", bare_writes);
-            measure_beside(options, &get_bw, get_burst, &a, "raw_read_bw", bare_reads);
+            measure_beside(options, &put, put_flush, &a, "raw_write_done", (struct bare){BARE_WRITE, 1, a.bytes});
+            measure_beside(options, &get, get_flush, &a, "raw_read", (struct bare){BARE_READ, 1, a.bytes});
+            measure_beside(options, &put_bw, put_burst, &a, "raw_write_bw", (struct bare){BARE_WRITE, OPERATIONS, a.bytes});
+            measure_beside(options, &get_bw, get_burst, &a, "raw_read_bw", (struct bare){BARE_READ, OPERATIONS, a.bytes});
             continue;
         }
         measure(options, &put, put_flush, &a, window.is_origin);
@@ -139,7 +138,7 @@ void run_operations(const struct options *options, const char *kind) {
         const struct what what = {"op", kind, "flush", atomics[i].op, 8, 1, 0};
         check_atomic(&a, atomics[i].op, atomics[i].run);
         if (bare && i == 0)
-            measure_beside(options, &what, atomics[i].run, &a, "raw_atomic", bare_fetch_add);
+            measure_beside(options, &what, atomics[i].run, &a, "raw_atomic", (struct bare){BARE_FETCH_ADD, 1, 8});
         else
             measure(options, &what, atomics[i].run, &a, window.is_origin);
         check(a.failed == 0, "op", "flush", atomics[i].op, "a swap found a value that nobody stored");
@@ -176,8 +175,8 @@ void run_messages(const struct options *options) {
     const struct what round_trip = {"am", "none", "none", "pingpong", 8, 1, 0};
     const struct what barrier = {"barrier", "none", "none", "barrier", 0, 1, 0};
     int rank = options->rank;
-    if (options->am)
+    if (is_listed(options->suites, "am"))
         measure(options, &round_trip, ping_pong, &rank, rank % 2 == 0);
-    if (options->barrier)
+    if (is_listed(options->suites, "barrier"))
         measure(options, &barrier, barriers, NULL, 1);
 }

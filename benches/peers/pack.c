@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { ROW_INTS = 4096, STRUCT_BYTES = 29, STRUCT_EXTENT = 40, PACKED_AT = 1088 };
 
@@ -52,7 +51,7 @@ static void diagonals(long bytes, MPI_Datatype *type) {
     free(at);
 }
 
-int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count) {
+void make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count) {
     int block = 0;
     *count = 1;
     if (sscanf(shape, "vector_%d", &block) == 1) {
@@ -92,10 +91,10 @@ int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count) {
     } else if (strcmp(shape, "diagonals") == 0) {
         diagonals(bytes, type);
     } else {
-        return 0;
+        fprintf(stderr, "peers: no shape %s\n", shape);
+        MPI_Abort(MPI_COMM_WORLD, 2);
     }
     MPI_Type_commit(type);
-    return 1;
 }
 
 static void pack(void *argument, long iterations) {
@@ -112,14 +111,6 @@ static void unpack(void *argument, long iterations) {
         int position = 0;
         MPI_Unpack(m->packed, m->room, &position, m->memory, m->count, m->type, MPI_COMM_SELF);
     }
-}
-
-static void *page_aligned(size_t bytes) {
-    void *memory = NULL;
-    if (posix_memalign(&memory, (size_t)sysconf(_SC_PAGESIZE), bytes) != 0)
-        MPI_Abort(MPI_COMM_WORLD, 4);
-    memset(memory, 1, bytes);
-    return memory;
 }
 
 /* Sends one message there and back; returns whether it came back unchanged. */
@@ -153,22 +144,20 @@ int next_message(const char **messages, char shape[32], long *bytes) {
     return 1;
 }
 
-void run_pack(const struct options *options, const char *messages) {
+void run_pack(const struct options *options) {
     struct options own = *options;
+    const char *messages = options->messages;
     char shape[32];
     struct message m;
     while (next_message(&messages, shape, &m.bytes)) {
-        if (!make_layout(shape, m.bytes, &m.type, &m.count)) {
-            fprintf(stderr, "peers: no shape %s\n", shape);
-            MPI_Abort(MPI_COMM_WORLD, 2);
-        }
+        make_layout(shape, m.bytes, &m.type, &m.count);
         MPI_Aint low, extent;
         MPI_Type_get_true_extent(m.type, &low, &extent);
         size_t room = (size_t)(low + extent) + (size_t)(m.count - 1) * STRUCT_EXTENT;
         MPI_Pack_size(m.count, m.type, MPI_COMM_SELF, &m.room);
-        m.memory = page_aligned(room);
-        unsigned char *pages = page_aligned((size_t)m.room + PACKED_AT);
-        m.packed = pages + PACKED_AT;
+        m.memory = pages((long)room);
+        unsigned char *packed = pages(m.room + PACKED_AT);
+        m.packed = packed + PACKED_AT;
         check(goes_round(&m, room), "pack", "none", shape, "packed, unpacked and packed again");
         /* Short blocks, so that the fastest one was not disturbed by other load of the machine. */
         own.blocks = m.bytes < 1 << 19 ? 400 : 11;
@@ -178,6 +167,6 @@ void run_pack(const struct options *options, const char *messages) {
         measure(&own, &what, unpack, &m, 1);
         MPI_Type_free(&m.type);
         free(m.memory);
-        free(pages);
+        free(packed);
     }
 }

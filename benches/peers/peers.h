@@ -25,12 +25,12 @@ struct options {
     int blocks;          /* the number of blocks of a median */
     struct list bytes;   /* sizes of put and get */
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
-    int epoch, op, am, barrier, ghost, pack, put, coll, two_sided, irregular; /* which suites */
+    const char *suites;  /* names, separated by commas */
+    const char *windows; /* "allocated", "user" or both */
     const char *operations; /* suite coll: names, separated by commas */
     const char *messages; /* suites pack and put: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
     int packets;         /* count the packets of RDMA devices of this machine instead */
-    int allocated, user;               /* which window kinds */
 };
 
 /* The measured operation: fields of the record. */
@@ -68,23 +68,24 @@ long measure(const struct options *options, const struct what *what, body run, v
  * as Farside uses. */
 struct options in_short_blocks(const struct options *options);
 
-/* Like measure with options->single, alternately with a bare request, whose record has the operation `bare_op`;
- * blocks as in benches/src/measure/limits.rs. Collective. */
-void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
-                    body bare);
+/* Requests of rank 0 over a bare queue pair, all posted before the first completion is waited for. */
+struct bare {
+    enum { BARE_WRITE, BARE_READ, BARE_FETCH_ADD } action;
+    int count;
+    long bytes;
+};
 
 /* Opens a bare queue pair between two ranks over RDMA devices, for sizes up to `room`; false if there is no device.
  * Collective. */
 int bare_open(const struct options *options, long room);
 void bare_close(void);
-/* Sets the number of bytes of the following requests, except fetch-and-add. */
-void bare_size(long size);
-/* Requests by rank 0: each complete before the next, or (writes, reads) OPERATIONS of them at a time. */
-void bare_write(void *argument, long iterations);
-void bare_read(void *argument, long iterations);
-void bare_fetch_add(void *argument, long iterations);
-void bare_writes(void *argument, long iterations);
-void bare_reads(void *argument, long iterations);
+/* A body whose argument is a struct bare. */
+void bare_run(void *bare, long iterations);
+
+/* Like measure with options->single, alternately with bare requests, whose record has the operation `bare_op`; blocks
+ * as in benches/src/measure/limits.rs. Collective. */
+void measure_beside(const struct options *options, const struct what *what, body run, void *argument, const char *bare_op,
+                    struct bare bare);
 
 /* Writes the processor time of ranks 0 and 1 in an iteration of `run`, which rank 0 executes while rank 1 waits in
  * MPI_Barrier, as operations origin_cpu and target_cpu. `iterations` fill a block. Collective. */
@@ -100,7 +101,7 @@ void run_epochs(const struct options *options, const char *kind);
 void run_operations(const struct options *options, const char *kind);
 void run_messages(const struct options *options);
 void run_ghost(const struct options *options, const char *kind);
-void run_pack(const struct options *options, const char *messages);
+void run_pack(const struct options *options);
 void run_put(const struct options *options, const char *kind);
 void run_alltoall(const struct options *options);
 void run_collectives(const struct options *options);
@@ -116,9 +117,9 @@ unsigned char *pages(long bytes);
 /* Reads the next SHAPE:BYTES from `*messages`, and advances that; false at the end. Ends the job if it is malformed. */
 int next_message(const char **messages, char shape[32], long *bytes);
 
-/* Sets `type` and `count` to a message of `bytes` bytes of a shape of benches/src/shapes.rs; false if the shape is
- * unknown. */
-int make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count);
+/* Sets `type` and `count` to a message of `bytes` bytes of a shape of benches/src/shapes.rs; ends the job if the shape
+ * is unknown. */
+void make_layout(const char *shape, long bytes, MPI_Datatype *type, int *count);
 void run_ghost_twosided(const struct options *options);
 
 #endif
