@@ -1,5 +1,5 @@
 # Sourced by the scripts of this folder: makes sure that the system packages are there.
-# As root on Debian they are installed; anybody else is told which are missing.
+# As root on Debian they are installed; for any other user the missing ones are named.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"

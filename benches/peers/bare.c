@@ -37,7 +37,7 @@ static void must(int holds, const char *what) {
         failed(what);
 }
 
-/* Opens the device that the library was told to use. */
+/* Opens the device that the library was set to use. */
 static void open_device(void) {
     const char *name = getenv("UCX_NET_DEVICES");
     size_t length = name ? strcspn(name, ":") : 0;

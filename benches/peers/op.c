@@ -141,7 +141,7 @@ void run_operations(const struct options *options, const char *kind) {
             measure_beside(options, &what, atomics[i].run, &a, "raw_atomic", (struct bare){BARE_FETCH_ADD, 1, 8});
         else
             measure(options, &what, atomics[i].run, &a, window.is_origin);
-        check(a.failed == 0, "op", "flush", atomics[i].op, "a swap found a value that nobody stored");
+        check(a.failed == 0, "op", "flush", atomics[i].op, "a swap found a value that was never stored");
     }
     if (bare)
         bare_close();

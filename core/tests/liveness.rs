@@ -57,19 +57,19 @@ fn others_hear_of_it(
             let (done, result) = mpsc::channel();
             std::thread::spawn(move || {
                 let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_SHM_RING", "8192")];
-                let heard = std::sync::Mutex::new(vec![None; RANKS as usize]);
+                let errors = std::sync::Mutex::new(vec![None; RANKS as usize]);
                 let all = Job::threads_with(RANKS, &settings(&set), |job| {
                     let r = phase(job, &|| if job.rank() == victim { end(how) } else { Ok(()) });
                     let r = r.and_then(|()| job.finalize());
-                    heard.lock().unwrap()[job.rank() as usize] = r.as_ref().err().map(|e| (e.kind(), e.blamed()));
+                    errors.lock().unwrap()[job.rank() as usize] = r.as_ref().err().map(|e| (e.kind(), e.blamed()));
                     r
                 });
-                let _ = done.send((all.map(drop), heard.into_inner().unwrap()));
+                let _ = done.send((all.map(drop), errors.into_inner().unwrap()));
             });
-            let (all, heard) = result.recv_timeout(WATCHDOG).unwrap_or_else(|_| panic!("{case}: somebody still waits"));
+            let (all, errors) = result.recv_timeout(WATCHDOG).unwrap_or_else(|_| panic!("{case}: a rank still waits"));
             let own = if matches!(how, End::Panic) { ErrorKind::Aborted } else { ErrorKind::BadArgument };
             assert_eq!(all.unwrap_err().kind(), own, "{case}: the error of the one that failed by itself is reported");
-            for (rank, error) in heard.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
+            for (rank, error) in errors.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
                 let (kind, blamed) = error.unwrap_or_else(|| panic!("{case}: rank {rank} noticed nothing"));
                 assert_eq!(kind, ErrorKind::PeerLost, "{case}: rank {rank}");
                 // A rank that ends because of the victim is in turn lost to the others.
@@ -241,7 +241,7 @@ fn rank_that_fails_to_end_is_lost() {
         });
         let _ = done.send(errors.into_inner().unwrap());
     });
-    let mut errors = result.recv_timeout(WATCHDOG).expect("somebody still waits");
+    let mut errors = result.recv_timeout(WATCHDOG).expect("a rank still waits");
     errors.sort_unstable_by_key(|e| e.0);
     use ErrorKind::{PeerLost, Protocol};
     assert_eq!(errors[..2], [(0, Some(PeerLost)), (1, Some(Protocol))]);
@@ -254,18 +254,18 @@ fn rank_that_fails_to_end_is_lost() {
 #[test]
 fn finalize_waits_no_longer_than_its_limit() {
     let settings = settings(&[("FARSIDE_TIMEOUT_S", "1")]);
-    let (told, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (notified, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let end = Job::threads_with(2, &settings, |job| {
         job.world()?;
         if job.rank() == 1 {
-            while !told.load(Ordering::SeqCst) {
+            while !notified.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
             return Ok(());
         }
         let e = job.finalize().expect_err("rank 1 does not come");
         failed.store(e.kind() == ErrorKind::Timeout, Ordering::SeqCst);
-        told.store(true, Ordering::SeqCst);
+        notified.store(true, Ordering::SeqCst);
         Err(e)
     });
     assert_eq!(end.unwrap_err().kind(), ErrorKind::Timeout);
@@ -273,7 +273,7 @@ fn finalize_waits_no_longer_than_its_limit() {
 }
 
 #[test]
-fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_nobody() {
+fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_no_rank() {
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
         job.finalize()?;

@@ -1,4 +1,4 @@
-//! The wire form: round trips, sizes, and bytes that are none.
+//! The wire form: round trips, sizes, and malformed bytes.
 
 mod common;
 

@@ -81,7 +81,7 @@ fn as_argument(mut failed: crate::fail::Fail) -> crate::fail::Fail {
 fn member(group: &GroupObject, rank: c_int, name: &'static str) -> Result<u32> {
     let found = usize::try_from(rank).ok().and_then(|rank| group.members.get(rank));
     found.copied().ok_or_else(|| {
-        fail(MPI_ERR_RANK, format!("has {rank}, and the group {} members", group.members.len())).named(name)
+        fail(MPI_ERR_RANK, format!("has {rank}, but the group has {} members", group.members.len())).named(name)
     })
 }
 

@@ -210,7 +210,7 @@ fn bad_rank(rank: c_int, ranks: usize, name: &'static str) -> Fail {
 
 #[cold]
 fn bad_tag(tag: c_int, name: &'static str) -> Fail {
-    fail(MPI_ERR_TAG, format!("is {tag}, and tags are from 0 to MPI_TAG_UB")).named(name)
+    fail(MPI_ERR_TAG, format!("is {tag}, but tags are from 0 to MPI_TAG_UB")).named(name)
 }
 
 /// The pattern of a receive or probe on a communicator.

@@ -24,7 +24,7 @@ fn position(position: i64, size: i64, name: &'static str) -> Result<Packed> {
     let whole = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named(name))?;
     let at = usize::try_from(position).ok().filter(|at| *at <= whole);
     let at = at.ok_or_else(|| {
-        fail(MPI_ERR_ARG, format!("is {position}, and the buffer has {whole} bytes")).named("position")
+        fail(MPI_ERR_ARG, format!("is {position}, but the buffer has {whole} bytes")).named("position")
     })?;
     Ok(Packed { at, room: whole - at })
 }

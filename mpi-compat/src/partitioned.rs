@@ -221,7 +221,7 @@ fn with<T, R>(
 ) -> Result<R> {
     let operation = request::get(call, request, "request")?;
     let found = operation.of_kind::<Partitioned>().and_then(|found| Some((found, side(&found.side)?)));
-    let other = || fail(MPI_ERR_REQUEST, format!("is no {what}")).named("request");
+    let other = || fail(MPI_ERR_REQUEST, format!("is not a {what}")).named("request");
     let done = found.ok_or_else(other).and_then(|(found, side)| f(found, side));
     done.map_err(|failed| request::on(&*operation, failed))
 }

@@ -33,7 +33,7 @@ typedef int MPI_Type_delete_attr_function(MPI_Datatype datatype, int keyval, voi
 typedef int MPI_Win_copy_attr_function(MPI_Win oldwin, int keyval, void *extra_state, void *attribute_val_in,
     void *attribute_val_out, int *flag);
 typedef int MPI_Win_delete_attr_function(MPI_Win win, int keyval, void *attribute_val, void *extra_state);
-/* Of MPI-1. The ABI has no value for MPI_LB, MPI_UB and the combiners that MPI-3.0 removed: MPI_Type_create_resized does what the
+/* Types of MPI-1. The ABI has no value for MPI_LB, MPI_UB and the combiners that MPI-3.0 removed: MPI_Type_create_resized does what the
    first two did. */
 typedef MPI_Comm_copy_attr_function MPI_Copy_function;
 typedef MPI_Comm_delete_attr_function MPI_Delete_function;

@@ -185,11 +185,12 @@ fn sizes_that_no_memory_has_are_refused() {
     Job::threads(2, |job| {
         let team = job.world()?;
         for words in [usize::MAX, usize::MAX / 64, 1 << 58, 1 << 57] {
-            let e = SignalArray::new(&team, words).expect_err("no memory has so many");
+            let e = SignalArray::new(&team, words).expect_err("more words than any memory has");
             assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         }
         // Only one rank has requested too much.
-        let e = SignalArray::new(&team, if team.rank() == 0 { 1 << 58 } else { 1 }).expect_err("no memory has so many");
+        let e = SignalArray::new(&team, if team.rank() == 0 { 1 << 58 } else { 1 })
+            .expect_err("more words than any memory has");
         assert!(matches!(e.kind(), ErrorKind::BadArgument | ErrorKind::Aborted), "{e}");
         assert_eq!((am::room(job, usize::MAX), am::room(job, 1 << 40)), (0, 0));
         team.barrier()

@@ -42,7 +42,7 @@ fn two<R: Send + 'static>(
         let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
         let _ = done.send(Job::threads_with(2, &settings, |job| body(job)));
     });
-    Some(result.recv_timeout(WATCHDOG).expect("somebody still waits").unwrap())
+    Some(result.recv_timeout(WATCHDOG).expect("a rank still waits").unwrap())
 }
 
 fn blocks_of_a_list(job: &Job) -> u64 {

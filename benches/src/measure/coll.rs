@@ -25,7 +25,7 @@ pub(super) fn run(bench: &Bench<'_>, plan: &Plan, algorithms: &[String]) -> Resu
             None if *op == Op::Pingpong => ping_pong(bench, &plan.sizes)?,
             None => {
                 let e = Error::new(ErrorKind::BadArgument, "measure collectives");
-                return Err(e.cause(format!("{op} is none")));
+                return Err(e.cause(format!("{op} is not a collective")));
             }
         }
     }

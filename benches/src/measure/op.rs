@@ -62,7 +62,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
         let mut compare = 0;
         let mut run = |iterations| {
             let failures = atomics(&pair, key.op, target, iterations, &mut compare)?;
-            bench.check(failures == 0, key, "a swap found a value that nobody stored")
+            bench.check(failures == 0, key, "a swap found a value that was never stored")
         };
         check_atomic(bench, &pair, key, &mut run)?;
         measure(key, 1, bare.as_ref().filter(|_| key.op == Op::FetchOp), &mut run)?;

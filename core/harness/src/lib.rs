@@ -19,7 +19,7 @@ pub fn quick() -> bool {
 /// Says that a test is skipped since something is missing here that would run it. `ci/test` collects these lines, which
 /// are written past the harness of Rust's tests, and counts the test as skipped.
 pub fn skip(test: &str, why: &str) {
-    // An error could be reported to nobody.
+    // There is no one to report an error to.
     let _ = std::io::stdout().write_all(format!("\nfarside-skip: {test}: {why}\n").as_bytes());
 }
 

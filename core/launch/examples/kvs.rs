@@ -73,7 +73,7 @@ fn exchange(bytes: usize, fault: Option<&Fault<'_>>) -> Result<String> {
         let got = job.get(&format!("value.{peer}"))?;
         assert!(got == value(peer, bytes), "rank {rank}: the value of rank {peer} is damaged");
     }
-    let missing = job.get("nobody.put.this").expect_err("a key that nobody put").kind();
+    let missing = job.get("nobody.put.this").expect_err("a key that no rank put").kind();
     strike(&name, "fence", Some(&mut *job));
     job.fence()?;
     strike(&name, "finalize", Some(&mut *job));

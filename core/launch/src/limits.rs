@@ -47,7 +47,7 @@ pub struct Limits {
     pub descriptors: Pair,
     /// The file system of shared memory.
     pub shared_memory_bytes: Option<Room>,
-    /// Which processes may read another one's memory: 0 the same user, 1 parents, 2 administrators, 3 nobody.
+    /// Which processes may read another one's memory: 0 the same user, 1 parents, 2 administrators, 3 no process.
     pub ptrace_scope: Option<u32>,
     /// Cores that this process may use.
     pub cores: usize,

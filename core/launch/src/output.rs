@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Cutter {
     prefix: Vec<u8>,
-    /// Pass everything on as it comes: there is nobody to be mixed up with.
+    /// Pass everything on as it arrives, since there is no other rank.
     alone: bool,
     line: Vec<u8>,
 }

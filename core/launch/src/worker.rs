@@ -28,7 +28,7 @@ use crate::waits::Answers;
 /// How long ranks may take to say what they wait for: one that waits looks for the question every
 /// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The exit code of a worker without a guard, which nobody sees.
+/// The exit code of a worker without a guard; no process reads it.
 const KILLED: u8 = 137;
 
 /// The runtime in which both processes wait: on one thread, which is the parent of the ranks.

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn fence_that_nobody_joins_times_out_for_good() {
+    fn fence_that_no_other_rank_joins_times_out_for_good() {
         let mut ranks = threads_with_timeout(2, Duration::ZERO);
         assert_eq!(ranks[0].fence().unwrap_err().kind(), ErrorKind::Timeout);
         assert_eq!(ranks[1].fence().unwrap_err().kind(), ErrorKind::Timeout);

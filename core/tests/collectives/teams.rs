@@ -162,13 +162,13 @@ fn barriers(team: &Team, rounds: u64) -> Result<()> {
 }
 
 #[test]
-fn barrier_lets_nobody_out_before_the_last_is_in() {
+fn barrier_lets_no_rank_out_before_the_last_is_in() {
     every_size(|job| barriers(&job.world()?, 50));
 }
 
 /// Barriers by messages, during the construction of the signal array, and by signals.
 #[test]
-fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
+fn barrier_of_a_new_team_lets_no_rank_out_before_the_last_is_in() {
     every_size(|job| {
         let backwards: Vec<usize> = (0..job.size() as usize).rev().collect();
         barriers(&job.world()?.subteam(&backwards)?.unwrap(), 10)
@@ -177,7 +177,7 @@ fn barrier_of_a_new_team_lets_nobody_out_before_the_last_is_in() {
 
 /// On any machine: ranks that never spin count as ranks that share cores, ranks that only spin as ranks that do not.
 #[test]
-fn barrier_of_either_kind_lets_nobody_out_before_the_last_is_in() {
+fn barrier_of_either_kind_lets_no_rank_out_before_the_last_is_in() {
     for (wait, oversubscribed, rounds) in [("park", true, 50), ("spin", false, 5)] {
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
         for p in some_sizes() {

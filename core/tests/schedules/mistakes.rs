@@ -264,7 +264,7 @@ fn shape() {
         s.copy(&[input(0, 1)], &[scratch]);
         s.copy(&[scratch], &[output(0, 1)]);
     });
-    let told = |sizes: &[u64]| {
+    let alltoall = |sizes: &[u64]| {
         let calls = [0, 1].map(|rank| Call::new(Operation::Alltoall, rank, 2));
         let schedules = calls.map(|call| {
             let (mut s, r) = (call.builder(0), call.rank);
@@ -275,7 +275,7 @@ fn shape() {
         });
         check(&calls, &schedules, false, &[vec![1, 2, 1, 3], sizes.to_vec()]).map(drop).map_err(|f| f.kind)
     };
-    assert_eq!((told(&[3, 1, 2, 1]), told(&[3, 1, 4, 1])), (Ok(()), Err(Shape)));
+    assert_eq!((alltoall(&[3, 1, 2, 1]), alltoall(&[3, 1, 4, 1])), (Ok(()), Err(Shape)));
 }
 
 #[test]

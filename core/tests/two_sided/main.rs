@@ -182,7 +182,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
         for (receive, into) in &receives {
             let status = finish(job, receive)?;
             let fits = |i: &usize| plan[*i].0 == status.source && plan[*i].2 == status.tag;
-            let at = left.iter().position(fits).expect("a message that nobody sent");
+            let at = left.iter().position(fits).expect("a message that was not sent");
             let i = left.remove(at);
             assert_eq!((status.len, status.kept), (plan[i].3, plan[i].3), "message {i}");
             assert!(into[..status.len] == data[i], "message {i}");
@@ -278,7 +278,7 @@ fn cancelled_receive_gets_nothing_and_the_next_one_does() {
 }
 
 #[test]
-fn withdrawn_send_is_received_by_nobody_and_one_that_is_matched_goes_on() {
+fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
     over(2, |job| {
         let mut into = vec![0; 200_000];
         for len in [0, 100, 200_000] {

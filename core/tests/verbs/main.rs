@@ -60,7 +60,7 @@ fn ranks(
             });
             let _ = done.send(errors.into_inner().unwrap());
         });
-        return Some(result.recv_timeout(WATCHDOG).expect("somebody still waits"));
+        return Some(result.recv_timeout(WATCHDOG).expect("a rank still waits"));
     }
     println!("skipped: FARSIDE_DEVICE is not verbs");
     None

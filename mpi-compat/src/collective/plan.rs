@@ -78,7 +78,7 @@ impl<'a> Caller<'a> {
             }
             (inter, _, None) => {
                 let of = if inter { "the remote group" } else { "the communicator" };
-                return Err(fail(MPI_ERR_ROOT, format!("is {root}, and {of} has {} ranks", self.peers())).named("root"));
+                return Err(fail(MPI_ERR_ROOT, format!("is {root}, but {of} has {} ranks", self.peers())).named("root"));
             }
         })
     }

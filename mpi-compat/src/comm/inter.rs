@@ -62,7 +62,7 @@ pub fn intercomm_create(
             return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
         }
         usize::try_from(local_leader).ok().filter(|leader| *leader < size).ok_or_else(|| {
-            fail(MPI_ERR_RANK, format!("is {local_leader}, and local_comm has {size} ranks")).named("local_leader")
+            fail(MPI_ERR_RANK, format!("is {local_leader}, but local_comm has {size} ranks")).named("local_leader")
         })
     })?;
     let is_leader = local.rank == leader;

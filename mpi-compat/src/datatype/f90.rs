@@ -52,7 +52,7 @@ fn real(
         return Err(fail(MPI_ERR_ARG, format!("is {p}, and r is {r}")).named("p"));
     }
     let Some(found) = REALS.iter().find(|(digits, range, ..)| enough(p, *digits) && enough(r, *range)) else {
-        return Err(fail(MPI_ERR_ARG, format!("is {p}, r is {r}, and there is no such type")).named("p"));
+        return Err(fail(MPI_ERR_ARG, format!("is {p}, r is {r}, but there is no such type")).named("p"));
     };
     select(call, [combiner, p, r], &[p, r], pick(found), newtype)
 }
@@ -68,7 +68,7 @@ pub fn type_create_f90_complex(call: &Call<'_>, p: c_int, r: c_int, newtype: Out
 pub fn type_create_f90_integer(call: &Call<'_>, r: c_int, newtype: Out<Type>) -> Result {
     match INTEGERS.iter().find(|(digits, _)| (0..=*digits).contains(&r)) {
         Some((_, named)) => select(call, [MPI_COMBINER_F90_INTEGER, r, 0], &[r], *named, newtype),
-        None => Err(fail(MPI_ERR_ARG, format!("is {r}, and there is no such type")).named("r")),
+        None => Err(fail(MPI_ERR_ARG, format!("is {r}, but there is no such type")).named("r")),
     }
 }
 
@@ -83,7 +83,7 @@ pub fn type_match_size(_: &Call<'_>, typeclass: c_int, size: c_int, datatype: Ou
     };
     match sizes.iter().find(|(bytes, _)| *bytes == size) {
         Some((_, found)) => datatype.set(*found),
-        None => return Err(fail(MPI_ERR_ARG, format!("is {size}, and there is no such type")).named("size")),
+        None => return Err(fail(MPI_ERR_ARG, format!("is {size}, but there is no such type")).named("size")),
     }
     Ok(())
 }

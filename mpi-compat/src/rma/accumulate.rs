@@ -227,7 +227,7 @@ pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place
 
 /// Checks that a type is predefined.
 fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
-    let derived = || fail(MPI_ERR_TYPE, "is derived, and the call takes predefined types").value(datatype.0);
+    let derived = || fail(MPI_ERR_TYPE, "is derived, but the call takes predefined types").value(datatype.0);
     call.types.get(datatype)?.layout.named().ok_or_else(derived)
 }
 

@@ -24,7 +24,7 @@ const ASSERTS: [(c_int, Assert); 5] = [
 #[inline]
 fn asserts(given: c_int, allowed: c_int) -> Result<Assert> {
     if given & !allowed != 0 {
-        return Err(fail(MPI_ERR_ASSERT, format!("is {given}, and the call takes {allowed} at most")).named("assert"));
+        return Err(fail(MPI_ERR_ASSERT, format!("is {given}, but the call takes at most {allowed}")).named("assert"));
     }
     let mut asserts = Assert::empty();
     if given != 0 {

@@ -20,7 +20,7 @@ fn ranks(size: usize, n: c_int, name: &'static str, list: List<c_int>) -> Result
     let ranks = list.read(n.into())?;
     match ranks.iter().find(|rank| **rank < 0 || **rank as usize >= size) {
         Some(rank) => {
-            Err(fail(MPI_ERR_RANK, format!("has {rank}, and the communicator {size} ranks")).named(list.name()))
+            Err(fail(MPI_ERR_RANK, format!("has {rank}, but the communicator has {size} ranks")).named(list.name()))
         }
         None => Ok(ranks),
     }

@@ -16,7 +16,7 @@ use crate::runtime::Call;
 fn graph(comm_size: usize, nnodes: c_int, index: List<c_int>, edges: List<c_int>) -> Result<(Graph, usize)> {
     let nodes = usize::try_from(nnodes).ok().filter(|nodes| *nodes <= comm_size);
     let nodes = nodes.ok_or_else(|| {
-        fail(MPI_ERR_ARG, format!("is {nnodes}, and the communicator has {comm_size} ranks")).named("nnodes")
+        fail(MPI_ERR_ARG, format!("is {nnodes}, but the communicator has {comm_size} ranks")).named("nnodes")
     })?;
     let index = index.read(nnodes.into())?;
     if index.first().is_some_and(|first| *first < 0) || index.windows(2).any(|pair| pair[0] > pair[1]) {

@@ -52,13 +52,13 @@ of_kind! {
 fn rank_of(comm: &CommObject, rank: c_int) -> Result<usize> {
     let size = comm.group.members.len();
     let found = usize::try_from(rank).ok().filter(|rank| *rank < size);
-    found.ok_or_else(|| fail(MPI_ERR_RANK, format!("is {rank}, and the communicator has {size} ranks")).named("rank"))
+    found.ok_or_else(|| fail(MPI_ERR_RANK, format!("is {rank}, but the communicator has {size} ranks")).named("rank"))
 }
 
 /// Checks that a list of the program is long enough.
 fn room(most: c_int, name: &'static str, needed: usize) -> Result {
     if i64::from(most) < needed as i64 {
-        return Err(fail(MPI_ERR_ARG, format!("is {most}, and {needed} are needed")).named(name));
+        return Err(fail(MPI_ERR_ARG, format!("is {most}, but {needed} are needed")).named(name));
     }
     Ok(())
 }

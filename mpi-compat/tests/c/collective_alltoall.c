@@ -39,7 +39,7 @@ int main(void) {
         for (int j = 0; j < back[i]; j++) CHECK(to[rdispls[i] + j] == 100 * i + 10 * rank + j);
         CHECK(to[rdispls[i] + back[i]] == -1);
     }
-    /* In place as many come from a rank as go to it. */
+    /* In place, as many elements are received from a rank as are sent to it. */
     for (int i = 0; i < size; i++) {
         counts[i] = 1 + (rank + i) % 2;
         for (int j = 0; j < counts[i]; j++) to[3 * i + j] = 100 * rank + 10 * i + j;

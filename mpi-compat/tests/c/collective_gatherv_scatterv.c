@@ -30,7 +30,7 @@ int main(void) {
         OK(MPI_Scatterv(all, rank == root ? counts : NULL, rank == root ? displs : NULL, MPI_INT, got, counts[rank], MPI_INT,
                         root, MPI_COMM_WORLD));
         for (int i = 0; i < 8; i++) CHECK(got[i] == (i < counts[rank] ? own[i] : -1));
-        /* In place at the root. */
+        /* The root's data is in place. */
         if (rank == root) {
             for (int i = 0; i < 100; i++) all[i] = -1;
             memcpy(all + displs[rank], own, counts[rank] * sizeof(int));

@@ -10,7 +10,7 @@ int main(void) {
     OK(MPI_Ibarrier(MPI_COMM_SELF, &request));
     FAILS(MPI_ERR_REQUEST, MPI_Cancel(&request));
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
-    /* The other rank has not called the second one before it has heard of this failure. */
+    /* The other rank has not called the second one before it has been notified of this failure. */
     rank = rank_of(MPI_COMM_WORLD);
     if (rank == 0) {
         OK(MPI_Ibarrier(MPI_COMM_WORLD, &request));

@@ -5,7 +5,7 @@
 
 static int rank, size;
 
-/* How many ranks a split makes a communicator of; 0 for none. Its order is that of the keys. */
+/* The size of the communicator that a split makes; 0 if it makes none. Its ranks are in the order of the keys. */
 static int members(int type, MPI_Info info) {
     MPI_Comm comm;
     int n, me;

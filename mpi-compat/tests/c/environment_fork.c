@@ -37,7 +37,7 @@ static void calls_of_child(void) {
     CHECK(flag);
 }
 
-/* How a child ends. */
+/* The wait status of a child. */
 static int child(int fatal) {
     int status = -1;
     fflush(stdout);

@@ -63,7 +63,7 @@ static void refused(void *bad, const char *name) {
     FAILS(MPI_ERR_BUFFER, MPI_Send(bad, 1, MPI_INT, 0, 0, MPI_COMM_SELF));
     CHECK(says(MPI_Put(bad, 1, MPI_INT, 0, 0, 1, MPI_INT, win), name));
 
-    /* No data is there where there is none. */
+    /* A call without data accepts any address. */
     OK(MPI_Send(bad, 0, MPI_INT, MPI_PROC_NULL, 0, MPI_COMM_SELF));
     OK(MPI_Put(bad, 0, MPI_INT, 0, 0, 0, MPI_INT, win));
     OK(MPI_Pack(bad, 0, MPI_INT, &x, 4, &position, MPI_COMM_SELF));

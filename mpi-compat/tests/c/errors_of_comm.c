@@ -19,7 +19,7 @@ int main(void) {
     OK(MPI_Comm_dup(MPI_COMM_SELF, &comm));
     OK(MPI_Comm_create_errhandler(handler, &mine));
     OK(MPI_Comm_set_errhandler(comm, mine));
-    /* What is returned after the handler is not asked. */
+    /* The code returned after the handler is not checked. */
     MPI_Allreduce(&a, &b, 1, MPI_DOUBLE, MPI_BAND, comm);
     MPI_Bcast(&a, 1, MPI_INT, 9, comm);
     MPI_Ibcast(&a, -1, MPI_INT, 0, comm, &request);

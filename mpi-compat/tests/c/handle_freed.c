@@ -27,7 +27,7 @@ int main(void) {
     OK(MPI_Info_free(&info));
     FAILS(MPI_ERR_INFO, MPI_Info_get_nkeys(old_info, &n));
 
-    /* Of another kind, never set, made up. */
+    /* Handles of another kind, uninitialized, invented. */
     OK(MPI_Type_contiguous(3, MPI_INT, &type));
     FAILS(MPI_ERR_COMM, MPI_Comm_size((MPI_Comm)type, &n));
     FAILS(MPI_ERR_COMM, MPI_Comm_size((MPI_Comm)MPI_INT, &n));

@@ -37,7 +37,7 @@ int main(void) {
             CHECK(count == n * N);
             for (int x = 0; x < 8; x++)
                 for (int y = 0; y < N; y++) CHECK(other[x][y] == (x < n ? 1000 * x + y : -1));
-            /* From layout to layout. */
+            /* The data goes from layout to layout. */
             memset(matrix, -1, sizeof matrix);
             OK(MPI_Recv(&matrix[0][1], 5, columns, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
             for (int y = 0; y < N; y++)

@@ -2,11 +2,11 @@
    ranks 2 */
 #include "check.h"
 
-static MPI_Comm heard;
+static MPI_Comm handled_for;
 static int class;
 
 static void handler(MPI_Comm *comm, int *code, ...) {
-    heard = *comm;
+    handled_for = *comm;
     class = class_of(*code);
 }
 
@@ -22,11 +22,11 @@ int main(void) {
     } else {
         OK(MPI_Irecv(got, 1, MPI_INT, 0, 0, MPI_COMM_WORLD, &request));
         MPI_Wait(&request, MPI_STATUS_IGNORE);
-        CHECK(heard == MPI_COMM_WORLD && class == MPI_ERR_TRUNCATE);
+        CHECK(handled_for == MPI_COMM_WORLD && class == MPI_ERR_TRUNCATE);
     }
-    heard = MPI_COMM_NULL;
+    handled_for = MPI_COMM_NULL;
     MPI_Send(data, -1, MPI_INT, 0, 0, MPI_COMM_WORLD);
-    CHECK(heard == MPI_COMM_WORLD && class == MPI_ERR_COUNT);
+    CHECK(handled_for == MPI_COMM_WORLD && class == MPI_ERR_COUNT);
     OK(MPI_Errhandler_free(&mine));
     return finish();
 }

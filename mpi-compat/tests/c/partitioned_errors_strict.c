@@ -37,7 +37,7 @@ int main(void) {
     OK(MPI_Request_free(&send));
     OK(MPI_Request_free(&receive));
     OK(MPI_Request_free(&plain));
-    /* What was never started may be freed, matched or not. */
+    /* A request that was never started may be freed, matched or not. */
     OK(MPI_Precv_init(data, 1, 1, MPI_INT, !rank, 1, MPI_COMM_WORLD, MPI_INFO_NULL, &receive));
     OK(MPI_Request_free(&receive));
     return finish();

@@ -99,7 +99,7 @@ static inline MPI_Info info_with(const char *key, const char *value) {
     return info;
 }
 
-/* Whether a window says that it uses a hint, with this value unless that is NULL. */
+/* Whether a window reports that it uses a hint, with this value unless `value` is NULL. */
 static inline int has_hint(MPI_Win of, const char *key, const char *value) {
     MPI_Info info;
     char text[MPI_MAX_INFO_VAL];

@@ -21,7 +21,7 @@ static void add(int target) {
 /* Additions to element i by the calls of a rank. */
 static int added(int i) { return i % EVERY == 0 ? 3 : 2; }
 
-/* What `origins` ranks have left at a rank, and what this one has read there if it is one of them. */
+/* Checks the values that `origins` ranks have left at a rank, and those that this rank has read there if it is an origin. */
 static void check(int target, int origins, int is_origin) {
     for (int i = 0; i < N; i++) {
         int least = 1, most = origins * added(i);

@@ -1,4 +1,4 @@
-/* What windows and regions hold: ten thousand take few descriptors and mappings, and windows no pages that nobody touches.
+/* Resources of windows and regions: ten thousand take few descriptors and mappings, and untouched window memory no pages.
    ranks 2
    not on peers: they hold other things
    not over verbs: registered memory is pinned, and each region is a registration */

@@ -10,7 +10,7 @@ static char memory[BYTES + 2 * REGION] __attribute__((aligned(4096)));
 static const int lock_all = 2;
 
 static void open_epoch(int kind, MPI_Group all) {
-    /* A lock waits for nobody who still checks. */
+    /* A lock does not wait for ranks that still check. */
     MPI_Barrier(MPI_COMM_WORLD);
     if (kind == 0) OK(MPI_Win_fence(MPI_MODE_NOPRECEDE, win));
     if (kind == 1) OK(MPI_Win_post(all, 0, win));

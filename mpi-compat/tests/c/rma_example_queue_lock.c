@@ -4,7 +4,7 @@
 #include "rma.h"
 
 int main(void) {
-    /* At each rank: whether it waits, and who comes next; at rank 0 also the last in line and a counter. */
+    /* Memory of each rank: whether it waits, and the next rank in the queue; at rank 0 also the last rank and a counter. */
     enum { WAITS, NEXT, LAST, COUNT };
     int nobody = -1, self, before, found, one = 1, zero = 0, count, *memory = begin(4);
     memory[WAITS] = 0;

@@ -8,10 +8,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-static int heard, elsewhere;
+static int on_window, elsewhere;
 
 static void handler(MPI_Win *which, int *code, ...) {
-    heard += *which == win && class_of(*code) == MPI_ERR_PROC_ABORTED;
+    on_window += *which == win && class_of(*code) == MPI_ERR_PROC_ABORTED;
 }
 
 static void other(MPI_Comm *comm, int *code, ...) {
@@ -42,7 +42,7 @@ int main(void) {
         code = MPI_Rget(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, win, &request);
         if (code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
     } while (code == MPI_SUCCESS);
-    CHECK(class_of(code) == MPI_ERR_PROC_ABORTED && heard == 1 && elsewhere == 0);
+    CHECK(class_of(code) == MPI_ERR_PROC_ABORTED && on_window == 1 && elsewhere == 0);
     if (failures == 0) printf("got the error\n");
     fflush(stdout);
     _exit(1);

@@ -3,8 +3,8 @@
    not on peers: MPICH does not take the hint for windows */
 #include "rma.h"
 
-/* What the window is said to have been aligned to. */
-static long told(void) {
+/* The alignment that the window reports. */
+static long reported_alignment(void) {
     char text[MPI_MAX_INFO_VAL];
     int flag, len = sizeof text;
     MPI_Info used;
@@ -38,12 +38,12 @@ static void check_alignment(const char *alignment, MPI_Comm node) {
         OK(MPI_Free_mem(memory));
     }
     OK(MPI_Win_allocate(100, sizeof(int), info, MPI_COMM_WORLD, &memory, &win));
-    CHECK((uintptr_t)memory % align == 0 && told() >= align);
+    CHECK((uintptr_t)memory % align == 0 && reported_alignment() >= align);
     works(memory, MPI_COMM_WORLD);
     OK(MPI_Win_free(&win));
     OK(MPI_Info_set(info, "alloc_shared_noncontig", "true"));
     OK(MPI_Win_allocate_shared(100, sizeof(int), info, node, &memory, &win));
-    CHECK((uintptr_t)memory % align == 0 && told() >= align);
+    CHECK((uintptr_t)memory % align == 0 && reported_alignment() >= align);
     works(memory, node);
     OK(MPI_Win_free(&win));
     OK(MPI_Info_free(&info));

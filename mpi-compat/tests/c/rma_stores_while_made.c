@@ -131,7 +131,7 @@ int main(void) {
     while_stored(make_and_free, MPI_WIN_NULL);
     while_stored(attach_and_detach, dynamic);
 
-    /* What threads have stored is there when they have ended. */
+    /* The values that the threads have stored are there after they have ended. */
     long sum = 0, again = 0;
     for (long i = 0; i < WORDS; i++) sum += memory[i];
     for (int i = 0; i < 3; i++) make_and_free(MPI_WIN_NULL);

@@ -31,13 +31,13 @@ int main(void) {
     FAILS(MPI_ERR_GROUP, MPI_Comm_create_from_group(MPI_GROUP_NULL, "tag", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
     OK(MPI_Group_rank(group, &rank));
     FAILS(MPI_ERR_RANK, MPI_Intercomm_create_from_groups(group, 7, group, 0, "tag", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
-    /* Both groups have the same members: the leader says so, and the others hear that it has failed. */
+    /* Both groups have the same members: the leader reports that, and the others report that it has failed. */
     FAILS(rank == 0 ? MPI_ERR_GROUP : MPI_ERR_OTHER,
           MPI_Intercomm_create_from_groups(group, 0, group, 0, "tag", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
     OK(MPI_Group_free(&group));
     old = session;
     OK(MPI_Session_finalize(&session));
-    /* Nobody else hears of these errors: there is no session and no communicator any more. */
+    /* No handler is called for these errors: there is no session and no communicator any more. */
     OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
     start();
     FAILS(MPI_ERR_SESSION, MPI_Session_get_num_psets(old, MPI_INFO_NULL, &n));

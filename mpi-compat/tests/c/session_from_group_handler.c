@@ -64,7 +64,7 @@ int main(void) {
     HANDLED(comm_errors, MPI_ERR_GROUP, INTER(group, 0, world, "a", &comm));
     HANDLED(comm_errors, MPI_ERR_RANK, INTER(group, 1, world, "a", &comm));
 
-    /* What is made has the handler. */
+    /* The new objects have the handler. */
     OK(MPI_Comm_create_from_group(world, "b", MPI_INFO_NULL, handler, &comm));
     MPI_Errhandler got;
     OK(MPI_Comm_get_errhandler(comm, &got));

@@ -10,7 +10,7 @@ int main(void) {
     start();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    /* To the next rank twice, and to itself. */
+    /* Edges lead to the next rank twice, and to the rank itself. */
     int next = (rank + 1) % size, last = (rank + size - 1) % size;
     int sources[3] = {last, rank, last}, destinations[3] = {next, next, rank}, sw[3] = {1, 2, 3}, dw[3] = {1, 3, 2};
     OK(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 3, sources, sw, 3, destinations, dw, MPI_INFO_NULL, 0, &graph));

@@ -30,7 +30,7 @@ int main(void) {
         OK(MPI_Startall(5, r + 5));
         OK(MPI_Waitall(10, r, MPI_STATUSES_IGNORE));
         for (int i = 0; i < 10; i++) {
-            /* To all the same, or each its own: what the lower neighbour has for the upper one. */
+            /* The lower neighbour's block for its upper one: its only block, or the one for that neighbour. */
             int own = i % 5 >= 2;
             CHECK(to[i][0] == 10 * down + 100 * round + own && to[i][1] == 10 * up + 100 * round);
         }

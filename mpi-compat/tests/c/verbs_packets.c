@@ -69,7 +69,7 @@ static long packets_of(void (*iteration)(void), int times) {
     meet();
     for (int i = 0; i < times; i++) iteration();
     MPI_Barrier(MPI_COMM_WORLD);
-    /* Acknowledgements that nobody waits for. */
+    /* Acknowledgements for which no call waits. */
     rest();
     meet();
     long after = sent();

@@ -88,7 +88,7 @@ fn wait_for(pair: &Duplicate, name: &str, rank: i64) -> Result<usize, c_int> {
     let mut wait = Wait::new();
     loop {
         let mut flag = 0;
-        // SAFETY: the request is in the box; nobody else has it.
+        // SAFETY: the request is in the box, to which there is no other reference.
         ok(unsafe { pmpi::MPI_Test(&raw mut (*at).1, &raw mut flag, std::ptr::null_mut()) })?;
         if flag != 0 {
             let comm = pair.0;

@@ -40,7 +40,7 @@ fn entries(w: &RawWindow, rank: usize, target: usize, rounds: u64) -> Result<u64
 }
 
 #[test]
-fn lock_of_readers_and_writers_in_line_excludes_and_forgets_nobody() {
+fn lock_of_readers_and_writers_in_line_excludes_and_forgets_no_rank() {
     let rounds = if config::quick() { 25 } else { 200 };
     for config in config::these(&[config::MAPPED, config::POSTED]) {
         for n in SIZES {

@@ -118,14 +118,14 @@ fn lost(inside: Inside) {
         for n in ranks.iter().copied() {
             let what = format!("{inside:?}, {}, {n} ranks", config.name);
             let errors = std::sync::Arc::new(Mutex::new(Vec::new()));
-            let heard = errors.clone();
+            let reported = errors.clone();
             let end = within(30, &what, move || {
                 Job::threads_with(n, &config.settings(&[]), |job| {
                     let team = job.world()?;
                     // A slow rank may get the error while the window is still being made.
                     let r = RawWindow::allocate(&team, 64, Options::default()).and_then(|w| one(inside, &w, &team));
                     if team.rank() + 1 < team.size() {
-                        heard.lock().unwrap().push(r.as_ref().err().map(|e| (e.kind(), e.blamed())));
+                        reported.lock().unwrap().push(r.as_ref().err().map(|e| (e.kind(), e.blamed())));
                     }
                     r
                 })

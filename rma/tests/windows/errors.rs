@@ -590,7 +590,7 @@ fn operations_lock_nested_on_the_outer_target() {
                 got.fill(8);
                 Ok(())
             })?;
-            assert!(got.iter().all(|x| *x == 8), "nobody writes to the buffer later");
+            assert!(got.iter().all(|x| *x == 8), "nothing writes to the buffer later");
         }
         team.barrier()?;
         win.with_local(|l| {

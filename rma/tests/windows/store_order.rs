@@ -41,7 +41,7 @@ fn both_ways(config: Config, run: impl Fn(&Team, usize, &dyn Fn(usize)) -> Resul
     })
     .unwrap_or_else(|e| panic!("{name}: {e}"));
     let neither = (0..rounds).filter(|i| found[0][*i] == 0 && found[1][*i] == 0).count();
-    assert_eq!(neither, 0, "{name}: in so many of {rounds} rounds neither rank read what the other had written");
+    assert_eq!(neither, 0, "{name}: rounds, out of {rounds}, in which neither rank read the other's value");
     assert!(found.iter().flatten().any(|x| *x != 0), "{name}: nothing was ever read");
 }
 

@@ -48,7 +48,7 @@ fn output_larger_than_every_buffer_arrives() {
 }
 
 #[test]
-fn output_that_nobody_reads_ends_the_job() {
+fn output_without_a_reader_ends_the_job() {
     let mut job = shell(2, &[], "while :; do echo y; done 2>/dev/null");
     let mut running = job.start();
     running.await_lines("y", 1);
@@ -147,8 +147,8 @@ fn ranks_start_with_the_signals_that_the_launcher_started_with() {
     let started = Marked::new("cat").finish_with(&["/proc/self/status"]);
     let rank = Marked::run(1, &["cat", "/proc/self/status"]).finish();
     // Signals that the launcher passes on are handled even if it was started with them ignored.
-    let heard = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().fold(0u64, |m, s| m | 1 << (s - 1));
-    let wanted = [masks(&started.out)[0], masks(&started.out)[1] & !heard];
+    let handled = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().fold(0u64, |m, s| m | 1 << (s - 1));
+    let wanted = [masks(&started.out)[0], masks(&started.out)[1] & !handled];
     assert_eq!(masks(&rank.out), wanted);
     let ignored = Marked::new("sh").finish_with(&[
         "-c",

@@ -48,8 +48,8 @@ impl Calls {
             return Ok(());
         }
         let has_ended = |rank: &&u32| {
-            let heard = self.ends.others.borrow().get(*rank).is_some_and(|heard| *heard != self.checks());
-            heard && !job.active_messages().is_receiving(**rank)
+            let is_reported = self.ends.others.borrow().get(*rank).is_some_and(|check| *check != self.checks());
+            is_reported && !job.active_messages().is_receiving(**rank)
         };
         if let Some(rank) = ranks.iter().find(has_ended) {
             let e = Error::new(ErrorKind::PeerLost, awaited.operation).rank(job.rank()).peer(*rank);

@@ -68,7 +68,7 @@ fn mixed<R: Send + 'static>(
         });
         let _ = done.send(results);
     });
-    results.recv_timeout(WATCHDOG).expect("a rank panicked, or somebody still waits")
+    results.recv_timeout(WATCHDOG).expect("a rank panicked, or a rank still waits")
 }
 
 fn well<R: Send + 'static>(
@@ -231,7 +231,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
         }
         Ok((job.stats() - before).count(Kind::Park))
     });
-    assert!(parks[0] > 0, "nobody ever slept");
+    assert!(parks[0] > 0, "no rank ever slept");
 }
 
 #[test]

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_nobody_has_touched_are_not_made() {
+    fn untouched_pages_are_not_made() {
         let mut buffer = anonymous(1000);
         let mut pages = MovedPages::new().unwrap();
         for page in [3, 4, 500, 999] {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_is_seen_once_for_each_wake_also_while_nobody_clears_it() {
+    fn edge_is_seen_once_for_each_wake_even_if_it_is_never_cleared() {
         let wake = WakeFd::new().unwrap();
         let elsewhere = Elsewhere::new(Arc::new(|| {}), wake.as_fd()).unwrap();
         assert!(!elsewhere.has_event());

@@ -13,7 +13,7 @@ int main(void) {
     last = rank == size - 1;
     MPI_Cart_create(MPI_COMM_WORLD, 1, &size, &zero, 0, &line);
     handle(line);
-    /* At the ends both parts have one place. */
+    /* At the ends of the grid both parts share one offset. */
     if (first || last) places[0] = places[1] = 0;
     if (first) other[1] = WRONG_AT(0, 2, 1);
     in[0] = in[1] = rank;

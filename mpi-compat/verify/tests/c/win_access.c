@@ -11,7 +11,7 @@
 #define HANDLED (rank == 0 ? 7 : 0)
 #include "check.h"
 
-/* In an epoch of its own. */
+/* Each access is in an epoch of its own. */
 #define ALONE(call) ((void)(rank == 0 && (call)), MPI_Win_fence(0, win))
 
 int main(void) {

@@ -232,7 +232,7 @@ pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Resul
             let row = &bytes[t * DRAWS * size_of::<T>()..][..DRAWS * size_of::<T>()];
             let row: Vec<T> = row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
             let of =
-                |x: &T| (0..(p * DRAWS) as u64).find(|n| T::of(*n) == *x).expect("a number that nobody could draw");
+                |x: &T| (0..(p * DRAWS) as u64).find(|n| T::of(*n) == *x).expect("a number that could not be drawn");
             let row: Vec<u64> = row.iter().map(of).collect();
             assert!(row.is_sorted(), "one rank draws in order: {row:?}");
             numbers.extend(row);

@@ -37,8 +37,8 @@ pub(super) struct LocalPort {
 /// A port with its device.
 pub(super) type Opened = (LocalPort, Arc<Context>);
 
-/// The message of rank 0 to all: its choice, or why there is none, with the rank whose malformed data is the reason, if
-/// any.
+/// The message of rank 0 to all ranks: its choice, or the reason why it has none, and the rank whose malformed data is
+/// that reason, if any.
 type Decision = std::result::Result<Choice, (Option<u32>, String)>;
 
 fn decide(published: &[Vec<u8>]) -> Decision {

@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(fail(&mut q, 0, s::IBV_WC_REM_ACCESS_ERR), [(Owner::Nobody, Some(ErrorKind::BadKey))]);
         assert_eq!(fail(&mut q, 1, s::IBV_WC_WR_FLUSH_ERR), [(Owner::Nobody, Some(ErrorKind::BadKey))]);
         assert_eq!(fail(&mut q, 2, s::IBV_WC_WR_FLUSH_ERR), [(USER, Some(ErrorKind::BadKey))]);
-        assert_eq!(fail(&mut q, 3, s::IBV_WC_WR_FLUSH_ERR), [], "executed by nobody: posted again");
+        assert_eq!(fail(&mut q, 3, s::IBV_WC_WR_FLUSH_ERR), [], "not executed: posted again");
         assert!(q.is_waiting() && q.is_gone() && q.lost().is_none() && q.failed.is_none());
     }
 
