@@ -42,7 +42,7 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
 
 /// A barrier by signal cells alone, after which packets are only taken by [`receive`], at rank `receiver`. No rank
 /// sends before the receiver has all the signals that it waits for: a signal behind packets that are not taken may wait
-/// for a receive buffer for ever. There are two rounds, since the first signal to a rank may have to wait for a
+/// for a receive buffer forever. There are two rounds, since the first signal to a rank may have to wait for a
 /// connection, and a rank that waits for one takes packets.
 fn barrier_by_signals(job: &Job, receiver: usize) -> Result<SignalArray> {
     let team = job.world()?;

@@ -164,7 +164,7 @@ fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
     });
 }
 
-/// A dropped call fails at the other ranks, which do not wait for ever, and the next call succeeds.
+/// A dropped call fails at the other ranks, which do not wait forever, and the next call succeeds.
 #[test]
 fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
     for p in some_sizes() {

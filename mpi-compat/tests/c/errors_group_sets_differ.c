@@ -1,7 +1,7 @@
 /* Ranks that give groups of different members for one tag get an error. A rank that the others leave out gets it when
    they come to the end.
    ranks 2 3
-   not on peers: an erroneous program, whose ranks wait for ever */
+   not on peers: an erroneous program, whose ranks wait forever */
 #include "check.h"
 
 int main(void) {

@@ -1,6 +1,6 @@
 /* Members of a group that give it in different orders get an error.
    ranks 2 3
-   not on peers: an erroneous program, whose ranks wait for ever */
+   not on peers: an erroneous program, whose ranks wait forever */
 #include "check.h"
 
 int main(void) {

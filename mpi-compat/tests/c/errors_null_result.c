@@ -1,7 +1,7 @@
 /* If a rank passes a null pointer for the result of a collective constructor, or another wrong argument, it gets an
    error, and so do the other ranks.
    ranks 2 3
-   not on peers: the other ranks wait for ever */
+   not on peers: the other ranks wait forever */
 #include "check.h"
 
 static int make(int which, int wrong) {

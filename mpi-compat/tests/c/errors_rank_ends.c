@@ -2,7 +2,7 @@
    ranks 2
    code any
    says the end of the job
-   not on peers: the ranks wait for ever */
+   not on peers: the ranks wait forever */
 #include "check.h"
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* A send that is cancelled before it is received completes in either case; a send that has been received is not
    cancelled.
    ranks 2
-   not on peers: MPICH waits for ever */
+   not on peers: MPICH waits forever */
 #include "check.h"
 
 int main(void) {

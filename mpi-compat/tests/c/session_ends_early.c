@@ -1,6 +1,6 @@
 /* A process that has ended its session exits while others continue without it.
    ranks 3 4
-   not on peers: MPICH waits for ever */
+   not on peers: MPICH waits forever */
 #include "session.h"
 #include <unistd.h>
 

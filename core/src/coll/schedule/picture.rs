@@ -25,7 +25,7 @@ const TOP: f64 = 84.0;
 /// Draws the schedules of `size` ranks, where `of(rank)` is that of a rank.
 ///
 /// # Errors
-/// The rank and the step at which the prediction stops, if the ranks wait for each other for ever.
+/// The rank and the step at which the prediction stops, if the ranks wait for each other forever.
 pub fn svg<M: Model>(
     labels: Labels<'_>,
     size: u32,

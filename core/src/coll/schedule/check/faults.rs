@@ -58,6 +58,6 @@ pub enum FaultKind {
     Tag,
     /// Two steps touch a block, one of them writes it, and neither waits for the other.
     Race,
-    /// Ranks wait for each other for ever, possibly only if a send is complete no sooner than its receive has begun.
+    /// Ranks wait for each other forever, possibly only if a send is complete no sooner than its receive has begun.
     Deadlock,
 }

@@ -4,7 +4,7 @@
 //! The check finds: a step that reads a block without content; a result that is not what the operation requires;
 //! contributions that are lost, doubled or out of the order of the ranks; messages of unequal shape; messages without a
 //! send or without a receive; tags used twice; steps that touch the same block without being ordered; and steps that
-//! wait for each other for ever, also if only because a send is complete no sooner than its receive has begun.
+//! wait for each other forever, also if only because a send is complete no sooner than its receive has begun.
 
 mod faults;
 mod graph;

@@ -46,7 +46,7 @@ impl Bytes<'_> {
 /// Predicts schedules of `size` ranks, where `of(rank)` is that of a rank.
 ///
 /// # Errors
-/// The rank and the step at which the prediction stops, if the ranks wait for each other for ever.
+/// The rank and the step at which the prediction stops, if the ranks wait for each other forever.
 pub fn predict<M: Model>(
     size: u32,
     of: impl FnMut(u32) -> Schedule,
