@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
-    Sleep, Waker, WorkRequest,
+    Sleep, Waker, WorkRequest, code,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -266,13 +266,10 @@ impl Loopback {
                 }
                 Operation::Accumulate { at, code, operand, old } if self.capabilities.accumulate => {
                     let done = self.at("accumulate", peer, at, operand.len, |p, region| {
-                        region.accumulate.map(|f| f(code, p, operand.base, old, operand.len))
+                        code::apply(region.accumulate, code, p, operand.base, old, operand.len)
                     })?;
-                    match done {
-                        Some(true) => Ok((Kind::Accumulate, operand.len)),
-                        Some(false) => Err(self.fail(ErrorKind::Misaligned, "accumulate", peer)),
-                        None => Err(self.fail(ErrorKind::Unsupported, "accumulate", peer)),
-                    }
+                    done.map_err(|kind| self.fail(kind, "accumulate", peer))?;
+                    Ok((Kind::Accumulate, operand.len))
                 }
                 Operation::Signal { at, value } => self.signal(peer, at, value).map(|()| (Kind::Signal, 8)),
                 Operation::Scatter { .. } | Operation::Gather { .. } => Err(super::no_lists(peer, "loopback")),

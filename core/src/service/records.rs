@@ -20,7 +20,9 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::Accumulate;
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Then};
+use crate::device::Operation;
 use crate::device::code::{self, Effect, SWAP, operand_len};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -54,34 +56,7 @@ pub fn has_room(job: &Messenger) -> bool {
     room(job) >= 8 * RECORD
 }
 
-/// An accumulate or, with code [`SWAP`], a compare-and-swap, or the part of it that has not been appended yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Accumulate {
-    /// The code, as the region's function and [`code`] read it.
-    pub code: u32,
-    /// Bytes of an element.
-    pub size: usize,
-    /// The operand, of [`operand_len`] bytes.
-    pub operand: *const u8,
-    /// Destination of the former values, or null.
-    pub old: *mut u8,
-    /// Bytes of the target's elements.
-    pub len: usize,
-    /// Offset of the first element in the target's region.
-    pub offset: usize,
-}
-
 impl Accumulate {
-    /// Removes the first `len` bytes.
-    fn skip(&mut self, len: usize) {
-        self.len -= len;
-        self.offset += len;
-        self.operand = self.operand.wrapping_add(len);
-        if !self.old.is_null() {
-            self.old = self.old.wrapping_add(len);
-        }
-    }
-
     /// Appends as many elements as fit; returns their number of bytes.
     ///
     /// # Safety
@@ -103,7 +78,7 @@ impl Accumulate {
         let said = len as u32 | if fetches { FETCHES } else { 0 };
         batch.records.extend(self.code.to_le_bytes());
         batch.records.extend(said.to_le_bytes());
-        batch.records.extend((self.offset as u64).to_le_bytes());
+        batch.records.extend((self.at.offset as u64).to_le_bytes());
         let (at, operand_len) = (batch.records.len(), operand_len(self.code, len));
         batch.records.resize(at + operand_len, 0);
         // SAFETY: the operand is valid by the contract; `records` has room for it at `at`.
@@ -227,9 +202,9 @@ impl Records {
         Self { memory, accumulate, cells, me, last, awaited, wrong }
     }
 
-    /// Applies an accumulate to this rank's own memory, or batches it. Batched records are complete at the target when
-    /// [`send`](Self::send) has sent them and no answer is outstanding, or with the notification that they carry.
-    /// Answers come to `reply`.
+    /// Applies an accumulate or a compare-and-swap to this rank's own memory, or batches it; returns `false`, and does
+    /// nothing, for other operations. Batched records are complete at the target when [`send`](Self::send) has sent them
+    /// and no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
     ///
     /// # Safety
     /// The target has the range, and exposes it until the accumulate is complete; the operand is valid during the call,
@@ -237,24 +212,25 @@ impl Records {
     ///
     /// # Errors
     /// `Misaligned`; those of [`am::send`].
-    pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, mut rest: Accumulate) -> Result<()> {
+    pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, operation: &Operation<'_>) -> Result<bool> {
+        let mut words = [0; 2];
+        let Some(mut rest) = Accumulate::of(operation, &mut words) else { return Ok(false) };
         let refused = |kind| {
-            let name = if rest.code == SWAP { "compare and swap" } else { "accumulate" };
-            let e = Error::new(kind, name).rank(job.rank()).peer(to.peer);
-            Err(e.cause(format!("elements of {} bytes at offset {}", rest.size, rest.offset)))
+            let e = Error::new(kind, rest.name()).rank(job.rank()).peer(to.peer);
+            e.cause(format!("elements of {} bytes at offset {}", rest.size, rest.at.offset))
         };
-        if !(to.alignment + rest.offset).is_multiple_of(rest.size) {
-            return refused(ErrorKind::Misaligned);
+        if !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
+            return Err(refused(ErrorKind::Misaligned));
         }
         if to.peer == job.rank() {
-            let at = self.memory.base.wrapping_add(rest.offset);
+            let at = self.memory.base.wrapping_add(rest.at.offset);
             // SAFETY: the range is inside the memory, and the buffers are valid, by the contract.
             let applied =
                 unsafe { code::apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };
-            return applied.or_else(refused);
+            return applied.map(|()| true).map_err(refused);
         }
         if rest.old.is_null() && code::effect(rest.code) == Effect::Read {
-            return Ok(());
+            return Ok(true);
         }
         let most = room(job);
         while rest.len > 0 {
@@ -265,7 +241,7 @@ impl Records {
             }
             rest.skip(taken);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Sends the batched records, with `notify`, the cell and value of a notification, if given. `answered` requests an

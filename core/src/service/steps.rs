@@ -31,7 +31,9 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
+use super::Accumulate;
 use super::update::{Stage, Update, UpdateKind};
+use crate::device::code::SWAP;
 use crate::device::{
     Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
     Sleep, Waker, WorkRequest, code, forward,
@@ -223,22 +225,21 @@ impl Steps {
     fn post_changes(&self, peer: u32, u: &mut Update) -> Result<()> {
         while let Some(i) = u.pending.pop_front() {
             let (at, old) = (u.place(8 * i), &raw mut u.found[i]);
-            let operand =
-                u.operand.get(u.done + 8 * i..).and_then(|o| o.first_chunk::<8>().copied()).unwrap_or_default();
+            let operand = u.word(u.done + 8 * i);
             let swap = |expected, desired| Operation::CompareSwap { at, len: 8, expected, desired, old: old.cast() };
-            let operation = match u.what {
-                UpdateKind::Add => Operation::FetchAdd { at, add: u64::from_le_bytes(operand), old },
-                UpdateKind::Swap { expected, desired } => swap(expected, desired),
-                UpdateKind::Words(f, code) => {
+            let operation = match u.kind {
+                UpdateKind::Add => Operation::FetchAdd { at, add: operand, old },
+                UpdateKind::Swap => swap(operand, u.word(8)),
+                UpdateKind::Words => {
                     let now = u64::from_ne_bytes(u.data()[8 * i..].first_chunk().copied().unwrap_or_default());
                     let mut new = now;
-                    // SAFETY: three words that live during the call.
-                    if !unsafe { f(code, (&raw mut new).cast(), operand.as_ptr(), std::ptr::null_mut(), 8) } {
-                        return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer));
-                    }
+                    let (to, operand) = ((&raw mut new).cast(), (&raw const operand).cast());
+                    // SAFETY: words that live during the call.
+                    let applied = unsafe { code::apply(u.accumulate, u.code, to, operand, std::ptr::null_mut(), 8) };
+                    applied.map_err(|kind| self.fail(kind, "accumulate", peer))?;
                     swap(now, new)
                 }
-                UpdateKind::Read | UpdateKind::Locked(..) => break,
+                UpdateKind::Read | UpdateKind::Locked => break,
             };
             // SAFETY: the memory is a word of the update.
             if !unsafe { self.step(peer, operation) }? {
@@ -301,7 +302,7 @@ impl Steps {
                 u.turn_to(if changed { Stage::WriteBack } else { Stage::Unlock });
                 return false;
             }
-            Stage::Read if matches!(u.what, UpdateKind::Words(..)) => {
+            Stage::Read if u.kind == UpdateKind::Words => {
                 u.change_all();
                 return false;
             }
@@ -312,7 +313,7 @@ impl Steps {
             Stage::Change => {
                 for i in std::mem::take(&mut u.under_way) {
                     let found = u.found[i].to_ne_bytes();
-                    if matches!(u.what, UpdateKind::Words(..)) {
+                    if u.kind == UpdateKind::Words {
                         let read = &mut u.data()[8 * i..8 * i + 8];
                         if read != found {
                             read.copy_from_slice(&found);
@@ -340,26 +341,15 @@ impl Steps {
     /// Changes the elements of the piece; `false` if there is nothing to write back.
     fn apply(&self, peer: u32, u: &mut Update) -> bool {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
-        match u.what {
-            UpdateKind::Swap { expected, desired } => {
-                // SAFETY: the integer is aligned, and no request uses it now.
-                let found = unsafe { copy::compare_swap(data, piece, expected, desired) }.to_le_bytes();
-                u.keep(0, &found[..piece]);
-                true
-            }
-            UpdateKind::Locked(f, code) => {
-                let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
-                // SAFETY: `data` is the piece, aligned as at the target; operand and former values are private and have
-                // the update's length.
-                let ok = unsafe { f(code, data, u.operand[done..].as_ptr(), former, piece) };
-                if !ok {
-                    let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
-                    u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));
-                }
-                ok
-            }
-            UpdateKind::Read | UpdateKind::Add | UpdateKind::Words(..) => false,
+        let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
+        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and former values
+        // are private and have the update's length.
+        let applied = unsafe { code::apply(u.accumulate, u.code, data, u.operand[done..].as_ptr(), former, piece) };
+        if let Err(kind) = applied {
+            let e = self.fail(kind, "accumulate", peer);
+            u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));
         }
+        applied.is_ok()
     }
 
     /// Reports an update that has ended.
@@ -384,63 +374,49 @@ impl Steps {
     /// The contract of [`Device::post`].
     unsafe fn update(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let peer = request.peer;
-        let direct = |operation| WorkRequest { operation, ..*request };
-        let (name, at, len, size, old, kind) = match request.operation {
-            Operation::CompareSwap { at, len, old, .. } => ("compare and swap", at, len, len, old, Kind::CompareSwap),
-            Operation::Accumulate { at, code, operand, old } => {
-                ("accumulate", at, operand.len, code::element(code), old, Kind::Accumulate)
-            }
-            // SAFETY: the same contract.
-            _ => return unsafe { self.inner.post(request) },
-        };
-        let target = self.target(name, peer, at, len, size)?;
-        let words = size == 8 && len.is_multiple_of(8);
-        let what = match request.operation {
-            Operation::Accumulate { at, operand, .. } if operand.len == 0 => {
-                // SAFETY: the write has no bytes; the notification is unchanged.
-                return unsafe { self.inner.post(&direct(Operation::Write { from: &[], to: at })) };
-            }
-            Operation::Accumulate { at, code, operand, old } => {
-                let f = target.accumulate.ok_or_else(|| {
-                    let e = self.fail(ErrorKind::Unsupported, name, peer);
-                    e.cause("the region was imported without a function for accumulates")
-                })?;
-                match code::effect(code) {
-                    code::Effect::Add if words && operand.len == 8 && self.is_idle(peer) => {
-                        // SAFETY: the operand has 8 bytes.
-                        let add = unsafe { operand.base.cast::<u64>().read_unaligned() };
-                        // SAFETY: the same contract.
-                        return unsafe { self.inner.post(&direct(Operation::FetchAdd { at, add, old: old.cast() })) };
-                    }
-                    code::Effect::Read if words => UpdateKind::Read,
-                    code::Effect::Add if words => UpdateKind::Add,
-                    _ if words => UpdateKind::Words(f, code),
-                    _ => UpdateKind::Locked(f, code),
-                }
-            }
-            Operation::CompareSwap { len, expected, desired, .. } => match len {
-                // SAFETY: the same contract.
-                8 if self.is_idle(peer) => return unsafe { self.inner.post(request) },
-                1 | 2 | 4 | 8 => UpdateKind::Swap { expected, desired },
-                _ => {
-                    let e = self.fail(ErrorKind::BadArgument, name, peer);
-                    return Err(e.cause(format!("an integer of {len} bytes")));
-                }
-            },
-            _ => UpdateKind::Read,
-        };
-        let mut update = Update::new(request.id, at, target.alignment + at.offset, target.lock, what, len);
-        if let Operation::Accumulate { operand, .. } = request.operation {
-            update.operand.resize(len, 0);
-            // SAFETY: by the contract; the vector has that length.
-            unsafe { copy::load(operand.base, update.operand.as_mut_ptr(), len) };
-            self.inner.own_stats().add(Kind::Copy, len);
+        // SAFETY: the same contract.
+        let post = |operation| unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
+        let mut words = [0; 2];
+        let Some(a) = Accumulate::of(&request.operation, &mut words) else { return post(request.operation) };
+        let fail = |kind, cause: String| Err(self.fail(kind, a.name(), peer).cause(cause));
+        let target = self.target(a.name(), peer, a.at, a.len, a.size)?;
+        if a.code == SWAP && !matches!(a.len, 1 | 2 | 4 | 8) {
+            return fail(ErrorKind::BadArgument, format!("an integer of {} bytes", a.len));
         }
-        if !old.is_null() {
-            (update.old, update.former) = (old, vec![0; len]);
+        if a.len == 0 {
+            return post(Operation::Write { from: &[], to: a.at });
         }
+        if a.code != SWAP && target.accumulate.is_none() {
+            return fail(ErrorKind::Unsupported, "the region was imported without a function for accumulates".into());
+        }
+        let kind = match code::effect(a.code) {
+            _ if a.size != 8 || !a.len.is_multiple_of(8) => UpdateKind::Locked,
+            _ if a.code == SWAP => UpdateKind::Swap,
+            code::Effect::Add => UpdateKind::Add,
+            code::Effect::Read => UpdateKind::Read,
+            code::Effect::Other => UpdateKind::Words,
+        };
+        // One atomic of the device needs no queue, unless it would overtake updates.
+        if a.len == 8 && self.is_idle(peer) {
+            match kind {
+                UpdateKind::Swap => return post(request.operation),
+                UpdateKind::Add => {
+                    // SAFETY: the operand has 8 bytes.
+                    let add = unsafe { a.operand.cast::<u64>().read_unaligned() };
+                    return post(Operation::FetchAdd { at: a.at, add, old: a.old.cast() });
+                }
+                _ => {}
+            }
+        }
+        let at_target = (target.accumulate, target.lock, target.alignment + a.at.offset);
+        // SAFETY: the operand is valid by the contract.
+        let mut update = unsafe { Update::new(request.id, &a, kind, at_target) };
         update.notify = request.notify;
-        self.queue(peer, update, kind)
+        if a.code == SWAP {
+            return self.queue(peer, update, Kind::CompareSwap);
+        }
+        self.inner.own_stats().add(Kind::Copy, a.len);
+        self.queue(peer, update, Kind::Accumulate)
     }
 
     /// Returns the handle of the lock words of `peer`, whose key is `key`.

@@ -1,9 +1,13 @@
+#![allow(unsafe_code)]
 //! State of one accumulate that takes several steps.
 
 use std::collections::VecDeque;
 
+use super::Accumulate;
 use crate::device::Place;
+use crate::device::code::SWAP;
 use crate::error::Error;
+use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 
 /// Elements of 8 bytes in one piece.
@@ -12,18 +16,18 @@ const WORDS: usize = 256;
 const PIECE: usize = (64 << 10) - 128;
 
 /// How an update changes the elements.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpdateKind {
     /// Reads their values.
     Read,
     /// Adds integers of 8 bytes.
     Add,
-    /// Applies a function to elements of 8 bytes.
-    Words(AccumulateFn, u32),
-    /// Applies a function to elements of any size, under the lock.
-    Locked(AccumulateFn, u32),
-    /// Compares and swaps one integer: one of 8 bytes by an atomic, a shorter one under the lock.
-    Swap { expected: u64, desired: u64 },
+    /// Compares and swaps one integer of 8 bytes.
+    Swap,
+    /// Applies the region's function to elements of 8 bytes.
+    Words,
+    /// Applies the region's function, or a compare-and-swap, to elements of any size, under the lock.
+    Locked,
 }
 
 /// The step of an update that is posted next or in progress.
@@ -51,7 +55,9 @@ pub(super) struct Update {
     pub(super) at: Place,
     /// The lock word that guards elements of less than 8 bytes.
     pub(super) lock: Place,
-    pub(super) what: UpdateKind,
+    pub(super) kind: UpdateKind,
+    pub(super) code: u32,
+    pub(super) accumulate: Option<AccumulateFn>,
     pub(super) operand: Vec<u8>,
     /// Destination of the former values, or null.
     pub(super) old: *mut u8,
@@ -80,18 +86,30 @@ pub(super) struct Update {
 }
 
 impl Update {
-    /// Creates an update of `len` bytes, whose address at the target is `alignment` modulo 16.
-    pub(super) fn new(id: u64, at: Place, alignment: usize, lock: Place, what: UpdateKind, len: usize) -> Self {
+    /// Creates the update of an accumulate, by `accumulate`, under the lock at `lock`. The address of its elements at
+    /// the target is `alignment` modulo 16.
+    ///
+    /// # Safety
+    /// The operand is valid for reads.
+    pub(super) unsafe fn new(
+        id: u64,
+        a: &Accumulate,
+        kind: UpdateKind,
+        (accumulate, lock, alignment): (Option<AccumulateFn>, Place, usize),
+    ) -> Self {
+        let &Accumulate { code, at, len, old, .. } = a;
         let mut update = Self {
             id: Some(id),
             at,
             lock,
-            what,
-            operand: Vec::new(),
-            old: std::ptr::null_mut(),
+            kind,
+            code,
+            accumulate,
+            operand: vec![0; if code == SWAP { 16 } else { len }],
+            old,
             len,
             notify: None,
-            former: Vec::new(),
+            former: vec![0; if old.is_null() { 0 } else { len }],
             done: 0,
             stage: Stage::Read,
             posted: false,
@@ -105,6 +123,8 @@ impl Update {
             pause: 0,
             error: None,
         };
+        // SAFETY: valid by the contract; the vector has that length.
+        unsafe { copy::load(a.operand, update.operand.as_mut_ptr(), update.operand.len()) };
         update.data = vec![0; update.piece() + 16].into_boxed_slice();
         update.start = alignment.wrapping_sub(update.data.as_ptr().addr()) % 16;
         update.found = vec![0; update.piece().div_ceil(8).min(WORDS) + 2];
@@ -114,12 +134,17 @@ impl Update {
 
     /// Whether the lock is needed.
     pub(super) fn is_locked(&self) -> bool {
-        matches!(self.what, UpdateKind::Locked(..)) || matches!(self.what, UpdateKind::Swap { .. } if self.len < 8)
+        self.kind == UpdateKind::Locked
+    }
+
+    /// The word of the operand at byte `at`.
+    pub(super) fn word(&self, at: usize) -> u64 {
+        self.operand.get(at..).and_then(|o| o.first_chunk().copied()).map(u64::from_ne_bytes).unwrap_or_default()
     }
 
     /// Bytes of the current piece.
     pub(super) fn piece(&self) -> usize {
-        let most = if matches!(self.what, UpdateKind::Read | UpdateKind::Locked(..)) { PIECE } else { 8 * WORDS };
+        let most = if matches!(self.kind, UpdateKind::Read | UpdateKind::Locked) { PIECE } else { 8 * WORDS };
         (self.len - self.done).min(most)
     }
 
@@ -152,13 +177,10 @@ impl Update {
     /// Starts the next piece.
     pub(super) fn begin(&mut self) {
         self.posted = false;
-        if self.is_locked() {
-            self.stage = Stage::Lock;
-            return;
-        }
-        match self.what {
-            UpdateKind::Read | UpdateKind::Words(..) | UpdateKind::Locked(..) => self.stage = Stage::Read,
-            UpdateKind::Add | UpdateKind::Swap { .. } => self.change_all(),
+        match self.kind {
+            UpdateKind::Locked => self.stage = Stage::Lock,
+            UpdateKind::Read | UpdateKind::Words => self.stage = Stage::Read,
+            UpdateKind::Add | UpdateKind::Swap => self.change_all(),
         }
     }
 

@@ -184,20 +184,39 @@ pub struct Accumulate {
 }
 
 impl Accumulate {
-    /// Lets `issue` start it, unless its target is `MPI_PROC_NULL`.
+    /// Checks the arguments; `None` if the target is `MPI_PROC_NULL`.
     #[inline(never)]
-    pub fn start(self, call: &Call<'_>, issue: impl FnOnce(&Remote, &dyn Fn() -> Result) -> Result) -> Result {
+    pub fn checked(self, call: &Call<'_>) -> Result<Option<Checked>> {
         let Self { origin, result, at, op } = self;
         let remote = Remote::new(call, at)?;
         let effect = Effect::of(call, op)?;
         let origin = if effect == Effect::Read { None } else { Some(Local::new(call, origin)?) };
         let result = result.map(|result| Local::new(call, result)).transpose()?;
-        let Some(remote) = remote else { return Ok(()) };
-        issue(&remote, &|| match (effect, &result) {
+        Ok(remote.map(|remote| Checked { remote, op, effect, origin, result }))
+    }
+
+    fn issue(self, call: &Call<'_>) -> Result {
+        self.checked(call)?.map_or(Ok(()), |checked| checked.issue())
+    }
+}
+
+/// An accumulate whose arguments have been checked.
+pub struct Checked {
+    pub remote: Remote,
+    op: Op,
+    effect: Effect,
+    origin: Option<Local>,
+    result: Option<Local>,
+}
+
+impl Checked {
+    pub fn issue(&self) -> Result {
+        let Self { remote, op, effect, origin, result } = self;
+        match (effect, result) {
             // Nothing is read or changed.
             (Effect::Read, None) => remote.nothing(None),
-            _ => remote.accumulate(op, effect, origin.as_ref(), result.as_ref()),
-        })
+            _ => remote.accumulate(*op, *effect, origin.as_ref(), result.as_ref()),
+        }
     }
 }
 
@@ -218,11 +237,11 @@ pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result 
     {
         return Ok(());
     }
-    Accumulate { origin: origin.copied(), result: None, at: at.copied(), op }.start(call, |_, issue| issue())
+    Accumulate { origin: origin.copied(), result: None, at: at.copied(), op }.issue(call)
 }
 
 pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
-    Accumulate { origin, result: Some(result), at, op }.start(call, |_, issue| issue())
+    Accumulate { origin, result: Some(result), at, op }.issue(call)
 }
 
 /// Checks that a type is predefined.
@@ -240,8 +259,7 @@ pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, 
         return Ok(());
     }
     predefined(call, at.datatype)?;
-    Accumulate { origin: origin.copied(), result: Some(result.copied()), at: at.copied(), op }
-        .start(call, |_, issue| issue())
+    Accumulate { origin: origin.copied(), result: Some(result.copied()), at: at.copied(), op }.issue(call)
 }
 
 /// The value of a type at an address of the program.

@@ -92,15 +92,12 @@ pub fn rget(call: &Call<'_>, origin: Buffer, at: Place, request: Out<Request>) -
 }
 
 fn accumulate(call: &Call<'_>, accumulate: Accumulate, request: Out<Request>) -> Result {
-    let (mut to_proc_null, win) = (true, accumulate.at.win);
-    accumulate.start(call, |remote, issue| {
-        to_proc_null = false;
-        start(call, win, remote, request, issue)
-    })?;
-    if to_proc_null {
+    let win = accumulate.at.win;
+    let Some(checked) = accumulate.checked(call)? else {
         request.set(request::complete_send(call));
-    }
-    Ok(())
+        return Ok(());
+    };
+    start(call, win, &checked.remote, request, &|| checked.issue())
 }
 
 pub fn raccumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op, request: Out<Request>) -> Result {

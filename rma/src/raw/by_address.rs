@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside_core::Result;
 use farside_core::device::code::{self, Effect, SWAP};
-use farside_core::service::records::Accumulate;
+use farside_core::service::Accumulate;
 use farside_datatype::{Datatype, Named};
 
 use super::address::Attachments;
@@ -51,9 +51,8 @@ impl RawWindow {
     /// an element by [`update`](Self::update), so they are atomic with each other.
     fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
         let mut words = [0; 2];
-        let Some(Accumulate { code, operand, old, len, offset, .. }) = item.accumulated(&mut words) else {
-            return Ok(());
-        };
+        let accumulate = item.with_operation((0, 0), |operation| Accumulate::of(&operation, &mut words)).flatten();
+        let Some(Accumulate { code, operand, old, len, at, .. }) = accumulate else { return Ok(()) };
         let name = item.name();
         let bytes = Datatype::contiguous(len as u64, &Datatype::from(Named::Byte)).and_then(|bytes| bytes.message(1));
         let bytes = bytes.map_err(|e| refused(name, &e))?;
@@ -74,7 +73,7 @@ impl RawWindow {
             action: Action::Accumulate { code },
             local: operand.cast_mut(),
             origin: &bytes,
-            offset,
+            offset: at.offset,
             target: &bytes,
             old: (!old.is_null()).then_some((old, &bytes)),
             attached: None,

@@ -4,10 +4,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use farside_core::device::code::{self, SWAP};
+use farside_core::device::code;
 use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
 use farside_core::job::Track;
-use farside_core::service::records::Accumulate;
 use farside_core::stats::Kind;
 use farside_core::{Job, Result};
 use farside_datatype::TypeMap;
@@ -153,20 +152,6 @@ impl Item {
             _ => {}
         }
         (self, rest)
-    }
-
-    /// An accumulate or a compare-and-swap, whose operand is in `words`.
-    pub(super) fn accumulated(&self, words: &mut [u64; 2]) -> Option<Accumulate> {
-        match *self {
-            Item::Accumulate { code, operand, old, len, offset } => {
-                Some(Accumulate { code, size: code::element(code), operand, old, len, offset })
-            }
-            Item::CompareSwap { len, expected, desired, old, offset } => {
-                *words = [expected, desired];
-                Some(Accumulate { code: SWAP, size: len, operand: words.as_ptr().cast(), old, len, offset })
-            }
-            _ => None,
-        }
     }
 
     /// Size in bytes of the element that it changes atomically.

@@ -256,12 +256,15 @@ impl RawWindow {
         if !self.serving.accumulates || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {
             return Ok(false);
         }
-        let mut words = [0; 2];
-        let Some(accumulate) = item.accumulated(&mut words) else { return Ok(false) };
-        self.stats().add(item.kind(), accumulate.len);
-        // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are valid
-        // by the contract of the call that made the item.
-        unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), accumulate) }?;
+        let taken = item.with_operation((t.region.handle, 0), |operation| {
+            // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are
+            // valid by the contract of the call that made the item.
+            unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), &operation) }
+        });
+        if !taken.unwrap_or(Ok(false))? {
+            return Ok(false);
+        }
+        self.stats().add(item.kind(), item.range().map_or(0, |(_, len)| len));
         if singly {
             self.complete_at(t.team_rank)?;
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::imports::{self, Import};
 use super::{ShmDevice, layout, vm};
 use crate::device::target::{Code, Piece, Pieces};
-use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest};
+use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::settings::UserMemory;
@@ -227,15 +227,13 @@ unsafe fn accumulate(import: &Import, start: usize, code: u32, operand: Block, o
     let (mut unmapped, mut result) = (Pieces::new(), Ok(()));
     import.walk(&[operand], &[Range { offset: start, len: operand.len }], |mapped, at, local, len| {
         let old = if old.is_null() { old } else { old.wrapping_add(at - start) };
-        match (mapped, import.accumulate) {
+        match mapped {
             _ if result.is_err() => {}
-            (None, _) => unmapped.push(Piece { accumulate: code, old, ..import.piece(request, at, len, local) }),
-            (Some(_), None) => result = Err(error(ErrorKind::Unsupported)),
-            (Some(remote), Some(apply)) => {
+            None => unmapped.push(Piece { accumulate: code, old, ..import.piece(request, at, len, local) }),
+            Some(remote) => {
                 // SAFETY: a checked range of the region; local pointers are valid by the contract.
-                if !unsafe { apply(code, remote, local, old, len) } {
-                    result = Err(error(ErrorKind::Misaligned).cause(format!("offset {at}")));
-                }
+                let applied = unsafe { code::apply(import.accumulate, code, remote, local, old, len) };
+                result = applied.map_err(|kind| error(kind).cause(format!("offset {at}")));
             }
         }
     });

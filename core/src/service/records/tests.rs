@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::code::hint;
+use crate::device::{Block, Place};
 use crate::job::Job;
 use crate::signal::SignalArray;
 
@@ -50,7 +51,7 @@ fn over_words(f: impl Fn(&Job, &Rc<Records>, &SignalArray, &Cell<[u64; 8]>) -> R
 }
 
 fn sum(len: usize, operand: &[u8], old: *mut u8) -> Accumulate {
-    Accumulate { code: SUM, size: 8, operand: operand.as_ptr(), old, len, offset: 0 }
+    Accumulate { code: SUM, size: 8, operand: operand.as_ptr(), old, len, at: Place { region: 0, offset: 0 } }
 }
 
 #[test]
@@ -151,22 +152,21 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
 #[test]
 fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
     over_words(|job, records, _, words| {
-        let (to, operand, mut old) = (RecordQueue::new(0, 0, 0), [7u64, 1].map(u64::to_le_bytes).concat(), [9u64]);
-        let words_of_swap = [1u64, 4];
-        let swap = Accumulate {
-            code: SWAP,
-            size: 8,
-            operand: words_of_swap.as_ptr().cast(),
-            old: old.as_mut_ptr().cast(),
-            len: 8,
-            offset: 8,
+        let (to, operand, mut old) = (RecordQueue::new(0, 0, 0), [7u64, 1], [9u64]);
+        let place = |offset| Place { region: 0, offset };
+        let sum = Operation::Accumulate {
+            at: place(0),
+            code: SUM,
+            operand: Block::of(operand.as_ptr().cast(), 16),
+            old: std::ptr::null_mut(),
         };
+        let old_at = old.as_mut_ptr().cast();
+        let swap = |offset| Operation::CompareSwap { at: place(offset), len: 8, expected: 1, desired: 4, old: old_at };
         // SAFETY: ranges of the eight words; the buffers live during the calls.
         unsafe {
-            records.add(job, &to, 0, sum(16, &operand, std::ptr::null_mut()))?;
-            records.add(job, &to, 0, swap)?;
-            let misaligned = records.add(job, &to, 0, Accumulate { offset: 12, ..swap }).unwrap_err();
-            assert_eq!(misaligned.kind(), ErrorKind::Misaligned);
+            assert!(records.add(job, &to, 0, &sum)? && records.add(job, &to, 0, &swap(8))?);
+            assert_eq!(records.add(job, &to, 0, &swap(12)).unwrap_err().kind(), ErrorKind::Misaligned);
+            assert!(!records.add(job, &to, 0, &Operation::Write { from: &[], to: place(0) })?);
         }
         assert_eq!((words.get()[..3].to_vec(), old), (vec![7, 4, 0], [1]));
         assert!(to.is_empty() && !to.is_unanswered());
