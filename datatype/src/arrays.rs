@@ -12,14 +12,14 @@ pub enum Order {
     Fortran,
 }
 
-/// How one dimension of a distributed array is dealt out.
+/// Distribution of one dimension of an array among the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
-    /// Not at all: every process of the (one-wide) dimension has it whole.
+    /// Not distributed: the process grid has length 1 in this dimension.
     None,
-    /// One block to each process: of the given length, or as even as it goes (`MPI_DISTRIBUTE_DFLT_DARG`).
+    /// One block for each process, of the given length or as even as possible (`MPI_DISTRIBUTE_DFLT_DARG`).
     Block(Option<u64>),
-    /// Blocks of the given length (1 if none is given) in turns.
+    /// Blocks of the given length (1 if none is given), assigned to the processes in turn.
     Cyclic(Option<u64>),
 }
 
@@ -30,7 +30,7 @@ pub struct Subarray {
     pub sizes: Vec<u64>,
     /// Lengths of the part, at least 1.
     pub subsizes: Vec<u64>,
-    /// Where the part starts, counted from 0 in both orders.
+    /// Start of the part, counted from 0 in both orders.
     pub starts: Vec<u64>,
     /// Which index varies fastest.
     pub order: Order,
@@ -43,11 +43,11 @@ pub struct Subarray {
 pub struct Darray {
     /// Processes: the product of `psizes`.
     pub size: u64,
-    /// The process whose part it is; processes stand in the grid in row-major order, whatever `order` says.
+    /// The process that owns the part; the order of processes in the grid is row-major, whatever `order` is.
     pub rank: u64,
     /// Lengths of the whole array in elements, at least 1.
     pub gsizes: Vec<u64>,
-    /// How each dimension is dealt out.
+    /// Distribution of each dimension.
     pub distributions: Vec<Distribution>,
     /// Lengths of the process grid.
     pub psizes: Vec<u64>,
@@ -78,8 +78,8 @@ fn check_dims(call: &'static str, dims: usize, others: &[usize]) -> Result<()> {
 }
 
 impl Datatype {
-    /// A rectangular part of an array. Its extent is that of the whole array, so that consecutive elements are
-    /// consecutive arrays.
+    /// A rectangular part of an array. Its extent is that of the whole array, so consecutive elements of this type are
+    /// parts of consecutive arrays.
     ///
     /// # Errors
     /// `BadArgument` if lists differ in length or are empty, a size or subsize is 0, or the part reaches out of the
@@ -106,7 +106,7 @@ impl Datatype {
         draft.finish(call, old)
     }
 
-    /// The part of a distributed array that one process has. Its extent is that of the whole array.
+    /// The part of a distributed array that one process owns. Its extent is that of the whole array.
     ///
     /// # Errors
     /// `BadArgument` if lists differ in length or are empty, the grid does not have `size` processes, `rank` is not
@@ -170,7 +170,7 @@ impl Part {
             return bad("blocks of length 0, or too long");
         };
         let start = coord * block;
-        // Elements from the first of this process on; whole turns of them, and what is left of the last.
+        // Elements from the first one of this process on: whole turns, and the rest of the last turn.
         let rest = size.saturating_sub(start);
         let (turns, last) = (rest / step, rest % step);
         let (full, tail) = if last >= block { (turns + 1, 0) } else { (turns, last) };
@@ -181,7 +181,7 @@ impl Part {
         let at = |element: u64| scaled(signed(element, call)?, stride, call);
         let mut joined = Join::new(call);
         if self.full > 0 {
-            // A single block may be longer than what 64 bits reach when it is taken times the processes.
+            // The length of a single block times the number of processes may exceed 64 bits.
             let step = if self.full > 1 { at(self.step)? } else { 0 };
             joined.push(
                 &inner.repeat(self.block, stride, call)?.repeat(self.full, step, call)?.shift(at(self.start)?, call)?,

@@ -1,20 +1,20 @@
 //! Pack, unpack and copies from layout to layout over the tree of a type map: whole levels by the loops of
 //! [`crate::kernels`], a part of a level by descending to where it starts and ends.
 //!
-//! Functions have a `PACKED` side, whose bytes are consecutive. The places of the other side come from a node; those of
-//! two sides of which `NEITHER` is packed from two nodes that are alike ([`Node::is_alike`]).
+//! Functions have a `PACKED` side, whose bytes are consecutive. A node gives the offsets of the other side; if
+//! `NEITHER` side is packed, two nodes that are alike ([`Node::is_alike`]) do.
 #![allow(unsafe_code)]
 
 use crate::kernels::{FROM, Len, Mover, NEITHER, Pair, PairClass, Steps, TO, listed, nested, pairs, sides, strided};
 use crate::runs::{Run, Runs};
 use crate::shape::{Inner, Node, Shape};
 
-/// Repetitions at least this far apart are few in a page.
+/// Strides of at least this length have few repetitions per page.
 const FAR_BYTES: u64 = 1024;
 /// Fewest repetitions, and most pieces, that are copied in tiles.
 const TILE_MIN: usize = 4;
 const PIECES_MAX: u64 = 16;
-/// Blocks that are looked at to find how many have the same length before these are copied.
+/// Number of blocks examined for equal lengths before those of equal length are copied.
 const SAME_MAX: usize = 64;
 
 /// Moves the bytes of `shape` from packed byte `skip` on, `len` of them or up to its end, between the places relative
@@ -206,7 +206,7 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
 ) {
     let (first, end) = (range.start as usize, range.end as usize);
     let packed_before = a.packed_before(range.start);
-    // Where a piece starts at either side.
+    // The start of a piece at either side.
     let ends = |index: u64| {
         let packed = (a.packed_before(index) - packed_before) as isize;
         let (from_at, to_at) = sides::<PACKED, _>(packed, a.place(index) as isize, b.place(index) as isize);
@@ -257,12 +257,11 @@ unsafe fn pieces<M: Mover, const PACKED: usize>(
     }
 }
 
-/// Repetitions: how many, and how far from start to start.
+/// Repetitions: their number, and the distance from start to start.
 #[derive(Clone, Copy)]
 struct Times {
     steps: Steps,
-    /// How many of them make a tile; 0 if what two of them span may interleave, so that their order matters to bytes
-    /// that are shared.
+    /// Number of repetitions in a tile; 0 if two of them may interleave, so that their order matters for shared bytes.
     tile: usize,
 }
 
@@ -440,7 +439,7 @@ impl<'a> RunsSide<'a> {
         let blocks = self.done / self.run.len;
         self.done -= blocks * self.run.len;
         self.run.count -= blocks;
-        // Past the last block there is nothing, and the sum need not fit.
+        // Past the last block the offset is not used, and need not fit.
         self.run.offset = self.run.offset.wrapping_add(self.run.stride.wrapping_mul(blocks as i64));
     }
 }

@@ -12,8 +12,8 @@ use crate::typemap::{Known, TypeMap};
 /// A datatype of MPI: predefined, or made from others by the constructors below and those of arrays
 /// ([`Datatype::subarray`], [`Datatype::darray`]).
 ///
-/// Cloning shares. There is no commit: a type is normalized when it is made. Counts and displacements have 64 bits
-/// throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
+/// Clones share the type. There is no commit: a type is normalized when it is made. Counts and displacements have 64
+/// bits throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
 /// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] constructors inside each other.
 #[derive(Clone, Debug)]
 pub struct Datatype(pub(crate) Repr);
@@ -26,7 +26,7 @@ pub(crate) enum Repr {
 
 #[derive(Debug)]
 pub(crate) struct Derived {
-    /// Its type map, without what follows from the shape.
+    /// The type map, without values that follow from the shape.
     map: Shape,
     signature: Signature,
     overlap: Known,
@@ -146,7 +146,7 @@ impl Datatype {
     /// Blocks of different lengths (elements), types, and displacements in bytes.
     ///
     /// The extent is rounded up to the strictest alignment of the elements, as a C compiler pads a struct
-    /// (§5.1.6), unless one of the types was resized: then the bounds of those that were count, and nothing is added.
+    /// (§5.1.6). If one of the types was resized, the bounds of the resized types count, and no padding is added.
     ///
     /// # Errors
     /// `BadArgument` if the lists differ in length; else see [`Datatype`].
@@ -200,7 +200,7 @@ impl Datatype {
             Repr::Named(named) => named.extent() as i64,
             Repr::Derived(derived) => match derived.marks() {
                 Some(marks) => marks.1,
-                // It fits: `finish` has looked.
+                // The sum fits, as `finish` has checked.
                 None => derived.map.high + padding(derived.map.low, derived.map.high, derived.align_log),
             },
         }
@@ -256,7 +256,7 @@ impl Datatype {
         }
     }
 
-    /// `count` of this type, as a message: what transfers, pack and plans work with.
+    /// `count` elements of this type as a message, on which transfers, pack and plans operate.
     ///
     /// # Errors
     /// `Overflow`, if the message reaches further than 2^63 bytes.
@@ -347,7 +347,7 @@ impl Draft {
         Ok(Self { map: self.map.shift(by, call)?, marks, align_log: self.align_log, depth: self.depth })
     }
 
-    /// Nests as deep as `inner` even if none of it is left.
+    /// Sets the nesting depth to at least that of `inner`, even if normalization has removed all of it.
     pub(crate) fn keep_depth(&mut self, inner: &Draft) {
         self.depth = self.depth.max(inner.depth);
     }

@@ -1,4 +1,4 @@
-//! Cutting two layouts into messages: lists of blocks of equal length on both sides, none longer than a list may be.
+//! Cuts two layouts into messages: lists of blocks that are equally long in total and within the limits of a list.
 
 use std::iter::FusedIterator;
 
@@ -13,7 +13,7 @@ pub type BlockList = SmallVec<[(i64, u64); 4]>;
 /// One message: blocks of the origin and of the target, equal in their sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Where it starts in packed order.
+    /// Offset of the message in packed order.
     pub packed: u64,
     /// Bytes on either side.
     pub len: u64,
@@ -34,7 +34,7 @@ pub struct Descriptors<'a> {
     max_message: u64,
 }
 
-/// A layout that is being cut: the block at hand, and the rest.
+/// A layout that is being cut: the current block, and the rest.
 #[derive(Clone, Debug)]
 struct Side<'a> {
     offset: i64,
@@ -48,7 +48,7 @@ impl<'a> Side<'a> {
         Self { offset: 0, len: 0, rest: map.blocks(packed), max_blocks }
     }
 
-    /// Bytes that can go on to `list`: of the block at hand, or of the next if there is room for one more.
+    /// Bytes of the current block, or of the next one, that can be added to `list`.
     fn available(&mut self, list: &BlockList) -> u64 {
         if self.len == 0 {
             let Some(next) = self.rest.next() else { return 0 };
@@ -57,7 +57,7 @@ impl<'a> Side<'a> {
         if list.len() < self.max_blocks || self.continues(list) { self.len } else { 0 }
     }
 
-    /// Whether the block at hand goes on where the list ends.
+    /// Whether the current block starts where the list ends.
     fn continues(&self, list: &BlockList) -> bool {
         list.last().is_some_and(|(offset, len)| offset + *len as i64 == self.offset)
     }

@@ -1,4 +1,4 @@
-//! Why a datatype, a transfer of it, or its wire form cannot be.
+//! Errors of datatypes, of their transfers and of their wire forms.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DatatypeErrorKind {
-    /// A size, an extent or a displacement that 64 bits do not hold.
+    /// A size, an extent or a displacement that does not fit 64 bits.
     Overflow,
     /// An argument that the constructor does not accept.
     BadArgument,
@@ -18,9 +18,9 @@ pub enum DatatypeErrorKind {
     Overlap,
     /// A buffer that does not hold all bytes of the message.
     Buffer,
-    /// Bytes that are no wire form of a layout.
+    /// Bytes that are not the wire form of a layout.
     Wire,
-    /// A value that its external32 form does not hold, or a type that has none here.
+    /// A value that does not fit its external32 form, or a type without such a form.
     External,
     /// A scheme that the device's capabilities do not allow.
     Scheme,
@@ -74,7 +74,7 @@ impl DatatypeError {
         self.kind
     }
 
-    /// Why, without the call and the remedy.
+    /// The cause, without the call and the remedy.
     #[must_use]
     pub fn cause(&self) -> &str {
         &self.cause

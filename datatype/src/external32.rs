@@ -37,7 +37,7 @@ impl Datatype {
     ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the message or `out` its packed form, `External` if a value does not fit or
-    /// a `long double` stands for none. What was packed up to there stands in `out`.
+    /// the bytes of a `long double` are not a value. Elements before that one are already packed in `out`.
     pub fn pack_external(&self, count: u64, buffer: &[u8], origin: usize, out: &mut [u8]) -> Result<usize> {
         let call = "Datatype::pack_external";
         let map = self.message(count)?;
@@ -124,7 +124,7 @@ fn check_packed(needed: u64, len: usize, call: &'static str) -> Result<()> {
 const X87_BYTES: usize = 10;
 const IS_X87: bool = cfg!(any(target_arch = "x86_64", target_arch = "x86"));
 
-/// Turns bytes as they are here into big-endian order, or back.
+/// Converts bytes from this machine's order to big-endian order, or back.
 fn big_endian(bytes: &mut [u8]) {
     if cfg!(target_endian = "little") {
         bytes.reverse();

@@ -141,8 +141,8 @@ const COLUMN_MIN: usize = 16;
 /// Blocks of this length and more are copied by a call for each.
 const LONG: usize = 256;
 const CLASSES: usize = 14;
-/// Blocks whole pages apart lie in one set of the nearest cache, where the lines that pending stores need evict each
-/// other. So such stores are paced: a few are finished before the next start.
+/// Blocks at distances of whole pages are in one set of the nearest cache, where the lines that pending stores need
+/// evict each other. So such stores are paced: a few are finished before the next start.
 const PAGE: isize = 4096;
 /// Fewest blocks, and the longest in bytes, for which pacing pays.
 const PACED_MIN: usize = 24;
@@ -185,7 +185,7 @@ macro_rules! each_second {
     };
 }
 
-/// Which loop of a table copies blocks of a length on this processor: first the portable ones, then those for wider
+/// Index of the loop that copies blocks of a length on this processor: first the portable loops, then those for wider
 /// registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class(u8);
@@ -194,7 +194,7 @@ impl Class {
     /// The class of an empty run.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The class of blocks of `len` bytes: two for each power of two up to 64, the power itself and what is longer.
+    /// The class of blocks of `len` bytes. Each power of two up to 64 has two: the power itself, and longer blocks.
     #[inline]
     pub(crate) fn of(len: usize) -> Self {
         let power = len.max(1).ilog2().min(6) as usize;
@@ -210,7 +210,7 @@ impl Class {
     }
 }
 
-/// The length of blocks, and its class, which costs less to keep than to find.
+/// The length of blocks, and its class, which is cheaper to store than to compute.
 #[derive(Clone, Copy)]
 pub(crate) struct Len(pub(crate) usize, pub(crate) Class);
 
@@ -221,7 +221,7 @@ impl Len {
     }
 }
 
-/// How equal blocks follow each other: their number, and the bytes from start to start at the source and at the target.
+/// A sequence of equal blocks: their number, and the bytes from start to start at the source and at the target.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps {
     pub(crate) count: usize,
@@ -244,7 +244,7 @@ pub(crate) fn sides<const PACKED: usize, T>(packed: T, from: T, to: T) -> (T, T)
     }
 }
 
-/// A listed place of a block.
+/// A listed offset of a block.
 pub(crate) trait Place {
     fn at(&self) -> isize;
 }
@@ -263,7 +263,7 @@ impl Place for Block {
     }
 }
 
-/// Two blocks that repeat: their lengths, and where the second lies from the first at the source and at the target.
+/// Two blocks that repeat: their lengths, and the offset of the second from the first at the source and at the target.
 pub(crate) struct Pair {
     pub(crate) lens: (usize, usize),
     pub(crate) second: (isize, isize),
@@ -347,7 +347,7 @@ pub(crate) unsafe fn nested<M: Mover, const PACKED: usize>(
 }
 
 /// Copies blocks of `len` bytes in their order. They are consecutive at the `PACKED` side; at a side that is not packed
-/// they lie at the places `a` or `b`, two lists of equal length.
+/// they are at the offsets `a` or `b`, two lists of equal length.
 ///
 /// # Safety
 /// Every block at `from` is readable and every one at `to` writable, and no block of one shares a byte with the other.
@@ -365,7 +365,7 @@ pub(crate) unsafe fn listed<M: Mover, P: Place + 'static, const PACKED: usize>(
     unsafe { copy(len, a, b.as_ptr(), from, to) };
 }
 
-/// Which loop copies repetitions of two blocks.
+/// Index of the loop that copies repetitions of two blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PairClass(u8);
 

@@ -1,12 +1,12 @@
-//! Datatypes and layouts: which bytes of a buffer a transfer touches, in which order, and how they best travel. Pure:
-//! no transport, no clock, no state.
+//! Datatypes and layouts: the bytes of a buffer that a transfer accesses, their order, and the best way to transfer
+//! them. Pure: no transport, no clock, no state.
 //!
 //! - [`Datatype`]: MPI's predefined types and constructors, with bounds and component types.
 //! - [`TypeMap`]: a message of some datatype, normalized: nested strides that take a few words whatever their counts,
 //!   walked from any byte, with the signature of its elements and a wire form.
-//! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`]: its bytes, moved; [`Datatype::pack_external`]:
+//! - [`TypeMap::pack`], [`TypeMap::unpack`], [`TypeMap::copy`] move its bytes; [`Datatype::pack_external`] packs to
 //!   external32.
-//! - [`Plan`]: from two type maps, a device's limits and cut-offs, the scheme of a transfer and its messages.
+//! - [`Plan`]: the scheme of a transfer and its messages, from two type maps and a device's limits and cut-offs.
 //!
 //! ```
 //! use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};

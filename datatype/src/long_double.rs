@@ -1,5 +1,5 @@
 //! `long double` in external32 (MPI-4.1 §14.5.2): IEEE 754 binary128, from and to the x87 format of 80 bits that C
-//! compilers use on x86, in 16 bytes of which 6 say nothing.
+//! compilers use on x86, in 16 bytes of which 6 are padding.
 //!
 //! Both have 15 bits of exponent with the same bias. x87 writes the bit before the binary point, of 64 bits in all;
 //! binary128 implies it before its 112. So packing is exact, and unpacking rounds to nearest, ties to even.
@@ -10,8 +10,8 @@ const MORE: u32 = FRACTION_BITS - 63;
 const INTEGER: u64 = 1 << 63;
 const SPECIAL: u16 = 0x7fff;
 
-/// The bits of a binary128 from the first ten bytes of an x87 value; `None` if these stand for no value (the integer
-/// bit is missing).
+/// The bits of a binary128 from the first ten bytes of an x87 value; `None` if these are not a value (the integer bit
+/// is missing).
 pub(crate) fn widen(bytes: [u8; 10]) -> Option<u128> {
     let [significand @ .., low, high] = bytes;
     let significand = u64::from_le_bytes(significand);
@@ -92,7 +92,7 @@ mod tests {
         for (head, significand) in [(0x3fff, 1), (0x7fff, 0), (0x0001, INTEGER - 1)] {
             assert_eq!(widen(x87(head, significand)), None);
         }
-        // That which is no number keeps what there is room for, and stays none.
+        // NaN stays NaN, and keeps the bits for which there is room.
         let quiet = 0x7fff_8000_0000_0000_0000_0000_0000_0000;
         assert_eq!(narrow(quiet), x87(0x7fff, 0xc000_0000_0000_0000));
         assert_eq!(widen(x87(0xffff, 0xc000_0000_0000_0007)), Some(1 << 127 | quiet | 7 << MORE));

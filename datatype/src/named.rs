@@ -2,7 +2,7 @@
 
 use crate::signature::Signature;
 
-/// How the bytes of an element stand for a value; decides its external32 form (MPI-4.1 §14.5.2).
+/// Representation of a value in the bytes of an element; decides its external32 form (MPI-4.1 §14.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// Two's complement.
@@ -167,7 +167,7 @@ impl Named {
         }
     }
 
-    /// Where the second element of a pair type starts.
+    /// Offset of the second element of a pair type.
     pub(crate) const fn second_at(self) -> usize {
         match self.pair() {
             Some((first, second)) => first.size().next_multiple_of(second.align()),
@@ -175,7 +175,7 @@ impl Named {
         }
     }
 
-    /// How its bytes stand for a value.
+    /// Representation of a value in its bytes.
     #[must_use]
     pub const fn class(self) -> Class {
         self.basic().2

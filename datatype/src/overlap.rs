@@ -8,17 +8,17 @@ use crate::typemap::TypeMap;
 /// Whether two bytes of a message share an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// No two do.
+    /// No two bytes do.
     None,
-    /// Those at this offset do.
+    /// Two bytes at this offset do.
     At(i64),
     /// Not known: more than 2^20 blocks of lists or structures interleave, or nested strides in more than 2^22 ways.
     Undecided,
 }
 
-/// Blocks that [`TypeMap::overlap`] looks at singly before it gives up.
+/// Number of single blocks that [`TypeMap::overlap`] examines before it gives up.
 const BLOCKS_MAX: u64 = 1 << 20;
-/// Distances that it looks at between nested strides before it gives up.
+/// Number of distances between nested strides that it examines before it gives up.
 const STEPS_MAX: u64 = 1 << 22;
 
 impl TypeMap {
@@ -27,7 +27,7 @@ impl TypeMap {
     ///
     /// Nested strides are decided in a step per level where they do not interleave, in whichever order they nest, and
     /// by their distances otherwise, whatever their counts; other types by sorting their blocks, up to 2^20 of them.
-    /// Asked again, of a clone too, it takes no time.
+    /// The result is cached, and shared with clones.
     #[must_use]
     #[inline]
     pub fn overlap(&self) -> Overlap {
@@ -70,7 +70,7 @@ impl TypeMap {
     }
 }
 
-/// A dimension of nested strides: bytes from start to start, and how many.
+/// A dimension of nested strides: bytes from start to start, and the count.
 #[derive(Clone, Copy)]
 struct Dim {
     stride: i128,
@@ -108,7 +108,7 @@ struct Search {
 }
 
 impl Search {
-    /// Where two blocks overlap, from the first block's start; `None` if the search gave up.
+    /// Offset of an overlap of two blocks from the first block's start; `None` if the search gave up.
     fn of(mut dims: Vec<Dim>, len: i128) -> Option<Option<i128>> {
         dims.sort_by_key(|dim| std::cmp::Reverse(dim.stride.abs()));
         if dims.last().is_some_and(|dim| dim.stride == 0) {

@@ -1,9 +1,9 @@
-//! The transfer planner: from two layouts, what the device can do, and cut-offs, to the scheme of a transfer.
+//! The transfer planner chooses the scheme of a transfer by the two layouts, the device's capabilities and cut-offs.
 //!
 //! The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype communication over
-//! InfiniBand" (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) a block; SGRS
-//! (send-gather / receive-scatter) is one message of many blocks on both sides. Where one side is contiguous, a write
-//! can gather, or a read scatter, with no help of the target.
+//! InfiniBand" (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) per block; SGRS
+//! (send-gather / receive-scatter) is one message of many blocks on both sides. If one side is contiguous, a write
+//! can gather, or a read scatter, without the target's help.
 
 use crate::descriptors::Descriptors;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -11,7 +11,7 @@ use crate::overlap::Overlap;
 use crate::pack::check_signatures;
 use crate::typemap::TypeMap;
 
-/// Which way the bytes go. The origin calls; its side is the local one.
+/// Direction of a transfer. The origin makes the call; its side is the local one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From origin to target.
@@ -57,7 +57,7 @@ impl Default for CutOffs {
     }
 }
 
-/// How the bytes travel.
+/// The protocol of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// No bytes.
@@ -91,7 +91,7 @@ pub struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// The best scheme for a transfer between `origin` and `target`, by `limits` and `cut_offs`.
     ///
-    /// A pure function: same arguments, same plan, at both ranks. Of the origin no part is read.
+    /// A pure function of its arguments, so both ranks get the same plan. No data is read.
     ///
     /// # Errors
     /// `Signature` if the sides have different elements; `Overlap` if two blocks of the receiving side (the target of
@@ -141,7 +141,7 @@ impl<'a> Plan<'a> {
         Ok(Self { scheme, origin, target, limits, segment: cut_offs.segment })
     }
 
-    /// How the bytes travel.
+    /// The scheme.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
@@ -153,8 +153,8 @@ impl<'a> Plan<'a> {
         self.descriptors_from(0)
     }
 
-    /// Those from packed byte `packed` on, where one of them ends: for a rank that goes on with a transfer of which it
-    /// has carried out a part.
+    /// The messages from packed byte `packed` on, where one of them ends: for a rank that continues a transfer of which
+    /// it has carried out a part.
     #[must_use]
     pub fn descriptors_from(&self, packed: u64) -> Descriptors<'a> {
         let sge = self.limits.max_sge.max(1) as usize;
@@ -169,8 +169,8 @@ impl<'a> Plan<'a> {
         Descriptors::new(self.origin, self.target, packed, (origin, target), self.limits.max_message.max(1))
     }
 
-    /// The pieces of Generic as (packed byte, length): each is packed from there, sent as one message, and unpacked to
-    /// there, on either side by itself. None for the other schemes.
+    /// The pieces of Generic as (packed byte, length): each is packed from that offset, sent as one message, and
+    /// unpacked to the same offset. Empty for the other schemes.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let size = if self.scheme == Scheme::Generic { self.origin.size() } else { 0 };
         let segment = self.segment.clamp(1, self.limits.max_message.max(1));

@@ -19,7 +19,7 @@ pub struct Run {
     pub len: u64,
 }
 
-/// A level on the way down, and the piece of it that comes next.
+/// A level on the way down, and its next piece.
 #[derive(Clone, Debug)]
 struct Frame<'a> {
     node: &'a Node,
@@ -75,7 +75,7 @@ impl<'a> Runs<'a> {
         Run { offset: base + blocks.place(index), count: 1, stride: 0, len }
     }
 
-    /// Leaves out the first `skip` bytes of the first block of the run at hand: the rest of that block stands alone.
+    /// Leaves out the first `skip` bytes of the current run's first block; the rest of that block becomes its own run.
     #[inline]
     fn cut_head(&mut self, skip: u64) {
         if skip > 0

@@ -1,4 +1,4 @@
-//! Where the bytes of a message lie: the normalized nested-strided tree, and how it is built.
+//! The layout of a message: the normalized nested-strided tree, and its construction.
 
 use std::sync::Arc;
 
@@ -37,10 +37,10 @@ pub(crate) struct Inner {
     pub(crate) node: Node,
     /// Packed bytes.
     pub(crate) size: u64,
-    /// Bytes from the lowest to the highest, and where the lowest lies.
+    /// Bytes from the lowest to the highest, and the offset of the lowest.
     pub(crate) span: u64,
     low: i64,
-    /// How many of it make a tile; see [`TILE_BYTES`].
+    /// Number of repetitions in a tile; see [`TILE_BYTES`].
     pub(crate) in_tile: u32,
     depth: u32,
     /// The class of its two blocks, if it has two.
@@ -91,7 +91,7 @@ impl Node {
         }
     }
 
-    /// Which piece holds packed byte `skip`; the number of pieces if none does.
+    /// The index of the piece that holds packed byte `skip`; the number of pieces if none does.
     #[inline]
     pub(crate) fn piece_at(&self, skip: u64) -> u64 {
         match self {
@@ -115,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Where piece `index` lies.
+    /// The offset of piece `index`.
     #[inline]
     pub(crate) fn place(&self, index: u64) -> i64 {
         match self {
@@ -199,7 +199,7 @@ impl Node {
         }
     }
 
-    /// Blocks, those that touch across levels counted singly.
+    /// Number of blocks; blocks that touch across levels count singly.
     pub(crate) fn block_count(&self) -> u64 {
         match self {
             Node::Run { count, .. } => *count,
@@ -211,7 +211,7 @@ impl Node {
     }
 }
 
-/// A tree and where it stands relative to the address that the caller passes.
+/// A tree and its offset relative to the address that the caller passes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Offset of the first block in packed order.
@@ -284,7 +284,7 @@ impl Shape {
         Ok(Self { offset: self.offset, size, low, high, node })
     }
 
-    /// Whether there is no gap between its bytes in packed order.
+    /// Whether its bytes have no gaps in packed order.
     pub(crate) fn is_contiguous(&self) -> bool {
         self.size == 0 || self.node.block().is_some()
     }

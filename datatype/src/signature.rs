@@ -1,4 +1,4 @@
-//! Type signatures (MPI-4.1 §5.1): the elements of a message, without where they lie, as a hash.
+//! Type signatures (MPI-4.1 §5.1): the elements of a message, without their offsets, as a hash.
 
 /// The prime 2^61 - 1: products of two residues fit 128 bits, and reduction takes two additions.
 const PRIME: u64 = (1 << 61) - 1;
@@ -6,7 +6,7 @@ const PRIME: u64 = (1 << 61) - 1;
 const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 
 /// Number, order and type of elements: the number, and the polynomial whose coefficients are the elements' codes,
-/// evaluated at a fixed point of a prime field. Joining two and repeating one need no look at the elements, so the
+/// evaluated at a fixed point of a prime field. Signatures are joined and repeated without their elements, so the
 /// signature of 2^40 elements costs 40 steps. Two different signatures of n elements agree with a probability of about
 /// n / 2^61.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ impl Signature {
         Self { hash: u64::from(code) + 1, elements: 1 }
     }
 
-    /// From the wire; `None` if no signature has these numbers.
+    /// A signature from the wire; `None` if no signature has these numbers.
     pub(crate) fn from_parts(hash: u64, elements: u64) -> Option<Self> {
         (hash < PRIME && (elements > 0 || hash == 0)).then_some(Self { hash, elements })
     }

@@ -1,4 +1,4 @@
-//! The type map of a message: where its bytes lie, in which order, and the signature of its elements.
+//! The type map of a message: the offsets of its bytes, their order, and the signature of its elements.
 
 use std::sync::{Arc, OnceLock};
 
@@ -86,7 +86,7 @@ impl TypeMap {
         check_signatures(self, target, "TypeMap::check_elements")
     }
 
-    /// Whether packed order is one block.
+    /// Whether the message is one block.
     #[must_use]
     #[inline]
     pub fn is_contiguous(&self) -> bool {
@@ -106,7 +106,7 @@ impl TypeMap {
         Runs::new(&self.shape, from, len)
     }
 
-    /// The blocks from packed byte `from` on; those that touch are one.
+    /// The blocks from packed byte `from` on; consecutive blocks that touch are joined.
     #[must_use]
     pub fn blocks(&self, from: u64) -> MapBlocks<'_> {
         MapBlocks::new(self.runs(from, u64::MAX))

@@ -1,4 +1,4 @@
-//! The compact wire form of a type map, for the rank that plans a transfer against it. Parsed as hostile.
+//! The compact wire form of a type map, for the rank that plans a transfer against it. Input is not trusted.
 //!
 //! A version byte, then numbers in 7-bit groups, least significant first (LEB128), signed ones zigzag: hash and number
 //! of the signature's elements, offset of the first block, and the tree in prefix order, where a level is its tag and
@@ -34,9 +34,9 @@ impl TypeMap {
 
     /// A type map from its wire form, as a peer sent it.
     ///
-    /// The tree is built anew with the checks of the constructors, so whatever comes back can be walked. Memory is at
-    /// most some 50 bytes for each byte of the form. What cannot be checked is that the signature is that of the
-    /// bytes; a wrong one makes a transfer fail, or lets elements through as other types of the same total size.
+    /// The tree is rebuilt with the checks of the constructors, so every returned type map can be walked. Memory is at
+    /// most some 50 bytes for each byte of the form. The signature cannot be checked against the bytes: a wrong one
+    /// makes a transfer fail, or lets elements through as other types of the same total size.
     ///
     /// # Errors
     /// `Wire` for anything that [`TypeMap::to_wire`] does not write, `Overflow` and `TooDeep` as the constructors.
