@@ -1,4 +1,4 @@
-//! `farside info --coll`: the algorithms of collectives, which is chosen, and what is predicted of them.
+//! `farside info --coll`: the algorithms of collectives, the chosen ones, and their predicted times.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use farside_core::coll::selection::{Choice, Facts, Placement, select};
 use farside_core::coll::table;
 use farside_core::{Error, ErrorKind, Result};
 
-/// Bytes of an element, which algorithms count.
+/// Bytes of an element; algorithms count elements.
 const ELEMENT: u64 = 8;
 
 /// The largest number of ranks of a picture; more could not be distinguished.
@@ -21,8 +21,8 @@ const PICTURE: u32 = 256;
 /// The options of `farside info --coll`.
 #[derive(Clone, Debug, Args)]
 pub struct Question {
-    /// Say what is known of collectives: all, or those of NAME, an operation or operation/algorithm or
-    /// operation/algorithm(parameters), of which FARSIDE_COLL has a : for the slash.
+    /// Describe all collectives, or NAME: an operation, operation/algorithm or operation/algorithm(parameters).
+    /// FARSIDE_COLL has a colon instead of the slash.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub coll: Option<String>,
     /// Number of ranks, on several nodes.
@@ -31,11 +31,11 @@ pub struct Question {
     /// The root.
     #[arg(long, requires = "coll", default_value_t = 0)]
     root: u32,
-    /// Bytes of the vector, or of a block where each rank has its own.
+    /// Bytes of the vector, or of the block of each rank.
     #[arg(long, requires = "coll", default_value_t = 8)]
     bytes: u64,
-    /// Parameters of the network in microseconds, of LogGP: latency L, overhead o, gap g, gap G and reduction R for
-    /// each byte.
+    /// LogGP parameters of the network in microseconds: latency L, overhead o, gap g, and per byte gap G and reduction
+    /// R.
     #[arg(long, requires = "coll", value_name = "L=..,o=..", value_parser = network, default_value = "L=1,o=0.2,g=0.1,G=0.0001,R=0.0002")]
     network: LogGP,
     /// Print the schedules in GOAL, as LogGOPSim's txt2bin reads them.
@@ -46,7 +46,7 @@ pub struct Question {
     svg: bool,
 }
 
-/// Reads parameters of a network; those that are not named are 0.
+/// Parses the parameters of a network; missing ones are 0.
 fn network(text: &str) -> std::result::Result<LogGP, String> {
     let mut model = LogGP::default();
     for item in text.split(',') {
@@ -65,10 +65,10 @@ fn network(text: &str) -> std::result::Result<LogGP, String> {
     Ok(model)
 }
 
-/// Answers on standard output.
+/// Writes the answer to standard output.
 ///
 /// # Errors
-/// `BadArgument` for a name or root that does not exist; `System` when it cannot be written.
+/// `BadArgument` for a name or root that does not exist; `System` if the answer cannot be written.
 pub fn print(question: &Question) -> Result<()> {
     let name = question.coll.as_deref().unwrap_or_default();
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, "info --coll").cause(cause);
@@ -154,7 +154,7 @@ impl Question {
         select(&call, &Facts::new(&call, ELEMENT, true, Placement::Anywhere), None)
     }
 
-    /// The predicted time, or `None` where the algorithm is not for such a call.
+    /// The predicted time; `None` if the algorithm does not support the call.
     fn predicted(&self, operation: Operation, choice: &Choice) -> Option<std::result::Result<Prediction, String>> {
         let ends = Ends::new(self.ranks);
         let call = |rank| Call { parameters: &choice.parameters, ..self.call(operation, rank, &ends) };

@@ -11,7 +11,7 @@ use farside_core::{Error, Result};
 use procfs::process::{Process, Stat, all_processes};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, set_child_subreaper, wait};
 
-/// How long processes may take to die after SIGKILL; longer only where the kernel holds them.
+/// Time that processes have to end after SIGKILL; they take longer only if the kernel holds them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Makes this process the parent of orphaned descendants.
@@ -23,21 +23,21 @@ pub fn become_subreaper() -> Result<()> {
     set_child_subreaper(Some(Pid::INIT)).map_err(|e| Error::system("become the parent of orphans", e.into()))
 }
 
-/// Collects one child that has ended, if there is one.
+/// Collects one child that has ended, if any.
 #[must_use]
 pub fn reap() -> Option<(i32, ExitStatus)> {
     let (pid, status) = wait(WaitOptions::NOHANG).ok().flatten()?;
     Some((pid.as_raw_nonzero().get(), ExitStatus::from_raw(status.as_raw())))
 }
 
-/// Sends SIGKILL once to every descendant; those that were there.
+/// Sends SIGKILL once to every descendant; returns their numbers.
 pub fn kill() -> Vec<i32> {
     let found = descendants();
     found.iter().for_each(kill_process);
     found.iter().map(|process| process.pid).collect()
 }
 
-/// Kills every descendant and waits until none is left. The numbers of those that would not die.
+/// Kills every descendant and waits until they have ended; returns the numbers of those that have not.
 pub fn kill_all() -> Vec<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -56,7 +56,7 @@ fn kill_process(process: &Stat) {
     let Some(fd) = Pid::from_raw(process.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
     let now = Process::new(process.pid).and_then(|p| p.stat());
     if now.is_ok_and(|now| now.starttime == process.starttime) {
-        // A process that has ended by now is what is wanted.
+        // An error means that the process has already ended.
         let _ = pidfd_send_signal(fd, Signal::KILL);
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-/// How long the others may go on after a rank failed, so that they can say what they saw.
+/// Time that the other ranks have after one has failed, so that they can report their own errors.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long a rank may take to end after SIGTERM.
+/// Time that a rank has to end after SIGTERM.
 const TERM_TIME: Duration = Duration::from_secs(1);
-/// The exit code of a job that ran into `--timeout`, as that of timeout(1).
+/// The exit code of a job that `--timeout` ended; the same as that of timeout(1).
 const TIMEOUT_CODE: u8 = 124;
 
 /// The exit code that a shell would report.
@@ -32,7 +32,7 @@ pub fn describe(status: ExitStatus) -> String {
 /// An action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the signal to every rank that still runs, but for one that ends by itself.
+    /// Send the signal to every rank that still runs, except one that ends by itself.
     Signal(Signal, Option<u32>),
     /// Kill everything that is left.
     KillAll,
@@ -45,7 +45,7 @@ enum Stage {
     /// No rank has failed.
     #[default]
     Running,
-    /// A rank failed; the others may still say so.
+    /// A rank failed; the others may still report errors.
     Grace,
     /// SIGTERM was sent.
     Terminated,
@@ -115,7 +115,7 @@ impl Ending {
 
     fn blame(&mut self, code: u8) {
         if self.code == 0 {
-            // A failure must not look like success, whatever code it came with.
+            // A failure must not look like success, even if its exit code was 0.
             self.code = code.max(1);
         }
     }

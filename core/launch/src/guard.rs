@@ -23,7 +23,7 @@ use crate::options::{Front, Launch};
 use crate::signals::Signals;
 use crate::worker::runtime;
 
-/// Runs a job in a worker under the guard of this process; its exit code.
+/// Runs a job in a worker under the guard of this process; returns the exit code.
 ///
 /// # Errors
 /// `Limit` when a limit of the machine is below the number of ranks; `System` when the kernel refuses a process or the
@@ -44,7 +44,7 @@ pub fn run(front: Front, launch: &Launch) -> Result<u8> {
     Ok(code(status))
 }
 
-/// Starts the worker and passes signals on until it has ended; how it did.
+/// Starts the worker and passes signals on until it has ended; returns its exit status.
 async fn watch(front: Front) -> Result<ExitStatus> {
     let mut signals = Signals::take()?;
     let mut worker = start(front)?;
@@ -64,8 +64,8 @@ async fn watch(front: Front) -> Result<ExitStatus> {
     }
 }
 
-/// Starts this program again, as the worker. It is no member of the terminal's process group and may not read the
-/// terminal, so this process does, for rank 0.
+/// Starts this program again, as the worker. The worker is outside the terminal's foreground process group and may not
+/// read the terminal, so this process reads it for rank 0.
 fn start(front: Front) -> Result<Child> {
     let failed = |e| Error::system("start the launcher's worker", e);
     let mut arguments = std::env::args_os();

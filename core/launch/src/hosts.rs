@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 
-/// How many ranks a list of hosts has room for, if it says so: `NAME`, `NAME:N` or `NAME slots=N` each.
+/// The number of ranks for which a list of hosts has slots, if given: each host is `NAME`, `NAME:N` or `NAME slots=N`.
 ///
 /// # Errors
 /// Names the first host that is another machine.
@@ -21,7 +21,7 @@ pub fn room<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<Option<u32>, Str
     Ok(room)
 }
 
-/// The name and the number of ranks.
+/// The name and the number of slots of one host.
 fn parse(host: &str) -> Result<(&str, Option<u32>), String> {
     let mut words = host.split_whitespace();
     let name = words.next().unwrap_or_default();
@@ -45,7 +45,7 @@ fn is_here(name: &str) -> bool {
     if name == "localhost" || name == own || is_first_label(name, own) || is_first_label(own, name) {
         return true;
     }
-    // An address that can be bound is one of this machine.
+    // Only addresses of this machine can be bound.
     (name, 0).to_socket_addrs().is_ok_and(|found| found.into_iter().any(|a| UdpSocket::bind((a.ip(), 0)).is_ok()))
 }
 

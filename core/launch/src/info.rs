@@ -15,7 +15,7 @@ use crate::limits::{Amount, Limits, Pair};
 /// Prints the report on standard output, for people or as JSON.
 ///
 /// # Errors
-/// `Setting` when a setting has a value that is not allowed; `System` when it cannot be written.
+/// `Setting` if a setting has a value that is not allowed; `System` if the report cannot be written.
 pub fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
     Fixed::parse(&settings.coll)?;
@@ -92,7 +92,7 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Bytes as people read them.
+/// A number of bytes with a unit.
 fn amount(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (0..UNITS.len() - 1).find(|&i| bytes >> (10 * i) < 1024).unwrap_or(UNITS.len() - 1);

@@ -17,7 +17,7 @@ const PROCESSES: u64 = 8;
 /// The least memory that a process takes, with its page tables and its part of the kernel.
 const BYTES_PER_RANK: u64 = 1 << 20;
 
-/// A limit in bytes or pieces; `None` is no limit.
+/// A limit as a number or in bytes; `None` if there is no limit.
 pub type Amount = Option<u64>;
 
 /// A soft and a hard limit.
@@ -32,7 +32,7 @@ pub struct Pair {
 /// A file system's room, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// All of it.
+    /// Size of the file system.
     pub size: u64,
     /// Bytes that this user can still take.
     pub free: u64,
@@ -62,7 +62,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Asks the system; shared memory is that in `shm_dir`.
+    /// Reads the limits from the system; shared memory is in `shm_dir`.
     #[must_use]
     pub fn now(shm_dir: &Path) -> Self {
         let room = |fs: rustix::fs::StatVfs| Room {
@@ -97,7 +97,7 @@ fn chosen(text: &str) -> Option<String> {
     text.split_once('[')?.1.split_once(']').map(|(choice, _)| choice.to_owned())
 }
 
-/// Something that a job needs a number of, and the most that it can have.
+/// A limited resource: the number that a job needs, and the most that it can have.
 struct Need {
     limit: &'static str,
     most: u64,
@@ -109,7 +109,7 @@ struct Need {
 /// be started ends the job.
 ///
 /// # Errors
-/// `Limit`, which names the limit that is too low, and what raises it.
+/// `Limit`, naming the limit that is too low and how to raise it.
 pub fn check(ranks: u32) -> Result<()> {
     let Some(need) = needs(ranks).into_iter().find(|need| need.need > need.most) else { return Ok(()) };
     let Need { limit, most, need, remedy } = need;
@@ -126,7 +126,7 @@ fn needs(ranks: u32) -> Vec<Need> {
     let remedy = format!("raise the limit: ulimit -n {descriptors}");
     add("open descriptors of the launcher (RLIMIT_NOFILE)", pair(Resource::Nofile).soft, descriptors, remedy);
     let processes = PROCESSES + ranks;
-    // Processes of an administrator are not limited so.
+    // This limit does not apply to an administrator.
     let user = rustix::process::geteuid();
     if !user.is_root() {
         let own = all_processes().into_iter().flatten().flatten().filter(|p| p.uid().is_ok_and(|u| u == user.as_raw()));

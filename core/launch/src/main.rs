@@ -1,9 +1,9 @@
 //! The `farside` command, which is `mpiexec` too: starts and ends programs, and describes the machine.
 //!
-//! `farside run` is two processes. The **guard** is the one that the user started: it takes the signals. The **worker**
-//! is its child and the parent of the ranks: it forwards their output, serves PMI-1 and ends them. Each of the two
-//! cleans up when the other is killed, so that no rank and no descendant of a rank outlives the job (`guard.rs` says
-//! what remains possible).
+//! `farside run` is two processes. The **guard** is the process that the user started: it takes the signals. The
+//! **worker** is its child and the parent of the ranks: it forwards their output, serves PMI-1 and ends them. Each of
+//! the two cleans up when the other is killed, so that no rank and no descendant of a rank outlives the job (`guard.rs`
+//! names the one exception).
 
 mod collectives;
 mod descendants;

@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub const LINE_MAX: usize = 1024 * 1024;
 /// Pieces of output that may wait for a slow reader, before the ranks have to.
 const QUEUE: usize = 64;
-/// How long a pipe whose writers are dead may stay without an end. What they wrote is in the pipe by then.
+/// Time without output after which a pipe is given up once its writers have ended; all that they wrote is in it by
+/// then.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// Cuts what one rank prints into pieces that may follow pieces of other ranks.
@@ -24,14 +25,14 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// A cutter for `rank` of `size`, with `[rank] ` in front of each line if `prefix` says so.
+    /// A cutter for `rank` of `size`; with `prefix` it puts `[rank] ` in front of each line.
     #[must_use]
     pub fn new(rank: u32, size: u32, prefix: bool) -> Self {
         let text = if prefix { format!("[{rank}] ") } else { String::new() };
         Self { prefix: text.into_bytes(), alone: size == 1 && !prefix, line: Vec::new() }
     }
 
-    /// Takes bytes; whole lines, each with its newline, or nothing yet.
+    /// Takes bytes; returns the whole lines so far, each with its newline.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         if self.alone {
             return bytes.to_vec();
@@ -95,14 +96,14 @@ impl Sink {
         Ok((Self(sender), is_done))
     }
 
-    /// Writes a whole piece, waiting while the reader is slow; false when there is no reader any more.
+    /// Writes a whole piece, waiting while the reader is slow; `false` if the reader is gone.
     pub async fn write(&self, piece: Vec<u8>) -> bool {
         piece.is_empty() || self.0.send(piece).await.is_ok()
     }
 }
 
-/// Forwards one pipe until its end; or, once `finish` says so, until nothing has come for a moment, for a process that
-/// is no descendant of the launcher might hold the pipe open.
+/// Forwards one pipe until its end or, once `finish` is true, until it has been idle for a moment, since a process that
+/// is not a descendant of the launcher might hold it open.
 ///
 /// # Errors
 /// When the runtime cannot watch the pipe.

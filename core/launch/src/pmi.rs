@@ -18,7 +18,7 @@ use crate::server::{Answer, Replies, Server};
 /// The most that is read from one rank before the others get their turn, in bytes.
 const TURN: usize = 256 * 1024;
 
-/// How long a rank may run on without its connection, before the ranks that wait for it are notified.
+/// Time between the end of a rank's connection and the notification of the ranks that wait for it.
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
 /// An act of a rank that concerns the whole job: it asked for the end of the job, or broke the protocol.
@@ -56,7 +56,8 @@ impl Hub {
         self.server.is_unfinished(rank)
     }
 
-    /// Reads and serves what the rank wrote: whether the connection is still open; `WouldBlock` when all is read.
+    /// Reads and serves requests of the rank. Returns whether the connection is still open; `WouldBlock` if all is
+    /// read.
     fn turn(&mut self, rank: u32) -> Result<bool> {
         let mut bytes = [0; 8192];
         for _ in 0..TURN / bytes.len() {
@@ -88,7 +89,7 @@ impl Hub {
         }
     }
 
-    /// Asks all ranks that answer what they wait for; how many do.
+    /// Asks all ranks that answer questions what they wait for; returns their number.
     pub fn ask(&mut self) -> usize {
         let questions = self.server.questions();
         let asked = questions.len();
@@ -109,7 +110,7 @@ impl Hub {
                 Ok(n) if n == line.len() => {}
                 // The buffer holds hundreds of replies, and a rank that keeps to the protocol awaits one at a time.
                 Ok(_) | Err(Errno::AGAIN) => self.broken(rank, "it does not read its replies".into()),
-                // It is gone; its end is seen elsewhere.
+                // The rank has ended, which is handled elsewhere.
                 Err(_) => {}
             }
         }
@@ -121,7 +122,7 @@ impl Hub {
         self.gone(rank, "it broke the PMI-1 protocol");
     }
 
-    /// The rank will say nothing more: tells ranks that wait for it, unless they know.
+    /// Called when the rank can send nothing more: notifies the ranks that wait for it, unless they know already.
     fn gone(&mut self, rank: u32, why: &str) {
         let replies = self.server.gone(rank, why);
         self.deliver(replies);
@@ -147,8 +148,8 @@ pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32) -> Result<Socket> {
                 _ => break,
             }
         }
-        // A process that ends closes its descriptors first and can be waited for a moment later. Whoever waits for it
-        // should hear how it ended, and not fail before that is known.
+        // A process that ends closes its descriptors first, and its exit status is known a moment later. Ranks that
+        // wait for it should get that status in their error.
         tokio::time::sleep(CLOSED_TO_GONE).await;
         hub.borrow_mut().gone(rank, "its connection to the launcher ended");
     });

@@ -10,9 +10,9 @@ use farside_core::bootstrap::pmi1_wire::{Line, Message, quote};
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
-/// The most that one rank may store, in characters of keys and values: many times what a rank of any MPI publishes.
+/// The most characters of keys and values that one rank may store: many times more than a rank of any MPI publishes.
 const RANK_STORE_MAX: usize = 4 << 20;
-/// The most that one job may store.
+/// The most characters that one job may store.
 const STORE_MAX: usize = 256 << 20;
 
 /// Lines for ranks, each with its newline.
@@ -25,14 +25,14 @@ pub enum Answer {
     Replies(Replies),
     /// The job must end.
     Abort {
-        /// The exit code asked for.
+        /// The requested exit code.
         code: i32,
-        /// Why, if the rank said so.
+        /// The reason that the rank gave, or empty.
         reason: String,
     },
     /// The rank was asked what it waits for, and answers.
     Waits(String),
-    /// The rank broke the protocol: what it did.
+    /// The rank broke the protocol, in this way.
     Broken(String),
 }
 
@@ -66,10 +66,10 @@ pub struct Server {
     ranks: Vec<Rank>,
     /// The number of each rank's program.
     programs: Vec<u32>,
-    /// Each with the rank that put it.
+    /// Values by key, each with the rank that put it.
     values: HashMap<String, (u32, String)>,
     stored: usize,
-    /// The rank that was the first to end without saying goodbye, and how: those after it may have ended for its sake.
+    /// The first rank that ended without a farewell, and how; later ones may have ended because of it.
     lost: Option<(u32, String)>,
 }
 
@@ -100,13 +100,13 @@ impl Server {
         self.ranks.len() as u32
     }
 
-    /// Whether the rank said hello and never goodbye.
+    /// Whether the rank has joined the job and not finalized.
     #[must_use]
     pub fn is_unfinished(&self, rank: u32) -> bool {
         matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
     }
 
-    /// Questions to all ranks that answer what they wait for.
+    /// The question what they wait for, to all ranks that answer it.
     #[must_use]
     pub fn questions(&self) -> Replies {
         let asked = (0u32..).zip(&self.ranks).filter(|(_, rank)| rank.answers && rank.state == State::Ready);
@@ -218,7 +218,7 @@ impl Server {
         if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
             return result(-1, "too_long");
         }
-        // A key that is put again takes the place of the old one, and counts for the rank that put it first.
+        // A key that is put again replaces the old value, and counts for the rank that put it first.
         let size = key.len() + value.len();
         let (owner, old) = self.values.get(key).map_or((rank, 0), |(owner, old)| (*owner, key.len() + old.len()));
         let mine = &mut self.ranks[owner as usize].stored;
@@ -250,7 +250,7 @@ impl Server {
         message.need("key")
     }
 
-    /// Lets the barrier's ranks go when all are there, and turns them away when one can no longer come.
+    /// Releases the ranks in the barrier when all have arrived, and refuses them when one can no longer arrive.
     fn settle_barrier(&mut self) -> Replies {
         let all_in = |state| (0u32..).zip(&self.ranks).filter(move |(_, r)| r.state == state).map(|(rank, _)| rank);
         let waiting: Vec<u32> = all_in(State::Waiting).collect();

@@ -10,7 +10,7 @@ use tokio::signal::unix::{self, SignalKind};
 /// Signals that ask the ranks to end, with the names that users know.
 const ENDING: [(Signal, &str); 4] =
     [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP"), (Signal::QUIT, "SIGQUIT")];
-/// Signals that mean something to the ranks alone, and those of job control.
+/// Signals that have a meaning only for the ranks, and those of job control.
 const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
 
 /// The signals that are passed on, as this process gets them.
@@ -36,7 +36,7 @@ impl Signals {
         taken.map(stream).collect::<Result<_>>().map(Self)
     }
 
-    /// The next one.
+    /// The next signal.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let ready =

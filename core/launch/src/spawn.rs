@@ -17,14 +17,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::options::{Bind, Environment, Inherited, Launch, Program};
 
-/// Variables by which another launcher would reach through to the ranks.
+/// Variables of another launcher, which ranks must not see.
 const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
 
-/// Starts a rank of the program with this number, in a session of its own; its process number, which is the number of
-/// its process group too. A kernel that groups processes by session (`CONFIG_SCHED_AUTOGROUP`) then gives each rank,
-/// and not all of them together, the share of the processors that another user's program gets. Rank 0 has the
-/// launcher's standard input. To be called from the main thread: the kernel kills the rank when the thread that started
-/// it ends.
+/// Starts a rank of the program with this number, in a session of its own; returns its process number, which is also
+/// that of its process group. A kernel that groups processes by session (`CONFIG_SCHED_AUTOGROUP`) then gives each rank
+/// the share of the processors of another user's program, instead of one such share to all ranks. Rank 0 has the
+/// launcher's standard input. Must be called from the main thread, since the kernel kills the rank when the thread that
+/// started it ends.
 ///
 /// # Errors
 /// The error of the system: no such program, no permission, no descriptors, no processes.
@@ -53,8 +53,8 @@ pub fn start(
     Ok(command.spawn()?.id() as i32)
 }
 
-/// The path of the program: a name without a slash is looked for in the folders of `-path`, then in the launcher's
-/// `PATH`, also where ranks do not get that.
+/// The path of the program: a name without a slash is searched in the folders of `-path` and then in the launcher's
+/// `PATH`, even if ranks do not get that variable.
 fn place(program: &Program) -> OsString {
     let name = &program.words[0];
     let has_slash = name.as_encoded_bytes().contains(&b'/');

@@ -21,14 +21,13 @@ impl Answers {
         self.by_rank.insert(rank, text);
     }
 
-    /// Whether all have answered.
+    /// Whether all asked ranks have answered.
     #[must_use]
     pub fn are_complete(&self) -> bool {
         self.by_rank.len() >= self.asked
     }
 
-    /// A line for each answer, or what `doing` says of a rank that has given none, with all of `ranks` that it is true
-    /// of.
+    /// A line for each different answer, with all ranks that gave it; `doing` describes ranks that have not answered.
     #[must_use]
     pub fn table(&self, ranks: impl Iterator<Item = u32>, doing: impl Fn(u32) -> String) -> Vec<String> {
         let mut lines: Vec<(String, Vec<u32>)> = Vec::new();

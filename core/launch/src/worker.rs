@@ -1,4 +1,4 @@
-//! The worker of `farside run`: starts the ranks and stays until all have ended and nothing is left of them.
+//! The worker of `farside run`: starts the ranks and waits until all of them and their descendants have ended.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,7 +25,7 @@ use crate::signals::{self, Signals};
 use crate::spawn::start;
 use crate::waits::Answers;
 
-/// How long ranks may take to say what they wait for: one that waits looks for the question every
+/// Time that ranks have to answer what they wait for; a waiting rank looks for the question every
 /// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a worker without a guard; no process reads it.
@@ -40,7 +40,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     runtime.map_err(|e| Error::system("start the launcher", e))
 }
 
-/// Runs the job, as the worker of the process `guard`; its exit code.
+/// Runs the job, as the worker of the process `guard`; returns the exit code.
 ///
 /// # Errors
 /// `System` when the kernel refuses what the job needs before its first rank.
@@ -54,7 +54,7 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
     let failed = |e| Error::system("start the launcher", e);
     let mut signals = Signals::take()?;
     let mut children = signal(SignalKind::child()).map_err(failed)?;
-    // A signal that users do not send to programs, since those that they do are passed on.
+    // Users do not send this signal to programs; signals that they send are passed on.
     let mut guard_ended = signal(SignalKind::from_raw(Signal::POWER.as_raw())).map_err(failed)?;
     set_parent_process_death_signal(Some(Signal::POWER)).map_err(|e| failed(e.into()))?;
     if getppid() != Pid::from_raw(guard) {
@@ -79,7 +79,8 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
     job.limit = launch.timeout.map(|s| Instant::now() + Duration::from_secs(s));
     loop {
         let mut ended: Vec<_> = std::iter::from_fn(reap).collect();
-        // The order is the kernel's. Of ranks that ended together, those that were killed did not end for the others.
+        // The kernel gives them in any order. Ranks that were killed come first, since others may have ended because of
+        // them.
         ended.sort_by_key(|(_, status)| status.code().is_some());
         for (pid, status) in ended {
             job.child_ended(pid, status);
@@ -130,11 +131,11 @@ struct Job<'a> {
     ending: Ending,
     hub: Rc<RefCell<Hub>>,
     notices: UnboundedReceiver<Notice>,
-    /// When to call [`Ending::wake`].
+    /// Time at which [`Ending::wake`] is called.
     wake: Option<Instant>,
-    /// When the job has run too long.
+    /// Time at which the job has run too long.
     limit: Option<Instant>,
-    /// Answers to the question what ranks wait for, once the job has run too long, and the end of the time for them.
+    /// Once the job has run too long: the answers to what ranks wait for, and the time at which they are printed.
     answers: Answers,
     answers_until: Option<Instant>,
     forwarders: JoinSet<()>,
@@ -183,7 +184,7 @@ impl<'a> Job<'a> {
     }
 
     fn child_ended(&mut self, pid: i32, status: ExitStatus) {
-        // Anything else is an orphan of a rank.
+        // Any other process is an orphan of a rank.
         let Some(rank) = self.running.remove(&pid) else { return };
         let how = describe(status);
         let unfinished = self.hub.borrow_mut().ended(rank, &format!("it {how}"));
@@ -235,7 +236,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Says what ranks wait for, and ends them.
+    /// Prints what ranks wait for, and ends them.
     fn time_out(&mut self) {
         self.answers_until = None;
         let is_running = |rank: &u32| self.running.values().any(|running| running == rank);
@@ -269,8 +270,8 @@ impl<'a> Job<'a> {
             match action {
                 Action::Signal(signal, spared) => {
                     for (pid, _) in self.running.iter().filter(|(_, rank)| spared != Some(**rank)) {
-                        // A rank that was not collected yet, so the number is its own group's; one without members is
-                        // an error that means what is wanted.
+                        // The rank is not collected yet, so the number is still that of its group. An error means that
+                        // the group has no members any more.
                         let _ = Pid::from_raw(*pid).map(|group| kill_process_group(group, signal));
                     }
                 }
@@ -287,13 +288,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Says something on standard error, between the lines of the ranks.
+    /// Writes a line to standard error, between lines of the ranks.
     fn say(&self, text: String) {
         let err = self.err.clone();
         tokio::task::spawn_local(async move { err.write(format!("farside: {text}\n").into_bytes()).await });
     }
 
-    /// Writes out what the ranks have printed; a signal cuts that short. The exit code of the job.
+    /// Writes the rest of the ranks' output, unless a signal interrupts that; returns the exit code of the job.
     async fn finish(self, signals: &mut Signals) -> u8 {
         self.finish.send_replace(true);
         let code = self.ending.code();
@@ -302,7 +303,7 @@ impl<'a> Job<'a> {
         let output = async {
             while forwarders.join_next().await.is_some() {}
             for done in written {
-                // An error is the sign: the thread has dropped its end.
+                // The error that the thread has dropped its end is the sign.
                 let _ = done.await;
             }
         };
