@@ -13,6 +13,7 @@
 
 mod credit;
 mod mailbox;
+mod offers;
 mod partitioned;
 mod receive;
 mod send;
@@ -29,7 +30,8 @@ use crate::tracked::Track;
 
 pub use credit::UNEXPECTED;
 pub use mailbox::Mailbox;
-pub use partitioned::{MAX_PARTITIONS, PartitionedReceive, PartitionedSend};
+pub use offers::{MAX_PARTITIONS, PartitionedReceive};
+pub use partitioned::PartitionedSend;
 pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 

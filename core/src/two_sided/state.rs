@@ -7,7 +7,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use super::credit::Credits;
-use super::partitioned::Offers;
+use super::offers::Offers;
 use crate::am::{Received, Sink, Token};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
