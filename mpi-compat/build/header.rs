@@ -1,8 +1,8 @@
-//! `mpi.h`, and the support table of the README, made from the tables.
+//! `mpi.h`, made from the tables.
 
 use std::fmt::Write;
 
-use crate::table::{Group, Mark, Table};
+use crate::table::{Group, Table};
 
 /// Handle types without constants in `constants.txt`.
 const HANDLES: [&str; 11] = [
@@ -30,7 +30,7 @@ const TOOL_HANDLES: [&str; 6] = [
 /// The header.
 pub fn header(table: &Table) -> String {
     let mut out = String::from(
-        "/* The MPI 5.0 standard ABI. Made from the tables of Farside's mpi-compat; a test compares. */\n\
+        "/* The MPI 5.0 standard ABI. Made from the tables of Farside's mpi-compat. */\n\
          #ifndef FARSIDE_MPI_H\n#define FARSIDE_MPI_H\n\n#include <stdint.h>\n\n\
          #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n\
          #ifdef __GNUC__\n\
@@ -91,28 +91,4 @@ fn constants(out: &mut String, group: &Group) {
         writeln!(out, "#define {:width$} {value}", constant.name).expect("a string");
     }
     out.push('\n');
-}
-
-/// The support table: chapters, the share of each that is implemented, and the functions that are missing.
-pub fn support(table: &Table) -> String {
-    let mut out = String::from("| chapter | supported | not yet |\n|---|---|---|\n");
-    for chapter in &table.chapters {
-        let all = chapter.functions.len();
-        let missing: Vec<_> = chapter.functions.iter().filter(|function| function.mark == Mark::NotYet).collect();
-        // A name includes its `_c` twin.
-        let names: Vec<_> = missing
-            .iter()
-            .filter(|function| {
-                !missing.iter().any(|other| other.name != function.name && other.name == function.base())
-            })
-            .map(|function| format!("`{}`", function.name.replacen("MPI_", "", 1)))
-            .collect();
-        let names = match (missing.len(), names.len()) {
-            (0, _) => String::new(),
-            (n, _) if n == all => "all".into(),
-            _ => names.join(", "),
-        };
-        writeln!(out, "| {} | {} of {all} | {names} |", chapter.title, all - missing.len()).expect("a string");
-    }
-    out
 }

@@ -1,7 +1,8 @@
-//! Generates the exported functions and the constants of the library from the tables.
+//! Generates the exported functions and the constants of the library, and `mpi.h`, from the tables.
 
 mod exports;
 mod groups;
+mod header;
 mod table;
 
 use std::path::Path;
@@ -11,10 +12,20 @@ fn main() {
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_abi.so.1");
     let out = std::env::var("OUT_DIR").expect("cargo says where to write");
-    let write = |name: &str, text: String| {
-        std::fs::write(Path::new(&out).join(name), text).unwrap_or_else(|e| panic!("cannot write {name}: {e}"));
+    let out = Path::new(&out);
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
     };
     let table = table::Table::read();
-    write("exports.rs", exports::exports(&table));
-    write("constants.rs", exports::constants(&table));
+    write(&out.join("exports.rs"), exports::exports(&table));
+    write(&out.join("constants.rs"), exports::constants(&table));
+    // `mpi.h` goes to target/PROFILE/include, beside the library. `out` is in target/PROFILE/build.
+    let build = out.ancestors().find(|folder| folder.ends_with("build")).expect("a folder of build scripts");
+    let include = build.with_file_name("include");
+    std::fs::create_dir_all(&include).unwrap_or_else(|e| panic!("cannot make {}: {e}", include.display()));
+    let (path, header) = (include.join("mpi.h"), header::header(&table));
+    // Programs that are newer than the header are not built again.
+    if std::fs::read_to_string(&path).ok().as_ref() != Some(&header) {
+        write(&path, header);
+    }
 }

@@ -32,8 +32,8 @@ fn program(folder: &Path, name: &str) -> PathBuf {
     }
     let mut build = Command::new("cc");
     build.args(["-O2", "-Wall", "-Wextra", "-Werror"]);
-    build.arg(format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"))).arg("-I");
-    build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi-compat/include")).arg("-L").arg(folder);
+    build.arg(format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR")));
+    build.arg("-I").arg(farside_harness::mpi_include()).arg("-L").arg(folder);
     build.arg("-lmpi_abi").arg("-o").arg(&program);
     assert!(build.status().expect("a C compiler").success());
     program

@@ -30,6 +30,12 @@ pub fn mpi_folder() -> PathBuf {
     }
 }
 
+/// The folder of `mpi.h`, which the build of the MPI library writes.
+#[must_use]
+pub fn mpi_include() -> PathBuf {
+    mpi_library().with_file_name("include")
+}
+
 /// The library that checks collective calls, to be preloaded.
 #[must_use]
 pub fn verify_library() -> PathBuf {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-use farside_harness::{Finished, Marked, farside, mpi_folder, mpich, quick};
+use farside_harness::{Finished, Marked, farside, mpi_folder, mpi_include, mpich, quick};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 
@@ -66,7 +66,7 @@ impl Program {
         let program = folder.join(&self.name);
         let headers = std::fs::read_dir(SOURCES).unwrap().map(|entry| entry.unwrap().path());
         let headers = headers.filter(|path| path.extension().is_some_and(|end| end == "h"));
-        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+        let include = mpi_include();
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/main.rs");
         let made_of = headers.chain([self.source.clone(), include.join("mpi.h"), here]);
         if modified(&program) > made_of.map(|path| modified(&path)).max().unwrap() {

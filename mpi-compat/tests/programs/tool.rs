@@ -7,11 +7,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use farside_harness::Marked;
+use farside_harness::{Marked, mpi_include};
 
 use crate::table::Table;
-
-const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 
 /// Each function, as `NAME(MPI_X)`, counts and calls `NEXT(MPI_X)`. At the end each process writes `function calls`
 /// lines to TOOL_COUNTS/KIND.PID.
@@ -51,7 +49,11 @@ fn source(table: &Table) -> String {
 
 fn cc(arguments: &[&str], more: &[String]) {
     let mut command = Command::new("cc");
-    command.args(["-O1", "-Wall", "-Wextra", "-Wno-cast-function-type", "-I", INCLUDE]).args(arguments).args(more);
+    command
+        .args(["-O1", "-Wall", "-Wextra", "-Wno-cast-function-type", "-I"])
+        .arg(mpi_include())
+        .args(arguments)
+        .args(more);
     assert!(command.status().expect("a C compiler").success(), "cc {arguments:?}");
 }
 

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use farside_harness::{Finished, Marked, mpi_folder, mpich, verify_library};
+use farside_harness::{Finished, Marked, mpi_folder, mpi_include, mpich, verify_library};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c");
 
@@ -28,8 +28,7 @@ impl Program {
         let program = folder.join(format!("{}_{}", self.name, if wrong { "wrong" } else { "right" }));
         let mut command = Command::new(peer.unwrap_or("cc"));
         if peer.is_none() {
-            let include = concat!(env!("CARGO_MANIFEST_DIR"), "/../include");
-            command.arg("-I").arg(include).arg("-L").arg(mpi_folder());
+            command.arg("-I").arg(mpi_include()).arg("-L").arg(mpi_folder());
         }
         command
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"])
