@@ -41,7 +41,7 @@ pub struct Held {
 pub struct Growth {
     /// Ranks P.
     pub ranks: u32,
-    /// At each of [`STAGES`].
+    /// The resources at each of [`STAGES`].
     pub held: Vec<Held>,
 }
 

@@ -192,7 +192,7 @@ pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
             all.extend(rows(memory, ranks, k)?);
         }
     }
-    // In the order in which the calls were made.
+    // Rows are sorted by the order in which the calls were made.
     let calls: Vec<&str> = all.iter().map(|row| row.call).collect();
     let place = |row: &Row| calls.iter().position(|call| *call == row.call);
     all.sort_by_key(|row| (row.memory == Memory::Unmapped, place(row)));

@@ -3,7 +3,6 @@
 //!
 //! The three alternate, a block of calls each, and the fastest block of each counts: other load of the machine affects
 //! all alike, and only makes times longer. The results are compared first.
-//! all alike, and makes times only longer. What arrives is compared before.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ pub struct Setting {
     pub help: &'static str,
 }
 
-/// How a waiting rank spends its time.
+/// Policy of a waiting rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitPolicy {
     /// Spin for this long, or yield where ranks outnumber cores; then park.
@@ -62,9 +62,9 @@ pub enum TransferScheme {
     /// The scheme that the planner finds best by the device's cut-offs.
     #[default]
     Auto,
-    /// Packed, sent, unpacked.
+    /// The data is packed, sent and unpacked.
     Generic,
-    /// Puts that gather, gets that scatter.
+    /// Puts gather, and gets scatter.
     Gather,
     /// One message for each block.
     MultiW,

@@ -139,7 +139,7 @@ fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
                     unsafe { am::start_send(job, 1, ID, &[1; 32], source, Counters::default(), &track) }?;
                 }
                 let each = BYTES.get().saturating_sub(before) / sends;
-                println!("{len} bytes: {each} for each send, {} under way", track.open());
+                println!("{len} bytes: {each} for each send, {} in progress", track.open());
                 assert!(track.open() > sends / 2 && each < 512, "{each} bytes for each of {} sends", track.open());
             }
             still.wait();

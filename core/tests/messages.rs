@@ -409,7 +409,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         for n in 0..messages {
             start(job, 1, n as u32, &data[n % 251][..LENS[n % 5]], &track)?;
         }
-        assert!(track.open() > messages / 2, "{} are under way", track.open());
+        assert!(track.open() > messages / 2, "{} are in progress", track.open());
         assert!(!am::try_send(job, 1, ID, &header(0), &[], Counters::default())?, "others wait");
         signals.set(1, 1, 1)?;
         wait_for(job, &track)?;

@@ -6,7 +6,7 @@ use common::{Naive, Script};
 use farside_datatype::{Datatype, DatatypeErrorKind, MAX_DEPTH, Named, TypeMap};
 use proptest::prelude::*;
 
-/// What holds for every type map, however it came about. Walks a bounded part.
+/// Checks invariants of every type map, however it was made. Walks a bounded part of it.
 fn walk(map: &TypeMap) {
     let mut left = 0;
     for from in [0, map.size() / 2, map.size().saturating_sub(1)] {

@@ -153,7 +153,7 @@ impl Owner {
         // SAFETY: the program passes the address of a pointer.
         let address = unsafe { Out::new(address.cast::<*mut c_void>(), "buffer_addr") }?;
         let buffer = self.attached(call)?;
-        // Sends that other threads start meanwhile fail for want of a buffer.
+        // Sends that other threads start meanwhile fail, because there is no buffer.
         *self.place(call).borrow_mut() = None;
         let sent = buffer.end(call);
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;

@@ -67,7 +67,7 @@ pub struct Check {
 /// The function that each rank of a check runs.
 pub type Body = fn(&Job, &Setup) -> Result<()>;
 
-/// How a device is used, and what it promises beyond its capabilities.
+/// Options of the checks of a device, and its properties beyond its capabilities.
 #[derive(Default)]
 pub struct Setup {
     /// Whether regions are memory of the caller; if not, the device allocates them.
@@ -76,14 +76,14 @@ pub struct Setup {
     pub private_pages: bool,
     /// Whether checks do fewer rounds, for slow machines.
     pub quick: bool,
-    /// How many packets of a number of bytes are taken, before `Busy`, for a rank that takes none; `None` for a device
-    /// that does not bound them by their number or their bytes alone.
+    /// Number of packets of a length that a device takes for a rank that receives none, before it answers `Busy`; `None`
+    /// if the number depends on more than the length.
     pub packet_room: Option<PacketRoom>,
-    /// Why the check that ran last was skipped.
+    /// The reason why the last check was skipped.
     pub skipped: Mutex<Option<&'static str>>,
 }
 
-/// How many packets of a number of bytes fit.
+/// The range of the number of packets of a length that fit.
 pub type PacketRoom = Box<dyn Fn(usize) -> RangeInclusive<usize> + Send + Sync>;
 
 impl Setup {
@@ -104,7 +104,7 @@ impl Setup {
 pub struct Subject<'a> {
     /// Name of the device in the report.
     pub name: &'a str,
-    /// How it is used.
+    /// Options of its checks.
     pub setup: Setup,
     /// Runs a function as that number of ranks, each with the device in its job, for example by `Job::threads_on`.
     pub launch: &'a Launch<'a>,

@@ -112,7 +112,7 @@ impl Marked {
     }
 }
 
-/// How a command ended, and what it wrote.
+/// The outcome and the output of a command.
 #[derive(Debug)]
 pub struct Finished {
     /// The exit code; `None` if a signal killed it.

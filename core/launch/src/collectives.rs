@@ -28,7 +28,7 @@ pub struct Question {
     /// Number of ranks, on several nodes.
     #[arg(long, requires = "coll", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     ranks: u32,
-    /// The root.
+    /// Root of the operation.
     #[arg(long, requires = "coll", default_value_t = 0)]
     root: u32,
     /// Bytes of the vector, or of the block of each rank.

@@ -421,14 +421,14 @@ pub enum PeerCheck<'a> {
     Met(&'a Error),
 }
 
-/// How a rank ends.
+/// The way in which a rank ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// In order, after all other ranks have reached the end too; they see no error.
+    /// The rank ends in order, after all other ranks have reached the end too; they see no error.
     InOrder,
-    /// In order, before other ranks reach the end; they go on and see no error.
+    /// The rank ends in order, before other ranks reach the end; they continue and see no error.
     Early,
-    /// Out of order: the other ranks get `PeerLost` when they next wait.
+    /// The rank ends out of order: the other ranks get `PeerLost` when they next wait.
     Lost,
 }
 
@@ -530,13 +530,13 @@ pub trait Device: fmt::Debug {
 /// Ends the [`park`](Device::park) of a rank, from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// How a rank sleeps in [`Device::park`].
+/// The way in which a rank sleeps in [`Device::park`].
 #[derive(Clone)]
 pub enum Sleep<'a> {
-    /// At most this long.
+    /// Sleeps at most this long.
     For(Duration),
-    /// On another device: this device returns at once and calls the waker at its next event. A rank passes the same
-    /// waker in every call.
+    /// Sleeps on another device: this device returns at once and calls the waker at its next event. A rank passes the
+    /// same waker in every call.
     Elsewhere(&'a Waker),
 }
 

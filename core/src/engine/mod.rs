@@ -41,7 +41,7 @@ pub struct Engine {
     pub(crate) size: u32,
     pub(crate) settings: Settings,
     pub(crate) device: Box<dyn Device>,
-    /// From the settings and the device.
+    /// The device's cut-offs, adjusted by the settings.
     message_cut_offs: MessageCutOffs,
     max_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,

@@ -79,12 +79,12 @@ impl Deref for Line {
     }
 }
 
-/// When the pages of a mapping are entered into the page table.
+/// The time at which the pages of a mapping are entered into the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// At mapping time, for memory that is used soon (up to 64 MiB; longer mappings on first touch).
+    /// When the memory is mapped, for memory that is used soon (up to 64 MiB; longer mappings on first touch).
     AtOnce,
-    /// On first touch.
+    /// When a page is first touched.
     WhenTouched,
 }
 

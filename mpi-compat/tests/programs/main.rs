@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    /// Builds it into a folder, unless what is there is newer than all that it is made of.
+    /// Builds the program into a folder, unless the binary there is newer than all its sources.
     fn build(&self, folder: &Path, peer: Option<&str>) {
         let modified = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
         let program = folder.join(&self.name);

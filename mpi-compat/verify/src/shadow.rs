@@ -121,11 +121,11 @@ pub fn free(object: Object) {
 }
 
 impl Drop for Shadow {
-    /// The duplicate is freed after the last check of a call that was under way when the program freed its
+    /// The duplicate is freed after the last check of a call that was in progress when the program freed its
     /// communicator.
     fn drop(&mut self) {
         if *self.freed.get_mut() && self.comm != COMM_NULL {
-            // SAFETY: it is ours, and has no message under way.
+            // SAFETY: the duplicate belongs to the verifier, and has no message in progress.
             unsafe { pmpi::MPI_Comm_free(&raw mut self.comm) };
         }
     }

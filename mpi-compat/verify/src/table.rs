@@ -3,25 +3,25 @@
 /// The pattern of a call's data, by which sizes and signatures of ranks must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// No data, or none that ranks must agree about.
+    /// The call has no data, or no data on which ranks must agree.
     None,
-    /// From the root to all, the same to each.
+    /// The root sends the same data to all ranks.
     Bcast,
-    /// From the root to each its part.
+    /// The root sends each rank its part.
     Scatter,
-    /// From each to the root.
+    /// Each rank sends to the root.
     Gather,
-    /// From each to all, the same to each.
+    /// Each rank sends the same data to all ranks.
     Allgather,
-    /// From each to each its part.
+    /// Each rank sends each rank its part.
     Alltoall,
-    /// The same amount from all, combined.
+    /// All ranks give the same amount, which is combined.
     Reduce,
-    /// The same amount from all, combined; each rank gets its part of the result.
+    /// All ranks give the same amount, which is combined; each rank gets its part of the result.
     ReduceScatter,
-    /// From each to its neighbours the same.
+    /// Each rank sends the same data to all its neighbours.
     NeighborAllgather,
-    /// From each to each of its neighbours its part.
+    /// Each rank sends each of its neighbours its part.
     NeighborAlltoall,
     /// A group of which the ranks make a communicator.
     Group,

@@ -1,5 +1,5 @@
 //! Pairwise exchange: P - 1 rounds, in round i with rank r XOR i if P is a power of two, else to r + i and from r - i
-//! modulo P. One block is under way each way at a time. For long blocks.
+//! modulo P. One block is in progress in each direction at a time. Used for long blocks.
 
 use super::{begun, exchange};
 use crate::coll::operation::{Algorithm, Call, Operation};

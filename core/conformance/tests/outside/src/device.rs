@@ -66,7 +66,7 @@ struct Rank {
     inbox: Mutex<Inbox>,
     event: Condvar,
     exposures: Exposures,
-    /// To the rank's server; `None` ends it.
+    /// Sends requests to the rank's server; `None` ends it.
     server: Sender<Option<Request>>,
     /// Taken by the server.
     requests: Mutex<Option<Receiver<Option<Request>>>>,

@@ -39,7 +39,7 @@ pub(crate) struct Pairing {
     refused: Option<String>,
 }
 
-/// How the attempt of a message compares with the last one from the same peer.
+/// Order of the attempt that a message belongs to, compared with the last attempt of the same peer.
 #[derive(Debug, PartialEq, Eq)]
 enum Age {
     Old,

@@ -25,7 +25,7 @@ pub(super) const CANDIDATES: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct LocalPorts {
     pub(super) published: PortsOfRank,
-    /// In the order of the candidates.
+    /// The opened ports, in the order of the candidates.
     pub(super) ports: Vec<Opened>,
     /// Ports that cannot be opened, and why.
     refused: Vec<String>,

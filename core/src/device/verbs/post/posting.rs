@@ -24,13 +24,13 @@ use crate::device::{Block, Operation, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
-/// How the HCA accesses the bytes of a transfer.
+/// The memory through which the HCA accesses the bytes of a transfer.
 enum Local {
-    /// In registered memory.
+    /// The registered memory itself.
     Zcopy(SmallVec<[Piece; 2]>, Leases),
-    /// Through a bounce buffer.
+    /// A bounce buffer.
     Bcopy,
-    /// Through several bounce buffers: the bytes exceed one, and cannot be registered.
+    /// Several bounce buffers: the bytes exceed one, and cannot be registered.
     Staged,
 }
 
