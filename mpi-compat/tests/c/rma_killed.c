@@ -25,10 +25,10 @@ int main(void) {
     if (me == 1) {
         /* The lock of its own memory is never given back. */
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, passive));
-        OK(MPI_Barrier(MPI_COMM_WORLD));
+        before_end_of(1, MPI_COMM_WORLD);
         raise(SIGKILL);
     }
-    OK(MPI_Barrier(MPI_COMM_WORLD));
+    before_end_of(1, MPI_COMM_WORLD);
     OK(MPI_Win_post(victim, 0, pscw));
     FAILS(MPI_ERR_PROC_ABORTED, MPI_Win_wait(pscw));
     int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, passive);

@@ -13,6 +13,7 @@ int main(void) {
     int value = 0;
     OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session));
     comm = comm_of(session, "mpi://WORLD", "killed");
+    before_end_of(1, comm);
     if (rank_of(comm) == 1) raise(SIGKILL);
     FAILS(MPI_ERR_PROC_ABORTED, MPI_Recv(&value, 1, MPI_INT, 1, 0, comm, MPI_STATUS_IGNORE));
     if (failures == 0) printf("got the error\n");
