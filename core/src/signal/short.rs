@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
 //! Short data with a signal: every rank of a team provides up to 24 bytes, and reads those of all others, without a
 //! message.
+//!
 //! A rank has two lines, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
 //! line is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
 //! and so have read the line. An exchange that fails at a rank is followed by one in the same line, so the line of the
 //! last complete exchange stays until all ranks have read it. The line of the failed exchange may be written while a
 //! peer reads it: the peer detects that from the changed flag.
-//! reads it: the peer detects that from the changed flag.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

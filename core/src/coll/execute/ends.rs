@@ -6,7 +6,6 @@
 //! 16 bytes, and only a rank that has come to the end answers it. Messages of a pair of ranks keep their order, and
 //! signals are given before the end, so a message or signal that has not arrived one check of the peers after the
 //! answer will not arrive.
-//! after that answer does not come.
 
 use smallvec::SmallVec;
 

@@ -3,7 +3,6 @@
 //! A sleeper announces its sleep, makes the announcement visible to all, checks its condition once more, and sleeps. A
 //! waker makes the condition true and then reads the announcement. Between these two steps the waker needs no fence
 //! where `membarrier` works: the sleeper's system call executes a fence in every thread of every registered process.
-//! registered process.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 use std::time::Duration;
