@@ -152,8 +152,8 @@ fn handler_thread() -> Sender<Arc<AtomicU64>> {
     sender
 }
 
-/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers. `receive` waits until that number of
-/// messages has arrived since the start.
+/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers. `receive` waits until that number
+/// of messages has arrived since the start.
 fn times(team: &Team, send: impl Fn() -> Result<()>, receive: impl Fn(u64) -> Result<()>) -> Result<[f64; 2]> {
     let (job, first) = (team.job(), team.rank() == 0);
     let (mut come, mut best) = (0u64, [f64::MAX; 2]);

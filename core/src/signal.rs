@@ -431,8 +431,8 @@ impl SignalArray {
                 .unwrap_or_else(|now| now));
         }
         let (at, peer) = (self.word_place(of, word), self.remotes[of].peer);
-        // Neither marker is `expected`, so nothing was swapped if the word holds the first one, and the second operation
-        // returns it.
+        // Neither marker is `expected`, so nothing was swapped if the word holds the first one, and the second
+        // operation returns it.
         for marker in [!expected, !expected ^ 1] {
             let mut old = marker;
             let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };

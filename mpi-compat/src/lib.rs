@@ -1,11 +1,12 @@
 //! MPI over Farside: `libmpi_abi.so.1`, the C library of the MPI 5.0 standard ABI. Notes for its developers:
 //!
 //! **One table.** `table/functions.txt` has all functions with their prototypes, the module of each, and whether it is
-//! implemented; `table/constants.txt` has the constants and predefined handles. When the crate is built, `build/exports.rs`
-//! generates the exported functions, and `build/header.rs` generates `mpi.h` in target/PROFILE/include. The support table
-//! of the README follows: `FARSIDE_WRITE=1 cargo test -p farside-mpi --test table` writes it. To add a function, write it
-//! in its module in lower case (`MPI_Type_vector` is `datatype::type_vector`) and change its mark to `+`, or to `*` if it
-//! may be called at any time: the compiler then reports the arguments that it gets.
+//! implemented; `table/constants.txt` has the constants and predefined handles. When the crate is built,
+//! `build/exports.rs` generates the exported functions, and `build/header.rs` generates `mpi.h` in
+//! target/PROFILE/include. The support table of the README follows: `FARSIDE_WRITE=1 cargo test -p farside-mpi --test
+//! table` writes it. To add a function, write it in its module in lower case (`MPI_Type_vector` is
+//! `datatype::type_vector`) and change its mark to `+`, or to `*` if it may be called at any time: the compiler then
+//! reports the arguments that it gets.
 //!
 //! **Floors**, each of which imports only from those before it (`ci/circles mpi-compat/src`, which `ci/rules` runs):
 //!

@@ -1,5 +1,5 @@
-//! Checks that the header agrees with that of the ABI, and the README and the symbols of the library with the tables that
-//! they are made from. With FARSIDE_WRITE set, the README is written instead.
+//! Checks that the header agrees with that of the ABI, and the README and the symbols of the library with the tables
+//! that they are made from. With FARSIDE_WRITE set, the README is written instead.
 
 #[path = "../build/table.rs"]
 mod table;

@@ -76,8 +76,8 @@ pub struct Setup {
     pub private_pages: bool,
     /// Whether checks do fewer rounds, for slow machines.
     pub quick: bool,
-    /// Number of packets of a length that a device takes for a rank that receives none, before it answers `Busy`; `None`
-    /// if the number depends on more than the length.
+    /// Number of packets of a length that a device takes for a rank that receives none, before it answers `Busy`;
+    /// `None` if the number depends on more than the length.
     pub packet_room: Option<PacketRoom>,
     /// The reason why the last check was skipped.
     pub skipped: Mutex<Option<&'static str>>,

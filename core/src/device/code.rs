@@ -1,7 +1,9 @@
 #![allow(unsafe_code)]
-//! Codes of accumulates, and how a CPU applies them. Hints for devices in the code of an accumulate: the lower 16 bits belong to the region's function. The upper bits
-//! hold what a device must know to apply the accumulate without that function: the size of an element, and whether HCAs
-//! have the operation. A code without hints is correct on every device, but slower on networks.
+//! Codes of accumulates, and their application by a CPU.
+//!
+//! The lower 16 bits of a code belong to the region's function. The upper bits are hints for devices: the size of an
+//! element and the effect of the operation, which a device must know to apply the accumulate without that function. A
+//! code without hints is correct on every device, but slower on networks.
 
 use crate::error::ErrorKind;
 use crate::memory::copy;

@@ -203,8 +203,8 @@ impl Records {
     }
 
     /// Applies an accumulate or a compare-and-swap to this rank's own memory, or batches it; returns `false`, and does
-    /// nothing, for other operations. Batched records are complete at the target when [`send`](Self::send) has sent them
-    /// and no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
+    /// nothing, for other operations. Batched records are complete at the target when [`send`](Self::send) has sent
+    /// them and no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
     ///
     /// # Safety
     /// The target has the range, and exposes it until the accumulate is complete; the operand is valid during the call,

@@ -2,8 +2,9 @@
 //!
 //! The members have no communicator yet, so they agree by messages in a context of its own, matched by the string tag:
 //! the first member of a group, or the leader of each of two groups, sends the contexts (and the other group) to the
-//! others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups, which the receiver
-//! compares. Calls of one process with the same tag are not concurrent, so a message of other groups is an error.
+//! others of its group, and leaders exchange theirs. The message carries a hash of the tag and groups, which the
+//! receiver compares. Calls of one process with the same tag are not concurrent, so a message of other groups is an
+//! error.
 
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};

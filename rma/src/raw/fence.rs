@@ -11,8 +11,8 @@
 //! | not mapped, exposure not known | first the signals of a barrier, after which operations start; then one of the two rows above |
 //! | `NOPRECEDE` | nothing |
 //!
-//! Accumulates that the target's CPU applies ([`farside_core::service::records`]) are operations in this sense: with two ranks their last
-//! packet is the notification; with more ranks, each of their targets answers before the signals.
+//! Accumulates that the target's CPU applies ([`farside_core::service::records`]) are operations in this sense: with
+//! two ranks their last packet is the notification; with more ranks, each of their targets answers before the signals.
 //!
 //! "Exposure known": the fence that opened the epoch also closed one, so all ranks are known to have reached it, and
 //! operations start when they are issued. A rank leaves the fence when the operations of all ranks on all targets are

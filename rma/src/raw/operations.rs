@@ -244,13 +244,13 @@ impl RawWindow {
         true
     }
 
-    /// Hands an accumulate or a compare-and-swap to [`records`](farside_core::service::records) if the CPU of `t` applies
-    /// it in the current epoch; returns whether it did. With `singly`, a request-based operation, it is complete on
-    /// return.
+    /// Hands an accumulate or a compare-and-swap to [`records`](farside_core::service::records) if the CPU of `t`
+    /// applies it in the current epoch; returns whether it did. With `singly`, a request-based operation, it is
+    /// complete on return.
     ///
     /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
-    /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not be
-    /// coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
+    /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not
+    /// be coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
     /// (MPI-5.0 section 12.5.3). Attached memory (dynamic windows) is updated by the HCA's atomics in all epochs.
     fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
         if !self.serving.accumulates || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {

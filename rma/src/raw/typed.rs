@@ -14,9 +14,9 @@
 //! Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of many
 //! short blocks use lists on both sides ([`super::sgrs`]).
 //!
-//! Accumulates are one message, or one record of a message ([`farside_core::service::records`]), for each piece that is consecutive on
-//! all sides. They are applied in packed order, each element atomically. As with contiguous operations, the last
-//! message of a transfer carries the notification of the closing call.
+//! Accumulates are one message, or one record of a message ([`farside_core::service::records`]), for each piece that is
+//! consecutive on all sides. They are applied in packed order, each element atomically. As with contiguous operations,
+//! the last message of a transfer carries the notification of the closing call.
 
 use std::rc::Rc;
 

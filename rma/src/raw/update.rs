@@ -4,9 +4,9 @@
 //!
 //! The origin does them under a lock word of the target that excludes other updates there: it gets the elements,
 //! combines them, and puts them back. So updates are atomic with each other, each as a whole, and in the order in which
-//! a rank issues them. They are not atomic with accumulates of devices and of [`farside_core::service::records`], so an element must not
-//! be the target of both. Messages: two on the word (and one for each failed attempt to take it), a get, a put; none on
-//! mapped windows.
+//! a rank issues them. They are not atomic with accumulates of devices and of [`farside_core::service::records`], so an
+//! element must not be the target of both. Messages: two on the word (and one for each failed attempt to take it), a
+//! get, a put; none on mapped windows.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -10,9 +10,9 @@
 //! ranks of the team, whose call then fails too, with the same kind of error and the rank to blame; other calls on the
 //! team are not affected. A message that shows a disagreement only when the call is over here is an error at the ranks
 //! that still wait in that call; here it is logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and
-//! again after twice that time and so on, asks the senders of the messages that it misses, with a message of up to 124 bytes
-//! each. So a disagreement that no other message shows becomes a `Mismatch` too, also between ranks in a call and ranks
-//! in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise
+//! again after twice that time and so on, asks the senders of the messages that it misses, with a message of up to 124
+//! bytes each. So a disagreement that no other message shows becomes a `Mismatch` too, also between ranks in a call and
+//! ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise
 //! ([`ends`]). A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show
 //! it.
 //!

@@ -7,8 +7,8 @@
 //! alone. A rank that has not started the call is waited for, unless it waits in a barrier by signals that the asking
 //! rank has not entered: then both fail.
 //!
-//! A question also carries the properties of the call, and an answer those of the call that is over, so that the error of
-//! ranks that disagree names what differs, with both values.
+//! A question also carries the properties of the call, and an answer those of the call that is over, so that the error
+//! of ranks that disagree names what differs, with both values.
 
 use std::rc::Rc;
 
@@ -53,8 +53,8 @@ impl Question {
 }
 
 impl Run {
-    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers. A run that has asked
-    /// for the properties of another call fails then without them.
+    /// Asks for the messages that the run waits for, if it has waited for some checks of the peers. A run that has
+    /// asked for the properties of another call fails then without them.
     pub(in crate::coll::execute) fn ask(self: &Rc<Self>) {
         let (left, patience) = self.patience.get();
         if self.state.get() != State::Active || left > 1 {
@@ -85,8 +85,8 @@ impl Run {
         question.write(Header { context, sequence, tag: QUESTION, check })
     }
 
-    /// Asks the sender of a message of another call, of the same operation and root, for the properties of that call. The
-    /// error names the one that differs: the sender fails if it is still in the call, else it answers.
+    /// Asks the sender of a message of another call, of the same operation and root, for the properties of that call.
+    /// The error names the one that differs: the sender fails if it is still in the call, else it answers.
     #[cold]
     pub(super) fn compare(&self, source: u32, tag: u32) {
         if self.compared.replace(Some(source)).is_none() {
