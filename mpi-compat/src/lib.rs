@@ -35,8 +35,8 @@
 //! **A call** (`entry::enter`) takes the lock, checks that MPI is running, runs the function, and passes a `Fail` to
 //! the error handler of its first communicator, window, file or session, else of `MPI_COMM_SELF`. `Fail::on` names
 //! another object, as waits on requests do. `fail(class, text).named("argument")` or `.value(handle)` names the
-//! argument at fault, and the text continues that name: "is -2", "has 9, and the group 4 members". An error code is the
-//! class, and in its upper half the number of the message, which `MPI_Error_string` returns.
+//! argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An error code is
+//! the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed

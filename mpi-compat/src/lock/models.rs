@@ -68,7 +68,6 @@ impl Model {
     fn give(&self) {
         // Relaxed: `order` is between the store that releases the lock and this load, as between `fetch_add` and
         // `take_from`.
-        // `take_from`.
         if self.ownership.give(|| self.order()) && self.waiting.load(Ordering::Relaxed) != 0 {
             drop(self.queue.lock().unwrap());
             self.free.notify_one();
