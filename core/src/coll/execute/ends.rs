@@ -3,9 +3,9 @@
 //!
 //! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those ranks
 //! whether they have come to the end of the job, and again after twice that time and so on. A question is a message of
-//! 16 bytes, and only a rank that has come to the end answers it. Messages of a pair of ranks keep their order, and
-//! signals are given before the end, so a message or signal that has not arrived one check of the peers after the
-//! answer will not arrive.
+//! 16 bytes, and only a rank that has come to the end answers it; it is not asked again. Messages of a pair of ranks
+//! keep their order, and signals are given before the end, so a message or signal that has not arrived one check of the
+//! peers after the answer will not arrive.
 
 use smallvec::SmallVec;
 
@@ -64,7 +64,8 @@ impl Calls {
             return Ok(());
         }
         self.ends.asks.set(Some((*awaited, patience.saturating_mul(2), patience.saturating_mul(2))));
-        ranks.iter().try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
+        let unknown = |rank: &&u32| !self.ends.others.borrow().contains_key(*rank);
+        ranks.iter().filter(unknown).try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
     }
 
     /// The ranks that a wait needs: it cannot end without any one of them.
