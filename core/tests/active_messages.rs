@@ -4,8 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Then};
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Source, Then};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
+use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
 use farside_core::{ErrorKind, Job, Result};
@@ -259,10 +260,9 @@ fn send_raw(job: &Job, to: u32, bytes: &[u8]) -> Result<()> {
 fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, target: u32, completion: u32) -> Vec<u8> {
     let mut b = vec![kind, header_len];
     b.extend(handler.to_le_bytes());
-    b.extend(message.to_le_bytes());
-    b.extend(number.to_le_bytes());
     b.extend(target.to_le_bytes());
-    b.extend(completion.to_le_bytes());
+    b.extend(number.to_le_bytes());
+    b.extend((u64::from(message) << 1 | u64::from(completion != 0)).to_le_bytes());
     b
 }
 
@@ -511,4 +511,71 @@ fn hostile_places_of_data_are_not_read() {
         }
     }
     hostile(&packets);
+}
+
+/// Messages in several packets whose handler holds them: delivered while they arrive and afterwards, abandoned, and
+/// cancelled.
+#[test]
+fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
+    const LEN: usize = 300_000;
+    let eager = "eager:900000,read-intra:1000000,read-inter:1000000";
+    let stop = std::sync::Barrier::new(2);
+    let run = |job: &Job| {
+        let held = Rc::new(RefCell::new(Vec::new()));
+        let to = held.clone();
+        job.active_messages().register(ID, move |m| {
+            assert!(m.data.is_none() && !m.waits && m.len == LEN);
+            to.borrow_mut().push(m.token());
+            Delivery::Hold
+        })?;
+        job.world()?.barrier()?;
+        if job.rank() == 0 {
+            let data: Vec<_> = (0..4).map(|n| pattern(n, LEN)).collect();
+            let start = |n: usize| -> Result<Rc<Track>> {
+                let (track, data) = (Track::new(), Source::of(&data[n]));
+                // SAFETY: the data outlives the message, which is complete or cancelled at the end.
+                unsafe { am::start_send(job, 1, ID, &[], data, Counters::default(), &track) }?;
+                Ok(track)
+            };
+            let complete = |track: &Track| job.wait("a track", || Ok((track.open() == 0).then_some(())));
+            let first = start(0)?;
+            stop.wait();
+            stop.wait();
+            [start(1)?, start(2)?, first].iter().try_for_each(|track| complete(track))?;
+            let last = start(3)?;
+            stop.wait();
+            job.cancel(&last);
+            return job.world()?.barrier();
+        }
+        let token = |n: usize| job.wait("a message", || Ok(held.borrow().get(n).copied()));
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let deliver = |n: usize| {
+            let done = done.clone();
+            let then = Then::quick(move |received| done.borrow_mut().push(received));
+            am::deliver(job, held.borrow()[n], Sink::buffer(Vec::new()), then)
+        };
+        stop.wait();
+        token(0)?;
+        deliver(0)?;
+        assert!(done.borrow().is_empty() && deliver(0).unwrap_err().kind() == ErrorKind::BadArgument);
+        stop.wait();
+        // The handler of the third message has run, so that the second one is here.
+        token(2)?;
+        assert!(am::is_held(job, token(1)?, false) && am::abandon(job, token(2)?));
+        deliver(1)?;
+        for (n, received) in done.borrow_mut().drain(..).enumerate() {
+            assert!(received?.buffer == pattern(n, LEN), "message {n}");
+        }
+        assert!(!am::is_held(job, token(1)?, false));
+        let last = token(3)?;
+        assert!(am::is_held(job, last, true));
+        stop.wait();
+        job.wait("the cancellation", || Ok((!am::is_held(job, last, true)).then_some(())))?;
+        deliver(3)?;
+        let e = done.borrow_mut().pop().unwrap().unwrap_err();
+        assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(0)), "{e}");
+        job.world()?.barrier()
+    };
+    let settings = settings(&[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_TRANSFER", eager)]);
+    Job::threads_with(2, &settings, run).unwrap();
 }

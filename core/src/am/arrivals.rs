@@ -14,7 +14,7 @@ pub(super) struct Envelope {
     pub(super) token: Token,
     pub(super) len: usize,
     pub(super) target: u32,
-    pub(super) completion: u32,
+    pub(super) acknowledged: bool,
 }
 
 pub(super) enum Arrival<J> {
@@ -25,8 +25,8 @@ pub(super) enum Arrival<J> {
     Gone(Envelope),
     /// The data is read out of its sender's memory.
     Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },
-    /// The first `expected` bytes arrive in packets.
-    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>> },
+    /// The first `expected` bytes arrive in packets; if `held`, into a buffer until [`deliver`](super::deliver) is called.
+    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>>, held: bool },
 }
 
 /// The messages of which a part has not arrived.

@@ -44,7 +44,7 @@ impl Listening {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     pub(super) source: u32,
-    pub(super) number: u32,
+    pub(super) number: u64,
 }
 
 /// The argument of a header handler.
@@ -52,14 +52,14 @@ pub struct Token {
 pub struct Message<'a> {
     /// The sending rank, as a rank of the job.
     pub source: u32,
-    pub(super) number: u32,
+    pub(super) number: u64,
     /// The user header.
     pub header: &'a [u8],
     /// Length of the data in bytes.
     pub len: usize,
     /// The data, if all of it came with the header.
     pub data: Option<&'a [u8]>,
-    /// Whether the data waits at the sender, so that the handler may [hold](Delivery::Hold) the message.
+    /// Whether the data waits at the sender until the handler, or [`deliver`](super::deliver), names a sink.
     pub waits: bool,
 }
 
@@ -86,8 +86,8 @@ pub enum Delivery<J> {
     Done,
     /// The data goes into this sink, and then the completion runs.
     Into(Sink, Then<J>),
-    /// The data stays at the sender until [`deliver`](super::deliver) names a sink. Only for a message that
-    /// [waits](Message::waits).
+    /// The message waits until [`deliver`](super::deliver) names a sink: at its sender if it [waits](Message::waits)
+    /// there, else in a buffer of this rank. Only for a message that waits, or has not arrived completely.
     Hold,
 }
 

@@ -33,14 +33,16 @@ mod sink;
 pub(crate) mod state;
 mod to_self;
 mod turn;
+mod unexpected;
 
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use messenger::Messenger;
 pub use receive::{abandon, deliver, is_held};
-pub(crate) use send::{eager, try_send_short};
+pub(crate) use send::{eager, notify, try_send_short};
 pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
+pub(crate) use unexpected::Unexpected;
 
 /// The active messages of a job.
 pub type ActiveMessages = state::ActiveMessages<Messenger>;

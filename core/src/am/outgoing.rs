@@ -12,12 +12,13 @@ use super::handler::HandlerId;
 use super::packet::Prefix;
 use crate::tracked::Track;
 
-/// A queued message.
+/// A message that waits in a queue, or is a held one of this rank to itself.
 pub(super) struct Queued {
     pub(super) handler: HandlerId,
     pub(super) header: Header,
     pub(super) data: Data,
-    pub(super) number: u32,
+    pub(super) number: u64,
+    /// The counter to increment at the target, or 0.
     pub(super) target: u32,
     pub(super) completion: Option<Counter>,
     /// Bytes that have been sent.
@@ -38,28 +39,24 @@ pub(super) enum Asked {
 
 /// All outgoing messages of this rank.
 #[derive(Default)]
-pub(super) struct Outgoing {
+pub(super) struct SendQueues {
     /// Control messages by target. Here and in the other queues by target, no queue is empty. If a target has no room,
     /// a turn leaves the rest of its queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// Messages whose request to send has been sent, by number.
-    pub(super) asked: FxHashMap<u32, Asked>,
+    pub(super) asked: FxHashMap<u64, Asked>,
     /// For each target, the numbers of the messages whose data is being sent.
-    pub(super) streams: FxHashMap<u32, VecDeque<u32>>,
+    pub(super) streams: FxHashMap<u32, VecDeque<u64>>,
     /// The rank that is to acknowledge a message, by the number of the message.
-    pub(super) awaited: FxHashMap<u32, (u32, Counter)>,
+    pub(super) awaited: FxHashMap<u64, (u32, Counter)>,
     /// Number of queued messages that are copied.
     pub(super) copied: usize,
 }
 
-impl Outgoing {
+impl SendQueues {
     pub(super) fn is_empty(&self) -> bool {
         self.control.is_empty() && self.queues.is_empty() && self.streams.is_empty()
-    }
-
-    pub(super) fn is_free(&self, number: u32) -> bool {
-        !self.asked.contains_key(&number) && !self.awaited.contains_key(&number)
     }
 }
 

@@ -33,33 +33,34 @@ pub(super) struct Prefix {
     pub(super) kind: u8,
     pub(super) header_len: u8,
     pub(super) handler: u16,
-    /// The sender's number of the message; 0 for a message that no packet has to refer to.
-    pub(super) message: u32,
+    /// The counter to increment at the target, or 0.
+    pub(super) target: u32,
     /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the index of
     /// the error's kind.
     pub(super) number: u64,
-    pub(super) target: u32,
-    pub(super) completion: u32,
+    /// The sender's number of the message, of 63 bits; 0 for a message that no packet has to refer to.
+    pub(super) message: u64,
+    /// Whether the target acknowledges that it has completed the message.
+    pub(super) acknowledged: bool,
 }
 
 impl Prefix {
     /// Prefix of the first packet of a message whose header and data have these lengths.
     #[inline(always)]
-    pub(super) fn of_first(handler: HandlerId, header_len: usize, len: usize, message: u32, target: u32) -> Self {
-        Self {
-            kind: FIRST,
-            header_len: header_len as u8,
-            handler: handler.0,
-            message,
-            number: len as u64,
-            target,
-            completion: 0,
-        }
+    pub(super) fn of_first(handler: HandlerId, header_len: usize, len: usize, target: u32) -> Self {
+        let (header_len, handler, number) = (header_len as u8, handler.0, len as u64);
+        Self { kind: FIRST, header_len, handler, target, number, message: 0, acknowledged: false }
     }
 
     /// Prefix of a packet that refers to a known message.
-    pub(super) fn about(kind: u8, message: u32, number: u64) -> Self {
-        Self { kind, header_len: 0, handler: 0, message, number, target: 0, completion: 0 }
+    pub(super) fn about(kind: u8, message: u64, number: u64) -> Self {
+        Self { kind, header_len: 0, handler: 0, target: 0, number, message, acknowledged: false }
+    }
+
+    /// The number of the message if its target is to acknowledge it, else 0.
+    #[inline(always)]
+    pub(super) fn acknowledges(&self) -> u64 {
+        if self.acknowledged { self.message } else { 0 }
     }
 
     #[inline(always)]
@@ -68,9 +69,9 @@ impl Prefix {
             u64::from(self.kind)
                 | u64::from(self.header_len) << 8
                 | u64::from(self.handler) << 16
-                | u64::from(self.message) << 32,
+                | u64::from(self.target) << 32,
             self.number,
-            u64::from(self.target) | u64::from(self.completion) << 32,
+            self.message << 1 | u64::from(self.acknowledged),
         ]
     }
 
@@ -91,10 +92,10 @@ impl Prefix {
             kind: first as u8,
             header_len: (first >> 8) as u8,
             handler: (first >> 16) as u16,
-            message: (first >> 32) as u32,
+            target: (first >> 32) as u32,
             number,
-            target: last as u32,
-            completion: (last >> 32) as u32,
+            message: last >> 1,
+            acknowledged: last & 1 != 0,
         };
         Some((prefix, rest))
     }

@@ -5,35 +5,16 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::ActiveMessages;
-use super::counter::Counters;
 use super::data::Data;
-use super::handler::HandlerId;
 use super::messenger::Messenger;
-use super::outgoing::{Asked, Outgoing, Queued};
+use super::outgoing::Asked;
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
 use super::state::OUT;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
 impl ActiveMessages {
-    pub(super) fn enqueue(
-        &self,
-        out: &mut Outgoing,
-        target: u32,
-        handler: HandlerId,
-        header: &[u8],
-        data: Data,
-        counters: Counters<'_>,
-    ) {
-        let number = self.next_number(|number| out.is_free(number));
-        let (to, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message =
-            Queued { handler, header: header.into(), data, number, target: to, completion, sent: 0, waits: false };
-        out.queues.entry(target).or_default().push_back(message);
-        self.mark(OUT);
-    }
-
-    pub(super) fn acknowledged(&self, source: u32, number: u32) -> Result<()> {
+    pub(super) fn acknowledged(&self, source: u32, number: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         if out.awaited.get(&number).is_none_or(|(target, _)| *target != source) {
             return Err(unknown(source, "acknowledgement"));
@@ -43,7 +24,7 @@ impl ActiveMessages {
     }
 
     /// Handles a clear to send: the target wants the first `wanted` bytes.
-    pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u32, wanted: u64) -> Result<()> {
+    pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u64, wanted: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.remove(&number) {
             Some(Asked::Waiting { target, lent, region })
@@ -67,7 +48,7 @@ impl ActiveMessages {
 
     /// Handles the end of a message: its target does not need the data any more, or `code` - 1 is the index of the
     /// error kind that kept the target from taking it.
-    pub(super) fn taken(&self, job: &Messenger, source: u32, number: u32, code: u64) -> Result<()> {
+    pub(super) fn taken(&self, job: &Messenger, source: u32, number: u64, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         let lent = match out.asked.remove(&number) {
             Some(Asked::Waiting { target, lent, region }) if target == source => {
@@ -111,7 +92,7 @@ impl ActiveMessages {
             !queue.is_empty()
         });
         let asked = out.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Waiting { .. }) && asked.is_of(track));
-        let questions: Vec<(u32, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
+        let questions: Vec<(u64, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
         for (number, target) in questions {
             out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, WITHDRAW));
             self.mark(OUT);
@@ -145,7 +126,7 @@ impl ActiveMessages {
             }
             !queue.is_empty()
         });
-        let numbers: Vec<u32> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
+        let numbers: Vec<u64> = out.asked.iter().filter(|(_, a)| a.is_of(track)).map(|(number, _)| *number).collect();
         out.streams.retain(|_, streams| {
             streams.retain(|number| !numbers.contains(number));
             !streams.is_empty()

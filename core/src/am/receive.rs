@@ -77,7 +77,7 @@ impl ActiveMessages {
         data: &[u8],
     ) -> Result<()> {
         match handler(Message::whole(source, header, data)) {
-            Delivery::Done => self.finished(source, p.target, p.completion),
+            Delivery::Done => self.finished(source, p.target, p.acknowledges()),
             other => self.whole(source, p, data, other),
         }
     }
@@ -89,12 +89,8 @@ impl ActiveMessages {
             return Err(cannot_hold(source));
         };
         let token = Token { source, number: p.message };
-        let envelope = Envelope { token, len: data.len(), target: p.target, completion: p.completion };
-        let filled = Filling::new(sink, data.len()).and_then(|mut filling| {
-            filling.take(data);
-            filling.received()
-        });
-        self.complete(envelope, Some(then), filled.map_err(|e| e.peer(source)))
+        let envelope = Envelope { token, len: data.len(), target: p.target, acknowledged: p.acknowledged };
+        self.complete(envelope, Some(then), Filling::beginning(sink, data.len(), data).received())
     }
 
     /// Handles all packets that are not whole messages, and malformed ones.
@@ -114,7 +110,8 @@ impl ActiveMessages {
                 if self.arrivals.borrow().open.contains_key(&token) {
                     return Err(garbage(source, "message number used twice"));
                 }
-                let envelope = Envelope { token, len: p.number as usize, target: p.target, completion: p.completion };
+                let envelope =
+                    Envelope { token, len: p.number as usize, target: p.target, acknowledged: p.acknowledged };
                 let came = if waits { Err(Offer::of(data, envelope.len, source)?) } else { Ok(data) };
                 self.begin(envelope, &p, header, came)
             }
@@ -157,29 +154,28 @@ impl ActiveMessages {
             let _refused = waits.then(|| Refused(self, token));
             handler(message)
         };
-        let (sink, then, wrong) = match delivery {
+        let (sink, then, held) = match delivery {
             Delivery::Hold if waits => {
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Held { envelope, offer, claimed: false });
                 return Ok(());
             }
-            Delivery::Hold => (Sink::discard(), None, Some(cannot_hold(token.source))),
-            Delivery::Done => (Sink::discard(), None, None),
-            Delivery::Into(sink, then) => (sink, Some(then), None),
+            Delivery::Hold => (Sink::buffer(Vec::new()), None, true),
+            Delivery::Done => (Sink::discard(), None, false),
+            Delivery::Into(sink, then) => (sink, Some(then), false),
         };
         let Some(data) = came else { return self.fetch(envelope, offer, sink, then) };
-        let (mut envelope, mut then) = (envelope, then);
-        let mut filling = match Filling::new(sink, envelope.len) {
-            Ok(filling) => filling,
-            Err(e) => {
-                self.complete(envelope, then.take(), Err(e.peer(token.source)))?;
-                (envelope.target, envelope.completion) = (0, 0);
-                Filling::discarding(envelope.len)
-            }
-        };
-        filling.take(data);
-        let arrival = Arrival::Coming { envelope, filling, expected: envelope.len, then };
-        self.arrivals.borrow_mut().open.insert(token, arrival);
-        wrong.map_or(Ok(()), Err)
+        self.receive(envelope, Filling::beginning(sink, envelope.len, data), then, held)
+    }
+
+    /// Receives the rest of a message into its sink.
+    fn receive(&self, envelope: Envelope, filling: Filling, then: Option<Then>, held: bool) -> Result<()> {
+        let expected = envelope.len;
+        if filling.filled == expected {
+            return self.complete(envelope, then, filling.received());
+        }
+        let arrival = Arrival::Coming { envelope, filling, expected, then, held };
+        self.arrivals.borrow_mut().open.insert(envelope.token, arrival);
+        Ok(())
     }
 
     /// Fetches the data of a message that waits at its sender.
@@ -189,7 +185,7 @@ impl ActiveMessages {
             Ok(filling) => filling,
             Err(e) => {
                 self.finish_at_sender(token, Some(e.kind()));
-                return self.complete(envelope, then, Err(e.peer(token.source)));
+                return self.complete(envelope, then, Err(e));
             }
         };
         let expected = filling.kept;
@@ -212,7 +208,7 @@ impl ActiveMessages {
     /// Asks the sender for the data in packets.
     fn ask(&self, envelope: Envelope, filling: Filling, then: Option<Then>) {
         let (token, expected) = (envelope.token, filling.kept);
-        let arrival = Arrival::Coming { envelope, filling, expected, then };
+        let arrival = Arrival::Coming { envelope, filling, expected, then, held: false };
         self.arrivals.borrow_mut().open.insert(token, arrival);
         self.control(token.source, &Prefix::about(CTS, token.number, expected as u64));
     }
@@ -255,11 +251,11 @@ impl ActiveMessages {
                 // The outcome of the read does not matter: the sender may have changed the data before it was read.
                 _ if read.cancelled => {
                     self.finish_at_sender(token, None);
-                    self.complete(envelope, then, Err(taken_back(token.source)))?;
+                    self.complete(envelope, then, Err(taken_back()))?;
                 }
                 Ok(Step::Done) => {
                     self.finish_at_sender(token, None);
-                    self.complete(envelope, then, filling.received().map_err(|e| e.peer(token.source)))?;
+                    self.complete(envelope, then, filling.received())?;
                 }
                 Ok(Step::Packets) => self.ask(envelope, filling, then),
                 // The sender may have cancelled the message, which asking for packets reveals.
@@ -278,7 +274,7 @@ impl ActiveMessages {
     /// Handles a piece of `len` bytes, which `take` consumes.
     fn more(&self, token: Token, offset: u64, len: usize, take: impl FnOnce(&mut Filling)) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
-        let Some(Arrival::Coming { filling, expected, .. }) = arrivals.open.get_mut(&token) else {
+        let Some(Arrival::Coming { filling, expected, held, .. }) = arrivals.open.get_mut(&token) else {
             return Err(garbage(token.source, "a piece outside of the message"));
         };
         let left = *expected - filling.filled;
@@ -286,15 +282,13 @@ impl ActiveMessages {
             return Err(garbage(token.source, "a piece outside of the message"));
         }
         take(filling);
-        if len < left {
+        if len < left || *held {
             return Ok(());
         }
         let arrival = arrivals.open.remove(&token);
         drop(arrivals);
         match arrival {
-            Some(Arrival::Coming { envelope, filling, then, .. }) => {
-                self.complete(envelope, then, filling.received().map_err(|e| e.peer(token.source)))
-            }
+            Some(Arrival::Coming { envelope, filling, then, .. }) => self.complete(envelope, then, filling.received()),
             _ => Ok(()),
         }
     }
@@ -317,7 +311,7 @@ impl ActiveMessages {
         drop(arrivals);
         self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));
         let (envelope, then) = match arrival {
-            Arrival::Held { envelope, .. } => {
+            Arrival::Held { envelope, .. } | Arrival::Coming { envelope, held: true, .. } => {
                 // A later `deliver` reports it.
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
@@ -325,26 +319,27 @@ impl ActiveMessages {
             Arrival::Gone(envelope) => (envelope, None),
             Arrival::Offered { envelope, then, .. } | Arrival::Coming { envelope, then, .. } => (envelope, then),
         };
-        self.complete(envelope, then, Err(taken_back(token.source)))
+        self.complete(envelope, then, Err(taken_back()))
     }
 
     /// Ends a message, with its data or an error: runs its completion and increments its counters.
     fn complete(&self, envelope: Envelope, then: Option<Then>, received: Result<Received>) -> Result<()> {
-        let Envelope { token, target, completion, .. } = envelope;
-        let failed = received.is_err();
+        let Envelope { token, target, acknowledged, .. } = envelope;
+        let received = received.map_err(|e| e.peer(token.source));
+        let (failed, number) = (received.is_err(), if acknowledged { token.number } else { 0 });
         match then {
             None => {}
             Some(Then::Quick(f)) => f(received),
             Some(Then::Later(f)) => {
                 self.defer(Box::new(move |job| {
                     f(job, received)?;
-                    let completion = if failed { 0 } else { completion };
-                    job.active_messages().finished(token.source, 0, completion)
+                    let number = if failed { 0 } else { number };
+                    job.active_messages().finished(token.source, 0, number)
                 }));
                 return if failed { Ok(()) } else { self.finished(token.source, target, 0) };
             }
         }
-        if failed { Ok(()) } else { self.finished(token.source, target, completion) }
+        if failed { Ok(()) } else { self.finished(token.source, target, number) }
     }
 
     /// Tells the sender of a waiting message that its data is no longer needed, or why it was not taken.
@@ -358,12 +353,12 @@ impl ActiveMessages {
 fn cannot_hold(source: u32) -> Error {
     Error::new(ErrorKind::BadArgument, "hold a message")
         .peer(source)
-        .cause("the message's data has arrived or is being sent")
-        .remedy("hold a message only if `Message::waits` is true, and give the others a buffer")
+        .cause("the message's data has arrived")
+        .remedy("take it from `Message::data`, or give the message a buffer")
 }
 
-fn taken_back(source: u32) -> Error {
-    Error::new(ErrorKind::Aborted, OP).peer(source).cause("the sender has cancelled the message")
+fn taken_back() -> Error {
+    Error::new(ErrorKind::Aborted, OP).cause("the sender has cancelled the message")
 }
 
 /// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With
@@ -379,6 +374,7 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
             *claimed |= claim;
             true
         }
+        Some(Arrival::Coming { held, .. }) => *held,
         _ => false,
     }
 }
@@ -394,14 +390,18 @@ pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<
         return am.deliver_held_own(job, token.number, sink, then);
     }
     let mut arrivals = am.arrivals.borrow_mut();
-    if !matches!(arrivals.open.get(&token), Some(Arrival::Held { .. } | Arrival::Gone(_))) {
+    let is_held = |arrival: &Arrival<_>| {
+        matches!(arrival, Arrival::Held { .. } | Arrival::Gone(_) | Arrival::Coming { held: true, .. })
+    };
+    if !arrivals.open.get(&token).is_some_and(is_held) {
         return Err(not_held(token));
     }
     let arrival = arrivals.open.remove(&token);
     drop(arrivals);
     match arrival {
         Some(Arrival::Held { envelope, offer, .. }) => am.fetch(envelope, offer, sink, Some(then)),
-        Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(taken_back(token.source))),
+        Some(Arrival::Gone(envelope)) => am.complete(envelope, Some(then), Err(taken_back())),
+        Some(Arrival::Coming { envelope, filling, .. }) => am.receive(envelope, filling.moved(sink), Some(then), false),
         _ => Ok(()),
     }
 }
@@ -435,10 +435,13 @@ pub fn abandon(job: &Messenger, token: Token) -> bool {
             return true;
         }
         Some(Arrival::Gone(_)) => None,
-        Some(Arrival::Coming { envelope, filling, expected, then }) => {
-            let mut rest = Filling::discarding(envelope.len);
-            rest.filled = filling.filled;
-            arrivals.open.insert(token, Arrival::Coming { envelope, filling: rest, expected, then: None });
+        Some(Arrival::Coming { envelope, filling, expected, then, .. }) => {
+            if filling.filled < expected {
+                let mut rest = Filling::discarding(envelope.len, None);
+                rest.filled = filling.filled;
+                let rest = Arrival::Coming { envelope, filling: rest, expected, then: None, held: false };
+                arrivals.open.insert(token, rest);
+            }
             Some((filling, then))
         }
     };

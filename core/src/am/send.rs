@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
 //! Sending: at once if there is room, else from a queue for each target, in the order of sending.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
@@ -10,11 +9,13 @@ use super::counter::Counters;
 use super::data::{COPIED, Data, Lent};
 use super::handler::HandlerId;
 use super::messenger::Messenger;
-use super::own::ShortMessage;
+use super::outgoing::{Queued, SendQueues};
+use super::own::OwnMessage;
 use super::packet::{OP, PREFIX, Prefix, REST};
 use super::sink::Source;
+use super::state::{OUT, OWN};
 use super::turn::drain;
-use super::{ActiveMessages, MAX_HEADER, MAX_MESSAGE};
+use super::{MAX_HEADER, MAX_MESSAGE};
 use crate::device::{Block, Operation, ShortPacket};
 use crate::engine::CancelOnDrop;
 use crate::error::{Error, ErrorKind, Result};
@@ -60,25 +61,38 @@ pub unsafe fn send_any(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<()> {
-    let len = header.len().saturating_add(data.len());
-    let am = job.active_messages();
-    if len <= 8 * REST && (am.is_quiet() || target == job.rank()) && counters.completion.is_none() {
+    if header.len().saturating_add(data.len()) <= 8 * REST && counters.completion.is_none() {
         // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
-        let prefix = Prefix::of_first(handler, header.len(), data.len(), 0, counters.target.unwrap_or(0));
-        let words = joined(header, data);
-        if target == job.rank() {
-            am.send_own_short(ShortMessage { prefix, words });
-            counters.origin.inspect(|c| c.increment());
-            return Ok(());
-        }
-        let ([first, number, last], [a, b, c]) = (prefix.words(), words);
-        let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + len);
-        if target < job.size() && job.try_send(target, Operation::SendShort(&packet))? {
+        let prefix = Prefix::of_first(handler, header.len(), data.len(), counters.target.unwrap_or(0));
+        if send_short(job, target, prefix, || joined(header, data))? {
             counters.origin.inspect(|c| c.increment());
             return Ok(());
         }
     }
     send_other(job, target, handler, header, data, counters)
+}
+
+/// Sends a message of one short packet, of which `words` returns header and data; `false` if there is no room, messages
+/// before it are queued, or there is no such rank.
+#[inline(always)]
+fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: impl FnOnce() -> [u64; REST]) -> Result<bool> {
+    let am = job.active_messages();
+    if target == job.rank() {
+        let mut own = am.own.borrow_mut();
+        let room = own.queue.len() < MOST_COPIED;
+        if room {
+            own.queue.push_back(OwnMessage::Short(prefix, words()));
+            am.mark(OWN);
+        }
+        return Ok(room);
+    }
+    if !am.is_quiet() || target >= job.size() {
+        return Ok(false);
+    }
+    let ([first, number, last], [a, b, c]) = (prefix.words(), words());
+    let len = PREFIX + usize::from(prefix.header_len) + prefix.number as usize;
+    let packet = ShortPacket::new([first, number, last, a, b, c], len);
+    job.try_send(target, Operation::SendShort(&packet))
 }
 
 /// Concatenates two slices, of together at most 8 * `REST` bytes, into words.
@@ -118,15 +132,18 @@ fn send_other(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<()> {
-    let source = Source::of(data);
-    check(job, target, header, source.len())?;
-    if send_now(job, target, handler, header, &source, counters, true)? {
+    let source = &Source::of(data);
+    let mut message =
+        Outgoing { target, handler, header, source, counters, waits: false, copied: Some(COPIED), track: None };
+    if post(job, &message)? == SendOutcome::Sent {
         return Ok(());
     }
     let track = Track::new();
     let _open = CancelOnDrop::new(job, &track);
-    queue(job, target, handler, header, source, counters, &track);
-    job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
+    message.track = Some(&track);
+    if post(job, &message)? == SendOutcome::Queued {
+        job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
+    }
     track.check()
 }
 
@@ -152,16 +169,10 @@ pub fn try_send(
             .cause(format!("{} bytes of data, but {room} fit into a packet with this header", data.len()))
             .remedy("use `start_send` for longer messages"));
     }
-    if target != job.rank() {
-        return send_now(job, target, handler, header, &Source::of(data), counters, false);
-    }
-    let am = job.active_messages();
-    let room = am.own.borrow().len() < MOST_COPIED;
-    if room {
-        am.send_own(handler, header, Data::Copied(data.into()), counters);
-        counters.origin.inspect(|c| c.increment());
-    }
-    Ok(room)
+    let copied = (target == job.rank()).then_some(room);
+    let source = &Source::of(data);
+    let message = Outgoing { target, handler, header, source, counters, waits: false, copied, track: None };
+    Ok(post(job, &message)? == SendOutcome::Sent)
 }
 
 /// Starts to send an active message, and returns at once. `track` counts it until the memory of `source` is free again;
@@ -185,12 +196,10 @@ pub unsafe fn start_send(
     counters: Counters<'_>,
     track: &Rc<Track>,
 ) -> Result<bool> {
-    check(job, target, header, source.len())?;
-    if send_now(job, target, handler, header, &source, counters, true)? {
-        return Ok(true);
-    }
-    queue(job, target, handler, header, source, counters, track);
-    Ok(false)
+    let copied = Some(COPIED);
+    let message =
+        Outgoing { target, handler, header, source: &source, counters, waits: false, copied, track: Some(track) };
+    Ok(post(job, &message)? == SendOutcome::Sent)
 }
 
 /// Starts to send an active message that waits at its sender, whatever its length, until its target names a sink.
@@ -209,29 +218,17 @@ pub unsafe fn start_rendezvous(
     source: Source,
     track: &Rc<Track>,
 ) -> Result<()> {
-    check(job, target, header, source.len())?;
-    let am = job.active_messages();
-    let data = Data::Lent(Lent::new(source, None, track));
-    if target == job.rank() {
-        am.send_own(handler, header, data, Counters::default());
-        return Ok(());
-    }
-    let mut out = am.outgoing.borrow_mut();
-    am.enqueue(&mut out, target, handler, header, data, Counters::default());
-    if let Some(message) = out.queues.get_mut(&target).and_then(VecDeque::back_mut) {
-        message.waits = true;
-    }
-    drop(out);
-    send_queued(am, job);
-    Ok(())
+    let (source, counters, track) = (&source, Counters::default(), Some(track));
+    post(job, &Outgoing { target, handler, header, source, counters, waits: true, copied: None, track }).map(|_| ())
 }
 
-/// Sends queued messages as far as there is room. An error here does not belong to the calling send, whose message is
-/// queued; the next turn of progress reports it.
-fn send_queued(am: &ActiveMessages, job: &Messenger) {
-    if let Err(e) = drain(am, job) {
-        am.defer(Box::new(move |_| Err(e)));
-    }
+/// Sends a message without data. Does not wait.
+///
+/// # Errors
+/// As [`start_send`].
+pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &[u8]) -> Result<()> {
+    // SAFETY: the message has no data.
+    unsafe { start_send(job, target, handler, header, Source::of(&[]), Counters::default(), &Track::new()) }.map(|_| ())
 }
 
 /// Sends a message of one short packet, whose header is a word; `false` if there is no room or other messages are
@@ -244,24 +241,8 @@ pub(crate) fn try_send_short(
     header: u64,
     data: &[u8],
 ) -> Result<bool> {
-    let am = job.active_messages();
-    let own = target == job.rank();
-    if !(own || am.is_quiet()) || data.len() > 8 * (REST - 1) {
-        return Ok(false);
-    }
-    let prefix = Prefix::of_first(handler, 8, data.len(), 0, 0);
     let [a, b, _] = words_of(data);
-    let words = [header, a, b];
-    if own {
-        if am.own.borrow().len() >= MOST_COPIED {
-            return Ok(false);
-        }
-        am.send_own_short(ShortMessage { prefix, words });
-        return Ok(true);
-    }
-    let ([first, number, last], [a, b, c]) = (prefix.words(), words);
-    let packet = ShortPacket::new([first, number, last, a, b, c], PREFIX + 8 + data.len());
-    job.try_send(target, Operation::SendShort(&packet))
+    send_short(job, target, Prefix::of_first(handler, 8, data.len(), 0), || [header, a, b])
 }
 
 fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {
@@ -293,82 +274,112 @@ pub fn room(job: &Messenger, header_len: usize) -> usize {
     job.max_packet().saturating_sub(PREFIX).saturating_sub(header_len)
 }
 
-/// Sends a message that fits into a packet if there is room and no message to the target is queued. Otherwise, if
-/// `copy` is set and the message is short, queues a copy.
-fn send_now(
-    job: &Messenger,
+/// A message to send.
+struct Outgoing<'a> {
     target: u32,
     handler: HandlerId,
-    header: &[u8],
-    source: &Source,
-    counters: Counters<'_>,
-    copy: bool,
-) -> Result<bool> {
-    let (am, len) = (job.active_messages(), source.len());
-    let own = target == job.rank();
-    let mut out = am.outgoing.borrow_mut();
-    let mut blocks = Vec::new();
-    if !own && len <= room(job, header.len()) && !out.queues.contains_key(&target) {
-        let number = counters.completion.map_or(0, |_| am.next_number(|number| out.is_free(number)));
-        let target_counter = counters.target.unwrap_or(0);
-        let mut prefix = Prefix::of_first(handler, header.len(), len, number, target_counter);
-        prefix.completion = number;
-        let posted = match source {
-            Source::Bytes(block) => {
-                let body = [Block::of(header.as_ptr(), header.len()), *block];
-                job.try_send(target, Operation::Send { header: &prefix.write(), body: &body })?
-            }
-            Source::Layout(_) => {
-                source.blocks(0, len, &mut blocks)?;
-                blocks.insert(0, Block::of(header.as_ptr(), header.len()));
-                job.try_send(target, Operation::Send { header: &prefix.write(), body: &blocks })?
-            }
-        };
-        if posted {
-            if let Some(c) = counters.completion {
-                out.awaited.insert(number, (target, c.clone()));
-            }
-            counters.origin.inspect(|c| c.increment());
-            return Ok(true);
-        }
-    }
-    if !copy || len > COPIED || out.copied >= MOST_COPIED {
-        return Ok(false);
-    }
-    let mut bytes = SmallVec::new();
-    source.blocks(0, len, &mut blocks)?;
-    for block in blocks.iter().filter(|block| block.len > 0) {
-        // SAFETY: valid during the call by the contract of `start_send`, or a slice of the caller.
-        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(block.base.cast_const(), block.len) });
-    }
-    let data = Data::Copied(bytes);
-    if own {
-        drop(out);
-        am.send_own(handler, header, data, counters);
-    } else {
-        out.copied += 1;
-        am.enqueue(&mut out, target, handler, header, data, counters);
-    }
-    counters.origin.inspect(|c| c.increment());
-    Ok(true)
+    header: &'a [u8],
+    source: &'a Source,
+    counters: Counters<'a>,
+    /// The message waits at its sender, whatever its length, until its target names a sink.
+    waits: bool,
+    /// Maximum length of the data that is copied if there is no room; `None` if the data is not copied.
+    copied: Option<usize>,
+    /// Counts the message while it is queued.
+    track: Option<&'a Rc<Track>>,
 }
 
-/// Queues a message, and sends queued messages as far as there is room.
-fn queue(
-    job: &Messenger,
-    target: u32,
-    handler: HandlerId,
-    header: &[u8],
-    source: Source,
-    counters: Counters<'_>,
-    track: &Rc<Track>,
-) {
-    let am = job.active_messages();
-    let data = Data::Lent(Lent::new(source, counters.origin, track));
-    if target == job.rank() {
-        am.send_own(handler, header, data, counters);
-        return;
+/// Outcome of posting a message.
+#[derive(PartialEq, Eq)]
+enum SendOutcome {
+    /// Sent or copied: the memory of its source is free.
+    Sent,
+    /// Queued: the track counts it until the memory of its source is free.
+    Queued,
+    /// Neither, since there is no room, and no track.
+    NoRoom,
+}
+
+/// Sends a message in one packet, if it fits, there is room, and no message to the target is queued; else queues it.
+fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
+    let (am, len, own) = (job.active_messages(), m.source.len(), m.target == job.rank());
+    check(job, m.target, m.header, len)?;
+    let mut out = am.outgoing.borrow_mut();
+    let packet = !own && !m.waits && len <= room(job, m.header.len()) && !out.queues.contains_key(&m.target);
+    if packet && m.send_packet(job, &mut out)? {
+        return Ok(SendOutcome::Sent);
     }
-    am.enqueue(&mut am.outgoing.borrow_mut(), target, handler, header, data, counters);
-    send_queued(am, job);
+    let copies = if own { am.own.borrow().queue.len() } else { out.copied };
+    let copied = copies < MOST_COPIED && m.copied.is_some_and(|most| len <= most);
+    let data = match m.track {
+        _ if copied => Data::Copied(m.copy()?),
+        Some(track) => Data::Lent(Lent::new(m.source.clone(), m.counters.origin, track)),
+        None => return Ok(SendOutcome::NoRoom),
+    };
+    let message = Queued {
+        handler: m.handler,
+        header: m.header.into(),
+        data,
+        number: am.next_number(),
+        target: m.counters.target.unwrap_or(0),
+        completion: m.counters.completion.cloned(),
+        sent: 0,
+        waits: m.waits,
+    };
+    if own {
+        am.own.borrow_mut().queue.push_back(OwnMessage::Long(Box::new(message)));
+    } else {
+        out.queues.entry(m.target).or_default().push_back(message);
+        out.copied += usize::from(copied);
+    }
+    drop(out);
+    am.mark(if own { OWN } else { OUT });
+    if copied {
+        m.counters.origin.inspect(|c| c.increment());
+        return Ok(SendOutcome::Sent);
+    }
+    // An error here does not belong to this message, which is queued; the next turn of progress reports it.
+    if let Err(e) = drain(am, job) {
+        am.defer(Box::new(move |_| Err(e)));
+    }
+    Ok(SendOutcome::Queued)
+}
+
+impl Outgoing<'_> {
+    /// Sends the message in one packet; `false` if there is no room.
+    fn send_packet(&self, job: &Messenger, out: &mut SendQueues) -> Result<bool> {
+        let number = self.counters.completion.map_or(0, |_| job.active_messages().next_number());
+        let len = self.source.len();
+        let mut prefix = Prefix::of_first(self.handler, self.header.len(), len, self.counters.target.unwrap_or(0));
+        (prefix.message, prefix.acknowledged) = (number, number != 0);
+        let (prefix, header) = (prefix.write(), Block::of(self.header.as_ptr(), self.header.len()));
+        let send = |body: &[Block]| job.try_send(self.target, Operation::Send { header: &prefix, body });
+        let sent = match self.source {
+            Source::Bytes(block) => send(&[header, *block])?,
+            Source::Layout(_) => {
+                let mut blocks = Vec::new();
+                self.source.blocks(0, len, &mut blocks)?;
+                blocks.insert(0, header);
+                send(&blocks)?
+            }
+        };
+        if sent {
+            if let Some(c) = self.counters.completion {
+                out.awaited.insert(number, (self.target, c.clone()));
+            }
+            self.counters.origin.inspect(|c| c.increment());
+        }
+        Ok(sent)
+    }
+
+    /// Copies the data.
+    fn copy(&self) -> Result<SmallVec<[u8; COPIED]>> {
+        let (mut blocks, mut bytes) = (Vec::new(), SmallVec::new());
+        self.source.blocks(0, self.source.len(), &mut blocks)?;
+        for block in blocks.iter().filter(|block| block.len > 0) {
+            // SAFETY: valid during the call by the contract of `start_send`, or a slice of the caller.
+            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(block.base.cast_const(), block.len) });
+        }
+        Ok(bytes)
+    }
 }

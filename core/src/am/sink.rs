@@ -123,9 +123,7 @@ impl Sink {
     /// # Errors
     /// The error that the message's completion would get.
     pub(crate) fn take_whole(self, data: &[u8]) -> Result<usize> {
-        let mut filling = Filling::new(self, data.len())?;
-        filling.take(data);
-        filling.received().map(|received| received.kept)
+        Filling::beginning(self, data.len(), data).received().map(|received| received.kept)
     }
 
     /// The maximum number of bytes that the sink takes.
@@ -230,7 +228,7 @@ pub(super) struct Filling {
     /// Bytes that have arrived.
     pub(super) filled: usize,
     blocks: Vec<Block>,
-    /// Set if a layout had fewer bytes than its packed length.
+    /// Set if the data is discarded because of an error.
     failed: Option<Error>,
 }
 
@@ -251,9 +249,25 @@ impl Filling {
         Ok(Self { sink, len, kept, filled: 0, blocks: Vec::new(), failed: None })
     }
 
-    /// Discards a message of `len` bytes.
-    pub(super) fn discarding(len: usize) -> Self {
-        Self { sink: Sink::discard(), len, kept: 0, filled: 0, blocks: Vec::new(), failed: None }
+    /// Puts the first bytes of a message of `len` bytes into `sink`, or discards it if a buffer cannot be allocated.
+    pub(super) fn beginning(sink: Sink, len: usize, data: &[u8]) -> Self {
+        let mut filling = Self::new(sink, len).unwrap_or_else(|e| Self::discarding(len, Some(e)));
+        filling.take(data);
+        filling
+    }
+
+    /// Moves what has arrived from a buffer to `sink`, which gets the rest too.
+    pub(super) fn moved(self, sink: Sink) -> Self {
+        let (len, filled) = (self.len, self.filled);
+        match self.received() {
+            Ok(came) => Self::beginning(sink, len, &came.buffer),
+            Err(e) => Self { filled, ..Self::discarding(len, Some(e)) },
+        }
+    }
+
+    /// Discards a message of `len` bytes, and gives its completion the error.
+    pub(super) fn discarding(len: usize, failed: Option<Error>) -> Self {
+        Self { sink: Sink::discard(), len, kept: 0, filled: 0, blocks: Vec::new(), failed }
     }
 
     /// Takes the next bytes; those beyond the sink are discarded. Returns how many bytes were copied.
@@ -360,7 +374,8 @@ impl Filling {
     /// The argument of the message's completion.
     ///
     /// # Errors
-    /// `BadArgument` for a layout that has fewer bytes than its packed length.
+    /// `BadArgument` for a layout that has fewer bytes than its packed length; the error with which the data was
+    /// discarded.
     pub(super) fn received(self) -> Result<Received> {
         let buffer = match self.sink.0 {
             SinkKind::Buffer(buffer) => buffer,

@@ -7,7 +7,7 @@ use std::fmt;
 use super::arrivals::{Arrival, Arrivals};
 use super::counter::Counter;
 use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message};
-use super::outgoing::Outgoing;
+use super::outgoing::SendQueues;
 use super::own::OwnMessages;
 use super::packet::{ACKNOWLEDGE, Prefix};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,14 +31,14 @@ pub struct ActiveMessages<J> {
     pub(super) handlers: RefCell<Handlers<J>>,
     pub(super) exposed: RefCell<Vec<Counter>>,
     pub(super) arrivals: RefCell<Arrivals<J>>,
-    pub(super) outgoing: RefCell<Outgoing>,
+    pub(super) outgoing: RefCell<SendQueues>,
     pub(super) own: RefCell<OwnMessages>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
     /// Pending work: a bit set of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
     /// Whether messages of this rank to itself are being delivered.
     pub(super) delivering: Cell<bool>,
-    pub(super) last_number: Cell<u32>,
+    pub(super) last_number: Cell<u64>,
 }
 
 impl<J> Default for ActiveMessages<J> {
@@ -147,15 +147,10 @@ impl<J> ActiveMessages<J> {
         })
     }
 
-    /// An unused number for a message that packets have to refer to.
-    pub(super) fn next_number(&self, is_free: impl Fn(u32) -> bool) -> u32 {
-        loop {
-            let number = self.last_number.get().wrapping_add(1).max(1);
-            self.last_number.set(number);
-            if is_free(number) {
-                return number;
-            }
-        }
+    /// A number, never given before, for a message that packets have to refer to.
+    pub(super) fn next_number(&self) -> u64 {
+        self.last_number.set(self.last_number.get() + 1);
+        self.last_number.get()
     }
 
     /// Whether no message is queued here, and no completion is to run.
@@ -190,7 +185,11 @@ impl<J> ActiveMessages<J> {
 
     /// Whether bytes of a message from `source` are arriving.
     pub(crate) fn is_receiving(&self, source: u32) -> bool {
-        let is_coming = |arrival: &Arrival<J>| matches!(arrival, Arrival::Offered { .. } | Arrival::Coming { .. });
+        let is_coming = |arrival: &Arrival<J>| match arrival {
+            Arrival::Offered { .. } => true,
+            Arrival::Coming { filling, expected, .. } => filling.filled < *expected,
+            Arrival::Held { .. } | Arrival::Gone(_) => false,
+        };
         self.arrivals.borrow().open.iter().any(|(token, arrival)| token.source == source && is_coming(arrival))
     }
 
@@ -220,16 +219,16 @@ impl<J> ActiveMessages<J> {
         self.mark(OUT);
     }
 
-    /// Increments the counters of a message that is complete here.
+    /// Increments the target counter of a message that is complete here, and acknowledges it if `number` is not 0.
     #[inline(always)]
-    pub(super) fn finished(&self, source: u32, target: u32, completion: u32) -> Result<()> {
-        if target | completion == 0 { Ok(()) } else { self.count(source, target, completion) }
+    pub(super) fn finished(&self, source: u32, target: u32, number: u64) -> Result<()> {
+        if u64::from(target) | number == 0 { Ok(()) } else { self.count(source, target, number) }
     }
 
     #[inline(never)]
-    fn count(&self, source: u32, target: u32, completion: u32) -> Result<()> {
-        if completion != 0 {
-            self.control(source, &Prefix::about(ACKNOWLEDGE, completion, 0));
+    fn count(&self, source: u32, target: u32, number: u64) -> Result<()> {
+        if number != 0 {
+            self.control(source, &Prefix::about(ACKNOWLEDGE, number, 0));
         }
         if target == 0 {
             return Ok(());

@@ -3,12 +3,13 @@
 
 use std::rc::Rc;
 
-use super::counter::{Counter, Counters};
+use super::counter::Counter;
 use super::data::Data;
-use super::handler::{HandlerId, Message, Token};
+use super::handler::{Message, Token};
 use super::messenger::Messenger;
-use super::own::{OwnMessage, Queued, ShortMessage};
-use super::packet::REST;
+use super::outgoing::Queued;
+use super::own::OwnMessage;
+use super::packet::{Prefix, REST};
 use super::receive::not_held;
 use super::sink::{Filling, Received, Sink, Source};
 use super::state::OWN;
@@ -19,23 +20,6 @@ use crate::stats::Kind;
 use crate::tracked::Track;
 
 impl ActiveMessages {
-    /// Queues a message of this rank to itself.
-    pub(super) fn send_own(&self, handler: HandlerId, header: &[u8], data: Data, counters: Counters<'_>) {
-        let mut own = self.own.borrow_mut();
-        let number = self.next_number(|number| !own.held.contains_key(&number));
-        let (target, completion) = (counters.target.unwrap_or(0), counters.completion.cloned());
-        let message = OwnMessage { handler, header: header.into(), data, number, target, completion, claimed: false };
-        own.queue.push_back(Queued::Other(Box::new(message)));
-        self.mark(OWN);
-    }
-
-    /// Queues a message of this rank to itself that fits into a short packet.
-    #[inline]
-    pub(super) fn send_own_short(&self, message: ShortMessage) {
-        self.own.borrow_mut().queue.push_back(Queued::Short(message));
-        self.mark(OWN);
-    }
-
     /// Delivers the queued messages; returns whether there were any.
     pub(super) fn deliver_own(&self, job: &Messenger) -> Result<bool> {
         let Some(_entered) = Entered::new(&self.delivering) else { return Ok(false) };
@@ -44,8 +28,8 @@ impl ActiveMessages {
             let next = self.own.borrow_mut().queue.pop_front();
             match next {
                 None => break,
-                Some(Queued::Short(message)) => self.deliver_short(job, &message)?,
-                Some(Queued::Other(message)) => self.deliver_to_handler(job, *message)?,
+                Some(OwnMessage::Short(prefix, words)) => self.deliver_short(job, &prefix, words)?,
+                Some(OwnMessage::Long(message)) => self.deliver_to_handler(job, message)?,
             }
             any = true;
         }
@@ -53,18 +37,15 @@ impl ActiveMessages {
         Ok(any)
     }
 
-    fn deliver_short(&self, job: &Messenger, ShortMessage { prefix, words }: &ShortMessage) -> Result<()> {
+    fn deliver_short(&self, job: &Messenger, prefix: &Prefix, words: [u64; REST]) -> Result<()> {
         let handler = self.handler_for(prefix.handler, job.rank())?;
-        let mut bytes = [0; 8 * REST];
-        for (at, word) in bytes.chunks_exact_mut(8).zip(words) {
-            at.copy_from_slice(&word.to_le_bytes());
-        }
-        let (header, data) = bytes.split_at(usize::from(prefix.header_len));
+        let bytes = words.map(u64::to_le_bytes);
+        let (header, data) = bytes.as_flattened().split_at(usize::from(prefix.header_len));
         self.run_whole(&handler, job.rank(), prefix, header, &data[..prefix.number as usize])
     }
 
     #[inline(never)]
-    fn deliver_to_handler(&self, job: &Messenger, message: OwnMessage) -> Result<()> {
+    fn deliver_to_handler(&self, job: &Messenger, message: Box<Queued>) -> Result<()> {
         let source = job.rank();
         let handler = match self.handler_for(message.handler.0, source) {
             Ok(handler) => handler,
@@ -101,14 +82,14 @@ impl ActiveMessages {
             }
             Delivery::Into(sink, then) => self.copy_own(job, message, sink, then),
             Delivery::Hold => {
-                self.own.borrow_mut().held.insert(message.number, message);
+                self.own.borrow_mut().held.insert(message.number, (message, false));
                 Ok(())
             }
         }
     }
 
     /// Copies a message of this rank to itself into its sink.
-    fn copy_own(&self, job: &Messenger, message: OwnMessage, sink: Sink, then: Then) -> Result<()> {
+    fn copy_own(&self, job: &Messenger, message: Box<Queued>, sink: Sink, then: Then) -> Result<()> {
         let copy = |data: &Data| -> Result<Received> {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
@@ -143,15 +124,15 @@ impl ActiveMessages {
         Ok(())
     }
 
-    pub(super) fn deliver_held_own(&self, job: &Messenger, number: u32, sink: Sink, then: Then) -> Result<()> {
+    pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: Then) -> Result<()> {
         let held = self.own.borrow_mut().held.remove(&number);
-        let message = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
+        let (message, _) = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
         self.copy_own(job, message, sink, then)
     }
 
-    pub(super) fn abandon_own(&self, number: u32) -> bool {
+    pub(super) fn abandon_own(&self, number: u64) -> bool {
         let held = self.own.borrow_mut().held.remove(&number);
-        held.map(|message| message.data.complete()).is_some()
+        held.map(|(message, _)| message.data.complete()).is_some()
     }
 
     /// Cancels the messages of this rank to itself that `track` counts; with `withdrawn` only those that may still be

@@ -9,7 +9,7 @@ use super::ActiveMessages;
 use super::data::Data;
 use super::messenger::Messenger;
 use super::offer::Offer;
-use super::outgoing::{Asked, Outgoing, Queued};
+use super::outgoing::{Asked, Queued, SendQueues};
 use super::packet::{MORE, PREFIX, Prefix, RTS};
 use super::queue::release;
 use super::sink::Source;
@@ -68,7 +68,7 @@ pub(super) fn drain(am: &ActiveMessages, job: &Messenger) -> Result<bool> {
 /// One turn of sending.
 struct Turn<'a> {
     job: &'a Messenger,
-    out: &'a mut Outgoing,
+    out: &'a mut SendQueues,
     any: bool,
     /// Targets without room.
     full: SmallVec<[u32; 8]>,
@@ -155,8 +155,8 @@ impl Turn<'_> {
         let (len, header_len) = (message.data.len(), message.header.len());
         let most = self.job.max_packet() - PREFIX;
         let eager = self.job.message_cut_offs().eager;
-        let mut prefix = Prefix::of_first(message.handler, header_len, len, message.number, message.target);
-        prefix.completion = if message.completion.is_some() { message.number } else { 0 };
+        let mut prefix = Prefix::of_first(message.handler, header_len, len, message.target);
+        (prefix.message, prefix.acknowledged) = (message.number, message.completion.is_some());
         let header = Block::of(message.header.as_ptr(), header_len);
         if message.waits || len > eager.max(most - header_len) {
             prefix.kind = RTS;
@@ -220,7 +220,7 @@ impl Turn<'_> {
 
     /// Sends the next packets of a message whose target has asked for its data; returns whether the message is
     /// complete.
-    fn stream(&mut self, number: u32, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
+    fn stream(&mut self, number: u64, target: u32, source: &Source, wanted: usize, sent: &mut usize) -> Result<bool> {
         let most = self.job.max_packet() - PREFIX;
         let mut blocks = Vec::new();
         for _ in 0..TURN {

@@ -21,12 +21,9 @@ pub(crate) mod state;
 
 use std::rc::Rc;
 
-use smallvec::SmallVec;
-
-use crate::am::{self, ActiveMessages, Counters, Delivery, HandlerId, Message, Sink, Source, Then, Token};
+use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, Then};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
-use crate::tracked::Track;
 
 pub use credit::UNEXPECTED;
 pub use mailbox::Mailbox;
@@ -36,7 +33,7 @@ pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 
 use credit::Credits;
-use state::{Coming, Unexpected};
+use state::Unexpected;
 
 const HANDLER: HandlerId = HandlerId(u16::MAX - 2);
 const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
@@ -90,19 +87,10 @@ impl TwoSided {
     /// Keeps a message for which no receive is posted.
     #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
-        let (unexpected, delivery) = match m.data {
-            // Data that has arrived is copied, so that its sender can go on, unless the send is synchronous or too long
-            // to copy.
-            Some(data) if !m.waits || send::may_leave(m.header, data.len()) => {
-                (Unexpected::Whole(SmallVec::from_slice(data), !m.waits), Delivery::Done)
-            }
-            _ if m.waits => (Unexpected::Held(m.token(), m.len), Delivery::Hold),
-            _ => {
-                let (unexpected, then) = coming(envelope, m.token(), m.len);
-                (unexpected, Delivery::Into(Sink::buffer(Vec::new()), then))
-            }
-        };
-        self.matching.borrow_mut().keep(envelope, unexpected);
+        // A message of this rank to itself waits, if it is synchronous or too long to copy, until its receive has begun.
+        let copies = !m.waits || send::may_leave(m.header, m.len);
+        let (body, delivery) = am::Unexpected::of(m, copies);
+        self.matching.borrow_mut().keep(envelope, Unexpected { body, counted: !m.waits });
         delivery
     }
 }
@@ -112,8 +100,9 @@ impl Mailbox {
     #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
+        // The total of the bytes that were received from the peer.
         while let Some((peer, taken)) = credits.owed() {
-            tell(self, peer, taken)?;
+            am::notify(self, peer, CREDIT, &taken.to_le_bytes())?;
         }
         Ok(())
     }
@@ -128,28 +117,4 @@ fn check(job: &Mailbox, operation: &'static str, pattern: &Pattern) -> Result<()
         }
         _ => job.running(operation),
     }
-}
-
-/// An unexpected message whose bytes are arriving, and the completion for them.
-fn coming(envelope: Envelope, token: Token, len: usize) -> (Unexpected, Then) {
-    let coming = Rc::new(Coming::default());
-    let filled = Rc::clone(&coming);
-    let then = Then::quick(move |received| {
-        let data = received.map(|r| r.buffer);
-        // If a receive has taken the message meanwhile, it gets the data at once.
-        match filled.receive.take() {
-            Some((receive, sink)) => receive.complete_whole(envelope, sink, data),
-            None => _ = filled.data.replace(Some(data)),
-        }
-    });
-    (Unexpected::Coming(coming, token, len), then)
-}
-
-/// Advertises to a peer the number of bytes of its messages that have been received. Does not wait.
-fn tell(job: &Mailbox, peer: u32, taken: u64) -> Result<()> {
-    let track = Track::new();
-    let source = Source::of(&[]);
-    // SAFETY: the message has no data.
-    #[allow(unsafe_code)]
-    unsafe { am::start_send(job, peer, CREDIT, &taken.to_le_bytes(), source, Counters::default(), &track) }.map(|_| ())
 }

@@ -9,7 +9,7 @@ use super::state::{Matched, Receive, Status, Unexpected, status};
 use crate::am::{self, Sink, Then};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
-use crate::matching::Pattern;
+use crate::matching::{Envelope, Pattern};
 
 /// Name of the operation in the bill.
 const RECEIVE: &str = "receive";
@@ -60,7 +60,7 @@ impl Mailbox {
     fn take_unexpected(&self, pattern: &Pattern) -> Option<Matched> {
         loop {
             let (envelope, unexpected) = self.two_sided().matching.borrow_mut().take_unexpected(pattern)?;
-            if !self.drop_withdrawn(&unexpected, true) {
+            if !self.drop_withdrawn(&envelope, &unexpected, true) {
                 return Some(Matched { envelope, unexpected });
             }
         }
@@ -68,14 +68,14 @@ impl Mailbox {
 
     /// Whether an unexpected message was withdrawn; then its remaining state is dropped. With `claim` the sender cannot
     /// withdraw it afterwards.
-    fn drop_withdrawn(&self, unexpected: &Unexpected, claim: bool) -> bool {
-        match unexpected {
-            Unexpected::Held(token, _) if !am::is_held(self, *token, claim) => {
-                am::abandon(self, *token);
-                true
-            }
-            _ => false,
+    fn drop_withdrawn(&self, envelope: &Envelope, unexpected: &Unexpected, claim: bool) -> bool {
+        let am::Unexpected::Held(token, _) = unexpected.body else { return false };
+        let withdrawn = !am::is_held(self, token, claim);
+        if withdrawn {
+            self.take_credits(envelope, unexpected);
+            am::abandon(self, token);
         }
+        withdrawn
     }
 
     /// Receives a message that was taken out of matching. `receive` [is done](Receive::is_done) when it has ended.
@@ -88,36 +88,30 @@ impl Mailbox {
     pub unsafe fn receive_message(&self, receive: &Rc<Receive>, message: Matched, sink: Sink) -> Result<()> {
         receive.check_free()?;
         let Matched { envelope, unexpected } = message;
-        let credits = &self.two_sided().credits;
         if self.bill().is_some() {
             receive.awaited.set(Some(awaited(envelope.context, Some(envelope.source))));
         }
-        match unexpected {
-            Unexpected::Whole(data, counted) => {
+        self.take_credits(&envelope, &unexpected);
+        match unexpected.body {
+            am::Unexpected::Whole(data) => {
                 receive.come(None);
                 receive.fill(envelope, sink, &data);
-                if counted {
-                    credits.taken(envelope.source, data.len());
-                }
+                Ok(())
             }
-            Unexpected::Held(token, _) => {
+            am::Unexpected::Held(token, _) => {
                 receive.come(Some(token));
                 let to = Rc::clone(receive);
                 let then = Then::quick(move |received| to.complete(envelope, received));
-                return am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive));
-            }
-            Unexpected::Coming(coming, token, len) => {
-                credits.taken(envelope.source, len);
-                if let Some(data) = coming.data.take() {
-                    receive.come(None);
-                    receive.complete_whole(envelope, sink, data);
-                } else {
-                    receive.come(Some(token));
-                    coming.receive.set(Some((Rc::clone(receive), sink)));
-                }
+                am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive))
             }
         }
-        Ok(())
+    }
+
+    /// Counts a message that is unexpected no longer as received, if its sender counts it against its credits.
+    fn take_credits(&self, envelope: &Envelope, unexpected: &Unexpected) {
+        if unexpected.counted {
+            self.two_sided().credits.taken(envelope.source, unexpected.body.len());
+        }
     }
 
     /// Cancels a receive whose message has not arrived; `false` if it has arrived: then the receive ends as it would
@@ -154,7 +148,7 @@ impl Mailbox {
         loop {
             let mut matching = self.two_sided().matching.borrow_mut();
             let Some((ticket, envelope, unexpected)) = matching.probe(pattern) else { return Ok(None) };
-            if !self.drop_withdrawn(unexpected, false) {
+            if !self.drop_withdrawn(&envelope, unexpected, false) {
                 return Ok(Some(status(&envelope, unexpected)));
             }
             let _ = matching.take(ticket);
@@ -179,14 +173,9 @@ impl Mailbox {
         for receive in receives {
             receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team has ended"));
         }
-        let credits = &self.two_sided().credits;
         for (envelope, unexpected) in messages {
-            match unexpected {
-                Unexpected::Held(token, _) => _ = am::abandon(self, token),
-                Unexpected::Whole(data, true) => credits.taken(envelope.source, data.len()),
-                Unexpected::Whole(_, false) => {}
-                Unexpected::Coming(_, _, len) => credits.taken(envelope.source, len),
-            }
+            self.take_credits(&envelope, &unexpected);
+            unexpected.body.abandon(self);
         }
     }
 }

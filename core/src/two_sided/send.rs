@@ -153,7 +153,8 @@ impl Mailbox {
     /// Keeps a copy of a message of this rank to itself for which no receive is posted.
     #[inline(never)]
     fn keep_own(&self, envelope: Envelope, data: &[u8]) {
-        self.two_sided().matching.borrow_mut().keep(envelope, Unexpected::Whole(SmallVec::from_slice(data), false));
+        let body = am::Unexpected::Whole(SmallVec::from_slice(data));
+        self.two_sided().matching.borrow_mut().keep(envelope, Unexpected { body, counted: false });
     }
 
     /// Starts a message that may wait at its sender; with `eager` the target has room for it.

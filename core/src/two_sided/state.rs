@@ -4,11 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use smallvec::SmallVec;
-
 use super::credit::Credits;
 use super::offers::Offers;
-use crate::am::{Received, Sink, Token};
+use crate::am::{self, Received, Sink, Token};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Matching, Ticket};
@@ -67,33 +65,11 @@ pub struct Status {
     pub kept: usize,
 }
 
-/// Maximum length of data that is stored inline, without an allocation.
-const SHORT: usize = 16;
-
 /// An unexpected message.
-pub(super) enum Unexpected {
-    /// The whole data, and whether the sender counted the message against its credits.
-    Whole(SmallVec<[u8; SHORT]>, bool),
-    /// The data waits at the sender; its length.
-    Held(Token, usize),
-    /// The data is arriving in a buffer; its length.
-    Coming(Rc<Coming>, Token, usize),
-}
-
-impl Unexpected {
-    fn len(&self) -> usize {
-        match self {
-            Self::Whole(data, _) => data.len(),
-            Self::Held(_, len) | Self::Coming(_, _, len) => *len,
-        }
-    }
-}
-
-/// An unexpected message whose bytes are arriving.
-#[derive(Default)]
-pub(super) struct Coming {
-    pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
-    pub(super) receive: Cell<Option<(Rc<Receive>, Sink)>>,
+pub(super) struct Unexpected {
+    pub(super) body: am::Unexpected,
+    /// Whether the sender has counted the message against its credits.
+    pub(super) counted: bool,
 }
 
 /// An unexpected message that was taken out of matching for a receive of its own
@@ -107,7 +83,7 @@ pub struct Matched {
 
 impl std::fmt::Debug for Matched {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Matched").field("envelope", &self.envelope).field("len", &self.unexpected.len()).finish()
+        f.debug_struct("Matched").field("envelope", &self.envelope).field("len", &self.unexpected.body.len()).finish()
     }
 }
 
@@ -120,7 +96,7 @@ impl Matched {
 }
 
 pub(super) fn status(envelope: &Envelope, unexpected: &Unexpected) -> Status {
-    let len = unexpected.len();
+    let len = unexpected.body.len();
     Status { source: envelope.source, tag: envelope.tag, len, kept: len }
 }
 
@@ -257,14 +233,6 @@ impl Receive {
     fn came(&self, envelope: Envelope, len: usize, kept: usize) {
         self.status.set(Status { source: envelope.source, tag: envelope.tag, len, kept });
         self.stage.set(Stage::Ended);
-    }
-
-    /// Ends the receive with the contents of a buffer, or an error.
-    pub(super) fn complete_whole(&self, envelope: Envelope, sink: Sink, data: Result<Vec<u8>>) {
-        match data {
-            Ok(data) => self.fill(envelope, sink, &data),
-            Err(e) => self.fail(e),
-        }
     }
 
     /// Ends the receive with data that is in its sink, or an error.

@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! Messages of collectives, matched by the context of the team, the number of the call on it, source and tag.
 //!
 //! A message for a call that this rank has not started is kept, or held at its sender if it is long. A message that no
@@ -15,13 +14,11 @@ use smallvec::SmallVec;
 use super::plan::{Check, OVER, Plan, QUESTION};
 use super::run::Run;
 use super::run::question::Question;
-use crate::am::{
-    self, ActiveMessages, Counters, Delivery, HandlerId, Message, Messenger, Received, Sink, Source, Then, Token,
-};
+use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, Messenger, Unexpected};
 use crate::bill::Awaited;
 use crate::coll::selection::Fixed;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, ProgressHook, Track};
+use crate::job::{Job, ProgressHook};
 use crate::wire::{Reader, Writer};
 
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
@@ -58,67 +55,12 @@ impl Header {
     }
 }
 
-/// Data of a message that has arrived before its step.
-pub(super) enum Body {
-    Here(SmallVec<[u8; 64]>),
-    /// The number of bytes, which wait at the sender.
-    Held(Token, usize),
-    /// The data arrives in packets, not all of which have arrived.
-    Coming(Rc<Coming>),
-}
-
-impl Body {
-    /// Keeps the data of a message.
-    pub(super) fn of(m: Message<'_>) -> (Self, Delivery) {
-        if let Some(data) = m.data {
-            return (Self::Here(data.into()), Delivery::Done);
-        }
-        if m.waits {
-            return (Self::Held(m.token(), m.len), Delivery::Hold);
-        }
-        let coming = Rc::new(Coming::default());
-        let then = {
-            let coming = Rc::clone(&coming);
-            Then::quick(move |received| coming.end(received))
-        };
-        (Self::Coming(coming), Delivery::Into(Sink::buffer(Vec::new()), then))
-    }
-
-    /// Abandons the message.
-    pub(super) fn abandon(self, job: &Job) {
-        match self {
-            Self::Here(_) => {}
-            Self::Held(token, _) => _ = am::abandon(job, token),
-            Self::Coming(coming) => *coming.taker.borrow_mut() = None,
-        }
-    }
-}
-
-/// A message that is received into a buffer of its own.
-#[derive(Default)]
-pub(super) struct Coming {
-    pub(super) data: RefCell<Option<Result<Vec<u8>>>>,
-    /// The run, and the slot of it, that wait for the message.
-    pub(super) taker: RefCell<Option<(Rc<Run>, usize)>>,
-}
-
-impl Coming {
-    fn end(&self, received: Result<Received>) {
-        let data = received.map(|r| r.buffer);
-        let taker = self.taker.borrow_mut().take();
-        match taker {
-            Some((run, slot)) => run.taken(slot, data),
-            None => *self.data.borrow_mut() = Some(data),
-        }
-    }
-}
-
 /// A message for a call that this rank has not started.
 pub(super) struct EarlyMessage {
     pub(super) source: u32,
     pub(super) tag: u32,
     pub(super) check: Check,
-    pub(super) body: Body,
+    pub(super) body: Unexpected,
 }
 
 /// Ranks to which a failure is announced.
@@ -290,7 +232,7 @@ impl TeamCalls {
     /// Handles a message for a call that is not in progress.
     fn arrive_early(self: &Rc<Self>, calls: &Calls, header: Header, m: Message<'_>) -> Delivery {
         if self.is_ahead(header.sequence) {
-            let (body, delivery) = Body::of(m);
+            let (body, delivery) = Unexpected::of(m, true);
             let message = EarlyMessage { source: m.source, tag: header.tag, check: header.check, body };
             self.keep(header.sequence, message);
             return delivery;
@@ -428,9 +370,7 @@ pub(crate) struct Calls {
 
 /// Sends a message without data to rank `to`. Does not wait; a lost rank is left out.
 pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
-    // SAFETY: there is no data.
-    let sent = unsafe { am::start_send(job, to, HANDLER, header, Source::of(&[]), Counters::default(), &Track::new()) };
-    if let Err(e) = sent {
+    if let Err(e) = am::notify(job, to, HANDLER, header) {
         tracing::debug!("rank {to} got no announcement of a call: {e}");
     }
 }

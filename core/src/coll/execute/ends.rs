@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! Ranks that come to the end of the job while others wait for them.
 //!
 //! A rank that has waited for one peer, or for all ranks of a team, for some checks of the peers asks those ranks
@@ -11,10 +10,9 @@ use smallvec::SmallVec;
 
 use super::calls::{Calls, HANDLER, Header};
 use super::plan::{Check, ENDED, ENDS, PATIENCE};
-use crate::am::{self, Counters, Messenger, Source};
+use crate::am::{self, Messenger};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
-use crate::tracked::Track;
 
 fn message(tag: u32) -> [u8; 16] {
     Header { context: 0, sequence: 0, tag, check: Check(0) }.write()
@@ -64,8 +62,13 @@ impl Calls {
             return Ok(());
         }
         self.ends.asks.set(Some((*awaited, patience.saturating_mul(2), patience.saturating_mul(2))));
+<<<<<<< HEAD
         let unknown = |rank: &&u32| !self.ends.others.borrow().contains_key(*rank);
         ranks.iter().filter(unknown).try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
+=======
+        let ask = |rank: &u32| am::notify(job, *rank, HANDLER, &message(ENDS)).map_err(|e| e.during(awaited.operation));
+        ranks.iter().try_for_each(ask)
+>>>>>>> d621d9f (Messages without a destination are held by the active messages, in a buffer if their data is arriving; one way posts a message, to this rank too)
     }
 
     /// The ranks that a wait needs: it cannot end without any one of them.
@@ -77,11 +80,4 @@ impl Calls {
             .map_or_else(|| all().map_or_else(SmallVec::new, of_team), |rank| SmallVec::from_slice(&[rank]));
         needed.into_iter().filter(|rank| *rank != job.rank()).collect()
     }
-}
-
-/// Asks a rank whether it has come to the end. Does not wait.
-fn ask(job: &Messenger, rank: u32) -> Result<()> {
-    let (header, none) = (message(ENDS), Source::of(&[]));
-    // SAFETY: there is no data.
-    unsafe { am::start_send(job, rank, HANDLER, &header, none, Counters::default(), &Track::new()) }.map(|_| ())
 }

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::arguments::Reduction;
-use super::calls::{Announce, Announcement, Body, Calls, Coming, HANDLER, Header, TeamCalls};
+use super::calls::{Announce, Announcement, Calls, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
-use crate::am::{self, Counters, Source, Token};
+use crate::am::{self, Counters, Source, Token, Unexpected};
 use crate::bill::{Account, Awaited};
 use crate::coll::schedule::{Action, Side, Slice};
 use crate::device::Block;
@@ -37,11 +37,9 @@ enum Slot {
     /// The step has started and waits for the message.
     Posted,
     /// The message has arrived before its step.
-    Early(Body),
+    Early(Unexpected),
     /// The data is being received into its destination: the output, scratch, or a buffer for an operand.
     Filling(Token, Scratch),
-    /// The step waits for a message that is being received into a buffer of its own.
-    Taking(Rc<Coming>),
     Done,
 }
 
@@ -184,7 +182,7 @@ impl Run {
         /// The most missing messages that are examined.
         const LOOKS: usize = 64;
         let (slots, expected) = (self.slots.borrow(), &self.plan.expected);
-        let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..) | Slot::Taking(_));
+        let is_missing = |slot: &Slot| matches!(slot, Slot::Posted | Slot::Filling(..));
         let missing = slots.iter().zip(expected).filter(|(slot, _)| is_missing(slot)).map(|(_, e)| e.source);
         let answered = |source: &u32| {
             let here = |slot: &Slot| matches!(slot, Slot::Done | Slot::Early(_));
@@ -437,7 +435,6 @@ impl Run {
             match slot {
                 Slot::Filling(token, _operand) => _ = am::abandon(&self.job, token),
                 Slot::Early(body) => body.abandon(&self.job),
-                Slot::Taking(coming) => *coming.taker.borrow_mut() = None,
                 Slot::Empty | Slot::Posted | Slot::Done => {}
             }
         }

@@ -3,11 +3,11 @@
 
 use std::rc::Rc;
 
-use super::super::calls::{Announce, Body, EarlyMessage, Header};
+use super::super::calls::{Announce, EarlyMessage, Header};
 use super::super::memory::Scratch;
 use super::super::plan::Check;
 use super::{Run, Slot, State};
-use crate::am::{self, Delivery, Message, Received, Sink, Then};
+use crate::am::{self, Delivery, Message, Received, Sink, Then, Unexpected};
 use crate::coll::schedule::{Action, Slice};
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
@@ -65,7 +65,7 @@ impl Run {
     /// Handles a message of this call.
     pub(in crate::coll::execute) fn arrive(self: &Rc<Self>, header: Header, m: Message<'_>) -> Delivery {
         let keep = |m: Message<'_>| {
-            let (body, delivery) = Body::of(m);
+            let (body, delivery) = Unexpected::of(m, true);
             (EarlyMessage { source: m.source, tag: header.tag, check: header.check, body }, delivery)
         };
         if self.state.get() != State::Active {
@@ -86,7 +86,7 @@ impl Run {
                 self.take(slot, m)
             }
             Slot::Empty => {
-                let (body, delivery) = Body::of(m);
+                let (body, delivery) = Unexpected::of(m, true);
                 slots[slot] = Slot::Early(body);
                 delivery
             }
@@ -214,24 +214,6 @@ impl Run {
         }
     }
 
-    /// Handles the data of a message that was received before its step started.
-    pub(in crate::coll::execute) fn taken(self: &Rc<Self>, slot: usize, data: Result<Vec<u8>>) {
-        if self.state.get() != State::Active {
-            return;
-        }
-        self.slots.borrow_mut()[slot] = Slot::Done;
-        let step = self.plan.expected[slot].step;
-        match data {
-            Ok(data) if self.has_length(slot, data.len()) => {
-                self.consume(step, &data);
-                self.complete(step);
-            }
-            Ok(_) => {}
-            Err(e) => self.not_received(slot, e),
-        }
-        self.queue();
-    }
-
     /// Stores or reduces the data of a message, whose length has been checked, where its step says.
     #[inline]
     pub(super) fn consume(&self, step: u32, data: &[u8]) {
@@ -260,7 +242,7 @@ impl Run {
         let set = |now: Slot| self.slots.borrow_mut()[slot] = now;
         let Slot::Early(body) = was else { return Ok(false) };
         match body {
-            Body::Here(data) => {
+            Unexpected::Whole(data) => {
                 set(Slot::Done);
                 if !self.has_length(slot, data.len()) {
                     return Ok(false);
@@ -268,7 +250,7 @@ impl Run {
                 self.consume(step, &data);
                 Ok(true)
             }
-            Body::Held(token, len) => {
+            Unexpected::Held(token, len) => {
                 if !self.has_length(slot, len) {
                     am::abandon(&self.job, token);
                     return Ok(false);
@@ -282,29 +264,6 @@ impl Run {
                     self.not_received(slot, e);
                 }
                 Ok(false)
-            }
-            Body::Coming(coming) => {
-                let data = coming.data.borrow_mut().take();
-                match data {
-                    Some(data) => {
-                        set(Slot::Done);
-                        let data = match data {
-                            Ok(data) if self.has_length(slot, data.len()) => data,
-                            Ok(_) => return Ok(false),
-                            Err(e) => {
-                                self.not_received(slot, e);
-                                return Ok(false);
-                            }
-                        };
-                        self.consume(step, &data);
-                        Ok(true)
-                    }
-                    None => {
-                        *coming.taker.borrow_mut() = Some((Rc::clone(self), slot));
-                        set(Slot::Taking(coming));
-                        Ok(false)
-                    }
-                }
             }
         }
     }
