@@ -64,7 +64,7 @@ pub unsafe fn send_any(
     if header.len().saturating_add(data.len()) <= 8 * REST && counters.completion.is_none() {
         // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
         let prefix = Prefix::of_first(handler, header.len(), data.len(), counters.target.unwrap_or(0));
-        if send_short(job, target, prefix, || joined(header, data))? {
+        if send_short(job, target, prefix, joined(header, data))? {
             counters.origin.inspect(|c| c.increment());
             return Ok(());
         }
@@ -72,16 +72,16 @@ pub unsafe fn send_any(
     send_other(job, target, handler, header, data, counters)
 }
 
-/// Sends a message of one short packet, of which `words` returns header and data; `false` if there is no room, messages
+/// Sends a message of one short packet, of which `words` are header and data; `false` if there is no room, messages
 /// before it are queued, or there is no such rank.
 #[inline(always)]
-fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: impl FnOnce() -> [u64; REST]) -> Result<bool> {
+fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) -> Result<bool> {
     let am = job.active_messages();
     if target == job.rank() {
         let mut own = am.own.borrow_mut();
         let room = own.queue.len() < MOST_COPIED;
         if room {
-            own.queue.push_back(OwnMessage::Short(prefix, words()));
+            own.queue.push_back(OwnMessage::Short(prefix, words));
             am.mark(OWN);
         }
         return Ok(room);
@@ -89,7 +89,7 @@ fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: impl FnOnce()
     if !am.is_quiet() || target >= job.size() {
         return Ok(false);
     }
-    let ([first, number, last], [a, b, c]) = (prefix.words(), words());
+    let ([first, number, last], [a, b, c]) = (prefix.words(), words);
     let len = PREFIX + usize::from(prefix.header_len) + prefix.number as usize;
     let packet = ShortPacket::new([first, number, last, a, b, c], len);
     job.try_send(target, Operation::SendShort(&packet))
@@ -242,7 +242,7 @@ pub(crate) fn try_send_short(
     data: &[u8],
 ) -> Result<bool> {
     let [a, b, _] = words_of(data);
-    send_short(job, target, Prefix::of_first(handler, 8, data.len(), 0), || [header, a, b])
+    send_short(job, target, Prefix::of_first(handler, 8, data.len(), 0), [header, a, b])
 }
 
 fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {

@@ -62,13 +62,9 @@ impl Calls {
             return Ok(());
         }
         self.ends.asks.set(Some((*awaited, patience.saturating_mul(2), patience.saturating_mul(2))));
-<<<<<<< HEAD
         let unknown = |rank: &&u32| !self.ends.others.borrow().contains_key(*rank);
-        ranks.iter().filter(unknown).try_for_each(|rank| ask(job, *rank).map_err(|e| e.during(awaited.operation)))
-=======
         let ask = |rank: &u32| am::notify(job, *rank, HANDLER, &message(ENDS)).map_err(|e| e.during(awaited.operation));
-        ranks.iter().try_for_each(ask)
->>>>>>> d621d9f (Messages without a destination are held by the active messages, in a buffer if their data is arriving; one way posts a message, to this rank too)
+        ranks.iter().filter(unknown).try_for_each(ask)
     }
 
     /// The ranks that a wait needs: it cannot end without any one of them.
