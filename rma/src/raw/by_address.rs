@@ -69,16 +69,9 @@ impl RawWindow {
         };
         let changes = swaps || code::effect(code) != Effect::Read;
         let update = Update { array: bytes.clone(), len, combine: changes.then(|| Rc::new(combine) as Combine) };
-        let layouts = Layouts {
-            action: Action::Accumulate { code },
-            local: operand.cast_mut(),
-            origin: &bytes,
-            offset: at.offset,
-            target: &bytes,
-            old: (!old.is_null()).then_some((old, &bytes)),
-            attached: None,
-        };
-        self.carry_out_update(t, &layouts, &update, changes && !swaps)
+        let whole = Layouts::new(Action::Accumulate { code }, operand.cast_mut(), &bytes, at.offset, &bytes);
+        let old = (!old.is_null()).then_some((old, &bytes));
+        self.carry_out(t, &Layouts { old, update: Some((&update, changes && !swaps)), ..whole }, None)
     }
 
     /// Issues an operation between layouts whose offset is an address at `t`: as one operation if a region contains its

@@ -46,8 +46,6 @@ pub(crate) enum Item {
     Lists(Box<Lists>),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
-    /// An update between layouts that waits for its target; the flag says whether it has operands.
-    Update(Rc<(Owned, Update, bool)>),
     /// An operation on an attached region instead of the window's own.
     At(Box<(RemoteRegion, Item)>),
 }
@@ -189,7 +187,6 @@ impl Item {
             Item::Lists(lists) if lists.put => "put",
             Item::Lists(_) => "get",
             Item::Layouts(all) => all.action.name(),
-            Item::Update(all) => all.0.action.name(),
             Item::At(at) => at.1.name(),
         }
     }
@@ -202,7 +199,7 @@ impl Item {
             Item::CompareSwap { .. } => Kind::CompareSwap,
             Item::Lists(lists) if lists.put => Kind::Write,
             Item::Lists(_) => Kind::Read,
-            Item::Accumulate { .. } | Item::Layouts(_) | Item::Update(_) => Kind::Accumulate,
+            Item::Accumulate { .. } | Item::Layouts(_) => Kind::Accumulate,
             Item::At(at) => at.1.kind(),
         }
     }
@@ -215,7 +212,6 @@ impl Item {
             Item::Get { .. } | Item::CompareSwap { .. } => (true, false),
             Item::Lists(lists) => (!lists.put, lists.put),
             Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
-            Item::Update(_) => (true, true),
             Item::At(at) => at.1.reads_and_stores(),
         }
     }
@@ -227,7 +223,7 @@ impl Item {
             | Item::Get { len, offset, .. }
             | Item::Accumulate { len, offset, .. }
             | Item::CompareSwap { len, offset, .. } => Some((offset, len)),
-            Item::Lists(_) | Item::Layouts(_) | Item::Update(_) => None,
+            Item::Lists(_) | Item::Layouts(_) => None,
             Item::At(ref at) => at.1.range(),
         }
     }
@@ -271,7 +267,7 @@ impl Item {
                     (_, false) => Operation::ReadBlocks { into: blocks, from: remote },
                 }
             }
-            Item::Layouts(_) | Item::Update(_) => return None,
+            Item::Layouts(_) => return None,
             Item::At(ref inner) => return inner.1.with_operation((inner.0.handle, 0), post),
         };
         Some(post(operation))

@@ -11,7 +11,7 @@ use farside_datatype::{
     CutOffs, DatatypeError, Descriptor, Direction, Mover, Overlap, Plan, PlanLimits, Scheme, TypeMap,
 };
 
-use super::item::{Item, Lists};
+use super::item::{Item, Lists, Update};
 use crate::elements::bytes;
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
@@ -72,6 +72,8 @@ pub(crate) struct Layouts<'a> {
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
     /// The region that `offset` counts in, if it is not the window's own.
     pub(crate) attached: Option<&'a RemoteRegion>,
+    /// How an accumulate that no device has changes the elements, and whether it has operands.
+    pub(crate) update: Option<(&'a Update, bool)>,
 }
 
 /// [`Layouts`] of an operation that outlives the call.
@@ -84,13 +86,15 @@ pub(crate) struct Owned {
     target: TypeMap,
     old: Option<(*mut u8, TypeMap)>,
     attached: Option<RemoteRegion>,
+    update: Option<(Update, bool)>,
 }
 
 impl Owned {
     pub(crate) fn borrow(&self) -> Layouts<'_> {
-        let Self { action, local, ref origin, offset, ref target, ref old, ref attached } = *self;
+        let Self { action, local, ref origin, offset, ref target, ref old, ref attached, ref update } = *self;
         let old = old.as_ref().map(|(at, map)| (*at, map));
-        Layouts { action, local, origin, offset, target, old, attached: attached.as_ref() }
+        let update = update.as_ref().map(|(update, has_operands)| (update, *has_operands));
+        Layouts { old, attached: attached.as_ref(), update, ..Layouts::new(action, local, origin, offset, target) }
     }
 }
 
@@ -116,8 +120,7 @@ impl<'a> Layouts<'a> {
         at: &'a Selection<T>,
     ) -> Result<Self> {
         of.check_inside(len)?;
-        let (local, origin, offset) = (local.cast(), of.type_map(), bytes::<T>(displacement)?);
-        Ok(Self { action, local, origin, offset, target: at.type_map(), old: None, attached: None })
+        Ok(Self::new(action, local.cast(), of.type_map(), bytes::<T>(displacement)?, at.type_map()))
     }
 
     #[inline(always)]
@@ -159,11 +162,18 @@ impl<'a> Layouts<'a> {
 }
 
 impl<'a> Layouts<'a> {
+    /// An operation of a device on the window's own memory, without former values.
+    #[inline(always)]
+    pub(crate) fn new(action: Action, local: *mut u8, origin: &'a TypeMap, offset: usize, target: &'a TypeMap) -> Self {
+        Self { action, local, origin, offset, target, old: None, attached: None, update: None }
+    }
+
     pub(crate) fn owned(&self) -> Owned {
-        let Self { action, local, origin, offset, target, old, attached } = *self;
+        let Self { action, local, origin, offset, target, old, attached, update } = *self;
         let old = old.map(|(at, map)| (at, map.clone()));
         let attached = attached.copied();
-        Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old, attached }
+        let update = update.map(|(update, has_operands)| (update.clone(), has_operands));
+        Owned { action, local, origin: origin.clone(), offset, target: target.clone(), old, attached, update }
     }
 
     /// The receiving layout, which must not contain a byte twice (an accumulate may update an element twice).

@@ -188,10 +188,8 @@ impl RawWindow {
     }
 
     pub(super) fn begin(&self, t: &Target, item: Item, request: Option<&Request>) -> Result<()> {
-        match item {
-            Item::Layouts(all) => return self.carry_out(t, &all.borrow(), request),
-            Item::Update(all) => return self.carry_out_update(t, &all.0.borrow(), &all.1, all.2),
-            _ => {}
+        if let Item::Layouts(all) = item {
+            return self.carry_out(t, &all.borrow(), request);
         }
         if let Some(attachments) = self.attachments.as_ref().filter(|_| item.attached().is_none()) {
             return self.begin_by_address(attachments, t, item, request);

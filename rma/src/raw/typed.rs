@@ -56,8 +56,7 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
-        let (action, local) = (Action::Put, from.cast_mut());
-        self.transfer_layouts(target, Layouts { action, local, origin, offset, target: at, old: None, attached: None })
+        self.transfer_layouts(target, Layouts::new(Action::Put, from.cast_mut(), origin, offset, at))
     }
 
     /// Gets the bytes of `at`, relative to byte `offset` of `target`, to those of `origin`, relative to `into`.
@@ -78,8 +77,7 @@ impl RawWindow {
         offset: usize,
         at: &TypeMap,
     ) -> Result<()> {
-        let (action, local) = (Action::Get, into);
-        self.transfer_layouts(target, Layouts { action, local, origin, offset, target: at, old: None, attached: None })
+        self.transfer_layouts(target, Layouts::new(Action::Get, into, origin, offset, at))
     }
 
     /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
@@ -177,6 +175,9 @@ impl RawWindow {
 
     /// Issues an operation between layouts that is not empty and has been checked, to a target that is ready.
     pub(crate) fn carry_out(&self, t: &Target, l: &Layouts<'_>, request: Option<&Request>) -> Result<()> {
+        if let Some((update, has_operands)) = l.update {
+            return self.carry_out_update(t, l, update, has_operands);
+        }
         if let Some(attachments) = self.attachments.as_ref().filter(|_| l.attached.is_none()) {
             return self.carry_out_by_address(attachments, t, l, request);
         }
@@ -244,8 +245,7 @@ pub(crate) fn accumulate<'a>(
         Some(old) if op == Op::NoOp => old,
         _ => (operand.cast_mut(), origin),
     };
-    let layouts =
-        |code| Layouts { action: Action::Accumulate { code }, local, origin, offset, target: at, old, attached: None };
+    let layouts = |code| Layouts { old, ..Layouts::new(Action::Accumulate { code }, local, origin, offset, at) };
     if at.size() == 0 {
         return Ok(layouts(0));
     }

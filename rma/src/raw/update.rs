@@ -9,13 +9,12 @@
 //! get, a put; none on mapped windows.
 
 use std::cell::Cell;
-use std::rc::Rc;
 
 use farside_core::memory::zeroed;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Private, TypeMap};
 
-use super::item::{Item, Request, Update};
+use super::item::{Request, Update};
 use super::layouts::{Action, Layouts, refused};
 use super::{RawWindow, Target, word};
 
@@ -68,28 +67,17 @@ impl RawWindow {
     ) -> Result<()> {
         let action = Action::Accumulate { code: 0 };
         let name = action.name();
-        self.usable(name)?;
-        // If there are no operands, the origin's side has the datatype of the target.
-        let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
-        let layouts = Layouts { action, local, origin, offset, target: at, old, attached: None };
-        let t = self.target(target, name)?;
-        let blamed = |e: Error| e.rank(self.job.rank()).peer(t.region.peer);
-        self.check(t, &layouts)?;
+        let blamed = |e: Error| e.rank(self.job.rank());
         update.array.check_elements(at).map_err(|e| blamed(refused(name, &e)))?;
         if update.array.true_lb() < 0 || update.array.true_ub() > update.len as i64 {
-            return Err(blamed(
-                Error::new(ErrorKind::BadArgument, name).cause("the array has elements outside its bytes"),
-            ));
+            let e = Error::new(ErrorKind::BadArgument, name);
+            return Err(blamed(e.cause("the array has elements outside its bytes")));
         }
-        if at.size() == 0 {
-            return self.permit(name, target);
-        }
-        let queued = || Item::Update(Rc::new((layouts.owned(), update.clone(), operands.is_some())));
-        let current = self.operations.current_request.borrow().clone();
-        if self.ready_or_queued(name, target, current.as_ref(), queued)? {
-            self.carry_out_update(t, &layouts, update, operands.is_some())?;
-        }
-        Ok(())
+        // If there are no operands, the origin's side has the datatype of the target.
+        let (local, origin) = operands.map_or((std::ptr::null_mut(), at), |(from, map)| (from.cast_mut(), map));
+        let layouts = Layouts::new(action, local, origin, offset, at);
+        let update = Some((update, operands.is_some()));
+        self.issue_layouts(target, Layouts { old, update, ..layouts }, None)
     }
 
     pub(super) fn carry_out_update(
@@ -140,7 +128,7 @@ impl RawWindow {
     /// A put or a get of an array, complete on return.
     fn transfer_now(&self, t: &Target, l: &Layouts<'_>, action: Action, local: *mut u8, array: &TypeMap) -> Result<()> {
         let request = Request::new();
-        let transfer = Layouts { action, local, origin: array, old: None, ..*l };
+        let transfer = Layouts { attached: l.attached, ..Layouts::new(action, local, array, l.offset, l.target) };
         let issued = self.carry_out(t, &transfer, Some(&request));
         let waited = issued.and_then(|()| self.job.wait(action.name(), || Ok(request.done().then_some(()))));
         if waited.is_err() {
