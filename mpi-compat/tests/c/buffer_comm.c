@@ -9,7 +9,7 @@ int main(void) {
     start();
     OK(MPI_Comm_attach_buffer(MPI_COMM_SELF, room, sizeof room));
     OK(MPI_Buffer_attach(other, sizeof other));
-    /* There is room in the process's, which is not asked. */
+    /* The process's buffer has room, but is not used. */
     FAILS(MPI_ERR_BUFFER, MPI_Bsend(data, 4000, MPI_CHAR, 0, 0, MPI_COMM_SELF));
     OK(MPI_Bsend(data, 4000, MPI_CHAR, rank_of(MPI_COMM_WORLD), 0, MPI_COMM_WORLD));
     OK(MPI_Bsend(data, 100, MPI_CHAR, 0, 0, MPI_COMM_SELF));

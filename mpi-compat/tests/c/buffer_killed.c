@@ -19,7 +19,7 @@ int main(void) {
     if (me == 2) raise(SIGKILL);
     if (me == 0) {
         OK(MPI_Buffer_attach(buffer, sizeof buffer));
-        /* Nobody receives it. */
+        /* No rank receives it. */
         OK(MPI_Bsend(data, LEN, MPI_BYTE, 1, 0, MPI_COMM_WORLD));
         FAILS(MPI_ERR_PROC_ABORTED, MPI_Buffer_detach(&detached, &bytes));
         CHECK(detached == buffer && bytes == (int)sizeof buffer);

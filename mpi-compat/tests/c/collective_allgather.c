@@ -29,7 +29,7 @@ int main(void) {
         free(some);
         free(whole);
     }
-    /* Every block goes to every other place. */
+    /* Every block goes to every other position. */
     OK(MPI_Type_vector(2, 1, 2, MPI_INT, &spaced));
     OK(MPI_Type_commit(&spaced));
     for (int i = 0; i < 64; i++) all[i] = -1;

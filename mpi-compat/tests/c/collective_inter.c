@@ -52,7 +52,7 @@ int main(void) {
     int sum[3] = {rank, 1, -rank}, got[3];
     OK(MPI_Allreduce(sum, got, 3, MPI_INT, MPI_SUM, inter));
     CHECK(got[0] == total && got[1] == m && got[2] == -total);
-    /* Both groups give as many elements: each rank of a group gets one for each rank of the other. */
+    /* Both groups give the same number of elements: each rank of a group gets one for each rank of the other. */
     for (int i = 0; i < 32; i++) a[i] = rank + i, b[i] = -1;
     OK(MPI_Reduce_scatter_block(a, b, m, MPI_INT, MPI_SUM, inter));
     for (int i = 0; i < m; i++) CHECK(b[i] == total + m * (me * m + i));

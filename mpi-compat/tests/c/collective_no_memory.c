@@ -26,7 +26,7 @@ int main(void) {
     limit.rlim_cur = in_use() + (4 << 20);
     if (rank == ROOT) OK(setrlimit(RLIMIT_AS, &limit));
     OK(MPI_Barrier(MPI_COMM_WORLD));
-    /* The other ranks only send, and may be through. */
+    /* The other ranks only send, and may have completed the call. */
     int code = MPI_Reduce(in, out, MANY, MPI_INT, MPI_SUM, ROOT, MPI_COMM_WORLD);
     CHECK(rank != ROOT || code != MPI_SUCCESS);
     OK(MPI_Reduce(&rank, &sum, 1, MPI_INT, MPI_SUM, ROOT, MPI_COMM_WORLD));

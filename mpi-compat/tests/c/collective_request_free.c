@@ -32,7 +32,7 @@ int main(void) {
     OK(MPI_Barrier(copy));
     OK(MPI_Comm_free(&copy));
     OK(MPI_Type_free(&gapped));
-    /* A persistent one that has been started, is over, and was not waited for. */
+    /* A persistent request that has been started and is complete, but was not waited for. */
     OK(MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &request));
     OK(MPI_Start(&request));
     for (int over = 0; !over;) OK(MPI_Request_get_status(request, &over, MPI_STATUS_IGNORE));

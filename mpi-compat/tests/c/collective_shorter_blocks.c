@@ -1,5 +1,5 @@
-/* A block may be received into a longer place, the rest of which is not written, but in an allgather. The standard forbids
-   it, but programs do so.
+/* Except in an allgather, a block may be received into longer memory, the rest of which is not written. The standard
+   forbids it, but programs do so.
    ranks 2 3 */
 #include "check.h"
 

@@ -24,7 +24,7 @@ int main(void) {
         CHECK(sum == n * (n - 1));
         OK(MPI_Comm_free(&comm));
     }
-    /* Evens and odds, each their own group. */
+    /* Even and odd ranks, each a group of their own. */
     if (rank % 2 == 0) mine = evens;
     else OK(MPI_Group_difference(world, evens, &mine));
     OK(MPI_Comm_create(MPI_COMM_WORLD, mine, &comm));
@@ -32,7 +32,7 @@ int main(void) {
     CHECK(n == (size + 1 - rank % 2) / 2);
     OK(MPI_Barrier(comm));
     OK(MPI_Comm_free(&comm));
-    /* The same by the group alone: in another order than others call, and again with other groups. */
+    /* The same by the group alone: in another order than other ranks call, and again with other groups. */
     for (int i = 0; i < 3; i++) {
         OK(MPI_Comm_create_group(MPI_COMM_WORLD, mine, 5, &comm));
         OK(MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm));

@@ -46,7 +46,7 @@ int main(void) {
     OK(MPI_Comm_get_errhandler(dup, &handler));
     CHECK(handler == MPI_ERRORS_RETURN);
     OK(MPI_Errhandler_free(&handler));
-    /* Collectives of the two do not meet. */
+    /* Collectives of the two are separate. */
     for (int i = 0; i < 50; i++) {
         MPI_Comm comm = i % 3 ? dup : MPI_COMM_WORLD;
         int one = i + rank;

@@ -27,7 +27,7 @@ int main(void) {
     OK(MPI_Group_free(&group));
     OK(MPI_Group_free(&remote));
 
-    /* Odd ranks are high, even ones are, and both say the same. */
+    /* Odd ranks are high, then even ranks, then both groups pass the same value. */
     for (int i = 0; i < 3; i++) {
         int high = i == 0 ? odd : i == 1 ? !odd : 1;
         OK(MPI_Intercomm_merge(inter, high, &merged));

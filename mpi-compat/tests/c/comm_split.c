@@ -20,7 +20,7 @@ int main(void) {
     OK(MPI_Allgather(&rank, 1, MPI_INT, all, 1, MPI_INT, half));
     for (int i = 0; i < n; i++) CHECK(all[i] == 2 * (n - 1 - i) + rank % 2);
     free(all);
-    /* Equal keys keep the order, also of a communicator that is a part. */
+    /* Equal keys keep the order, also that of a smaller communicator. */
     OK(MPI_Comm_split(half, 7, 3, &nested));
     MPI_Comm_rank(nested, &n);
     CHECK(n == me);

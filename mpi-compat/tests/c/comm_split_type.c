@@ -16,7 +16,7 @@ int main(void) {
     OK(MPI_Allgather(&rank, 1, MPI_INT, members, 1, MPI_INT, comm));
     CHECK(members[n] == rank);
     for (int i = 1; i < together; i++) CHECK(members[i] < members[i - 1]);
-    /* All of them, unless they are on several nodes, or are to use a device as if they were. */
+    /* All ranks, unless they are on several nodes, or use a device as if they were. */
     if (getenv("FARSIDE_DEVICE") == NULL) CHECK(together == size);
     OK(MPI_Barrier(comm));
     OK(MPI_Comm_free(&comm));

@@ -20,7 +20,7 @@ int main(void) {
     CHECK(size == 3 * 4 * 9);
     OK(MPI_Type_get_extent(two, &lb, &extent));
     CHECK(lb == 0 && extent == 3 * (MPI_Aint)sizeof(struct cell));
-    /* The parts may go before what is made of them. */
+    /* The parts may be freed before the type that is made of them. */
     OK(MPI_Type_free(&one));
     OK(MPI_Type_free(&column));
     OK(MPI_Type_free(&rows));

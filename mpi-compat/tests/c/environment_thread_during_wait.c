@@ -27,7 +27,7 @@ int main(void) {
         snprintf(path, sizeof path, "/tmp/farside-test-%d", getpid());
         OK(MPI_Send(path, sizeof path, MPI_CHAR, 1, 0, MPI_COMM_WORLD));
         pthread_create(&thread, NULL, run, NULL);
-        /* Comes only after the thread has returned from its calls. */
+        /* Called only after the thread has returned from its calls. */
         OK(MPI_Recv(&value, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
         CHECK(value == 5);
         pthread_join(thread, NULL);

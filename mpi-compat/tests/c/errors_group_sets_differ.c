@@ -16,7 +16,7 @@ int main(void) {
     OK(MPI_Group_incl(all, 2, (int[]){0, size - 1}, &pair));
     OK(MPI_Group_incl(all, 1, &me, &alone));
     for (int round = 0; round < 2; round++) {
-        /* The last rank leaves one out. */
+        /* The last rank omits one. */
         MPI_Group given = me == 2 ? pair : all;
         if (size > 2) {
             int code = MPI_Comm_create_from_group(given, "t", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm);

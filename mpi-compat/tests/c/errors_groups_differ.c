@@ -17,7 +17,7 @@ int main(void) {
         FAILS(MPI_ERR_GROUP, MPI_Comm_create_from_group(group, "t", MPI_INFO_NULL, MPI_ERRORS_RETURN, &comm));
         FAILS(MPI_ERR_GROUP, MPI_Comm_create(MPI_COMM_WORLD, group, &comm));
         FAILS(MPI_ERR_GROUP, MPI_Comm_create_group(MPI_COMM_WORLD, group, 5, &comm));
-        /* The right ones are made afterwards. */
+        /* Correct calls succeed afterwards. */
         OK(MPI_Comm_create_group(MPI_COMM_WORLD, all, 5, &comm));
         OK(MPI_Barrier(comm));
         OK(MPI_Comm_free(&comm));

@@ -24,7 +24,7 @@ int main(void) {
     CHECK(found == MPI_ERRHANDLER_NULL);
     OK(MPI_Errhandler_free(&mine));
 
-    /* It stays until no communicator has it. */
+    /* The handler stays valid until no communicator has it. */
     MPI_Comm_delete_attr(MPI_COMM_WORLD, MPI_KEYVAL_INVALID);
     CHECK(calls == 1 && last_comm == MPI_COMM_WORLD && last_class == MPI_ERR_KEYVAL);
     OK(MPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_RANK));

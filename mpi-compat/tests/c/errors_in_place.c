@@ -43,7 +43,7 @@ static void refused(void *bad, const char *name) {
     FAILS(MPI_ERR_BUFFER, MPI_Pack_external("external32", bad, 1, MPI_INT, &x, 4, &at));
     FAILS(MPI_ERR_BUFFER, MPI_Unpack_external("external32", &x, 4, &at, bad, 1, MPI_INT));
 
-    /* A type that begins elsewhere, whose addresses may be absolute, makes no place of a constant. */
+    /* A type with an offset, which allows absolute addresses, does not make a constant an address. */
     MPI_Aint offset = 4096;
     MPI_Type_create_hindexed_block(1, 1, &offset, MPI_INT, &inside);
     MPI_Type_commit(&inside);
@@ -83,7 +83,7 @@ int main(void) {
     OK(MPI_Win_unlock_all(win));
     OK(MPI_Win_free(&win));
 
-    /* Neighbourhood collectives say so whatever stands beside it. */
+    /* Neighbourhood collectives report it whatever the other arguments are. */
     CHECK(says(MPI_Neighbor_allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, 1, MPI_INT, ring), "MPI_IN_PLACE, which is not"));
     CHECK(says(MPI_Neighbor_allgather(MPI_IN_PLACE, 0, MPI_INT, x, 0, MPI_INT, ring), "MPI_IN_PLACE, which is not"));
     CHECK(says(MPI_Neighbor_alltoall(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, 1, MPI_INT, ring), "MPI_IN_PLACE, which is not"));

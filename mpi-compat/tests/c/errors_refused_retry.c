@@ -1,7 +1,7 @@
-/* A collective call that is refused at one rank fails at all that wait for it, also if they have started it before: so
-   all make it again.
+/* A collective call that is refused at one rank fails at all ranks that wait for it, also if they have started it
+   before, so all ranks make it again.
    ranks 2 3
-   not on peers: there a call that is refused is none, and the rank must make it again alone */
+   not on peers: there a refused call does not count, so the rank would have to make it again alone */
 #include "check.h"
 
 int main(void) {
@@ -14,7 +14,7 @@ int main(void) {
     for (int round = 0; round < 3; round++) {
         int code = MPI_Ireduce(a, &sum, rank == 1 ? -1 : 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD, &request);
         if (rank == 1) CHECK(class_of(code) == MPI_ERR_COUNT);
-        /* Of the others, those that need nothing of that rank may be through. */
+        /* Other ranks that need nothing of that rank may have completed the call. */
         if (rank != 1 && code == MPI_SUCCESS) code = MPI_Wait(&request, MPI_STATUS_IGNORE);
         if (rank == 0) {
             CHECK(code != MPI_SUCCESS);

@@ -1,4 +1,4 @@
-/* A rank that is killed inside an epoch, of the kind that the argument names: every other rank that needs it gets
+/* A rank is killed inside an epoch of the kind that the argument names: every other rank that needs it gets
    MPI_ERR_PROC_ABORTED by the handler of the window; with a second argument the default handler ends the job.
    not on peers: they end the job, or wait */
 #include "rma.h"
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     } else if (!strcmp(phase, "exposure")) {
         if (me == VICTIM) OK(MPI_Win_post(rest, 0, win));
         die();
-        /* One epoch has all that it needs: the exposure was open. */
+        /* One epoch gets everything that it needs, since the exposure was open. */
         while (code == MPI_SUCCESS) {
             code = MPI_Win_start(alone, 0, win);
             if (code == MPI_SUCCESS) code = PUT_TO_VICTIM();

@@ -34,7 +34,7 @@ int main(void) {
         OK(MPI_Send(NULL, 0, MPI_INT, 0, 9, MPI_COMM_WORLD));
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         CHECK(data[0] == 40 && data[2] == 42);
-        /* Inactive: all has come. */
+        /* Inactive: all partitions count as arrived. */
         OK(MPI_Parrived(request, 0, &flag));
         CHECK(flag == 1);
     }

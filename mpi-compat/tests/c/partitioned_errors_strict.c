@@ -31,7 +31,7 @@ int main(void) {
     OK(MPI_Pready_range(1, 3, send));
     OK(MPI_Start(&receive));
     FAILS(MPI_ERR_ARG, MPI_Parrived(receive, 3, &flag));
-    /* The sender has more than the receiver has room for. */
+    /* The message is longer than the receive. */
     FAILS(MPI_ERR_TRUNCATE, MPI_Wait(&receive, MPI_STATUS_IGNORE));
     OK(MPI_Wait(&send, MPI_STATUS_IGNORE));
     OK(MPI_Request_free(&send));

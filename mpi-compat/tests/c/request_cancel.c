@@ -19,7 +19,7 @@ int main(void) {
     OK(MPI_Wait(&receive, &status));
     OK(MPI_Test_cancelled(&status, &flag));
     CHECK(!flag && got == 3);
-    /* A persistent one is inactive then, and starts again. */
+    /* A persistent request is inactive then, and is started again. */
     OK(MPI_Recv_init(&got, 1, MPI_INT, 0, 2, MPI_COMM_SELF, &receive));
     OK(MPI_Start(&receive));
     OK(MPI_Cancel(&receive));
@@ -32,7 +32,7 @@ int main(void) {
     OK(MPI_Test_cancelled(&status, &flag));
     CHECK(!flag);
     OK(MPI_Request_free(&receive));
-    /* After the message has come it is too late. */
+    /* After the message has arrived it is too late. */
     OK(MPI_Irecv(&got, 1, MPI_INT, 0, 4, MPI_COMM_SELF, &receive));
     OK(MPI_Send(&value, 1, MPI_INT, 0, 4, MPI_COMM_SELF));
     for (flag = 0; !flag;) OK(MPI_Request_get_status(receive, &flag, MPI_STATUS_IGNORE));

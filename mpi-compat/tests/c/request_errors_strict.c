@@ -23,7 +23,7 @@ int main(void) {
     request = (MPI_Request)(void *)info;
     FAILS(MPI_ERR_REQUEST, MPI_Wait(&request, MPI_STATUS_IGNORE));
     OK(MPI_Info_free(&info));
-    /* One that is not a generalized request, and active and inactive persistent ones. */
+    /* A request that is not generalized, and active and inactive persistent requests. */
     OK(MPI_Recv_init(&value, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &request));
     FAILS(MPI_ERR_REQUEST, MPI_Grequest_complete(request));
     FAILS(MPI_ERR_REQUEST, MPI_Cancel(&request));

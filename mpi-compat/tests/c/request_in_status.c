@@ -14,7 +14,7 @@ int main(void) {
         OK(MPI_Sendrecv(NULL, 0, MPI_INT, 1, 5, NULL, 0, MPI_INT, 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
         FAILS(MPI_ERR_IN_STATUS, MPI_Waitall(3, requests, statuses));
         CHECK(class_of(statuses[1].MPI_ERROR) == MPI_ERR_TRUNCATE);
-        /* The others may be complete or not. */
+        /* The other requests may be complete or not. */
         for (int i = 0; i < 3; i += 2) {
             int class = class_of(statuses[i].MPI_ERROR);
             CHECK(class == MPI_SUCCESS || class == MPI_ERR_PENDING);

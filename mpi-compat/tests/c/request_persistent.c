@@ -35,7 +35,7 @@ int main(void) {
                 CHECK(is_filled(in, n * sizeof(int), other + round));
                 CHECK(requests[0] != MPI_REQUEST_NULL && requests[1] != MPI_REQUEST_NULL);
             }
-            /* Inactive ones are as complete ones, with empty statuses. */
+            /* Inactive requests count as complete, with empty statuses. */
             OK(MPI_Wait(&requests[0], &status));
             CHECK(status.MPI_SOURCE == MPI_ANY_SOURCE && status.MPI_TAG == MPI_ANY_TAG);
             OK(MPI_Test(&requests[1], &flag, &status));

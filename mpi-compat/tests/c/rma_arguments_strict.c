@@ -51,7 +51,7 @@ int main(void) {
     OK(MPI_Win_free(&win));
     OK(MPI_Type_free(&vector));
 
-    /* An error at one rank is one at all. */
+    /* An error at one rank is an error at all ranks. */
     MPI_Aint bytes = 64;
     if (me == 0) {
         FAILS(MPI_ERR_ARG, MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, NULL, &win));

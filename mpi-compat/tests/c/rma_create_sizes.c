@@ -19,7 +19,7 @@ int main(void) {
     OK(MPI_Win_get_attr(win, MPI_WIN_DISP_UNIT, &unit, &flag));
     CHECK(flag && *unit == sizeof(int));
     FENCE();
-    /* The last place of each rank. */
+    /* The last element of each rank. */
     value = 100 + me;
     PUT(&value, 1, right(), right());
     FENCE();

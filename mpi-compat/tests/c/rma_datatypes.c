@@ -49,7 +49,7 @@ int main(void) {
         OK(CLOSE());
         for (int i = 0; i < N; i++)
             CHECK(base[N + i] == (i < 3 || i == 5 || i == 6 || i == 10 ? 100 * left + i : 0));
-        /* A type that begins elsewhere. */
+        /* A type with an offset. */
         memset(base, 0, N * N * sizeof(int));
         MPI_Barrier(MPI_COMM_WORLD);
         OK(OPEN());

@@ -39,7 +39,7 @@ int main(void) {
     OK(MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win));
     OK(MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN));
     for (int i = 0; i < REGIONS; i++) OK(MPI_Win_attach(win, memory + REGION * i, REGION));
-    /* One more, behind a gap. */
+    /* One more region, behind a gap. */
     OK(MPI_Win_attach(win, memory + BYTES + REGION, REGION));
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Aint there = all[right()];

@@ -35,7 +35,7 @@ int main(void) {
         FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, 0, before + 24, 1, absolute, win));
         OK(MPI_Type_free(&absolute));
     }
-    /* An address that was used is of no use once its memory is detached, and of use again when that is attached again. */
+    /* An address is invalid once its memory is detached, and valid again when the memory is attached again. */
     for (value = 10; value < 12; value++) {
         OK(MPI_Put(&value, 1, MPI_INT, 0, at, 1, MPI_INT, win));
         OK(MPI_Win_flush(0, win));

@@ -35,7 +35,7 @@ int main(void) {
     MPI_Barrier(MPI_COMM_WORLD);
     OK(MPI_Win_lock_all(0, win));
     OK(MPI_Get(&got, 1, MPI_INT, peer, bases[peer] + 12 + 4, 1, MPI_INT, win));
-    /* After it the lock is held, so that an error is that of the call, not of the unlock. */
+    /* Afterwards the lock is held, so an error is an error of the call and not of the unlock. */
     OK(MPI_Win_flush(peer, win));
     FAILS(MPI_ERR_RMA_RANGE, MPI_Put(&value, 1, MPI_INT, peer, bases[peer], 1, MPI_INT, win));
     OK(MPI_Win_unlock_all(win));

@@ -34,7 +34,7 @@ static void all_once(int *mine, int first) {
         } \
         OK(MPI_Win_unlock_all(win)); \
         all_once(mine, 0); \
-        /* Each puts numbers of its own and takes away what was there: with the last one all are seen once. */ \
+        /* Each rank stores its own numbers and takes the old ones: with the last, each is seen once. */ \
         MPI_Barrier(MPI_COMM_WORLD); \
         OK(MPI_Win_lock_all(0, win)); \
         for (int i = 0; i < EACH; i++) { \

@@ -23,7 +23,7 @@ int main(void) {
     OK(MPI_Win_set_errhandler(pscw, MPI_ERRORS_RETURN));
     OK(MPI_Win_fence(0, fence));
     if (me == 1) {
-        /* The lock of its own memory is never given back. */
+        /* The lock of its own memory is never released. */
         OK(MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, passive));
         before_end_of(1, MPI_COMM_WORLD);
         raise(SIGKILL);

@@ -8,7 +8,7 @@ int main(void) {
         int value = 10 * round + me;
         for (int t = 0; t < size; t++) OK(MPI_Win_lock(MPI_LOCK_SHARED, t, 0, win));
         for (int t = 0; t < size; t++) OK(MPI_Put(&value, 1, MPI_INT, t, me, 1, MPI_INT, win));
-        /* All hold all locks here. */
+        /* All ranks hold all locks here. */
         MPI_Barrier(MPI_COMM_WORLD);
         for (int t = 0; t < size; t++) OK(MPI_Win_unlock((t + me) % size, win));
         MPI_Barrier(MPI_COMM_WORLD);

@@ -32,13 +32,13 @@ int main(void) {
     start();
     int peer = 1 - rank_of(MPI_COMM_WORLD);
 
-    /* All of it. */
+    /* The whole memory. */
     char *memory = map(NULL, LEN, 0);
     MPI_Win win = used(memory, peer);
     munmap(memory, LEN);
     OK(MPI_Win_free(&win));
 
-    /* Something else is there. */
+    /* Other memory is mapped there. */
     memory = map(NULL, LEN, 0);
     win = used(memory, peer);
     CHECK(map(memory, LEN, MAP_FIXED) == memory);
@@ -46,7 +46,7 @@ int main(void) {
     OK(MPI_Win_free(&win));
     for (int i = 0; i < LEN; i++) CHECK(memory[i] == 9);
 
-    /* A part of it; the rest is as it was. */
+    /* One part of it; the rest is unchanged. */
     memset(memory, 4, LEN);
     win = used(memory, peer);
     munmap(memory + 3 * PAGE, 2 * PAGE);

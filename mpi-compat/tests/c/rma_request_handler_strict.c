@@ -23,7 +23,7 @@ int main(void) {
     int value = 0, code, memory[1] = {-1};
     MPI_Request request;
     MPI_Errhandler mine, others;
-    /* The owner itself serves its memory: what is mapped could be read after its end. */
+    /* The owner itself serves its memory; mapped memory could be read after the owner's end. */
     setenv("FARSIDE_SHM_USER_MEMORY", "ring", 1);
     start();
     me = rank_of(MPI_COMM_WORLD);

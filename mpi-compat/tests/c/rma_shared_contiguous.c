@@ -27,7 +27,7 @@ int main(void) {
         total += len;
     }
     MPI_Barrier(node);
-    /* Operations land in the part of their target. */
+    /* Operations access the part of their target. */
     if (right() != 1) {
         value = 1000 + me;
         OK(MPI_Put(&value, 1, MPI_INT, right(), 1, 1, MPI_INT, win));

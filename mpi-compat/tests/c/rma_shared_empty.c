@@ -13,7 +13,7 @@ int main(void) {
     node = sharing();
     me = rank_of(node);
     MPI_Comm_size(node, &size);
-    /* Also the last one has none, where there are two ranks. */
+    /* With two ranks, the last one has none either. */
     OK(MPI_Win_allocate_shared(me % 2 ? 0 : 16, 1, MPI_INFO_NULL, node, &memory, &win));
     OK(MPI_Win_shared_query(win, 0, &bytes, &unit, &first));
     CHECK(first != NULL && bytes == 16);

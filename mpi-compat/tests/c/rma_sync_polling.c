@@ -13,7 +13,7 @@ int main(void) {
         OK(MPI_Win_flush(size - 1, win));
     }
     if (me == size - 1) {
-        /* Calls of MPI let the put come where it needs the target. */
+        /* Calls of MPI make progress for a put that needs the target. */
         while (*(volatile int *)memory == 0) {
             OK(MPI_Win_sync(win));
             OK(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE));

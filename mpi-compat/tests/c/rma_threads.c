@@ -20,7 +20,7 @@ static void *talk(void *unused) {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         CHECK(value == i);
     }
-    /* Only now rank 0 may come to its fence. */
+    /* Only now may rank 0 call its fence. */
     OK(MPI_Sendrecv(&me, 1, MPI_INT, right, 2, &value, 1, MPI_INT, left, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     CHECK(value == left);
     return NULL;

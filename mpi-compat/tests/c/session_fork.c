@@ -23,7 +23,7 @@ int main(void) {
     usleep(100000);
     pid_t child = fork();
     if (child == 0) {
-        /* Ends what should end at once, if it does not. */
+        /* Ends the child if it hangs. */
         alarm(20);
         exit(0);
     }

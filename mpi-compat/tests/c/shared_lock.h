@@ -24,7 +24,7 @@ static inline void one_by_one(MPI_Win win, MPI_Comm node, int me, int size) {
     }
     MPI_Barrier(node);
     CHECK(*counter == ROUNDS * size);
-    /* A writer has the value odd while it has the lock, so that whoever has locked all sees it even. */
+    /* The value is odd while a writer has the lock, so a rank that has locked all ranks sees an even value. */
     MPI_Barrier(node);
     if (me == 0) *counter = 0;
     MPI_Barrier(node);

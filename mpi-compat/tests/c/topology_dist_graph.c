@@ -25,7 +25,7 @@ int main(void) {
     CHECK(memcmp(inw, sw, sizeof sw) == 0 && memcmp(outw, dw, sizeof dw) == 0);
     OK(MPI_Comm_free(&dup));
 
-    /* Rank 0 gives a star to and from itself, the last rank one edge more; the order of edges is up to the library. */
+    /* Rank 0 gives a star to and from itself, the last rank one more edge; the library chooses the order of edges. */
     int n = rank == 0 ? size : 0, at = 0, degrees[8], all[32], first[8], weights[32];
     for (int i = 0; i < n; i++) {
         first[i] = i;

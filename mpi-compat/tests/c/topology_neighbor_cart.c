@@ -23,7 +23,7 @@ int main(void) {
         int from = n[i / 2];
         CHECK(in[i] == (from == MPI_PROC_NULL ? -1 : 100 * from + 2 * (i / 2 ^ 1) + i % 2));
     }
-    /* Blocks of one go down, of two up, in both dimensions. */
+    /* In both dimensions, blocks of one element are sent down, and blocks of two up. */
     int back[4] = {2, 1, 2, 1};
     for (int i = 0; i < 8; i++) in[i] = -1;
     OK(MPI_Neighbor_alltoallv(out, counts, displs, MPI_INT, in, back, at, MPI_INT, grid));

@@ -23,7 +23,7 @@ int main(void) {
     OK(MPI_Neighbor_allgatherv(out, 1, MPI_INT, in, (int[]){1, 1, 1, 1}, displs, MPI_INT, graph));
     for (int i = 0; i < 4; i++) CHECK(in[displs[i]] == 100 * from[i] && in[displs[i] + 1] == -1);
     if (size == 4) {
-        /* Edges differ in their ranks but for the two to the next, which keep their order. */
+        /* Edges differ in their ranks except the two to the next rank, which keep their order. */
         OK(MPI_Neighbor_alltoall(out, 1, MPI_INT, in, 1, MPI_INT, graph));
         CHECK(in[0] == 100 * rank + 3 && in[1] == 100 * last && in[2] == 100 * near + 1 && in[3] == 100 * last + 2);
         int back[4] = {0, 1, 1, 2};

@@ -60,7 +60,7 @@ static void open_meeting(void) {
 static void rest(void) { nanosleep(&(struct timespec){0, 30000000}, NULL); }
 
 static long packets_of(void (*iteration)(void), int times) {
-    /* A message tells its receiver how many of its own were taken: none asks for that while packets are counted. */
+    /* Each message advertises credits to its receiver, so no rank reads them while packets are counted. */
     OK(MPI_Sendrecv(NULL, 0, MPI_BYTE, 1 - me, 0, NULL, 0, MPI_BYTE, 1 - me, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
     MPI_Barrier(MPI_COMM_WORLD);
     rest();
@@ -92,7 +92,7 @@ static void row(const char *name, int wanted, void (*iteration)(void)) {
     }
     double one = (double)packets / (LONG - SHORT);
     if (me == 0) printf("%-46s %8.2f, %d expected\n", name, one, wanted);
-    /* Waits of seconds, as on a loaded machine, ask whether the other rank is there: a few packets in all, not one an iteration. */
+    /* In waits of seconds, as on a loaded machine, a rank asks whether the other one is alive: a few packets in all. */
     CHECK(labs(packets - (long)wanted * (LONG - SHORT)) <= 8);
 }
 
