@@ -190,7 +190,7 @@ impl Error {
 
     /// Sets an operating-system error as the source.
     #[must_use]
-    pub fn source_error(mut self, source: std::io::Error) -> Self {
+    pub(crate) fn source_error(mut self, source: std::io::Error) -> Self {
         self.0.source = Some(source);
         self
     }

@@ -16,7 +16,7 @@ use crate::settings::{Settings, WaitPolicy};
 
 /// The way in which a rank waits.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     spin: Duration,
     yields: u32,
     park: bool,
@@ -82,7 +82,7 @@ impl Progress {
     /// `oversubscribed`: more ranks than processors share this rank's processors; `mapped`: the device's memory is
     /// mapped.
     #[must_use]
-    pub fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
+    pub(crate) fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
         let (spin, yields, park) = match settings.wait {
             WaitPolicy::Auto(spin) if !oversubscribed => (spin, 0, true),
             WaitPolicy::Auto(_) => (Duration::ZERO, 8, true),
@@ -110,7 +110,7 @@ impl Progress {
     /// outnumber cores.
     #[must_use]
     #[inline]
-    pub fn spins(&self) -> u32 {
+    pub(crate) fn spins(&self) -> u32 {
         self.spins
     }
 
@@ -166,7 +166,7 @@ impl Progress {
     ///
     /// # Errors
     /// An error of `ready`, `turn` or the check of the peers; `Timeout` once `deadline` has passed.
-    pub fn wait<R>(
+    pub(crate) fn wait<R>(
         &self,
         operation: &'static str,
         device: &dyn Device,
@@ -300,13 +300,13 @@ pub struct Pace(u32);
 
 impl Pace {
     /// No delay: between two turns of progress, which take long enough themselves.
-    pub const NEXT: Self = Self(0);
+    pub(crate) const NEXT: Self = Self(0);
     /// About 50 ns: where both sides signal and wait at the same time.
     pub const EXCHANGE: Self = Self(30);
     /// About 30 ns: where a rank waits for the answer to its own request.
     pub const ANSWER: Self = Self(15);
     /// About 15 ns more between an unsuccessful poll and the next one.
-    pub const AGAIN: Self = Self(8);
+    pub(crate) const AGAIN: Self = Self(8);
 }
 
 #[cfg(test)]

@@ -78,14 +78,14 @@ pub enum TransferScheme {
 #[allow(missing_docs)]
 pub struct Transfer {
     pub scheme: TransferScheme,
-    pub gather_block: Option<u64>,
-    pub multi_w_block: Option<u64>,
+    pub(crate) gather_block: Option<u64>,
+    pub(crate) multi_w_block: Option<u64>,
     pub sgrs_block: Option<u64>,
-    pub sgrs_message: Option<u64>,
-    pub segment: Option<u64>,
-    pub eager: Option<u64>,
-    pub read_intra: Option<u64>,
-    pub read_inter: Option<u64>,
+    pub(crate) sgrs_message: Option<u64>,
+    pub(crate) segment: Option<u64>,
+    pub(crate) eager: Option<u64>,
+    pub(crate) read_intra: Option<u64>,
+    pub(crate) read_inter: Option<u64>,
 }
 
 impl Transfer {
@@ -322,19 +322,25 @@ impl Settings {
     }
 }
 
-/// The table as Markdown, as the README shows it.
-#[must_use]
-pub fn markdown() -> String {
-    let mut out = String::from("| setting | default | values | |\n|---|---|---|---|\n");
-    for s in TABLE {
-        out += &format!("| `{}` | `{}` | {} | {} |\n", s.name, s.default, s.values, s.help);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The table as Markdown, as the README shows it.
+    fn markdown() -> String {
+        let rows = TABLE.iter().map(|s| {
+            format!(
+                "| `{}` | `{}` | {} | {} |
+",
+                s.name, s.default, s.values, s.help
+            )
+        });
+        "| setting | default | values | |
+|---|---|---|---|
+"
+        .to_owned()
+            + &rows.collect::<String>()
+    }
 
     #[test]
     fn the_readme_shows_this_table() {

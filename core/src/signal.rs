@@ -26,9 +26,9 @@ pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
 
 /// Cells for each peer.
-pub const CELLS: usize = 8;
+pub(crate) const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
-pub const EXCHANGE_CELLS: usize = 2;
+pub(crate) const EXCHANGE_CELLS: usize = 2;
 pub(crate) const LINE: usize = 64;
 /// Lines for [short data](short) of each rank, used by its exchanges in turn.
 pub(crate) const SHORT_LINES: usize = 2;
@@ -167,7 +167,14 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`, naming the lost rank; an error of a handler.
     #[inline]
-    pub fn exchange(&self, operation: &'static str, peer: usize, cell: usize, number: u64, mark: u16) -> Result<u16> {
+    pub(crate) fn exchange(
+        &self,
+        operation: &'static str,
+        peer: usize,
+        cell: usize,
+        number: u64,
+        mark: u16,
+    ) -> Result<u16> {
         assert!(cell < EXCHANGE_CELLS);
         let Some((ours, theirs)) = self.pair(peer, cell, number) else {
             self.set(peer, cell, marked(number, mark))?;
@@ -187,7 +194,7 @@ impl SignalArray {
     /// [`arrive`](Self::arrive) instead. The same on every rank; false with two ranks, and unless all are mapped.
     #[must_use]
     #[inline]
-    pub fn is_oversubscribed(&self) -> bool {
+    pub(crate) fn is_oversubscribed(&self) -> bool {
         self.oversubscribed
     }
 
@@ -198,7 +205,7 @@ impl SignalArray {
     ///
     /// # Errors
     /// `PeerLost`, naming the lost rank; an error of a handler.
-    pub fn arrive(&self, operation: &'static str, mark: u16) -> Result<u16> {
+    pub(crate) fn arrive(&self, operation: &'static str, mark: u16) -> Result<u16> {
         let number = self.arrivals.get() + 1;
         self.arrivals.set(number);
         let Some(line) = self.last_line(0) else {
@@ -325,7 +332,7 @@ impl SignalArray {
 
     /// The remote address of word `word` of team rank `of`.
     #[must_use]
-    pub fn word_place(&self, of: usize, word: usize) -> Place {
+    pub(crate) fn word_place(&self, of: usize, word: usize) -> Place {
         self.place_in_line(of, (word, 0))
     }
 

@@ -104,7 +104,7 @@ impl Stats {
 
     /// A snapshot of the values.
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::default();
         for (kind, c) in self.counters.iter().enumerate() {
             // Relaxed: as in `add`, pairs with nothing.
@@ -142,7 +142,7 @@ impl Snapshot {
 
     /// The sum of two sets of counters.
     #[must_use]
-    pub fn merged(mut self, other: &Snapshot) -> Snapshot {
+    pub(crate) fn merged(mut self, other: &Snapshot) -> Snapshot {
         for (a, b) in self.values.iter_mut().zip(&other.values) {
             a.0 += b.0;
             a.1 += b.1;

@@ -34,7 +34,7 @@ impl Writer {
 
     /// Appends a length (4 bytes) and the bytes.
     #[must_use]
-    pub fn bytes(self, v: &[u8]) -> Self {
+    pub(crate) fn bytes(self, v: &[u8]) -> Self {
         let mut w = self.u32(v.len() as u32);
         w.0.extend(v);
         w
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
 
     /// Whether no bytes are left.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a length (4 bytes) and that many bytes.
-    pub fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()? as usize;
         let (head, tail) = self.0.split_at_checked(len)?;
         self.0 = tail;

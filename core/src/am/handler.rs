@@ -95,7 +95,7 @@ pub enum Delivery<J> {
 pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
 
 /// A completion that may send and wait.
-pub type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
+pub(crate) type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
 
 /// A completion: runs when the data is complete, or with an error, which names the other rank, if the data will not
 /// arrive. From then on the memory of the sink is not accessed.

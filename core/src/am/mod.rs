@@ -45,16 +45,14 @@ pub use sink::{Layout, Received, Sink, Source};
 pub(crate) use unexpected::Unexpected;
 
 /// The active messages of a job.
-pub type ActiveMessages = state::ActiveMessages<Messenger>;
+pub(crate) type ActiveMessages = state::ActiveMessages<Messenger>;
 /// The decision of a header handler.
 pub type Delivery = handler::Delivery<Messenger>;
 /// A completion: runs when the data of a message is complete, or has failed.
 pub type Then = handler::Then<Messenger>;
-/// A completion that may send and wait.
-pub type LaterFn = handler::LaterFn<Messenger>;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;
 /// Maximum length of a message in bytes, which bounds what a peer can make a rank allocate: senders refuse longer
 /// messages, and receivers treat them as malformed.
-pub const MAX_MESSAGE: u64 = 1 << 40;
+pub(crate) const MAX_MESSAGE: u64 = 1 << 40;

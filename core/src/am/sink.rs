@@ -162,17 +162,11 @@ impl Source {
 
     /// Length in bytes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Bytes(block) => block.len,
             Self::Layout(layout) => layout.packed_len(),
         }
-    }
-
-    /// Whether the length is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The `len` bytes from `from` on, which are inside.

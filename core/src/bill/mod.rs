@@ -22,9 +22,9 @@ use crate::stats::{Snapshot, Stats};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {
     /// Context of the team.
-    pub context: u32,
+    pub(crate) context: u32,
     /// Number of the window; 0 for the team itself.
-    pub window: u32,
+    pub(crate) window: u32,
 }
 
 impl fmt::Display for Account {

@@ -6,20 +6,20 @@
 pub mod detect;
 pub mod pmi1;
 pub mod pmi1_wire;
-pub mod threads;
+pub(crate) mod threads;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::say::say;
 
 pub use detect::connect;
-pub use threads::threads;
+pub(crate) use threads::threads;
 
 /// The longest key, in characters.
-pub const KEY_MAX: usize = 48;
+pub(crate) const KEY_MAX: usize = 48;
 /// Prefix of the names of jobs that `farside run` has started.
 pub const JOB_PREFIX: &str = "farside-";
 /// The longest value, in bytes.
-pub const VALUE_MAX: usize = 64 * 1024;
+pub(crate) const VALUE_MAX: usize = 64 * 1024;
 
 /// A launch method.
 pub trait Bootstrap: Send {

@@ -52,7 +52,7 @@ impl Pmi1 {
     ///
     /// # Errors
     /// `Launcher` if `fd` is not an open socket; those of [`Pmi1::over`].
-    pub fn from_fd(fd: RawFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
+    pub(crate) fn from_fd(fd: RawFd, rank: u32, size: u32, timeout: Duration) -> Result<Self> {
         Self::over(adopt(fd)?, rank, size, timeout)
     }
 
@@ -60,7 +60,7 @@ impl Pmi1 {
     ///
     /// # Errors
     /// `Launcher` if the connection fails; those of [`Pmi1::over`].
-    pub fn from_port(address: &str, id: &str, timeout: Duration) -> Result<Self> {
+    pub(crate) fn from_port(address: &str, id: &str, timeout: Duration) -> Result<Self> {
         let stream = dial(address, timeout)?;
         let mut me = Self::unready(stream, 0, 1, timeout);
         let hello = Line::new("initack").field("pmiid", id).end();

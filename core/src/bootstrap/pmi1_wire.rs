@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use super::VALUE_MAX;
 
 /// Maximum length of a line in bytes, including the newline.
-pub const LINE_MAX: usize = 64 * 1024;
+pub(crate) const LINE_MAX: usize = 64 * 1024;
 /// Maximum length of the part of a value under one key, in characters, even if the server accepts more.
 const PART_MAX: usize = 8 * 1024;
 /// Room for the length of a value and a dot before the first part.
@@ -102,7 +102,7 @@ impl Message {
 
     /// The message as it was written, except for spaces and skipped words.
     #[must_use]
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let words: Vec<_> = self.fields.iter().map(|(n, v)| format!("{n}={v}")).collect();
         words.join(" ")
     }
@@ -187,7 +187,7 @@ impl LineBuffer {
 
     /// The bytes after the last newline.
     #[must_use]
-    pub fn rest(&self) -> &[u8] {
+    pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes
     }
 }
@@ -197,7 +197,7 @@ impl LineBuffer {
 ///
 /// # Errors
 /// A message if `room` is too small for any value.
-pub fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
+pub(crate) fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
     let room = room.min(PART_MAX);
     if room < HEADER_MAX + 8 {
         return Err(format!("values of at most {room} characters are too short"));
@@ -211,7 +211,7 @@ pub fn pack(value: &[u8], room: usize) -> Result<Vec<String>, String> {
 
 /// The key of one part of a value. Callers' keys cannot contain `~`.
 #[must_use]
-pub fn part_key(key: &str, part: usize) -> String {
+pub(crate) fn part_key(key: &str, part: usize) -> String {
     if part == 0 { key.to_owned() } else { format!("{key}~{part}") }
 }
 
@@ -219,7 +219,10 @@ pub fn part_key(key: &str, part: usize) -> String {
 ///
 /// # Errors
 /// Those of `part`, and those that `wrong` makes from a description of malformed parts.
-pub fn unpack<E>(mut part: impl FnMut(usize) -> Result<String, E>, wrong: impl Fn(String) -> E) -> Result<Vec<u8>, E> {
+pub(crate) fn unpack<E>(
+    mut part: impl FnMut(usize) -> Result<String, E>,
+    wrong: impl Fn(String) -> E,
+) -> Result<Vec<u8>, E> {
     let head = part(0)?;
     let (length, text) = head.split_once('.').ok_or_else(|| wrong(format!("no length in {}", quote_text(&head))))?;
     let length = length.parse::<usize>().ok().filter(|l| *l <= VALUE_MAX);

@@ -78,7 +78,7 @@ impl Shared {
 }
 
 /// One rank of a job of threads.
-pub struct ThreadBootstrap {
+pub(crate) struct ThreadBootstrap {
     rank: u32,
     finalized: bool,
     shared: Arc<Shared>,
@@ -92,20 +92,20 @@ impl std::fmt::Debug for ThreadBootstrap {
 
 /// The `n` ranks of a job, in order, for one thread each. A fence waits at most 60 s.
 #[must_use]
-pub fn threads(n: u32) -> Vec<ThreadBootstrap> {
+pub(crate) fn threads(n: u32) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
 /// The `n` ranks of a job, in order. A fence waits at most `timeout`.
 #[must_use]
-pub fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
+pub(crate) fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
     let shared = shared(n, "threads", timeout);
     (0..n).map(|rank| ThreadBootstrap { rank, finalized: false, shared: Arc::clone(&shared) }).collect()
 }
 
 /// The only rank of a job of size 1.
 #[must_use]
-pub fn singleton() -> ThreadBootstrap {
+pub(crate) fn singleton() -> ThreadBootstrap {
     ThreadBootstrap { rank: 0, finalized: false, shared: shared(1, "singleton", TIMEOUT) }
 }
 

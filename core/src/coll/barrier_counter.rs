@@ -6,20 +6,11 @@
 use crate::error::Result;
 use crate::signal::SignalArray;
 
-/// The algorithm's name in the table.
-pub const NAME: &str = "counter";
-
-/// Signals that each rank sends.
-#[must_use]
-pub fn messages(p: usize) -> usize {
-    usize::from(p > 2)
-}
-
 /// Runs the next barrier of a signal array that [is oversubscribed](SignalArray::is_oversubscribed). Returns the
 /// bitwise OR of all ranks' marks.
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(signals: &SignalArray, name: &'static str, mark: u16) -> Result<u16> {
+pub(crate) fn run(signals: &SignalArray, name: &'static str, mark: u16) -> Result<u16> {
     signals.arrive(name, mark)
 }

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::signal::{self, Pace, SignalArray};
 
 /// Cell of the signal array for barriers.
-pub const CELL: usize = 0;
+pub(crate) const CELL: usize = 0;
 /// Cell of the signal array for [`meet`].
 const END_CELL: usize = 1;
 
@@ -18,7 +18,7 @@ const END_CELL: usize = 1;
 ///
 /// # Errors
 /// `PeerLost`.
-pub fn run(team: &Team, signals: &SignalArray, number: u64, mark: u16) -> Result<u16> {
+pub(crate) fn run(team: &Team, signals: &SignalArray, number: u64, mark: u16) -> Result<u16> {
     rounds(team, signals, CELL, number, mark, "barrier", Pace::EXCHANGE)
 }
 

@@ -6,27 +6,27 @@
 
 pub mod allgather;
 pub mod allreduce;
-pub mod alltoall;
-pub mod barrier;
-pub mod barrier_counter;
+pub(crate) mod alltoall;
+pub(crate) mod barrier;
+pub(crate) mod barrier_counter;
 pub mod barrier_dissemination;
 pub mod broadcast;
 pub mod butterfly;
 mod bytes;
 pub mod execute;
-pub mod gather;
-pub mod neighbor;
+pub(crate) mod gather;
+pub(crate) mod neighbor;
 pub mod operation;
-pub mod reduce;
+pub(crate) mod reduce;
 pub mod reduce_scatter;
 mod regions;
-pub mod scan;
-pub mod scatter;
+pub(crate) mod scan;
+pub(crate) mod scatter;
 pub mod schedule;
 pub mod selection;
 pub mod table;
-pub mod team;
-pub mod tree;
+pub(crate) mod team;
+pub(crate) mod tree;
 
 pub use bytes::{allgather, allreduce, broadcast, reduce_scatter};
 pub use regions::exchange_regions;

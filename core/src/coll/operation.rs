@@ -154,25 +154,25 @@ impl<'a> Call<'a> {
     /// The number of parts of a vector if the algorithm asks for `wanted`: at most the number of elements, and at least
     /// one.
     #[must_use]
-    pub fn parts(&self, wanted: u32) -> u32 {
+    pub(crate) fn parts(&self, wanted: u32) -> u32 {
         u64::from(wanted).min(self.elements).max(1) as u32
     }
 
     /// The rank's number counted from the root.
     #[must_use]
-    pub fn relative(&self) -> u32 {
+    pub(crate) fn relative(&self) -> u32 {
         (self.rank + self.size - self.root) % self.size
     }
 
     /// The rank at distance `relative` after the root.
     #[must_use]
-    pub fn absolute(&self, relative: u32) -> u32 {
+    pub(crate) fn absolute(&self, relative: u32) -> u32 {
         (relative + self.root) % self.size
     }
 
     /// Whether a block of size number `number` has elements, as far as is known.
     #[must_use]
-    pub fn has_elements(&self, number: u32) -> bool {
+    pub(crate) fn has_elements(&self, number: u32) -> bool {
         self.sizes.get(number as usize).is_none_or(|n| *n > 0)
     }
 

@@ -6,7 +6,7 @@ use super::{
 };
 
 /// All algorithms, by family.
-pub const FAMILIES: &[&[&Algorithm]] = &[
+pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
     barrier::ALGORITHMS,
     broadcast::ALGORITHMS,
     scatter::ALGORITHMS,
@@ -34,7 +34,7 @@ pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
 /// Whether every rank only sends data that it has from the start, to some or all others, so that the algorithm has one
 /// round.
 #[must_use]
-pub fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32) -> bool {
+pub(crate) fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32) -> bool {
     use Operation as O;
     let is = |other: &Algorithm| algorithm.name == other.name;
     match algorithm.operation {

@@ -8,17 +8,17 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The parent; the root has none.
-    pub parent: Option<u32>,
+    pub(crate) parent: Option<u32>,
     /// The rank's own subtree, itself first.
-    pub subtree: Range<u32>,
+    pub(crate) subtree: Range<u32>,
     /// Subtrees of the children, in the order in which they are served.
-    pub children: Vec<Range<u32>>,
+    pub(crate) children: Vec<Range<u32>>,
 }
 
 impl Place {
     /// Place in a flat tree: all others are children of the root.
     #[must_use]
-    pub fn flat(number: u32, size: u32) -> Self {
+    pub(crate) fn flat(number: u32, size: u32) -> Self {
         let one = |n: u32| n..n + 1;
         if number > 0 {
             return Self { parent: Some(0), subtree: one(number), children: Vec::new() };
@@ -28,7 +28,7 @@ impl Place {
 
     /// Place in a chain: every rank has one child, the next.
     #[must_use]
-    pub fn chain(number: u32, size: u32) -> Self {
+    pub(crate) fn chain(number: u32, size: u32) -> Self {
         let children = Some(number + 1..size).filter(|c| !c.is_empty()).into_iter().collect();
         Self { parent: number.checked_sub(1), subtree: number..size, children }
     }
@@ -36,7 +36,7 @@ impl Place {
     /// Place in a balanced tree of `k` children each: the ranks below a rank are divided evenly among its children. So
     /// P ranks have ⌊log2 P⌋ levels below the root for k = 2, as few as any tree of k children.
     #[must_use]
-    pub fn k_ary(k: u32, number: u32, size: u32) -> Self {
+    pub(crate) fn k_ary(k: u32, number: u32, size: u32) -> Self {
         let children = |of: &Range<u32>| -> Vec<Range<u32>> {
             let below = u64::from(of.end - of.start - 1);
             let at = |i: u32| of.start + 1 + (below * u64::from(i)).div_ceil(u64::from(k)) as u32;
@@ -55,7 +55,7 @@ impl Place {
     /// Place in a k-nomial tree, binomial for k = 2: the parent of number n is n with its lowest non-zero digit in base
     /// k set to 0. The largest subtrees come first.
     #[must_use]
-    pub fn k_nomial(k: u32, number: u32, size: u32) -> Self {
+    pub(crate) fn k_nomial(k: u32, number: u32, size: u32) -> Self {
         let (k, n, p) = (u64::from(k), u64::from(number), u64::from(size));
         let mut span = 1;
         while span < p && n % (span * k) == 0 {

@@ -19,7 +19,7 @@ pub struct Capabilities {
     /// Whether the device supports [`Operation::Accumulate`](super::Operation::Accumulate), and
     /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes. If not,
     /// [`service`](crate::service) composes them of operations that the device supports.
-    pub accumulate: bool,
+    pub(crate) accumulate: bool,
     /// Limits of [`Operation::Scatter`](super::Operation::Scatter) and [`Operation::Gather`](super::Operation::Gather);
     /// `None` if the device does not support them.
     pub lists: Option<Lists>,
@@ -38,7 +38,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// The simplest device: packets, writes, reads and atomics on words of 8 bytes, one block at a time.
     #[must_use]
-    pub fn minimal(name: &'static str, max_packet: usize) -> Self {
+    pub(crate) fn minimal(name: &'static str, max_packet: usize) -> Self {
         Self {
             name,
             node: Vec::new(),
@@ -107,7 +107,7 @@ pub struct MessageCutOffs {
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
     /// `read_intra` if ranks of the node share processors and would take turns to move the packets.
-    pub read_oversubscribed: usize,
+    pub(crate) read_oversubscribed: usize,
     /// `read_intra` for a target on another node.
     pub read_inter: usize,
 }
@@ -115,7 +115,7 @@ pub struct MessageCutOffs {
 impl MessageCutOffs {
     /// Values for a device that was not measured: every message longer than one packet is a rendezvous, and none is
     /// read from the sender's memory.
-    pub const UNMEASURED: Self =
+    pub(crate) const UNMEASURED: Self =
         Self { eager: 0, read_intra: usize::MAX, read_oversubscribed: usize::MAX, read_inter: usize::MAX };
 
     /// Replaces the values that the setting names.

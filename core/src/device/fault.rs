@@ -87,7 +87,7 @@ struct Faulty {
 ///
 /// # Errors
 /// `Setting`.
-pub fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
+pub(crate) fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
     if setting == "none" {
         return Ok(device);
     }

@@ -22,13 +22,14 @@ macro_rules! forward {
 pub(crate) use forward;
 
 mod capabilities;
-pub mod cell;
+pub(crate) mod cell;
 pub mod code;
-pub mod fault;
+pub(crate) mod fault;
 pub mod loopback;
 pub mod report;
-pub mod route;
-pub mod shm;
+#[cfg(any(test, feature = "verbs"))]
+pub(crate) mod route;
+pub(crate) mod shm;
 pub(crate) mod target;
 mod unread;
 #[cfg(feature = "verbs")]
@@ -43,7 +44,7 @@ pub use crate::memory::Block;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
-pub use unread::Unread;
+pub(crate) use unread::Unread;
 
 /// The error for a scatter or gather list posted to a device that does not support lists.
 #[cold]
@@ -287,7 +288,7 @@ pub enum Operation<'a> {
 impl Operation<'_> {
     /// The region of a peer that the operation accesses, if any.
     #[must_use]
-    pub fn region(&self) -> Option<u64> {
+    pub(crate) fn region(&self) -> Option<u64> {
         match self {
             Operation::Write { to: at, .. }
             | Operation::Read { from: at, .. }
@@ -318,7 +319,7 @@ pub struct WorkRequest<'a> {
 }
 
 /// Number of words of the longest short packet.
-pub const SHORT_WORDS: usize = 6;
+pub(crate) const SHORT_WORDS: usize = 6;
 
 /// A packet short enough to travel in registers: eight bytes per word, the first in the lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +335,7 @@ impl ShortPacket {
     /// If `len` is more than the words hold.
     #[must_use]
     #[inline(always)]
-    pub fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
+    pub(crate) fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
         assert!(len <= 8 * SHORT_WORDS, "a short packet of {len} bytes");
         Self { words, len }
     }
@@ -342,27 +343,21 @@ impl ShortPacket {
     /// Length in bytes.
     #[must_use]
     #[inline(always)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether the packet has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The words, of which the first [`len`](Self::len) bytes are valid.
     #[must_use]
     #[inline(always)]
-    pub fn words(&self) -> [u64; SHORT_WORDS] {
+    pub(crate) fn words(&self) -> [u64; SHORT_WORDS] {
         self.words
     }
 
     /// The words as bytes, of which the first [`len`](Self::len) are valid.
     #[must_use]
     #[inline(always)]
-    pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
+    pub(crate) fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
         let mut bytes = [0; 8 * SHORT_WORDS];
         for (at, word) in bytes.chunks_exact_mut(8).zip(self.words) {
             at.copy_from_slice(&word.to_le_bytes());
@@ -564,7 +559,7 @@ impl dyn Device + '_ {
 
     /// The counters by device: several entries where this device is made of others.
     #[must_use]
-    pub fn counters(&self) -> Vec<(&'static str, Snapshot)> {
+    pub(crate) fn counters(&self) -> Vec<(&'static str, Snapshot)> {
         let mut all: Vec<(&'static str, Snapshot)> = Vec::new();
         self.stats(&mut |name, stats| match all.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum = sum.merged(&stats.snapshot()),

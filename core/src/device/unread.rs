@@ -22,7 +22,7 @@ impl<'a> Unread<'a> {
     /// # Panics
     /// If the room is shorter than the packet.
     #[must_use]
-    pub unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
+    pub(crate) unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
         assert!(len <= room.len(), "a packet of {len} bytes");
         Self { base, len, room }
     }
@@ -30,13 +30,13 @@ impl<'a> Unread<'a> {
     /// Length in bytes.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // It is long.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// A copy of the first `N` bytes, which may differ from a later copy; `None` if the packet is shorter.
     #[must_use]
-    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+    pub(crate) fn first<const N: usize>(&self) -> Option<[u8; N]> {
         let mut first = [0; N];
         (N <= self.len).then(|| {
             // SAFETY: inside the packet.
@@ -60,7 +60,7 @@ impl<'a> Unread<'a> {
     ///
     /// # Panics
     /// If the bytes reach beyond the end of the packet.
-    pub unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) {
+    pub(crate) unsafe fn copy_to(&self, from: usize, to: *mut u8, len: usize) {
         assert!(
             from.checked_add(len).is_some_and(|end| end <= self.len),
             "{len} bytes from byte {from} of {}",

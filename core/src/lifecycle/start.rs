@@ -61,7 +61,11 @@ impl Job {
     ///
     /// # Errors
     /// `Setting`, `PeerLost`, `Launcher`.
-    pub fn start_on(mut bootstrap: Box<dyn Bootstrap>, settings: Settings, device: Box<dyn Device>) -> Result<Self> {
+    pub(crate) fn start_on(
+        mut bootstrap: Box<dyn Bootstrap>,
+        settings: Settings,
+        device: Box<dyn Device>,
+    ) -> Result<Self> {
         let fixed = Fixed::parse(&settings.coll)?;
         Sharing::publish(&mut *bootstrap)?;
         bootstrap.fence()?;

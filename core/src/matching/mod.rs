@@ -16,13 +16,13 @@ use queues::{Link, Queues};
 
 /// The fields of a message that are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Envelope {
+pub(crate) struct Envelope {
     /// The context of the team.
-    pub context: u32,
+    pub(crate) context: u32,
     /// The sender, as a rank of the job.
-    pub source: u32,
+    pub(crate) source: u32,
     /// The tag.
-    pub tag: i32,
+    pub(crate) tag: i32,
 }
 
 /// The fields that a receive asks for, packed in two words; fields left open are 0.
@@ -68,15 +68,8 @@ impl Pattern {
 
     /// The tag; `None` for any.
     #[must_use]
-    pub fn tag(&self) -> Option<i32> {
+    pub(crate) fn tag(&self) -> Option<i32> {
         (self.kind() & 2 == 0).then_some((self.low >> 32) as i32)
-    }
-
-    /// Whether the pattern fits a message.
-    #[must_use]
-    pub fn fits(&self, e: &Envelope) -> bool {
-        let (source, tag) = (self.source(), self.tag());
-        self.context() == e.context && source.is_none_or(|s| s == e.source) && tag.is_none_or(|t| t == e.tag)
     }
 
     #[inline(always)]
@@ -104,7 +97,7 @@ impl Envelope {
 /// Identifies a posted receive, or an unexpected message, until it is matched or taken. Generation counts keep tickets
 /// of a reused slot distinct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket {
+pub(crate) struct Ticket {
     slot: u32,
     generation: u32,
 }
@@ -170,7 +163,7 @@ impl<T, const N: usize> Slab<T, N> {
 
 /// Posted receives, each with an `R`, and unexpected messages, each with an `M`.
 #[derive(Debug)]
-pub struct Matching<R, M> {
+pub(crate) struct Matching<R, M> {
     posted: Slab<(Pattern, R), 1>,
     /// Posted receives, each in the queue of its pattern.
     receives: Queues,
@@ -202,22 +195,16 @@ impl<R, M> Default for Matching<R, M> {
 }
 
 impl<R, M> Matching<R, M> {
-    /// An empty structure.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Number of posted receives.
     #[must_use]
-    pub fn posted(&self) -> usize {
+    pub(crate) fn posted(&self) -> usize {
         self.waiting.iter().map(|waiting| *waiting as usize).sum()
     }
 
     /// Number of unexpected messages.
     #[must_use]
     #[inline]
-    pub fn unexpected(&self) -> usize {
+    pub(crate) fn unexpected(&self) -> usize {
         self.kept
     }
 
@@ -228,7 +215,7 @@ impl<R, M> Matching<R, M> {
 
     /// Posts a receive; the caller has found no unexpected message for it ([`take_unexpected`](Self::take_unexpected)).
     #[inline]
-    pub fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
+    pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
         let number = self.next();
         let ticket = self.posted.insert((pattern, receive), number);
         self.receives.push(pattern, ticket.slot, 0, &mut self.posted.slots);
@@ -238,7 +225,7 @@ impl<R, M> Matching<R, M> {
 
     /// Removes and returns the posted receive that gets a message.
     #[inline]
-    pub fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
+    pub(crate) fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
         let exact = self.receives.head(&envelope.pattern(0));
         let first = if self.waiting[1..] == [0; KINDS - 1] { exact } else { self.first_posted(envelope, exact) };
         self.unpost(first)
@@ -262,13 +249,13 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Removes a posted receive; `None` if it has been matched.
-    pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<R> {
         self.posted.get(ticket)?;
         self.unpost(ticket.slot)
     }
 
     /// Keeps a message; the caller has found no posted receive for it ([`take_posted`](Self::take_posted)).
-    pub fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
+    pub(crate) fn keep(&mut self, envelope: Envelope, message: M) -> Ticket {
         let number = self.next();
         let ticket = self.unexpected.insert((envelope, message), number);
         self.kept += 1;
@@ -279,7 +266,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// The unexpected message that a receive of `pattern` gets, and its ticket.
-    pub fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
+    pub(crate) fn probe(&mut self, pattern: &Pattern) -> Option<(Ticket, Envelope, &mut M)> {
         self.index(pattern.kind());
         let slot = self.messages.head(pattern);
         let at = self.unexpected.slots.get_mut(slot as usize)?;
@@ -288,13 +275,13 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Removes and returns the unexpected message that a receive of `pattern` gets.
-    pub fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
+    pub(crate) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<(Envelope, M)> {
         self.index(pattern.kind());
         self.take_slot(self.messages.head(pattern))
     }
 
     /// Removes and returns an unexpected message by its ticket; `None` if it was taken.
-    pub fn take(&mut self, ticket: Ticket) -> Option<(Envelope, M)> {
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<(Envelope, M)> {
         self.unexpected.get(ticket)?;
         self.take_slot(ticket.slot)
     }
@@ -331,7 +318,7 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Removes all receives and messages of a context whose team ends.
-    pub fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
+    pub(crate) fn drain(&mut self, context: u32) -> (Vec<R>, Vec<(Envelope, M)>) {
         let of = |slots: usize| 0..slots as u32;
         let posted: Vec<u32> = of(self.posted.slots.len())
             .filter(|i| self.posted.slots[*i as usize].content.as_ref().is_some_and(|(p, _)| p.context() == context))

@@ -2,7 +2,7 @@
 
 pub mod copy;
 pub mod keys;
-pub mod segment;
+pub(crate) mod segment;
 pub mod words;
 
 use crate::error::{Error, ErrorKind, Result};

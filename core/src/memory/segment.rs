@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
 /// The page size; all lengths are rounded up to it.
-pub const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 fn non_null(base: *mut u8) -> io::Result<NonNull<u8>> {
     NonNull::new(base).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -36,14 +36,14 @@ fn non_null(base: *mut u8) -> io::Result<NonNull<u8>> {
 
 /// Rounds up to whole pages.
 #[must_use]
-pub const fn page_up(len: usize) -> usize {
+pub(crate) const fn page_up(len: usize) -> usize {
     len.div_ceil(PAGE) * PAGE
 }
 
 /// Mapped shared memory. Other ranks write it at any time, so it is read and written only by atomics and raw copies. A
 /// clone refers to the same memory, which stays mapped until the last clone and the last [`Line`] are dropped.
 #[derive(Clone, Debug)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     /// First byte and length: all of `map`, unless an alignment was requested.
     base: NonNull<u8>,
     len: usize,
@@ -58,7 +58,7 @@ unsafe impl Sync for Mapping {}
 
 /// The words of one cache line of a [`Mapping`].
 #[derive(Debug)]
-pub struct Line {
+pub(crate) struct Line {
     words: NonNull<[AtomicU64; 8]>,
     _map: Arc<MmapRaw>,
 }
@@ -81,7 +81,7 @@ impl Deref for Line {
 
 /// The time at which the pages of a mapping are entered into the page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pages {
+pub(crate) enum Pages {
     /// When the memory is mapped, for memory that is used soon (up to 64 MiB; longer mappings on first touch).
     AtOnce,
     /// When a page is first touched.
@@ -114,14 +114,8 @@ impl Mapping {
 
     /// Length in bytes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether the length is 0 (never the case).
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// The address of byte `offset`.
@@ -129,7 +123,7 @@ impl Mapping {
     /// # Panics
     /// If `offset` is outside. Offsets are computed by this rank and never taken from a peer unchecked.
     #[must_use]
-    pub fn at(&self, offset: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.len(), "offset {offset} outside a segment of {}", self.len());
         self.base.as_ptr().wrapping_add(offset)
     }
@@ -140,7 +134,7 @@ impl Mapping {
     /// If the word is outside or misaligned.
     #[must_use]
     #[inline]
-    pub fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len());
         // SAFETY: inside the mapping, aligned (mappings start at page boundaries), zero-initialized, alive as
         // long as `self`, and accessed by every rank through atomics of this size only.
@@ -152,7 +146,7 @@ impl Mapping {
     /// # Panics
     /// If the line is outside or misaligned.
     #[must_use]
-    pub fn line(&self, offset: usize) -> Line {
+    pub(crate) fn line(&self, offset: usize) -> Line {
         assert!(offset.is_multiple_of(64) && offset + 64 <= self.len());
         // SAFETY: inside the mapping, as just checked. Mappings start at page boundaries and are zero-initialized.
         let words = unsafe { self.base.add(offset).cast() };
@@ -165,7 +159,7 @@ impl Mapping {
     /// If the word is outside or misaligned.
     #[must_use]
     #[inline]
-    pub fn half(&self, offset: usize) -> &AtomicU32 {
+    pub(crate) fn half(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.len());
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
@@ -174,35 +168,35 @@ impl Mapping {
 
 /// A segment that this rank created, with the descriptor by which others open it.
 #[derive(Debug)]
-pub struct Segment {
+pub(crate) struct Segment {
     mapping: Mapping,
     file: Option<File>,
 }
 
 /// Identifies a segment, or a part of one, so that another rank can open it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SegmentName {
+pub(crate) struct SegmentName {
     /// Process that created it.
-    pub pid: u32,
+    pub(crate) pid: u32,
     /// Its descriptor in that process.
-    pub fd: u32,
+    pub(crate) fd: u32,
     /// First byte of the part, a multiple of the page size.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Length of the part in bytes, a multiple of the page size.
-    pub len: u64,
+    pub(crate) len: u64,
     /// Inode of the file: the descriptor may have been closed and reused.
-    pub inode: u64,
+    pub(crate) inode: u64,
 }
 
 impl SegmentName {
     /// Appends the name to a message.
     #[must_use]
-    pub fn write(self, w: Writer) -> Writer {
+    pub(crate) fn write(self, w: Writer) -> Writer {
         w.u32(self.pid).u32(self.fd).u64(self.offset).u64(self.len).u64(self.inode)
     }
 
     /// Reads a name that [`write`](Self::write) has written.
-    pub fn read(r: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(r: &mut Reader<'_>) -> Option<Self> {
         Some(Self { pid: r.u32()?, fd: r.u32()?, offset: r.u64()?, len: r.u64()?, inode: r.u64()? })
     }
 }
@@ -212,25 +206,17 @@ impl Segment {
     ///
     /// # Errors
     /// `SharedMemoryFull` when the pages cannot be reserved; `System` for anything else.
-    pub fn create(dir: &Path, len: usize, pages: Pages) -> Result<Self> {
+    pub(crate) fn create(dir: &Path, len: usize, pages: Pages) -> Result<Self> {
         let len = whole_pages(len)?;
         Self::of(anonymous_file(dir, len)?, len, pages)
     }
 
-    /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed. Only pages that are touched take
-    /// memory.
+    /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a multiple
+    /// of `align`, a power of two. Only pages that are touched take memory.
     ///
     /// # Errors
     /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.
-    pub fn sparse(len: usize) -> Result<Self> {
-        Self::sparse_aligned(len, PAGE)
-    }
-
-    /// Like [`sparse`](Self::sparse), but mapped in this process at a multiple of `align`, a power of two.
-    ///
-    /// # Errors
-    /// The errors of [`sparse`](Self::sparse).
-    pub fn sparse_aligned(len: usize, align: usize) -> Result<Self> {
+    pub(crate) fn sparse(len: usize, align: usize) -> Result<Self> {
         let len = whole_pages(len)?;
         let memory = memory_of_machine();
         if len as u64 > memory {
@@ -257,19 +243,19 @@ impl Segment {
     ///
     /// # Errors
     /// `Freed` after [`close_name`](Self::close_name).
-    pub fn name(&self) -> Result<SegmentName> {
+    pub(crate) fn name(&self) -> Result<SegmentName> {
         let file = self.file.as_ref().ok_or_else(|| Error::new(ErrorKind::Freed, "name a shared segment"))?;
         name_of(file, 0, self.mapping.len() as u64)
     }
 
     /// Closes the descriptor; called once every rank that needs the segment has mapped it. The memory stays mapped.
-    pub fn close_name(&mut self) {
+    pub(crate) fn close_name(&mut self) {
         self.file = None;
     }
 
     /// The memory.
     #[must_use]
-    pub fn mapping(&self) -> &Mapping {
+    pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 }
@@ -278,7 +264,7 @@ impl Segment {
 ///
 /// # Errors
 /// `System`.
-pub fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName> {
+pub(crate) fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName> {
     let inode = file.metadata().map_err(|e| Error::system("name a shared segment", e))?.ino();
     Ok(SegmentName { pid: std::process::id(), fd: file.as_raw_fd() as u32, offset, len, inode })
 }
@@ -288,7 +274,7 @@ pub fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName> {
 /// # Errors
 /// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies access; `Protocol` when
 /// the file is not the announced one, or not of the kind that ranks create for segments.
-pub fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
+pub(crate) fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
     const OP: &str = "map a peer's shared segment";
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| {
@@ -330,7 +316,7 @@ fn whole_pages(len: usize) -> Result<usize> {
 ///
 /// # Errors
 /// `System`.
-pub fn sparse_file(name: &str, len: u64) -> Result<File> {
+pub(crate) fn sparse_file(name: &str, len: u64) -> Result<File> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::system(MAKE, e.into()))?;
     rustix::fs::ftruncate(&file, len).map_err(|e| Error::system(MAKE, e.into()))?;
     Ok(file.into())
@@ -350,7 +336,7 @@ fn memory_of_machine() -> u64 {
 /// Whether the kernel accounts memory at allocation (strict overcommit), so that touching unreserved file memory may
 /// fail.
 #[must_use]
-pub fn overcommit_is_strict() -> bool {
+pub(crate) fn overcommit_is_strict() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
 
@@ -358,7 +344,7 @@ pub fn overcommit_is_strict() -> bool {
 ///
 /// # Errors
 /// The errors of `fallocate`.
-pub fn reserve(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
+pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
     fallocate(file, FallocateFlags::empty(), offset, len)
 }
 
@@ -406,7 +392,7 @@ mod tests {
 
     #[test]
     fn sparse_segment_takes_memory_for_pages_that_are_touched() {
-        let s = Segment::sparse(1000 * PAGE).unwrap();
+        let s = Segment::sparse(1000 * PAGE, PAGE).unwrap();
         let pages = || s.file.as_ref().unwrap().metadata().unwrap().blocks() as usize * 512 / PAGE;
         let other = open(s.name().unwrap(), Pages::WhenTouched, 0).unwrap();
         let expected = |touched| if overcommit_is_strict() { 1000 } else { touched };
@@ -414,7 +400,7 @@ mod tests {
         other.word(500 * PAGE).store(3, Ordering::SeqCst);
         assert_eq!(s.mapping().word(500 * PAGE).load(Ordering::SeqCst), 3);
         assert_eq!(pages(), expected(1));
-        let e = Segment::sparse(1 << 45).unwrap_err();
+        let e = Segment::sparse(1 << 45, PAGE).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
     }
 

@@ -7,7 +7,7 @@
 mod accumulate;
 pub(crate) mod open;
 pub mod records;
-pub mod steps;
+pub(crate) mod steps;
 mod update;
 
 pub use accumulate::Accumulate;

@@ -70,7 +70,7 @@ struct Target {
 
 /// A device that implements accumulates by steps.
 #[derive(Debug)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// Dropped first: its requests point into the updates.
     inner: Box<dyn Device>,
     capabilities: Capabilities,
@@ -87,7 +87,7 @@ pub struct Steps {
 impl Steps {
     /// Wraps `device`, and adds the operations that it lacks.
     #[must_use]
-    pub fn over(device: Box<dyn Device>) -> Self {
+    pub(crate) fn over(device: Box<dyn Device>) -> Self {
         Self {
             capabilities: Capabilities { accumulate: true, ..device.capabilities().clone() },
             inner: device,

@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 
 pub use credit::UNEXPECTED;
-pub use mailbox::Mailbox;
+pub(crate) use mailbox::Mailbox;
 pub use offers::{MAX_PARTITIONS, PartitionedReceive};
 pub use partitioned::PartitionedSend;
 pub use send::{Mode, Sending};

@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 4; Thakur, Rabenseifner, Gropp 2005, section 4.1",

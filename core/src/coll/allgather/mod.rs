@@ -11,7 +11,7 @@ use super::operation::{Algorithm, Call};
 use super::schedule::{Builder, Slice};
 
 /// All allgather algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &linear::ALGORITHM,
     &ring::ALGORITHM,
     &neighbor_exchange::ALGORITHM,

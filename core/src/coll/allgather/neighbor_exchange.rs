@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "neighbor-exchange",
     source: "Chen, Zhang, Zhang, Yuan 2005",

@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "elimination-2-1",
     source: "Rabenseifner, Träff 2004, section 3.1",

@@ -32,7 +32,7 @@ mod small_ring;
 use super::operation::Algorithm;
 
 /// All allreduce algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &linear::ALGORITHM,
     &butterfly::ALGORITHM,
     &recursive_doubling::ALGORITHM,

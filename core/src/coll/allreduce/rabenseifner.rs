@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "rabenseifner",
     source: "Thakur, Gropp 2003; Thakur, Rabenseifner, Gropp 2005, section 4.5",

@@ -10,7 +10,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 3",

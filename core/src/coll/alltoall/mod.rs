@@ -8,7 +8,7 @@ use super::operation::{Algorithm, Call};
 use super::schedule::{Builder, Slice};
 
 /// All alltoall algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM];
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM];
 
 /// A schedule with the copy of the block to the rank itself.
 fn begun(call: &Call<'_>) -> Builder {

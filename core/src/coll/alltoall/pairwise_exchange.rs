@@ -6,7 +6,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "pairwise-exchange",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",

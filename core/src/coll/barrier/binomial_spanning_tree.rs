@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "binomial-spanning-tree",
     source: "Tzeng, Kongmunvattana 1997; Hoefler 2005, section 2.2.1.6",

@@ -6,7 +6,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "combining-tree",
     source: "Yew, Tzeng, Lawrie 1987; Hoefler 2005, section 2.2.1.2",

@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "dissemination",
     source: "Hensgen, Finkel, Manber 1988; Hoefler, Mehlan, Mietke, Rehm 2006",

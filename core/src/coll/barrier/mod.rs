@@ -14,7 +14,7 @@ use super::operation::Algorithm;
 use super::schedule::Builder;
 
 /// All barrier algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &central_counter::ALGORITHM,
     &combining_tree::ALGORITHM,
     &tournament::ALGORITHM,

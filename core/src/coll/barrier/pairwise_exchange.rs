@@ -11,7 +11,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
 
 /// Pairwise exchange.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "pairwise-exchange",
     source: "Gupta, Tipparaju, Nieplocha, Panda 2002; Hoefler 2005, section 2.2.2.2",
@@ -22,7 +22,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Exchange in groups of n + 1.
-pub const N_WISE: Algorithm = Algorithm {
+pub(crate) const N_WISE: Algorithm = Algorithm {
     name: "n-wise-exchange",
     source: "Hoefler 2005, section 2.2.6.2",
     parameters: &[Parameter { name: "n", default: 3, least: 1, most: 64, help: "partners of a round" }],

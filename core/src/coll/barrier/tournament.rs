@@ -10,7 +10,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::Schedule;
 
 /// Two ranks in a game.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "tournament",
     source: "Hensgen, Finkel, Manber 1988; Hoefler 2005, section 2.2.1.3",
@@ -21,7 +21,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Up to f ranks in a game.
-pub const F_WAY: Algorithm = Algorithm {
+pub(crate) const F_WAY: Algorithm = Algorithm {
     name: "f-way-tournament",
     source: "Grunwald, Vajracharya 1994; Hoefler 2005, section 2.2.1.4",
     parameters: &[Parameter { name: "f", default: 8, least: 2, most: 64, help: "most ranks in a game" }],

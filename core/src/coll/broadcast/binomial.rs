@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Operation};
 use crate::coll::tree::Place;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "binomial",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
@@ -18,7 +18,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Variant with a rendezvous: log2 P (g(m) + 2 g(1) + 3 L) for P a power of two.
-pub const RENDEZVOUS: Algorithm = Algorithm {
+pub(crate) const RENDEZVOUS: Algorithm = Algorithm {
     name: "binomial-rendezvous",
     parameters: &[],
     build: |call| down_by_rendezvous(call, &Place::k_nomial(2, call.relative(), call.size)),

@@ -6,7 +6,7 @@ use crate::coll::operation::{Algorithm, Operation};
 use crate::coll::tree::Place;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "chain",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
@@ -17,7 +17,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
 };
 
 /// Variant with a rendezvous: (P - 1) (g(m) + 2 g(1) + 3 L).
-pub const RENDEZVOUS: Algorithm = Algorithm {
+pub(crate) const RENDEZVOUS: Algorithm = Algorithm {
     name: "chain-rendezvous",
     parameters: &[],
     build: |call| down_by_rendezvous(call, &Place::chain(call.relative(), call.size)),

@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Operation, Parameter};
 use crate::coll::tree::Place;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "k-ary",
     source: "Pješivac-Grbović, Angskun, Bosilca, Fagg, Gabriel, Dongarra 2007 (Performance Analysis of MPI Collective \

@@ -14,7 +14,7 @@ use super::schedule::{Schedule, Slice};
 use super::tree::Place;
 
 /// All broadcast algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &flat::ALGORITHM,
     &flat::RENDEZVOUS,
     &chain::ALGORITHM,

@@ -11,7 +11,7 @@ use crate::coll::schedule::{Buffer, Builder, Schedule, Slice};
 use crate::coll::tree::Place;
 
 /// Variant with the ring: P - 1 rounds of one part, always to the next rank.
-pub const RING: Algorithm = Algorithm {
+pub(crate) const RING: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "scatter-ring",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.2; Barnett, Gupta, Payne, Shuler, van de Geijn, Watts 1994",
@@ -22,7 +22,7 @@ pub const RING: Algorithm = Algorithm {
 };
 
 /// Variant with recursive doubling: log2 P rounds, for P a power of two.
-pub const DOUBLING: Algorithm = Algorithm {
+pub(crate) const DOUBLING: Algorithm = Algorithm {
     name: "scatter-doubling",
     applies: |c| c.size.is_power_of_two(),
     build: |call| build(call, doubling),
@@ -30,7 +30,7 @@ pub const DOUBLING: Algorithm = Algorithm {
 };
 
 /// Variant with the allgather of Bruck: ⌈log2 P⌉ rounds for every P.
-pub const BRUCK: Algorithm = Algorithm {
+pub(crate) const BRUCK: Algorithm = Algorithm {
     name: "scatter-bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 4, after a binomial scatter",
     build: |call| build(call, bruck),

@@ -30,7 +30,7 @@ pub struct Costs {
 impl Costs {
     /// Costs from values of [`COSTS`].
     #[must_use]
-    pub fn of_parameters(values: &[u32]) -> Self {
+    pub(crate) fn of_parameters(values: &[u32]) -> Self {
         Self { alpha: values[0].into(), beta: 1.0, gamma: f64::from(values[1]) / 100.0 }
     }
 

@@ -43,11 +43,11 @@ pub enum Merge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
     /// The action.
-    pub merge: Merge,
+    pub(crate) merge: Merge,
     /// Whether the piece of the vector is cut among the ranks that meet.
-    pub halved: bool,
+    pub(crate) halved: bool,
     /// Active ranks of each group before the round.
-    pub width: u32,
+    pub(crate) width: u32,
 }
 
 /// How the groups of a cluster, which become one group, meet.
@@ -65,25 +65,25 @@ pub enum Meeting {
 
 /// Groups that a round merges into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// How the groups meet.
-    pub meeting: Meeting,
+    pub(crate) meeting: Meeting,
     /// The cluster's first group.
-    pub first: u32,
+    pub(crate) first: u32,
     /// The number of the merged group.
-    pub number: u32,
+    pub(crate) number: u32,
 }
 
 impl Cluster {
     /// Whether the groups at this position are eliminated.
     #[must_use]
-    pub fn eliminates(&self, position: u32) -> bool {
+    pub(crate) fn eliminates(&self, position: u32) -> bool {
         matches!((self.meeting, position), (Meeting::ThreeTwo, 2) | (Meeting::TwoOne, 1))
     }
 
     /// The position that keeps the part of the vector of `position`.
     #[must_use]
-    pub fn keeper(&self, position: u32) -> u32 {
+    pub(crate) fn keeper(&self, position: u32) -> u32 {
         position - u32::from(self.eliminates(position))
     }
 }
@@ -92,13 +92,13 @@ impl Cluster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The round.
-    pub round: usize,
+    pub(crate) round: usize,
     /// The cluster in which the rank's group meets others.
-    pub cluster: Cluster,
+    pub(crate) cluster: Cluster,
     /// The position of the rank's group in the cluster.
-    pub position: u32,
+    pub(crate) position: u32,
     /// The number of the rank in its group.
-    pub index: u32,
+    pub(crate) index: u32,
 }
 
 /// The rounds of a reduction.
@@ -111,7 +111,7 @@ pub struct Plan {
 impl Round {
     /// The number of pieces into which the round cuts a vector, if it is halved.
     #[must_use]
-    pub fn ways(&self) -> u32 {
+    pub(crate) fn ways(&self) -> u32 {
         match self.merge {
             Merge::All(r) => r,
             Merge::ThreeTwo => 2,
@@ -121,7 +121,7 @@ impl Round {
 
     /// The cluster of a group, and the position of the group in it.
     #[must_use]
-    pub fn cluster_of(&self, group: u32) -> (Cluster, u32) {
+    pub(crate) fn cluster_of(&self, group: u32) -> (Cluster, u32) {
         let number = match self.merge {
             Merge::All(r) => group / r,
             Merge::ThreeTwo => (group.max(1) - 1) / 2,
@@ -209,7 +209,7 @@ impl Plan {
 
     /// Cuts the piece of a vector of `elements` in each round as long as the piece has more than `threshold` elements.
     #[must_use]
-    pub fn halved_above(self, threshold: u64, elements: u64) -> Self {
+    pub(crate) fn halved_above(self, threshold: u64, elements: u64) -> Self {
         let mut piece = elements;
         let mut rounds = 0;
         while rounds < self.rounds.len() && piece > threshold {
@@ -227,12 +227,12 @@ impl Plan {
 
     /// Number of parts into which the vector is cut.
     #[must_use]
-    pub fn parts(&self) -> u32 {
+    pub(crate) fn parts(&self) -> u32 {
         self.parts
     }
 
     /// For each round: the cluster of the group that holds a rank's contribution, and the group's position in it.
-    pub fn line(&self, rank: u32) -> impl Iterator<Item = (Cluster, u32)> + '_ {
+    pub(crate) fn line(&self, rank: u32) -> impl Iterator<Item = (Cluster, u32)> + '_ {
         self.rounds.iter().scan(rank, |group, round| {
             let (cluster, position) = round.cluster_of(*group);
             *group = cluster.number;
@@ -242,7 +242,7 @@ impl Plan {
 
     /// The places of a rank in the rounds in which it is active, up to the round that eliminates it, if any.
     #[must_use]
-    pub fn places(&self, rank: u32) -> Vec<Place> {
+    pub(crate) fn places(&self, rank: u32) -> Vec<Place> {
         let (mut places, mut index) = (Vec::new(), 0);
         for (round, (cluster, position)) in self.line(rank).enumerate() {
             places.push(Place { round, cluster, position, index });
@@ -256,13 +256,13 @@ impl Plan {
 
     /// The rank at another position that a rank at `place` meets.
     #[must_use]
-    pub fn peer(&self, place: &Place, position: u32) -> u32 {
+    pub(crate) fn peer(&self, place: &Place, position: u32) -> u32 {
         self.active_before(place.round, place.cluster.first + position, place.index)
     }
 
     /// The rank with this index that is active at the end.
     #[must_use]
-    pub fn active(&self, index: u32) -> u32 {
+    pub(crate) fn active(&self, index: u32) -> u32 {
         self.active_before(self.rounds.len(), 0, index)
     }
 

@@ -11,10 +11,10 @@ pub(super) type Piece = Vec<(u32, u32)>;
 /// keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
-    pub place: Place,
-    pub whole: Piece,
+    pub(crate) place: Place,
+    pub(crate) whole: Piece,
     /// Empty if the piece is not cut.
-    pub cut: Vec<Piece>,
+    pub(crate) cut: Vec<Piece>,
 }
 
 /// Makes the steps of a rank in a butterfly-like reduction, for calls of allreduce, reduce and reduce_scatter.

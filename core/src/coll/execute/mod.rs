@@ -44,7 +44,6 @@ use crate::bill::Awaited;
 use crate::coll::operation::Operation;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
 use cache::Key;
 use calls::Announce;
 use plan::Plan;
@@ -191,12 +190,6 @@ impl Collective {
         self.run.name()
     }
 
-    /// The job.
-    #[must_use]
-    pub fn job(&self) -> &Job {
-        self.run.job()
-    }
-
     /// Ends the call at once if it is in progress: its memory is not touched any more, and the call fails at the other
     /// ranks.
     pub fn cancel(&self) {
@@ -269,7 +262,7 @@ pub unsafe fn run_by(
 ///
 /// # Errors
 /// Those of [`Collective::start`] and [`Collective::wait`].
-pub fn barrier(team: &Team) -> Result<()> {
+pub(crate) fn barrier(team: &Team) -> Result<()> {
     // SAFETY: there is no memory.
     unsafe { run(team, &Arguments::new(Operation::Barrier)) }
 }

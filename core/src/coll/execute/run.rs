@@ -164,10 +164,6 @@ impl Run {
         self.plan.starts[SCRATCH].last().copied().unwrap_or(0)
     }
 
-    pub(super) fn job(&self) -> &Job {
-        &self.job
-    }
-
     /// Describes a wait for rank `from` of the job.
     fn awaited(&self, from: Option<u32>) -> Awaited {
         /// Calls by messages have numbers of their own, beside those of the signal array.

@@ -6,7 +6,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "flat-window",
     source: "Open MPI, linear gather with synchronisation; Pješivac-Grbović, Fagg, Angskun, Bosilca, Dongarra 2006",

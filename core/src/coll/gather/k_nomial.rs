@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Operation, Parameter};
 use crate::coll::tree::Place;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "k-nomial",
     source: "Wilkins, Wang, Liu, Pham, Guo, Thakur, Dinda, Hardavellas 2023 (Generalized Collective Algorithms for the \

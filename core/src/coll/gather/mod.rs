@@ -11,7 +11,7 @@ use super::schedule::{Buffer, Schedule, Slice};
 use super::tree::Place;
 
 /// All gather algorithms.
-pub const ALGORITHMS: &[&Algorithm] =
+pub(crate) const ALGORITHMS: &[&Algorithm] =
     &[&flat::ALGORITHM, &flat_window::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
 
 /// Gathers up a tree: a message has the blocks of a subtree, the sender's own from its input and the others from

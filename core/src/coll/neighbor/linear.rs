@@ -8,7 +8,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
 /// Neighbour allgather: one block to all destinations.
-pub const ALLGATHER: Algorithm = Algorithm {
+pub(crate) const ALLGATHER: Algorithm = Algorithm {
     operation: Operation::NeighborAllgather,
     name: "linear",
     source: "MPI-5.0, section 8.6",
@@ -19,7 +19,7 @@ pub const ALLGATHER: Algorithm = Algorithm {
 };
 
 /// Neighbour alltoall: a block for each destination.
-pub const ALLTOALL: Algorithm = Algorithm { operation: Operation::NeighborAlltoall, build, ..ALLGATHER };
+pub(crate) const ALLTOALL: Algorithm = Algorithm { operation: Operation::NeighborAlltoall, build, ..ALLGATHER };
 
 /// The edges to or from each rank, with their place in the list and their number among the edges of the same rank.
 fn numbered(ranks: &[u32]) -> impl Iterator<Item = (u32, u32, u32)> {

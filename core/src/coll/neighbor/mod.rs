@@ -5,4 +5,4 @@ mod linear;
 use super::operation::Algorithm;
 
 /// All algorithms of neighbour collectives.
-pub const ALGORITHMS: &[&Algorithm] = &[&linear::ALLGATHER, &linear::ALLTOALL];
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[&linear::ALLGATHER, &linear::ALLTOALL];

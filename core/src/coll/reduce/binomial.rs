@@ -8,7 +8,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "binomial",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",

@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule, Side, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "binomial-rotated",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",

@@ -5,7 +5,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Side, Slice};
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "flat",
     source: "MPI standard, description of MPI_Reduce; Barchet-Estefanel, Mounié 2004",

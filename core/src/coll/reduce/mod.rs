@@ -25,7 +25,7 @@ mod rabenseifner;
 use super::operation::Algorithm;
 
 /// All reduce algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &flat::ALGORITHM,
     &binomial::ALGORITHM,
     &binomial_rotated::ALGORITHM,

@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "rabenseifner",
     source: "Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.3",

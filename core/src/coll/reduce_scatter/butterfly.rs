@@ -8,7 +8,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// The algorithm.
-pub const ALGORITHM: Algorithm = Algorithm {
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "butterfly",
     source: "Rabenseifner, Träff 2004, sections 2 and 3.2",

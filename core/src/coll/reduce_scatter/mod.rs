@@ -20,5 +20,5 @@ mod recursive_halving;
 use super::operation::Algorithm;
 
 /// All reduce_scatter algorithms.
-pub const ALGORITHMS: &[&Algorithm] =
+pub(crate) const ALGORITHMS: &[&Algorithm] =
     &[&butterfly::ALGORITHM, &recursive_halving::ALGORITHM, &bruck::ALGORITHM, &pairwise::ALGORITHM];

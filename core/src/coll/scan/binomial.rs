@@ -8,7 +8,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// Inclusive scan.
-pub const SCAN: Algorithm = Algorithm {
+pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "binomial",
     source: "Brent, Kung 1982; Blelloch 1990; Sanders, Traeff 2006, section 2 (binomial tree)",
@@ -19,7 +19,7 @@ pub const SCAN: Algorithm = Algorithm {
 };
 
 /// Exclusive scan.
-pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
+pub(crate) const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);

@@ -6,7 +6,7 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::{Schedule, Side, Slice};
 
 /// Inclusive scan.
-pub const SCAN: Algorithm = Algorithm {
+pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "chain",
     source: "Sanders, Traeff 2006, section 2 (linear pipeline)",
@@ -17,7 +17,7 @@ pub const SCAN: Algorithm = Algorithm {
 };
 
 /// Exclusive scan.
-pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
+pub(crate) const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);

@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Builder, Schedule, Side, Slice};
 
 /// The algorithm.
-pub const EXSCAN: Algorithm = Algorithm {
+pub(crate) const EXSCAN: Algorithm = Algorithm {
     operation: Operation::Exscan,
     name: "123-doubling",
     source: "Traeff 2025, \"New, round-efficient, one-ported algorithms for exclusive prefix sums\"",

@@ -10,7 +10,7 @@ use super::operation::{Algorithm, Call, Operation};
 use super::schedule::{Builder, Side, Slice};
 
 /// All scan and exscan algorithms.
-pub const ALGORITHMS: &[&Algorithm] = &[
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &chain::SCAN,
     &chain::EXSCAN,
     &recursive_doubling::SCAN,

@@ -7,7 +7,7 @@ use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 
 /// Inclusive scan.
-pub const SCAN: Algorithm = Algorithm {
+pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "recursive-doubling",
     source: "Kogge, Stone 1973; Hillis, Steele 1986; Sanders, Traeff 2006, section 2 (simultaneous binomial trees)",
@@ -18,7 +18,7 @@ pub const SCAN: Algorithm = Algorithm {
 };
 
 /// Exclusive scan.
-pub const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
+pub(crate) const EXSCAN: Algorithm = Algorithm { operation: Operation::Exscan, build, ..SCAN };
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);

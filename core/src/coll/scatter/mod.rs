@@ -10,7 +10,7 @@ use super::schedule::{Buffer, Schedule, Slice};
 use super::tree::Place;
 
 /// All scatter algorithms.
-pub const ALGORITHMS: &[&Algorithm] =
+pub(crate) const ALGORITHMS: &[&Algorithm] =
     &[&flat::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
 
 /// Scatters down a tree: a message has the blocks of a subtree. A rank receives its own block into the output and the

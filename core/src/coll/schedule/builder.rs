@@ -44,20 +44,20 @@ impl Builder {
     /// content of the input. Reads of the input become reads of the output, and copies of a block to itself are left
     /// out.
     #[must_use]
-    pub fn in_place(mut self, first: Option<u32>) -> Self {
+    pub(crate) fn in_place(mut self, first: Option<u32>) -> Self {
         self.in_place = first;
         self
     }
 
     /// The rank of the schedule.
     #[must_use]
-    pub fn rank(&self) -> u32 {
+    pub(crate) fn rank(&self) -> u32 {
         self.schedule.rank
     }
 
     /// The number of ranks.
     #[must_use]
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.schedule.size
     }
 
@@ -71,7 +71,7 @@ impl Builder {
     }
 
     /// Adds scratch with blocks of the same sizes as those of a slice.
-    pub fn scratch_like(&mut self, slice: Slice) -> Slice {
+    pub(crate) fn scratch_like(&mut self, slice: Slice) -> Slice {
         let sizes: Vec<u32> = slice.blocks().map(|b| self.schedule.size_of(slice.buffer, b)).collect();
         self.scratch(sizes)
     }
@@ -108,7 +108,7 @@ impl Builder {
 
     /// Signals a rank after the earlier steps that write these blocks. The signal waits for no other steps, and later
     /// steps do not wait for it.
-    pub fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
+    pub(crate) fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
         self.add_step(Action::Signal { to, tag }, blocks, &[], false);
     }
 

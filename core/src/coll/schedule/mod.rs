@@ -61,7 +61,7 @@ impl Slice {
     /// `count` blocks from `first` on, modulo `of`: after the last block comes the first. The second slice has the
     /// blocks that wrap round, and is empty if none does.
     #[must_use]
-    pub const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
+    pub(crate) const fn wrapped(buffer: Buffer, first: u32, count: u32, of: u32) -> [Self; 2] {
         let to_the_end = if count < of - first { count } else { of - first };
         [Self::new(buffer, first, to_the_end), Self::new(buffer, 0, count - to_the_end)]
     }
@@ -77,7 +77,7 @@ impl Slice {
     }
 
     /// The block numbers of the slice.
-    pub fn blocks(self) -> impl Iterator<Item = u32> + Clone {
+    pub(crate) fn blocks(self) -> impl Iterator<Item = u32> + Clone {
         self.first..self.first + self.count
     }
 }
@@ -203,7 +203,7 @@ pub struct Step<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Size number of block 0.
-    pub first: u32,
+    pub(crate) first: u32,
     /// Number of blocks.
     pub count: u32,
 }
@@ -283,7 +283,7 @@ impl Schedule {
     /// # Panics
     /// If the schedule has no such step.
     #[must_use]
-    pub fn step(&self, index: usize) -> Step<'_> {
+    pub(crate) fn step(&self, index: usize) -> Step<'_> {
         let s = self.steps[index];
         Step {
             action: s.action,
@@ -345,7 +345,7 @@ impl Schedule {
 
     /// Elements of the blocks of some slices, with `sizes` by size number.
     #[must_use]
-    pub fn elements(&self, slices: &[Slice], sizes: &[u64]) -> u64 {
+    pub(crate) fn elements(&self, slices: &[Slice], sizes: &[u64]) -> u64 {
         let of = |s: &Slice| s.blocks().map(|b| sizes[self.size_of(s.buffer, b) as usize]).sum::<u64>();
         slices.iter().map(of).sum()
     }

@@ -13,15 +13,15 @@ pub struct Row {
     /// The operation.
     pub operation: O,
     /// The greatest number of ranks.
-    pub most_ranks: u32,
+    pub(crate) most_ranks: u32,
     /// The greatest number of bytes, counted as in [`Facts::bytes`].
-    pub most_bytes: u64,
+    pub(crate) most_bytes: u64,
     /// The placement of the ranks.
-    pub placement: Placement,
+    pub(crate) placement: Placement,
     /// Whether the number of ranks must be a power of two.
-    pub power_of_two: bool,
+    pub(crate) power_of_two: bool,
     /// The algorithm.
-    pub algorithm: &'static str,
+    pub(crate) algorithm: &'static str,
     /// Values of its first parameters; others have their defaults.
     pub parameters: &'static [Value],
 }
@@ -38,7 +38,7 @@ pub enum Value {
 impl Row {
     /// Whether the row's conditions hold, without those of its algorithm.
     #[must_use]
-    pub fn holds(&self, ranks: u32, facts: &Facts) -> bool {
+    pub(crate) fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
             && facts.bytes <= self.most_bytes
             && facts.placement >= self.placement

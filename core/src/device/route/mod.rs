@@ -78,7 +78,7 @@ fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
 }
 
 /// The intra-node and the inter-node device as one device.
-pub struct RouteDevice<N, F> {
+pub(crate) struct RouteDevice<N, F> {
     intra: N,
     inter: F,
     /// Whether each rank of the job is on this node.
@@ -99,7 +99,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
     ///
     /// # Errors
     /// `Unsupported` if the intra-node device has no waker.
-    pub fn new(intra: N, inter: F, size: u32) -> Result<Self> {
+    pub(crate) fn new(intra: N, inter: F, size: u32) -> Result<Self> {
         let waker = intra.waker()?;
         let (n, f) = (intra.capabilities(), inter.capabilities());
         let on_node = (0..size).map(|rank| n.node.contains(&rank)).collect();

@@ -33,8 +33,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-pub use node::Nodes;
-pub use start::{Prepared, probe};
+pub(crate) use node::Nodes;
+pub(crate) use start::{Prepared, probe};
 
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion,
@@ -69,7 +69,7 @@ const LONG: usize = 1024;
 
 /// The shared-memory device of one rank.
 #[derive(Debug)]
-pub struct ShmDevice {
+pub(crate) struct ShmDevice {
     /// Dropped first: its agent serves memory of `owned`.
     service: TargetService<Segments>,
     shared: Arc<Segments>,

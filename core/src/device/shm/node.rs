@@ -58,7 +58,7 @@ impl fmt::Display for Node {
 
 /// The nodes of a job, as all its ranks see them.
 #[derive(Clone, Debug)]
-pub struct Nodes {
+pub(crate) struct Nodes {
     /// The lowest rank of each rank's node.
     first: Vec<u32>,
     nodes: Vec<Node>,
@@ -69,7 +69,7 @@ impl Nodes {
     ///
     /// # Errors
     /// `Protocol` for a malformed endpoint address.
-    pub fn of(addresses: &[Vec<u8>]) -> Result<Self> {
+    pub(crate) fn of(addresses: &[Vec<u8>]) -> Result<Self> {
         let read = |(rank, bytes): (usize, &Vec<u8>)| {
             let malformed = || Error::new(ErrorKind::Protocol, "find the ranks of this node").peer(rank as u32);
             Ok(EndpointAddress::read(bytes)
@@ -87,13 +87,13 @@ impl Nodes {
 
     /// Number of nodes.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
     }
 
     /// The ranks that share memory with `rank`, including itself, in ascending order.
     #[must_use]
-    pub fn sharing_with(&self, rank: u32) -> Vec<u32> {
+    pub(crate) fn sharing_with(&self, rank: u32) -> Vec<u32> {
         let node = self.first[rank as usize];
         (0..self.first.len() as u32).filter(|r| self.first[*r as usize] == node).collect()
     }

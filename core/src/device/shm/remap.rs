@@ -427,7 +427,7 @@ mod tests {
     fn short_buffers_shared_mappings_and_more_than_there_may_be_are_left_alone() {
         let mut pages = MovedPages::new().unwrap();
         let mut small = vec![0u8; 100];
-        let shared = segment::Segment::sparse(4 * PAGE).unwrap();
+        let shared = segment::Segment::sparse(4 * PAGE, PAGE).unwrap();
         let mut some = anonymous(4);
         let some = some.as_mut_ptr();
         let alone = [(small.as_mut_ptr(), 100), (shared.mapping().at(0), 4 * PAGE), (some.wrapping_add(8), 2 * PAGE)];

@@ -32,7 +32,7 @@ const MESSAGES: MessageCutOffs =
 
 /// A rank that has made its segment but not yet mapped the others'.
 #[derive(Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     me: usize,
     ranks: Vec<u32>,
     layout: Layout,
@@ -71,7 +71,7 @@ impl Prepared {
     ///
     /// # Panics
     /// If `ranks` has no index `me`.
-    pub fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
+    pub(crate) fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
         let dir = PathBuf::from(&settings.shm_dir);
         let node = Node::of(ranks[me], &dir, settings.test_nodes)?;
         let layout = Layout { ranks: ranks.len(), ring: settings.shm_ring, bounce: settings.shm_bounce };
@@ -87,7 +87,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Only for a system failure: the segment's name is open until [`connect`](Self::connect).
-    pub fn address(&self) -> Result<Vec<u8>> {
+    pub(crate) fn address(&self) -> Result<Vec<u8>> {
         let address = self.own.name()?.write(Writer::new());
         let address = address
             .u64(self.own.mapping().at(0).addr() as u64)
@@ -103,7 +103,7 @@ impl Prepared {
     /// # Errors
     /// `Unsupported` for a rank on another node, `Mismatch` for a rank with other settings, `PeerLost`, `Protocol`,
     /// `Limit`.
-    pub fn connect(self, addresses: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
+    pub(crate) fn connect(self, addresses: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
         const OP: &str = "connect to the ranks of this node";
         let mut peers = Vec::with_capacity(addresses.len());
         let mut processes = Vec::with_capacity(addresses.len());
@@ -191,7 +191,7 @@ impl Prepared {
 ///
 /// # Errors
 /// The reason why the device does not work.
-pub fn probe(settings: &Settings) -> Result<String> {
+pub(crate) fn probe(settings: &Settings) -> Result<String> {
     let dir = PathBuf::from(&settings.shm_dir);
     let segment = Segment::create(&dir, 1, Pages::AtOnce)?;
     segment::open(segment.name()?, Pages::AtOnce, 0)?;

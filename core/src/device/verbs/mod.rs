@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 pub use memory::Watch;
-pub use start::{Prepared, report};
+pub(crate) use start::{Prepared, report};
 
 use super::{
     Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,
@@ -67,7 +67,7 @@ const RECEIVE: u32 = rdma_sys::ibv_wc_opcode::IBV_WC_RECV;
 
 /// The verbs device of one rank. Fields are dropped in this order: the agent, queue pairs, then memory.
 #[derive(Debug)]
-pub struct VerbsDevice {
+pub(crate) struct VerbsDevice {
     agent: RefCell<Option<Agent>>,
     engine: RefCell<Engine>,
     links: Arc<Links>,

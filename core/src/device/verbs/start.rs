@@ -50,7 +50,7 @@ const DEPTH: i32 = 16;
 
 /// A rank that has opened its device, before it knows the addresses of the others.
 #[derive(Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     rank: u32,
     context: Arc<Context>,
     domain: Arc<Domain>,
@@ -106,7 +106,7 @@ impl Prepared {
     /// # Errors
     /// `Unsupported` at all ranks if no choice of ports connects them; `Setting`, `Limit`, `Protocol`; errors of
     /// `bootstrap`.
-    pub fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
+    pub(crate) fn new(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
         let rank = bootstrap.rank();
         Self::over(rank, agree(bootstrap, LocalPorts::find(rank, settings)).map_err(|e| e.rank(rank))?, settings)
     }
@@ -174,7 +174,7 @@ impl Prepared {
 
     /// The endpoint address to publish to the other ranks.
     #[must_use]
-    pub fn address(&self) -> Vec<u8> {
+    pub(crate) fn address(&self) -> Vec<u8> {
         self.address.write()
     }
 
@@ -182,7 +182,7 @@ impl Prepared {
     ///
     /// # Errors
     /// `Protocol` for a malformed address, `Mismatch` for one with another link type, `Limit`.
-    pub fn connect(self, addresses: &[Vec<u8>]) -> Result<VerbsDevice> {
+    pub(crate) fn connect(self, addresses: &[Vec<u8>]) -> Result<VerbsDevice> {
         let failed = |e: std::io::Error| limit(OP, e).rank(self.rank);
         let locked = |e| registration(OP, locked_bytes(&self.settings, addresses.len()), e).rank(self.rank);
         let mut all = Vec::with_capacity(addresses.len());
@@ -293,7 +293,7 @@ fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
 
 /// The device's part of `farside info`: that it works on this machine or the reason why it does not, and a line for
 /// each port and GID.
-pub fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
+pub(crate) fn report(settings: &Settings) -> (Result<String>, Vec<String>) {
     match LocalPorts::find(0, settings) {
         Ok(found) => {
             let lines = found.explain();

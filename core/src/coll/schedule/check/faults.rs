@@ -8,13 +8,13 @@ use crate::coll::schedule::Schedule;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The rank at which the fault shows.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// The step at which it shows, if there is one.
-    pub step: Option<usize>,
+    pub(crate) step: Option<usize>,
     /// The kind of fault.
     pub kind: FaultKind,
     /// A description.
-    pub what: String,
+    pub(crate) what: String,
 }
 
 impl Fault {

@@ -6,7 +6,7 @@ use super::{Fault, FaultKind};
 use crate::coll::schedule::{Action, Schedule};
 
 /// A step: its rank, and its number in the rank's schedule.
-pub type Node = (u32, u32);
+pub(crate) type Node = (u32, u32);
 
 impl Action {
     fn is_signal(self) -> bool {
@@ -16,8 +16,8 @@ impl Action {
 
 /// The graph of all ranks' steps. Tables are indexed by [`Graph::index`].
 #[derive(Debug)]
-pub struct Graph<'a> {
-    pub schedules: &'a [Schedule],
+pub(crate) struct Graph<'a> {
+    pub(crate) schedules: &'a [Schedule],
     /// Index of step 0 of each rank, and the number of all steps.
     first: Vec<u32>,
     /// For each step of a message: its other side.
@@ -28,7 +28,7 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    pub fn new(schedules: &'a [Schedule]) -> Result<Self, Fault> {
+    pub(crate) fn new(schedules: &'a [Schedule]) -> Result<Self, Fault> {
         let mut first = vec![0];
         for s in schedules {
             first.push(first[first.len() - 1] + s.len() as u32);
@@ -42,32 +42,32 @@ impl<'a> Graph<'a> {
     }
 
     /// Number of all steps.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.partner.len()
     }
 
     /// The index of a step in tables of all steps.
-    pub fn index(&self, (r, i): Node) -> usize {
+    pub(crate) fn index(&self, (r, i): Node) -> usize {
         (self.first[r as usize] + i) as usize
     }
 
-    pub fn action(&self, (r, i): Node) -> Action {
+    pub(crate) fn action(&self, (r, i): Node) -> Action {
         self.schedules[r as usize].step(i as usize).action
     }
 
     /// The other side of a message.
-    pub fn partner(&self, node: Node) -> Node {
+    pub(crate) fn partner(&self, node: Node) -> Node {
         self.partner[self.index(node)]
     }
 
     /// Steps of the same rank that wait for a step.
-    pub fn dependents(&self, node: Node) -> &[u32] {
+    pub(crate) fn dependents(&self, node: Node) -> &[u32] {
         let at = self.index(node);
         &self.dependents[self.start[at] as usize..self.start[at + 1] as usize]
     }
 
     /// All steps, rank by rank.
-    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> {
         self.schedules.iter().zip(0..).flat_map(|(s, r)| (0..s.len() as u32).map(move |i| (r, i)))
     }
 

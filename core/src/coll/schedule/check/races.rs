@@ -12,7 +12,7 @@ struct Touched {
 
 /// Checks at every rank that steps that touch the same block are ordered if one of them writes it, and that no step
 /// waits for a later one.
-pub fn ordered(schedules: &[Schedule]) -> Result<(), Fault> {
+pub(crate) fn ordered(schedules: &[Schedule]) -> Result<(), Fault> {
     let mut before = Vec::new();
     let mut touched: [Vec<Touched>; 3] = Default::default();
     for schedule in schedules {

@@ -10,7 +10,7 @@ pub struct Memory([Vec<Option<Value>>; 3]);
 
 impl Memory {
     /// The content of the buffers at the start of a call.
-    pub fn new(call: &Call<'_>, schedule: &Schedule) -> Self {
+    pub(crate) fn new(call: &Call<'_>, schedule: &Schedule) -> Self {
         use Operation as O;
         let mut memory =
             Self([Buffer::Input, Buffer::Output, Buffer::Scratch].map(|b| vec![None; schedule.blocks_of(b) as usize]));
@@ -34,7 +34,7 @@ impl Memory {
         memory
     }
 
-    pub fn at(&mut self, buffer: Buffer, block: u32) -> &mut Option<Value> {
+    pub(crate) fn at(&mut self, buffer: Buffer, block: u32) -> &mut Option<Value> {
         &mut self.0[buffer as usize][block as usize]
     }
 
@@ -45,7 +45,7 @@ impl Memory {
 
 /// Checks that the outputs are what the operation requires, except in blocks without elements. Returns whether all
 /// blocks of a reduction have the same bracketing.
-pub fn promised(
+pub(crate) fn promised(
     calls: &[Call<'_>],
     memories: &[Memory],
     has_elements: impl Fn(u32, u32) -> bool,

@@ -10,7 +10,7 @@ use crate::coll::schedule::Port;
 /// may be overwritten by a message received in the same round.
 ///
 /// The steps must end. If a rank cannot receive in the order of its steps, only the rounds that can be counted are.
-pub fn rounds(graph: &Graph<'_>) -> u32 {
+pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
     let mut walk = Walk { graph, missing: vec![0; graph.len()], passed: vec![0; graph.len()], ready: Vec::new() };
     // For each step: the next step on the same port.
     let mut after_on_port = vec![None::<u32>; graph.len()];

@@ -29,7 +29,7 @@ struct Moved {
 /// A send is complete only when its receive has begun, so that deadlocks show that buffers would hide; a signal is
 /// complete when it is set. Schedules that end in this model also end if sends complete sooner, with the same values,
 /// since steps that touch a block are ordered.
-pub struct Run<'a> {
+pub(crate) struct Run<'a> {
     calls: &'a [Call<'a>],
     graph: &'a Graph<'a>,
     commutative: bool,
@@ -52,7 +52,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(calls: &'a [Call<'a>], graph: &'a Graph<'a>, commutative: bool, sizes: &'a [Vec<u64>]) -> Self {
+    pub(crate) fn new(calls: &'a [Call<'a>], graph: &'a Graph<'a>, commutative: bool, sizes: &'a [Vec<u64>]) -> Self {
         let p = graph.schedules.len();
         let operation = calls.first().map_or(Operation::Barrier, |c| c.operation);
         let own = matches!(operation, Operation::Alltoall | Operation::NeighborAllgather | Operation::NeighborAlltoall);
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub fn run(mut self) -> Result<Cost, Fault> {
+    pub(crate) fn run(mut self) -> Result<Cost, Fault> {
         let mut done = 0;
         while let Some(node) = self.ready.pop_front() {
             done += self.start(node)?;

@@ -6,16 +6,16 @@ use super::FaultKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The block of the input from which the contributions come.
-    pub block: u32,
+    pub(crate) block: u32,
     /// The contributing ranks.
-    pub ranks: Ranks,
+    pub(crate) ranks: Ranks,
     /// A hash of the bracketing.
-    pub tree: u64,
+    pub(crate) tree: u64,
 }
 
 /// The ranks whose contributions were reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ranks {
+pub(crate) enum Ranks {
     /// `lo` to `hi - 1`, in order.
     Run(u32, u32),
     /// A set with gaps, by its number in [`Sets`].
@@ -24,7 +24,7 @@ pub enum Ranks {
 
 /// Sets of ranks with gaps, which only commutative reductions have. Each set is stored as its runs, in order.
 #[derive(Debug, Default)]
-pub struct Sets(Vec<Box<[(u32, u32)]>>);
+pub(crate) struct Sets(Vec<Box<[(u32, u32)]>>);
 
 impl Sets {
     /// The union of disjoint sets.
@@ -61,17 +61,17 @@ fn mixed(a: u64, b: u64) -> u64 {
 
 impl Value {
     /// The contribution of a rank.
-    pub fn of(block: u32, rank: u32) -> Self {
+    pub(crate) fn of(block: u32, rank: u32) -> Self {
         Self { block, ranks: Ranks::Run(rank, rank + 1), tree: mixed(1, u64::from(rank)) }
     }
 
     /// Whether the value is block `block` with the contributions of ranks `lo` to `hi - 1`.
-    pub fn is(&self, block: u32, lo: u32, hi: u32) -> bool {
+    pub(crate) fn is(&self, block: u32, lo: u32, hi: u32) -> bool {
         self.block == block && self.ranks == Ranks::Run(lo, hi)
     }
 
     /// `left ∘ right`.
-    pub fn reduced(left: Self, right: Self, commutative: bool, sets: &mut Sets) -> Result<Self, FaultKind> {
+    pub(crate) fn reduced(left: Self, right: Self, commutative: bool, sets: &mut Sets) -> Result<Self, FaultKind> {
         if left.block != right.block {
             return Err(FaultKind::Doubled);
         }

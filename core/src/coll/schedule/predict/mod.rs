@@ -29,7 +29,7 @@ pub enum Bytes<'a> {
 impl Bytes<'_> {
     /// Bytes of some blocks of a schedule.
     #[must_use]
-    pub fn of(self, schedule: &Schedule, slices: &[Slice]) -> u64 {
+    pub(crate) fn of(self, schedule: &Schedule, slices: &[Slice]) -> u64 {
         match self {
             Self::Each(bytes) => bytes * slices.iter().map(|s| u64::from(s.count)).sum::<u64>(),
             Self::BySize(sizes) => schedule.elements(slices, sizes),
@@ -60,7 +60,7 @@ pub fn predict<M: Model>(
 ///
 /// # Errors
 /// The errors of [`predict`].
-pub fn watch<M: Model>(
+pub(crate) fn watch<M: Model>(
     size: u32,
     mut of: impl FnMut(u32) -> Schedule,
     bytes: Bytes<'_>,

@@ -4,24 +4,24 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sending {
     /// Time for which the processor is busy.
-    pub overhead: f64,
+    pub(crate) overhead: f64,
     /// Time for which the port is busy: the least time between two messages.
-    pub port: f64,
+    pub(crate) port: f64,
     /// Time until steps that wait for the send may start.
-    pub done: f64,
+    pub(crate) done: f64,
     /// Time until the message is at the receiver's port.
-    pub transit: f64,
+    pub(crate) transit: f64,
 }
 
 /// Costs of receiving a message, from when it is at the receiver's port and the port is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
     /// Time for which the port is busy: the least time between two messages.
-    pub port: f64,
+    pub(crate) port: f64,
     /// Time until the message is through the port and the processor may take it.
-    pub transfer: f64,
+    pub(crate) transfer: f64,
     /// Time for which the processor is busy after the transfer; then the data has arrived.
-    pub overhead: f64,
+    pub(crate) overhead: f64,
 }
 
 /// A model of a network. `fan` is the number of messages that a rank sends, or receives, in the whole schedule.
@@ -169,7 +169,7 @@ pub struct RoundTrip(pub [f64; 6]);
 impl RoundTrip {
     /// The round-trip time of each of p messages.
     #[must_use]
-    pub fn at(&self, p: f64) -> f64 {
+    pub(crate) fn at(&self, p: f64) -> f64 {
         let [a, b, c, d, e, f] = self.0;
         a / (b + p) + c + d * (1.0 - (e * (p - f)).exp())
     }

@@ -5,7 +5,7 @@ use crate::coll::schedule::{Action, Schedule};
 
 /// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Send,
     Receive,
     ReceiveReduce,
@@ -17,28 +17,28 @@ const KINDS: [Kind; 5] = [Kind::Send, Kind::Receive, Kind::ReceiveReduce, Kind::
 
 /// A step, decoded.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoded {
-    pub kind: Kind,
-    pub peer: u32,
-    pub tag: u32,
-    pub bytes: u64,
+pub(crate) struct Decoded {
+    pub(crate) kind: Kind,
+    pub(crate) peer: u32,
+    pub(crate) tag: u32,
+    pub(crate) bytes: u64,
     /// Number of steps of the same stretch for which the step waits; they follow, each as the distance back to it.
-    pub after: u32,
+    pub(crate) after: u32,
 }
 
 /// The steps of a rank in stretches: each step of a stretch waits for all steps of the stretches before. Numbers are in
 /// base 128, low digits first.
 #[derive(Debug, Default)]
-pub struct Program {
+pub(crate) struct Program {
     code: Box<[u8]>,
     at: u32,
     /// Numbers of messages that the rank sends and receives.
-    pub sends: u32,
-    pub receives: u32,
+    pub(crate) sends: u32,
+    pub(crate) receives: u32,
 }
 
 impl Program {
-    pub fn new(schedule: &Schedule, bytes: Bytes<'_>) -> Self {
+    pub(crate) fn new(schedule: &Schedule, bytes: Bytes<'_>) -> Self {
         let mut program = Self::default();
         let mut code = Vec::new();
         let starts = stretches(schedule);
@@ -73,21 +73,21 @@ impl Program {
     }
 
     /// Bytes of the encoded program.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.code.len()
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.at as usize == self.code.len()
     }
 
     /// The next number; at the start of a stretch, its number of steps.
-    pub fn number(&mut self) -> u32 {
+    pub(crate) fn number(&mut self) -> u32 {
         self.take() as u32
     }
 
     /// The next step.
-    pub fn step(&mut self) -> Decoded {
+    pub(crate) fn step(&mut self) -> Decoded {
         let head = self.take();
         let (peer, tag, bytes) = (self.number(), self.number(), self.take());
         Decoded { kind: KINDS[head as usize & 7], peer, tag, bytes, after: (head >> 3) as u32 }

@@ -26,16 +26,16 @@ pub struct Prediction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// The rank.
-    pub rank: u32,
+    pub(crate) rank: u32,
     /// The number of the step in its schedule.
-    pub step: u32,
+    pub(crate) step: u32,
     /// Time at which processor and port were free for the step and its dependencies were complete.
-    pub start: f64,
+    pub(crate) start: f64,
     /// Time at which its processor or, in models without overhead, its port was free again; for a receive, at which its
     /// data had arrived.
-    pub end: f64,
+    pub(crate) end: f64,
     /// Whether the step reduces, instead of sending or receiving.
-    pub reduces: bool,
+    pub(crate) reduces: bool,
 }
 
 /// Stands for no step.
@@ -115,7 +115,7 @@ enum Side {
     Receives(u32),
 }
 
-pub struct Walk<'a, M, F> {
+pub(crate) struct Walk<'a, M, F> {
     model: &'a M,
     observe: F,
     ranks: Vec<Rank>,
@@ -132,21 +132,21 @@ pub struct Walk<'a, M, F> {
 }
 
 impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
-    pub fn new(size: u32, model: &'a M, observe: F) -> Self {
+    pub(crate) fn new(size: u32, model: &'a M, observe: F) -> Self {
         let (events, spare, sides, messages, places, result) = Default::default();
         let ranks = Vec::with_capacity(size as usize);
         Self { model, observe, ranks, events, spare, sides, messages, places, decoded: 0, result }
     }
 
     /// Adds the next rank.
-    pub fn add(&mut self, program: Program) {
+    pub(crate) fn add(&mut self, program: Program) {
         self.result.bytes += program.len();
         self.result.messages += u64::from(program.sends);
         self.ranks.push(Rank { program, ..Rank::default() });
     }
 
     /// Runs all ranks.
-    pub fn run(mut self) -> Result<Prediction, (u32, u32)> {
+    pub(crate) fn run(mut self) -> Result<Prediction, (u32, u32)> {
         for r in 0..self.ranks.len() as u32 {
             self.decode(r, 0.0);
         }

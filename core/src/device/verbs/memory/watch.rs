@@ -21,21 +21,21 @@ use crate::memory::segment::PAGE;
 
 /// Constants of `linux/userfaultfd.h`, missing from both `libc` and `rustix`.
 mod uffd {
-    pub const USER_MODE_ONLY: u32 = 1;
-    pub const API: u64 = 0xaa;
-    pub const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-    pub const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-    pub const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
-    pub const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
+    pub(crate) const USER_MODE_ONLY: u32 = 1;
+    pub(crate) const API: u64 = 0xaa;
+    pub(crate) const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    pub(crate) const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    pub(crate) const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+    pub(crate) const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
     /// Features: events of `mremap`, of pages given back (`madvise`) and of unmapping; a flag that distinguishes faults
     /// of protected pages.
-    pub const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
+    pub(crate) const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
     /// No page is ever protected, so this mode makes no faults, only events.
-    pub const MODE_WRITE_PROTECT: u64 = 2;
-    pub const EVENT_PAGEFAULT: u8 = 0x12;
-    pub const EVENT_REMAP: u8 = 0x14;
-    pub const EVENT_REMOVE: u8 = 0x15;
-    pub const EVENT_UNMAP: u8 = 0x16;
+    pub(crate) const MODE_WRITE_PROTECT: u64 = 2;
+    pub(crate) const EVENT_PAGEFAULT: u8 = 0x12;
+    pub(crate) const EVENT_REMAP: u8 = 0x14;
+    pub(crate) const EVENT_REMOVE: u8 = 0x15;
+    pub(crate) const EVENT_UNMAP: u8 = 0x16;
 }
 
 /// Maximum number of ranges recorded between two calls of [`Watch::settle`]; more count as all of memory.
@@ -110,14 +110,14 @@ impl Watch {
     ///
     /// # Errors
     /// If the memory is not anonymous, not mapped, or watched by another descriptor.
-    pub fn add(&self, start: usize, end: usize) -> io::Result<()> {
+    pub(crate) fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
     }
 
     /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory
     /// before `settle` began.
-    pub fn settle(&self, mut gone: impl FnMut(usize, usize)) {
+    pub(crate) fn settle(&self, mut gone: impl FnMut(usize, usize)) {
         let page = [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
         let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
         while control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut page.clone()).is_err_and(is_changing) {
