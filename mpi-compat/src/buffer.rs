@@ -7,7 +7,6 @@
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use farside_core::Job;
 use farside_core::two_sided::Mode;
 
 use crate::arguments::{LongOut, Out, check_buffer, count};
@@ -16,7 +15,7 @@ use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Request, Session};
 use crate::message::start_send;
-use crate::objects::{Attached, AttachedBuffer, Buffered, CommObject, Consume, Data, Outcome, SessionObject, room_for};
+use crate::objects::{Attached, AttachedBuffer, Buffered, CommObject, Data, Outcome, SessionObject, room_for};
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
@@ -91,15 +90,9 @@ impl Operation for Flush {
         self.buffer.is_sent(self.last)
     }
 
-    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
         Outcome::from(Status::EMPTY)
     }
-
-    fn cancel(&self, _: &Call<'_>) -> Result {
-        Ok(())
-    }
-
-    fn give_up(&self, _: &Job) {}
 }
 
 /// The owner of the buffer of a call.

@@ -8,15 +8,15 @@ use std::rc::Rc;
 use farside_core::two_sided::{PartitionedReceive, PartitionedSend};
 use farside_core::{ErrorKind, Job};
 
-use crate::arguments::{List, Out, count};
+use crate::arguments::{List, Out, StatusOut, count};
 use crate::constants::*;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request};
-use crate::objects::{CommObject, Consume, Data, Outcome};
+use crate::objects::{CommObject, Data, Outcome};
 use crate::operands::{Buffer, Peer};
 use crate::request;
-use crate::runtime::{Call, Operation};
+use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
 
 /// The message in core.
@@ -103,12 +103,8 @@ impl Operation for Partitioned {
         Some(&self.comm)
     }
 
-    fn is_persistent(&self) -> bool {
-        true
-    }
-
-    fn is_active(&self) -> bool {
-        self.is_active.get()
+    fn persistence(&self) -> Persistence {
+        if self.is_active.get() { Persistence::Active } else { Persistence::Inactive }
     }
 
     fn is_over(&self) -> bool {
@@ -118,17 +114,21 @@ impl Operation for Partitioned {
         }
     }
 
-    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
         let ended = || match self.ended() {
             Ok(status) => Outcome::from(status),
             Err(failed) => Outcome { status: Status::EMPTY, failed: Some(failed.on(&self.comm)) },
         };
         let outcome = self.known.take().map_or_else(ended, |known| *known);
-        match consume {
-            Consume::Yes => self.is_active.set(false),
-            Consume::No => self.known.set(Some(Box::new(outcome.clone()))),
-        }
+        self.known.set(Some(Box::new(outcome.clone())));
         outcome
+    }
+
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        let outcome = self.outcome(call);
+        self.known.take();
+        self.is_active.set(false);
+        outcome.put(status)
     }
 
     fn start(&self, call: &Call<'_>) -> Result {

@@ -213,6 +213,16 @@ impl Deref for Call<'_> {
     }
 }
 
+/// Whether a request can be started again, and whether it is started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// Completing the operation frees the request.
+    None,
+    Inactive,
+    /// Started, and its completion has not been consumed since.
+    Active,
+}
+
 /// The operation of a request.
 pub trait Operation: Any {
     /// The object whose error handler gets the operation's errors.
@@ -220,14 +230,8 @@ pub trait Operation: Any {
         None
     }
 
-    /// Whether the request stays valid when the operation completes, so that it can be started again.
-    fn is_persistent(&self) -> bool {
-        false
-    }
-
-    /// Whether the operation has been started and its completion has not been consumed since.
-    fn is_active(&self) -> bool {
-        true
+    fn persistence(&self) -> Persistence {
+        Persistence::None
     }
 
     /// Whether the operation can be completed without waiting. Makes no progress, and calls no function of the program.
@@ -235,11 +239,17 @@ pub trait Operation: Any {
 
     /// Whether completing the operation now frees the request.
     fn is_finished(&self) -> bool {
-        self.is_active() && self.is_over() && !self.is_persistent()
+        self.persistence() == Persistence::None && self.is_over()
     }
 
-    /// The status and the error of an operation that is over.
-    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome;
+    /// The status and the error of an operation that is over, which stays as it is.
+    fn outcome(&self, call: &Call<'_>) -> Outcome;
+
+    /// Returns the outcome of an operation that is over, and consumes it: an operation of a persistent request becomes
+    /// inactive, and that of another is called with its last references.
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        self.outcome(call).put(status)
+    }
 
     /// Starts an inactive persistent operation.
     fn start(&self, _: &Call<'_>) -> Result {
@@ -247,7 +257,9 @@ pub trait Operation: Any {
     }
 
     /// Cancels it if that is still possible; in either case it is over soon.
-    fn cancel(&self, call: &Call<'_>) -> Result;
+    fn cancel(&self, _: &Call<'_>) -> Result {
+        Ok(())
+    }
 
     /// Handles a free of its request by the program; returns whether the handle stays valid.
     fn free(&self, _: &Call<'_>) -> Result<bool> {
@@ -260,12 +272,7 @@ pub trait Operation: Any {
     }
 
     /// Ends all access to its memory.
-    fn give_up(&self, job: &Job);
-
-    /// Returns the outcome of an operation that is over; called with its last references.
-    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
-        self.outcome(call, Consume::Yes).put(status)
-    }
+    fn give_up(&self, _: &Job) {}
 }
 
 impl dyn Operation {
@@ -283,15 +290,9 @@ impl Operation for CompleteSend {
         true
     }
 
-    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
         Outcome::from(Status::EMPTY)
     }
-
-    fn cancel(&self, _: &Call<'_>) -> Result {
-        Ok(())
-    }
-
-    fn give_up(&self, _: &Job) {}
 }
 
 impl Call<'_> {

@@ -8,13 +8,13 @@ use farside_core::bill::Awaited;
 use farside_core::coll::execute::Collective;
 
 use super::plan::{Caller, Plan};
-use crate::arguments::Out;
+use crate::arguments::{Out, StatusOut};
 use crate::constants::*;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Info, Request};
-use crate::objects::{CommObject, Consume, Outcome};
-use crate::runtime::{Call, Operation};
+use crate::objects::{CommObject, Outcome};
+use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
 
 /// The form of a collective call.
@@ -89,12 +89,12 @@ impl Operation for Pending {
         Some(&self.comm)
     }
 
-    fn is_persistent(&self) -> bool {
-        self.is_persistent
-    }
-
-    fn is_active(&self) -> bool {
-        self.is_active.get()
+    fn persistence(&self) -> Persistence {
+        match (self.is_persistent, self.is_active.get()) {
+            (false, _) => Persistence::None,
+            (true, false) => Persistence::Inactive,
+            (true, true) => Persistence::Active,
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -105,12 +105,18 @@ impl Operation for Pending {
         self.collective.get().map(Collective::awaits)
     }
 
-    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome {
+    fn outcome(&self, call: &Call<'_>) -> Outcome {
         let known = self.ended.borrow().clone();
         let ended = known.unwrap_or_else(|| self.end(call).map_err(|failed| failed.on(&self.comm)));
-        self.is_active.set(consume == Consume::No);
-        *self.ended.borrow_mut() = (consume == Consume::No).then(|| ended.clone());
+        *self.ended.borrow_mut() = Some(ended.clone());
         Outcome { status: Status::EMPTY, failed: ended.err() }
+    }
+
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        let outcome = self.outcome(call);
+        *self.ended.borrow_mut() = None;
+        self.is_active.set(false);
+        outcome.put(status)
     }
 
     fn start(&self, _: &Call<'_>) -> Result {
@@ -134,7 +140,7 @@ impl Operation for Pending {
             return Err(fail(MPI_ERR_REQUEST, text).named("request").on(&self.comm));
         }
         // The standard forbids to free such a request while it is active, but programs do so.
-        self.outcome(call, Consume::Yes).failed.map_or(Ok(false), Err)
+        self.outcome(call).failed.map_or(Ok(false), Err)
     }
 
     fn give_up(&self, _: &Job) {

@@ -37,15 +37,6 @@ impl Outcome {
     }
 }
 
-/// Whether reading the outcome of an operation completes its request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Consume {
-    /// The request becomes null, or inactive if it is persistent.
-    Yes,
-    /// The request stays as it is.
-    No,
-}
-
 /// The mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {

@@ -16,8 +16,8 @@ use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Comm;
 use crate::message::{self, pattern, rank_of};
-use crate::objects::{CommObject, Consume, Data, Mode, Outcome, Partner, PointToPoint, Stage};
-use crate::runtime::{Call, Operation};
+use crate::objects::{CommObject, Data, Mode, Outcome, Partner, PointToPoint, Stage};
+use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
 
 /// Starts a send to rank `target` of the job.
@@ -147,13 +147,13 @@ impl Operation for PointToPoint {
         self.comm.as_ref().map(|comm| comm as &dyn HasErrhandler)
     }
 
-    fn is_persistent(&self) -> bool {
-        self.again.is_some()
-    }
-
     #[inline]
-    fn is_active(&self) -> bool {
-        self.stage.get() != Stage::Inactive
+    fn persistence(&self) -> Persistence {
+        match (&self.again, self.stage.get()) {
+            (None, _) => Persistence::None,
+            (Some(_), Stage::Inactive) => Persistence::Inactive,
+            (Some(_), _) => Persistence::Active,
+        }
     }
 
     #[inline]
@@ -167,18 +167,11 @@ impl Operation for PointToPoint {
         }
     }
 
-    #[inline]
-    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
-        let stage = self.stage.take();
-        let outcome = match self.known.take() {
-            Some(known) => *known,
-            None => self.ended(stage),
-        };
-        if consume == Consume::No {
-            // The operation is over, whatever its stage was.
-            self.stage.set(Stage::Known);
-            self.known.set(Some(Box::new(outcome.clone())));
-        }
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
+        // The operation is over, whatever its stage was.
+        let stage = self.stage.replace(Stage::Known);
+        let outcome = self.known.take().map_or_else(|| self.ended(stage), |known| *known);
+        self.known.set(Some(Box::new(outcome.clone())));
         outcome
     }
 
@@ -227,8 +220,9 @@ impl Operation for PointToPoint {
             Some(known) => known.put(status),
             None => self.ended(stage).put(status),
         };
-        // An operation with another owner is not reused.
-        if let Some(own) = Rc::get_mut(&mut self)
+        // An operation with another owner, such as a persistent request, is not reused.
+        if self.again.is_none()
+            && let Some(own) = Rc::get_mut(&mut self)
             && Rc::strong_count(&own.receive) == 1
         {
             own.comm = None;

@@ -10,7 +10,7 @@ use crate::constants::MPI_ERR_BUFFER;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
-use crate::objects::{Consume, Mode, Outcome, PointToPoint};
+use crate::objects::{Mode, Outcome, PointToPoint};
 use crate::operands::{Buffer, Peer};
 use crate::request::finish;
 use crate::runtime::{Call, Operation};
@@ -62,8 +62,8 @@ impl Operation for Exchange {
         self.send.is_over() && self.receive.is_over()
     }
 
-    fn outcome(&self, call: &Call<'_>, consume: Consume) -> Outcome {
-        let (sent, received) = (self.send.outcome(call, consume), self.receive.outcome(call, consume));
+    fn outcome(&self, call: &Call<'_>) -> Outcome {
+        let (sent, received) = (self.send.outcome(call), self.receive.outcome(call));
         Outcome { failed: received.failed.or(sent.failed), ..received }
     }
 
@@ -73,7 +73,7 @@ impl Operation for Exchange {
                 let sent = send.complete(call, StatusOut::IGNORE);
                 receive.complete(call, status).and(sent)
             }
-            Err(shared) => shared.outcome(call, Consume::Yes).put(status),
+            Err(shared) => shared.outcome(call).put(status),
         }
     }
 

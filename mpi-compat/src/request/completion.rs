@@ -11,9 +11,15 @@ use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
-use crate::objects::Consume;
-use crate::runtime::{Call, Operation};
+use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
+
+/// Whether a call completes requests, or only reads their outcomes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Consume {
+    Yes,
+    No,
+}
 
 /// The operation of a request if it is active; `None` if it is null, or persistent and not started.
 #[inline(always)]
@@ -22,7 +28,7 @@ fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Optio
         return Ok(None);
     }
     let operation = get(call, request, name)?;
-    Ok(operation.is_active().then_some(operation))
+    Ok((operation.persistence() != Persistence::Inactive).then_some(operation))
 }
 
 /// Returns the status and error of an operation that is over; a request that is freed becomes null.
@@ -34,12 +40,14 @@ fn take(
     consume: Consume,
     status: StatusOut,
 ) -> Result {
-    if consume == Consume::No || operation.is_persistent() {
-        return operation.outcome(call, consume).put(status);
+    if consume == Consume::No {
+        return operation.outcome(call).put(status);
     }
-    // A request that is named twice has been released already.
-    let _ = call.requests.release(*request);
-    *request = MPI_REQUEST_NULL;
+    if operation.persistence() == Persistence::None {
+        // A request that is named twice has been released already.
+        let _ = call.requests.release(*request);
+        *request = MPI_REQUEST_NULL;
+    }
     operation.complete(call, status)
 }
 

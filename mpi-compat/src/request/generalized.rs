@@ -5,15 +5,13 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::rc::Rc;
 
-use farside_core::Job;
-
 use super::get;
-use crate::arguments::{Callback, Out};
+use crate::arguments::{Callback, Out, StatusOut};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
 use crate::lock::LOCK;
-use crate::objects::{Consume, Outcome};
+use crate::objects::Outcome;
 use crate::runtime::{Call, Operation};
 use crate::status::Status;
 
@@ -78,10 +76,14 @@ impl Operation for Generalized {
         self.complete.get()
     }
 
-    fn outcome(&self, _: &Call<'_>, consume: Consume) -> Outcome {
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
         let (status, queried) = self.query();
-        let freed = if consume == Consume::Yes { self.run_free() } else { Ok(()) };
-        Outcome { status, failed: queried.and(freed).err() }
+        Outcome { status, failed: queried.err() }
+    }
+
+    fn complete(self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+        let queried = self.outcome(call).put(status);
+        queried.and(self.run_free())
     }
 
     fn cancel(&self, _: &Call<'_>) -> Result {
@@ -102,8 +104,6 @@ impl Operation for Generalized {
         self.freed.set(true);
         Ok(true)
     }
-
-    fn give_up(&self, _: &Job) {}
 }
 
 pub fn grequest_start(

@@ -14,7 +14,7 @@ use crate::arguments::{ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Request};
-use crate::runtime::{Call, Operation};
+use crate::runtime::{Call, Operation, Persistence};
 
 pub use completion::*;
 pub use generalized::*;
@@ -77,7 +77,7 @@ pub fn drain(call: &Call<'_>, job: &Job) -> Result {
 
 pub fn cancel(call: &Call<'_>, request: Out<Request>) -> Result {
     let operation = get(call, request.get(), "request")?;
-    if !operation.is_active() {
+    if operation.persistence() == Persistence::Inactive {
         return Err(on(&*operation, fail(MPI_ERR_REQUEST, "is inactive").value(request.get().0).named("request")));
     }
     operation.cancel(call).map_err(|failed| on(&*operation, failed))
@@ -85,10 +85,11 @@ pub fn cancel(call: &Call<'_>, request: Out<Request>) -> Result {
 
 fn start_one(call: &Call<'_>, request: Request, name: &'static str) -> Result {
     let operation = get(call, request, name)?;
-    let started = match operation.is_persistent() {
-        false => Err(fail(MPI_ERR_REQUEST, "is not persistent").value(request.0).named(name)),
-        true if operation.is_active() => Err(fail(MPI_ERR_REQUEST, "is active").value(request.0).named(name)),
-        true => operation.start(call),
+    let cannot = |why: &str| Err(fail(MPI_ERR_REQUEST, why).value(request.0).named(name));
+    let started = match operation.persistence() {
+        Persistence::None => cannot("is not persistent"),
+        Persistence::Active => cannot("is active"),
+        Persistence::Inactive => operation.start(call),
     };
     started.map_err(|failed| on(&*operation, failed))
 }

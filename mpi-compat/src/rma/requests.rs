@@ -12,7 +12,7 @@ use crate::arguments::Out;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Fail, Result};
 use crate::handle::{Op, Request, Win};
-use crate::objects::{Consume, Outcome, WinObject};
+use crate::objects::{Outcome, WinObject};
 use crate::operands::{Buffer, Place};
 use crate::request;
 use crate::runtime::{Call, Operation};
@@ -34,14 +34,9 @@ impl Operation for OnWindow {
         self.request.done()
     }
 
-    fn outcome(&self, _: &Call<'_>, _: Consume) -> Outcome {
+    fn outcome(&self, _: &Call<'_>) -> Outcome {
         let failed = self.request.outcome().err().map(|e| Fail::from(e).on(&self.win));
         Outcome { status: Status::EMPTY, failed }
-    }
-
-    fn cancel(&self, _: &Call<'_>) -> Result {
-        // Cancelling is not possible: the operation completes.
-        Ok(())
     }
 
     fn give_up(&self, job: &Job) {
