@@ -11,12 +11,14 @@ use farside_core::device::CutOffs;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::stats::Kind;
 use farside_core::{Job, Team};
-use farside_datatype::{Datatype, DatatypeError, Named, TypeMap};
+use farside_datatype::{DatatypeError, TypeMap};
 use farside_rma::Assert;
 use farside_rma::raw::{Options, RawWindow};
 
+use crate::plan::sorted;
+use crate::record::Shape;
 use crate::settings_with;
-use crate::shapes::{ROW_INTS, diagonals, diagonals_bytes};
+use crate::shapes::{self, Case, diagonals, diagonals_bytes};
 use crate::table::{number, text};
 use crate::usage::{Of, Usage};
 
@@ -49,44 +51,6 @@ impl Way {
     }
 }
 
-/// `blocks` blocks of `block` bytes, `stride` bytes from start to start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// The number of blocks.
-    pub blocks: u64,
-    /// Bytes of each.
-    pub block: u64,
-    /// Bytes from the start of a block to that of the next.
-    pub stride: u64,
-}
-
-impl Shape {
-    /// Columns of a matrix of `rows` rows.
-    #[must_use]
-    pub fn columns(rows: u64, columns: u64) -> Self {
-        Self { blocks: rows, block: 4 * columns, stride: 4 * ROW_INTS }
-    }
-
-    /// A message of `bytes` bytes in `blocks` blocks, with gaps of the length of a block.
-    #[must_use]
-    pub fn of(bytes: u64, blocks: u64) -> Self {
-        Self { blocks, block: bytes / blocks, stride: 2 * bytes / blocks }
-    }
-
-    /// Bytes of the message.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.blocks * self.block
-    }
-
-    fn map(&self, way: Way) -> Result<TypeMap> {
-        let (blocks, block, stride) =
-            if way == Way::Contiguous { (1, self.bytes(), 0) } else { (self.blocks, self.block, self.stride) };
-        let vector = Datatype::hvector(blocks, block / 4, stride as i64, &Named::Int.into()).map_err(failed)?;
-        vector.message(1).map_err(failed)
-    }
-}
-
 fn failed(e: DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
 }
@@ -108,9 +72,9 @@ pub struct Cost {
 ///
 /// # Errors
 /// The errors of the calls.
-pub fn measure(way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
+pub fn measure(way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let settings = settings_with(&[("FARSIDE_TRANSFER", way.setting())])?;
-    let mut both = Job::threads_with(2, &settings, |job| rank(job, way, shapes, rounds))?;
+    let mut both = Job::threads_with(2, &settings, |job| rank(job, way, cases, rounds))?;
     let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
     for (o, t) in origin.iter_mut().zip(target) {
         o.target_us = t.origin_us;
@@ -187,16 +151,17 @@ fn fenced(window: &RawWindow, buffer: &[u8], map: &TypeMap, puts: u32) -> Result
     Ok(start.elapsed().as_secs_f64() * 1e6)
 }
 
-fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>> {
+fn rank(job: &Job, way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let team = job.world()?;
-    let most = shapes.iter().map(|s| s.blocks * s.stride + s.bytes()).max().unwrap_or(0) as usize;
+    let most = cases.iter().map(Case::room).max().unwrap_or(0);
     let window = RawWindow::allocate(&team, most, Options::default())?;
     let buffer = vec![1u8; most];
     window.fence(Assert::empty())?;
     let mut costs = Vec::new();
-    for shape in shapes {
-        let map = shape.map(way)?;
-        let run = |puts| fenced(&window, &buffer, &map, puts);
+    for case in cases {
+        let one_block = Case::new(Shape::None, case.bytes)?.map;
+        let map = if way == Way::Contiguous { &one_block } else { &case.map };
+        let run = |puts| fenced(&window, &buffer, map, puts);
         // A warm-up, which connects, registers memory and sends the layout.
         run(1)?;
         let before = Usage::now(Of::Thread)?;
@@ -206,7 +171,7 @@ fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>>
         let least = |times: Vec<f64>| times.into_iter().fold(f64::INFINITY, f64::min);
         costs.push(Cost {
             us: least(times),
-            mb_per_s: (u64::from(PUTS) * shape.bytes()) as f64 / least(many),
+            mb_per_s: (u64::from(PUTS) * case.bytes) as f64 / least(many),
             origin_us: used.cpu.as_secs_f64() * 1e6 / f64::from(rounds),
             target_us: 0.0,
         });
@@ -216,28 +181,40 @@ fn rank(job: &Job, way: Way, shapes: &[Shape], rounds: u32) -> Result<Vec<Cost>>
     Ok(costs)
 }
 
+/// Bytes of a block, and of the whole message.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Of a block.
+    pub block: u64,
+    /// Of the message.
+    pub bytes: u64,
+}
+
+impl Sizes {
+    fn of(case: &Case) -> Self {
+        Self { block: case.facts.len as u64, bytes: case.bytes }
+    }
+}
+
 /// The cut-offs from measurements: for each shape the microseconds of [`Way::ALL`] in order.
 ///
 /// Each cut-off is the shortest block (or message) from which on the scheme wins more time than it loses, over all
 /// shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
 /// `now`.
 #[must_use]
-pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
-    let best = |of: fn(&Shape) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Shape) -> bool| {
-        let mut starts: Vec<u64> = shapes.iter().filter(|(s, _)| chosen(s)).map(|(s, _)| of(s)).collect();
-        starts.sort_unstable();
-        starts.dedup();
-        let sum = |start: u64| -> f64 {
-            shapes.iter().filter(|(s, _)| chosen(s) && of(s) >= start).map(|(_, us)| gain(us)).sum()
-        };
+pub fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
+    let best = |of: fn(&Sizes) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Sizes) -> bool| {
+        let cases = || cases.iter().filter(|(s, _)| chosen(s));
+        let sum = |start: u64| cases().filter(|(s, _)| of(s) >= start).map(|(_, us)| gain(us)).sum::<f64>();
+        let starts = sorted(cases().map(|(s, _)| of(s)));
         let best = starts.into_iter().map(|start| (start, sum(start))).max_by(|a, b| a.1.total_cmp(&b.1));
         best.map_or(u64::MAX, |(start, gain)| if gain > 0.0 { start } else { u64::MAX })
     };
     let multi_w_block = best(|s| s.block, &|us| us[0].min(us[2]).ln() - us[1].ln(), &|_| true);
-    let below = move |s: &Shape| s.block < multi_w_block;
+    let below = move |s: &Sizes| s.block < multi_w_block;
     let sgrs_block = best(|s| s.block, &|us| us[0].ln() - us[2].ln(), &below);
-    let lists = move |s: &Shape| below(s) && s.block >= sgrs_block;
-    let sgrs_bytes = best(Shape::bytes, &|us| us[0].ln() - us[2].ln(), &lists);
+    let lists = move |s: &Sizes| below(s) && s.block >= sgrs_block;
+    let sgrs_bytes = best(|s| s.bytes, &|us| us[0].ln() - us[2].ln(), &lists);
     CutOffs { multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
@@ -246,18 +223,11 @@ pub fn cut_offs(shapes: &[(Shape, [f64; 4])], now: CutOffs) -> CutOffs {
 /// # Errors
 /// The errors of the calls.
 pub fn report(rounds: u32, quick: bool) -> Result<()> {
-    let mut shapes: Vec<(String, Shape)> = Vec::new();
-    for rows in [64, 128] {
-        let columns = (2..12).step_by(if quick { 3 } else { 1 }).map(|n| 1 << n);
-        shapes.extend(columns.map(|columns| (format!("{rows} x {columns} columns"), Shape::columns(rows, columns))));
-    }
-    let matrix = shapes.len();
-    for kib in if quick { &[128][..] } else { &[128, 256, 512] } {
-        let blocks = [4, 8, 16, 32, 64].into_iter();
-        shapes.extend(blocks.map(|blocks| (format!("{kib} KiB, {blocks} blocks"), Shape::of(kib << 10, blocks))));
-    }
-    let plain: Vec<Shape> = shapes.iter().map(|(_, shape)| *shape).collect();
-    let ways = Way::ALL.map(|way| measure(way, &plain, rounds));
+    let is_of = |case: &Case, kind: &str| case.shape.number_of(kind).is_some();
+    let cases = shapes::puts(quick).into_iter().map(|(shape, bytes)| Case::new(shape, bytes));
+    let mut cases = cases.collect::<Result<Vec<_>>>()?;
+    cases.retain(|case| is_of(case, "columns") || is_of(case, "blocks"));
+    let ways = Way::ALL.map(|way| measure(way, &cases, rounds));
     let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
     type Part = (&'static str, fn(&Cost) -> f64);
     let parts: [Part; 4] = [
@@ -267,16 +237,14 @@ pub fn report(rounds: u32, quick: bool) -> Result<()> {
         ("CPU microseconds of the target", |c| c.target_us),
     ];
     let header = ["", "block", "message", "Generic", "Multi-W", "SGRS", "contiguous"];
-    for (title, range) in [
-        ("columns of a matrix of 4096 ints a row", 0..matrix),
-        ("messages by their number of blocks", matrix..shapes.len()),
-    ] {
+    for (title, kind) in
+        [("columns of a matrix of 4096 ints a row", "columns"), ("messages by their number of blocks", "blocks")]
+    {
         for (what, part) in parts {
-            let rows = range.clone().map(|i| {
-                let (name, shape) = &shapes[i];
-                let sizes = [shape.block, shape.bytes()].map(|bytes| bytes.to_string());
-                let costs = ways.iter().map(|way| number(Some(part(&way[i]))));
-                [name.clone()].into_iter().chain(sizes).chain(costs).collect()
+            let rows = cases.iter().enumerate().filter(|(_, case)| is_of(case, kind)).map(|(i, case)| {
+                let Sizes { block, bytes } = Sizes::of(case);
+                let name = [case.shape.label().to_owned(), block.to_string(), bytes.to_string()];
+                name.into_iter().chain(ways.iter().map(|way| number(Some(part(&way[i]))))).collect()
             });
             println!("{title}: {what}\n{}", text(&header, 1, rows));
         }
@@ -291,7 +259,7 @@ pub fn report(rounds: u32, quick: bool) -> Result<()> {
     let about = "two leading block diagonals by SGRS: microseconds of a put and its fence, bytes of layouts sent";
     println!("{about}\n{}", text(&header, 0, rows));
     let us = |i: usize| std::array::from_fn(|way| ways[way][i].us);
-    let measured: Vec<_> = plain.iter().enumerate().map(|(i, shape)| (*shape, us(i))).collect();
+    let measured: Vec<_> = cases.iter().enumerate().map(|(i, case)| (Sizes::of(case), us(i))).collect();
     let c = cut_offs(&measured, CutOffs::UNMEASURED);
     println!("cut-offs that follow: {c:?}");
     println!(
@@ -312,11 +280,11 @@ mod tests {
         let mut all = Vec::new();
         for bytes in [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
             for blocks in [4, 16, 64] {
-                let shape = Shape::of(bytes, blocks);
+                let sizes = Sizes { block: bytes / blocks, bytes };
                 let (n, b) = (blocks as f64, bytes as f64);
                 all.push((
-                    shape,
-                    [b, 300.0 * n + b / 20.0, 2000.0 + b / 10.0 + 10_000.0 * (64.0 / shape.block as f64), 0.0],
+                    sizes,
+                    [b, 300.0 * n + b / 20.0, 2000.0 + b / 10.0 + 10_000.0 * (64.0 / sizes.block as f64), 0.0],
                 ));
             }
         }

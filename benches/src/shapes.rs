@@ -9,7 +9,7 @@ use crate::plan::sorted;
 use crate::record::{Op, Shape};
 
 /// The number of ints in a row of the matrix.
-pub(crate) const ROW_INTS: u64 = 4096;
+const ROW_INTS: u64 = 4096;
 /// Blocks on a side of the square matrix.
 const DIAGONAL_BLOCKS: u64 = 16;
 /// The packed bytes of the structure, and its extent.
