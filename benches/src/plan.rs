@@ -6,7 +6,7 @@ use crate::record::{Key, Op, Shape, Suite, Sync, Window};
 use crate::shapes::{is_exchanged, put_ops};
 
 /// Sizes, windows and suites of a run.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Plan {
     /// Fewer sizes and shorter blocks: a few seconds per library instead of half a minute.
     #[arg(long)]
@@ -60,24 +60,21 @@ impl Plan {
         };
         let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost];
         let windows = vec![Window::Allocated, Window::User];
-        let (layouts, operations) = Default::default();
-        Self { quick, suites, windows, sizes, counts, layouts, operations, ranks: ranks.to_vec() }
+        Self { quick, suites, windows, sizes, counts, ranks: ranks.to_vec(), ..Self::default() }
     }
 
     /// A plan of [`Suite::Pack`] or [`Suite::Put`] only, with these messages.
     #[must_use]
     pub fn of_layouts(quick: bool, suite: Suite, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
         let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
-        let (sizes, counts, operations) = Default::default();
-        Self { quick, suites: vec![suite], windows, sizes, counts, layouts, operations, ranks: vec![ranks] }
+        Self { quick, suites: vec![suite], windows, layouts, ranks: vec![ranks], ..Self::default() }
     }
 
     /// A plan of one collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
     #[must_use]
     pub fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
-        let (windows, counts, layouts) = Default::default();
         let (suites, operations, ranks) = (vec![Suite::Coll], vec![operation], vec![ranks]);
-        Self { quick, suites, windows, sizes: sizes.to_vec(), counts, layouts, operations, ranks }
+        Self { quick, suites, sizes: sizes.to_vec(), operations, ranks, ..Self::default() }
     }
 
     /// Every measurement of all libraries with `ranks` ranks.

@@ -348,7 +348,7 @@ impl Sequence {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self) -> Result<Shape> {
+    pub(crate) fn finish(self) -> Result<Shape> {
         let Some((offset, first_size, first)) = self.parts.first().cloned() else {
             return Ok(Shape::EMPTY);
         };
@@ -356,18 +356,6 @@ impl Sequence {
         if self.parts.len() == 1 {
             return Ok(Shape { offset, size, low, high, node: first });
         }
-        let ends = |parts: &[(i64, u64, Node)]| {
-            let mut end = 0;
-            parts
-                .iter()
-                .map(|(at, size, _)| {
-                    (at - offset, {
-                        end += size;
-                        end
-                    })
-                })
-                .collect::<Vec<_>>()
-        };
         let node = if self.parts.iter().all(|(_, _, node)| *node == first) {
             let stride = self.parts[1].0 - offset;
             if self.parts.windows(2).all(|pair| pair[1].0 - pair[0].0 == stride) {
@@ -380,17 +368,21 @@ impl Sequence {
             Node::Same { at, inner: inner(first, first_size, self.call)? }
         } else if let Some((at, len)) = self.almost_equal() {
             Node::Same { at, inner: inner(Node::run(1, 0, len), len, self.call)? }
-        } else if self.parts.iter().all(|(_, _, node)| node.block().is_some()) {
-            Node::Blocks(ends(&self.parts).into_iter().map(|(at, end)| Block { at, end }).collect())
         } else {
-            let ends = ends(&self.parts);
-            let depth = self.parts.iter().map(|(_, _, node)| node.depth()).max().unwrap_or(0);
-            if depth as usize + 1 >= MAX_DEPTH {
+            let mut end = 0;
+            let parts = self.parts.into_iter().map(|(at, size, node)| {
+                end += size;
+                Part { at: at - offset, end, node }
+            });
+            let items: Box<[Part]> = parts.collect();
+            let depth = items.iter().map(|part| part.node.depth()).max().unwrap_or(0);
+            if items.iter().all(|part| part.node.block().is_some()) {
+                Node::Blocks(items.iter().map(|part| Block { at: part.at, end: part.end }).collect())
+            } else if depth as usize + 1 >= MAX_DEPTH {
                 return Err(too_deep(self.call));
+            } else {
+                Node::Parts(Arc::new(Parts { items, depth }))
             }
-            let nodes = self.parts.drain(..).map(|(_, _, node)| node);
-            let items = ends.into_iter().zip(nodes).map(|((at, end), node)| Part { at, end, node }).collect();
-            Node::Parts(Arc::new(Parts { items, depth }))
         };
         Ok(Shape { offset, size, low, high, node })
     }

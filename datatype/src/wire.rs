@@ -99,15 +99,11 @@ fn write(out: &mut Vec<u8>, node: &Node) {
             write(out, &inner.node);
         }
         Node::Same { at, inner } => {
-            out.push(SAME);
-            unsigned(out, at.len() as u64);
-            differences(out, at.iter().copied());
+            displacements(out, SAME, at.iter().copied());
             write(out, &inner.node);
         }
         Node::Blocks(blocks) => {
-            out.push(BLOCKS);
-            unsigned(out, blocks.len() as u64);
-            differences(out, blocks.iter().map(|block| block.at));
+            displacements(out, BLOCKS, blocks.iter().map(|block| block.at));
             let mut start = 0;
             for block in blocks.iter() {
                 unsigned(out, block.end - start);
@@ -115,9 +111,7 @@ fn write(out: &mut Vec<u8>, node: &Node) {
             }
         }
         Node::Parts(parts) => {
-            out.push(PARTS);
-            unsigned(out, parts.items.len() as u64);
-            differences(out, parts.items.iter().map(|part| part.at));
+            displacements(out, PARTS, parts.items.iter().map(|part| part.at));
             for part in &parts.items {
                 write(out, &part.node);
             }
@@ -126,7 +120,9 @@ fn write(out: &mut Vec<u8>, node: &Node) {
 }
 
 /// Displacements, each as the distance from the one before.
-fn differences(out: &mut Vec<u8>, at: impl Iterator<Item = i64>) {
+fn displacements(out: &mut Vec<u8>, tag: u8, at: impl ExactSizeIterator<Item = i64>) {
+    out.push(tag);
+    unsigned(out, at.len() as u64);
     let mut before = 0;
     for at in at {
         signed(out, at - before);
@@ -179,7 +175,8 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    fn displacements(&mut self, entries: usize) -> Result<Vec<i64>> {
+    fn displacements(&mut self) -> Result<Vec<i64>> {
+        let entries = self.entries()?;
         let mut at = 0_i64;
         let mut list = Vec::with_capacity(entries);
         for _ in 0..entries {
@@ -225,19 +222,16 @@ impl Reader<'_> {
                 self.shape(depth + 1)?.repeat(count, stride, CALL)
             }
             SAME => {
-                let entries = self.entries()?;
-                let list = self.displacements(entries)?;
+                let list = self.displacements()?;
                 let inner = self.shape(depth + 1)?;
                 sequence(list.iter().map(|at| inner.shift(*at, CALL)))
             }
             BLOCKS => {
-                let entries = self.entries()?;
-                let list = self.displacements(entries)?;
+                let list = self.displacements()?;
                 sequence(list.iter().map(|at| self.block(*at)))
             }
             PARTS => {
-                let entries = self.entries()?;
-                let list = self.displacements(entries)?;
+                let list = self.displacements()?;
                 sequence(list.iter().map(|at| self.shape(depth + 1)?.shift(*at, CALL)))
             }
             _ => Err(bad("unknown tag")),

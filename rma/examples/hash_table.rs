@@ -126,13 +126,10 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     let time = start.elapsed();
 
     // The keys that were new and the slots looked at, summed over all ranks.
-    let sums = GlobalArray::<u64, 1>::new(&team, [2])?;
     let new = counts.iter().filter(|inserted| inserted.new).count() as u64;
-    let probes = counts.iter().map(|inserted| inserted.probes).sum();
-    sums.accumulate(Op::Sum, 0..2, &[new, probes])?;
-    sums.sync()?;
-    let (new, probes) = (sums.get_element([0])?, sums.get_element([1])?);
-    sums.free()?;
+    let mut sums = [new, counts.iter().map(|inserted| inserted.probes).sum()];
+    team.allreduce(&mut sums, Op::Sum)?;
+    let [new, probes] = sums;
     if new != distinct {
         return Err(format!("{new} keys were inserted as new, {distinct} expected").into());
     }
@@ -148,13 +145,10 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
         }))
     })??;
     // No key is in the table twice, and nothing else was written: the slots in use are as many as the keys.
-    let used =
-        table.window.with_local(|local| Ok(local.chunks_exact(2).filter(|slot| slot[0] != EMPTY).count() as u64))?;
-    let totals = GlobalArray::<u64, 1>::new(&team, [1])?;
-    totals.accumulate(Op::Sum, 0..1, &[used])?;
-    totals.sync()?;
-    let used = totals.get_element([0])?;
-    totals.free()?;
+    let in_use = |local: &mut [u64]| local.chunks_exact(2).filter(|slot| slot[0] != EMPTY).count() as u64;
+    let mut used = [table.window.with_local(|local| Ok(in_use(local)))?];
+    team.allreduce(&mut used, Op::Sum)?;
+    let [used] = used;
     if used != distinct {
         return Err(format!("{used} slots are in use, {distinct} expected").into());
     }

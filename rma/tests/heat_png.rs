@@ -1,27 +1,33 @@
 //! Reads back the picture that the examples write.
 
 #[path = "../examples/common/png.rs"]
-mod picture;
+mod png_file;
 
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 
-use picture::{heat_picture, heat_png};
+use png_file::heat_picture;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Writes the values and reads the pixels back.
-fn pixels(name: &str, width: u32, height: u32, values: &[f64]) -> Vec<[u8; 3]> {
+/// Writes the values and reads the picture back: its width, and its pixels.
+fn picture(name: &str, width: u32, height: u32, values: &[f64]) -> (usize, Vec<[u8; 3]>) {
     let path = path(name);
-    heat_png(&path, width, height, values).unwrap();
+    heat_picture(&path, "title", width, height, values).unwrap();
     let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut bytes).unwrap();
-    assert_eq!((info.width, info.height, info.color_type), (width, height, png::ColorType::Rgb));
-    bytemuck::cast_slice(&bytes[..info.buffer_size()]).to_vec()
+    assert!(info.width > width && info.height > height && info.color_type == png::ColorType::Rgb);
+    (info.width as usize, bytemuck::cast_slice(&bytes[..info.buffer_size()]).to_vec())
+}
+
+/// The pixels of the field alone.
+fn pixels(name: &str, width: u32, height: u32, values: &[f64]) -> Vec<[u8; 3]> {
+    let (columns, all) = picture(name, width, height, values);
+    all.chunks(columns).skip(16).take(height as usize).flat_map(|row| &row[..width as usize]).copied().collect()
 }
 
 #[test]
@@ -57,7 +63,7 @@ fn heat_png_one_value_black() {
 #[test]
 fn heat_png_wrong_number_of_values() {
     for (width, height, count) in [(2, 2, 3), (0, 0, 0), (u32::MAX, u32::MAX, 1)] {
-        let error = heat_png(&path("wrong.png"), width, height, &vec![0.0; count]).unwrap_err();
+        let error = heat_picture(&path("wrong.png"), "title", width, height, &vec![0.0; count]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
     assert!(!path("wrong.png").exists());
@@ -65,15 +71,9 @@ fn heat_png_wrong_number_of_values() {
 
 #[test]
 fn heat_picture_has_title_field_and_scale() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("picture.png");
-    heat_picture(&path, "title", 64, 64, &[0.5; 64 * 64]).unwrap();
-    let mut reader = png::Decoder::new(BufReader::new(File::open(path).unwrap())).read_info().unwrap();
-    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
-    let info = reader.next_frame(&mut pixels).unwrap();
-    assert!(info.width > 64 && info.height > 64);
-    let row = |y: usize| &pixels[3 * y * info.width as usize..][..3 * info.width as usize];
-    assert!((0..16).any(|y| row(y).contains(&0)), "no title");
-    assert!(row(40)[..3 * 64].iter().all(|channel| *channel < 20), "a field of one value is black");
-    assert!(row(18)[3 * 72..3 * 80].chunks(3).all(|rgb| rgb[0] > 200), "the scale is bright at its top");
+    let (columns, pixels) = picture("picture.png", 64, 64, &[0.5; 64 * 64]);
+    let row = |y: usize| &pixels[y * columns..][..columns];
+    assert!((0..16).any(|y| row(y).contains(&[0; 3])), "no title");
+    assert!(row(40)[..64].iter().flatten().all(|channel| *channel < 20), "a field of one value is black");
+    assert!(row(18)[72..80].iter().all(|rgb| rgb[0] > 200), "the scale is bright at its top");
 }

@@ -7,36 +7,22 @@ use std::path::Path;
 /// The color of values that are not finite; the color map does not have it.
 const NOT_FINITE: [u8; 3] = [128, 128, 128];
 
-/// Writes `values`, row by row from the top, as an RGB PNG of `width` x `height` pixels. Colors go in perceptually even
-/// steps from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are
-/// not finite are gray; a field of one value is black.
+/// Writes `values`, row by row from the top, as an RGB PNG with a title above the field of `width` x `height` pixels, and
+/// a scale beside it, from the least value at the bottom to the greatest at the top. Colors go in perceptually even steps
+/// from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are not
+/// finite are gray; a field of one value is black.
 ///
 /// # Errors
 /// `InvalidInput` if the number of values is 0 or not `width * height`; errors of the file system.
-pub fn heat_png(path: &Path, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
+pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
+    const GLYPH: usize = 8;
+    const TOP: usize = 2 * GLYPH;
     if values.is_empty() || values.len() as u64 != u64::from(width) * u64::from(height) {
         let cause = format!("{} values for {width} x {height} pixels", values.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
     }
-    let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let low = finite().fold(f64::INFINITY, f64::min);
-    let high = finite().fold(f64::NEG_INFINITY, f64::max);
-    let pixels: Vec<u8> = values.iter().flat_map(|value| color(*value, low, high)).collect();
-
-    write_rgb(path, width, height, &pixels)
-}
-
-/// Writes the picture of [`heat_png`] with a title above it and a scale beside it, from the least value at the bottom
-/// to the greatest at the top.
-///
-/// # Errors
-/// Those of [`heat_png`].
-pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
-    const GLYPH: usize = 8;
-    const TOP: usize = 2 * GLYPH;
-    heat_png(path, width, height, values)?; // checks the arguments
-    let finite = || values.iter().copied().filter(|value| value.is_finite());
-    let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let finite = values.iter().filter(|value| value.is_finite());
+    let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
     let (field, rows) = (width as usize, height as usize);
     let columns = (field + 14 * GLYPH).max((title.len() + 1) * GLYPH);
     let lines = TOP + rows.max(4 * GLYPH);
@@ -63,17 +49,12 @@ pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &
             }
         }
     }
-    write_rgb(path, columns as u32, lines as u32, &pixels)
-}
-
-fn write_rgb(path: &Path, width: u32, height: u32, pixels: &[u8]) -> io::Result<()> {
-    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), width, height);
+    let mut encoder = png::Encoder::new(BufWriter::new(File::create(path)?), columns as u32, lines as u32);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header()?;
-    writer.write_image_data(pixels)?;
-    writer.finish()?;
-    Ok(())
+    writer.write_image_data(&pixels)?;
+    Ok(writer.finish()?)
 }
 
 fn color(value: f64, low: f64, high: f64) -> [u8; 3] {

@@ -98,9 +98,8 @@ fn compare(job: &Job, options: &Options) -> Outcome {
     for version in versions.into_iter().filter(|version| [*version, Version::All].contains(&options.version)) {
         let plate = GlobalArray::<f64, 2>::new(&team, [size, size])?;
         let mine = simulate(&plate, version, options)?;
-        let messages = GlobalArray::<u64, 1>::new(&team, [1])?;
-        messages.accumulate(Op::Sum, 0..1, &[mine.messages])?;
-        messages.sync()?;
+        let mut messages = [mine.messages];
+        team.allreduce(&mut messages, Op::Sum)?;
         if let Some(serial) = &serial {
             let mut cells = vec![0.0; size * size];
             plate.get((0..size, 0..size), &mut cells)?;
@@ -117,11 +116,10 @@ fn compare(job: &Job, options: &Options) -> Outcome {
                 plate.grid()[0],
                 plate.grid()[1],
                 mine.per_step,
-                messages.get_element([0])? as f64 / all_steps,
+                messages[0] as f64 / all_steps,
                 path.display()
             );
         }
-        messages.free()?;
         plate.free()?;
     }
     Ok(())

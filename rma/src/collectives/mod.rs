@@ -23,8 +23,8 @@ use farside_core::{Result, Team};
 
 pub use call::Call;
 pub use operator::{Commutative, NoOperator, Operator, Ordered, Side};
-pub(crate) use scope::Pending;
 pub use scope::{Overlap, Persistent, Started};
+pub(crate) use scope::{Pending, poll_of};
 
 /// Collectives of a team.
 pub trait Collectives {

@@ -211,19 +211,24 @@ impl<'scope, T> Started<'scope, T> {
     }
 }
 
+/// The answer of a future: the outcome, if there is one. Else it wants to be polled again at once, since communication
+/// advances in calls.
+pub(crate) fn poll_of<R>(context: &Context<'_>, outcome: Result<Option<R>>) -> Poll<Result<R>> {
+    match outcome.transpose() {
+        Some(outcome) => Poll::Ready(outcome),
+        None => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }
+}
+
 impl<'scope, T> Future for Started<'scope, T> {
     type Output = Result<&'scope mut [T]>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.kept.call.test() {
-            Ok(false) => {
-                // Only polling makes progress, so the task asks to be polled again after the other tasks.
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Ok(true) => Poll::Ready(self.take_output()),
-            Err(e) => Poll::Ready(Err(e)),
-        }
+        let done = self.kept.call.test();
+        poll_of(context, done.and_then(|done| done.then(|| self.take_output()).transpose()))
     }
 }
 

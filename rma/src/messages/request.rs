@@ -14,7 +14,7 @@ use farside_core::two_sided::Mode;
 
 use super::pending::{Receiving, Sending, pattern};
 use super::{Message, Status};
-use crate::collectives::{Overlap, Pending};
+use crate::collectives::{Overlap, Pending, poll_of};
 
 impl<'scope, 'env> Overlap<'scope, 'env> {
     /// Starts a nonblocking [`send`](super::Messages::send) of `data` to a rank with a tag.
@@ -177,15 +177,7 @@ impl Future for SendRequest<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(kept) = &self.kept else { return Poll::Ready(Ok(())) };
-        match kept.test().and_then(|_| kept.outcome()) {
-            Ok(None) => {
-                // Only polling makes progress, so the task asks to be polled again after the other tasks.
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Ok(Some(())) => Poll::Ready(Ok(())),
-            Err(e) => Poll::Ready(Err(e)),
-        }
+        poll_of(context, kept.test().and_then(|_| kept.outcome()))
     }
 }
 
@@ -241,16 +233,7 @@ impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
     type Output = Result<(&'scope mut [T], Status)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.kept.test().and_then(|_| self.kept.outcome()) {
-            Ok(None) => {
-                // Only polling makes progress, so the task asks to be polled again after the other tasks.
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Ok(Some(received)) => {
-                Poll::Ready(received.checked::<T>(self.kept.team()).map(|status| (self.take(), status)))
-            }
-            Err(e) => Poll::Ready(Err(e)),
-        }
+        let received = poll_of(context, self.kept.test().and_then(|_| self.kept.outcome()));
+        received.map(|received| Ok((self.take(), received?.checked::<T>(self.kept.team())?)))
     }
 }
