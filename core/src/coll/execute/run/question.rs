@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
-use crate::coll::execute::plan::{Check, Plan, QUESTION};
+use crate::coll::execute::plan::{Check, PATIENCE, Plan, QUESTION};
 use crate::coll::schedule::{Action, Step};
 use crate::wire::{Reader, Writer};
 
@@ -63,7 +63,10 @@ impl Run {
         }
         self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
         if let Some(source) = self.compared.get() {
-            return self.differs(source, "");
+            if patience >= 8 * PATIENCE {
+                self.differs(source, "");
+            }
+            return;
         }
         if self.short.get() {
             let question = self.question(SHORT);
