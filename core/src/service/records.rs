@@ -43,11 +43,11 @@ const RECORD: usize = 16;
 const FETCHES: u32 = 1 << 31;
 /// Largest total size of the records, and of the former values, of a packet: the largest MTU of RDMA networks less the
 /// headers.
-const MOST: usize = 4096 - am::MAX_HEADER;
+const MAX_BYTES: usize = 4096 - am::MAX_HEADER;
 
 /// Bytes of records that fit into a packet.
 fn room(job: &Messenger) -> usize {
-    am::room(job, HEADER).min(MOST)
+    am::room(job, HEADER).min(MAX_BYTES)
 }
 
 /// Whether packets have room for records.
@@ -370,7 +370,7 @@ impl Records {
             let to = self.memory.range(offset, len)?;
             let at = old.len();
             if fetches {
-                old.resize(Some(at + len).filter(|len| *len <= MOST)?, 0);
+                old.resize(Some(at + len).filter(|len| *len <= MAX_BYTES)?, 0);
             } else if code == SWAP {
                 return None;
             }

@@ -55,7 +55,7 @@ const TURNS: u32 = 16;
 /// Marks the ids of the requests of steps; the lower bits hold the peer.
 const STEP: u64 = 1 << 62;
 /// Maximum number of queued updates per peer.
-const MOST: usize = 1024;
+const MAX_UPDATES: usize = 1024;
 
 /// A peer's region, as the steps need it.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +138,7 @@ impl Steps {
     fn queue(&self, peer: u32, update: Update, kind: Kind) -> Result<Posted> {
         let mut updates = self.updates.borrow_mut();
         let queue = updates.entry(peer).or_default();
-        if queue.len() >= MOST {
+        if queue.len() >= MAX_UPDATES {
             return Ok(Posted::Busy);
         }
         self.inner.own_stats().add(kind, update.len);

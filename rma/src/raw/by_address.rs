@@ -15,9 +15,6 @@ use super::layouts::{Action, Layouts, reach, refused};
 use super::{RawWindow, Target};
 use crate::op::apply_bytes;
 
-/// Largest element of an accumulate or compare-and-swap, in bytes.
-const ELEMENT: usize = 16;
-
 impl RawWindow {
     /// Starts an operation whose offset is an address at `t`: one operation for each region that contains some of its
     /// bytes.
@@ -58,12 +55,12 @@ impl RawWindow {
         let bytes = bytes.map_err(|e| refused(name, &e))?;
         let swaps = code == SWAP;
         let combine = move |element: &mut [u8], operand: &[u8]| {
-            let (mut now, mut operands, mut former) = ([0u64; ELEMENT / 8], words, [0u64; ELEMENT / 8]);
+            // The element must be aligned, so it is copied to a word.
+            let mut now = 0u64;
             bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
-            bytemuck::bytes_of_mut(&mut operands)[..operand.len()].copy_from_slice(operand);
-            let (to, from) = (now.as_mut_ptr().cast(), operands.as_ptr().cast());
-            // SAFETY: local words, aligned for every element type; the operands have two words, as `SWAP` needs.
-            let applied = unsafe { code::apply(Some(apply_bytes), code, to, from, former.as_mut_ptr().cast(), len) };
+            let (to, from) = ((&raw mut now).cast(), if swaps { words.as_ptr().cast() } else { operand.as_ptr() });
+            // SAFETY: a local word, the two words of a swap or an operand of `len` bytes.
+            let applied = unsafe { code::apply(Some(apply_bytes), code, to, from, std::ptr::null_mut(), len) };
             debug_assert!(applied.is_ok());
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };

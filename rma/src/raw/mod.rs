@@ -32,7 +32,6 @@ pub(crate) mod target;
 mod typed;
 mod update;
 mod window;
-mod window_bytes;
 mod words;
 
 pub(crate) use item::Item;

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! The Generic scheme: a put between datatypes is packed by the origin, sent, and unpacked by the target.
 //!
 //! Each piece is an active message with the target's offset and datatype and the packed bytes. The target unpacks it
@@ -10,9 +11,12 @@ use std::rc::Rc;
 
 use farside_core::am::{Delivery, Listening, Message, Received, Sink, Then};
 use farside_core::service::records::{ExposureState, Records, ServedMemory};
+use farside_core::stats::{Kind, Stats};
+use farside_core::wire::Reader;
 use farside_core::{Job, Result};
+use farside_datatype::TypeMap;
 
-use super::window_bytes::WindowBytes;
+use super::layouts::{Shared, reach};
 
 /// Receives packed pieces for a window, and accumulates and answers ([`Records`]), until [`forget`](Self::forget).
 #[derive(Debug)]
@@ -75,5 +79,34 @@ impl Listener {
         if let Some(listening) = &self.listening {
             job.active_messages().end(listening);
         }
+    }
+}
+
+/// This rank's own memory, for the handler that unpacks pieces.
+#[derive(Clone, Debug)]
+struct WindowBytes {
+    memory: ServedMemory,
+    stats: NonNull<Stats>,
+}
+
+impl WindowBytes {
+    /// Unpacks a piece that [`super::packed_put`] has made; `None` if it is malformed.
+    fn unpack(&self, bytes: &[u8]) -> Option<()> {
+        let mut reader = Reader::new(bytes);
+        let (offset, from) = (usize::try_from(reader.u64()?).ok()?, reader.u64()?);
+        let wire = usize::try_from(reader.u64()?).ok()?;
+        let (wire, packed) = bytes.get(24..)?.split_at_checked(wire)?;
+        let map = TypeMap::from_wire(wire).ok()?;
+        let (start, reached) = reach(&map, offset)?;
+        self.memory.range(start, reached)?;
+        if from.checked_add(packed.len() as u64)? > map.size() {
+            return None;
+        }
+        // SAFETY: the counters live as long as the job, which calls no handler after its end.
+        unsafe { self.stats.as_ref() }.add(Kind::Copy, packed.len());
+        // SAFETY: all bytes that the type map covers are inside the window's memory, which is registered while the
+        // window is alive.
+        unsafe { map.unpack_raw::<Shared>(packed.as_ptr(), from, self.memory.base.wrapping_add(offset), packed.len()) };
+        Some(())
     }
 }

@@ -131,7 +131,7 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
             record(SWAP, 8, 0, &[0; 16]),
             record(SWAP, 3 | FETCHES, 0, &[0; 16]),
             record(BYTE, u32::MAX >> 1, 0, &two),
-            record(READ, 64 | FETCHES, 0, &[]).repeat(MOST / 64 + 1),
+            record(READ, 64 | FETCHES, 0, &[]).repeat(MAX_BYTES / 64 + 1),
         ] {
             deliver(&header(0), &bad);
         }

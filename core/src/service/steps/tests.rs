@@ -303,14 +303,14 @@ fn updates_beyond_the_bound_of_the_queue_are_busy_and_change_nothing() {
     let ranks = Ranks::new();
     let one = [1u32.to_le_bytes()];
     let taken = (0..).take_while(|id| ranks.add(0, *id, 0, &one, NULL, None) == Posted::Pending).count();
-    assert_eq!(taken, MOST);
+    assert_eq!(taken, MAX_UPDATES);
     ranks.complete(0).remove(0).1.unwrap();
     assert_eq!(ranks.add(0, 0, 0, &one, NULL, None), Posted::Pending);
-    let mut left = MOST;
+    let mut left = MAX_UPDATES;
     while left > 0 {
         left -= ranks.complete(0).len();
     }
-    assert_eq!(ranks.word(0), MOST as u64 + 1);
+    assert_eq!(ranks.word(0), MAX_UPDATES as u64 + 1);
 }
 
 #[test]
