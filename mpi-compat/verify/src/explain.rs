@@ -7,13 +7,13 @@ pub fn rule(name: &str) -> &'static str {
             "All ranks must name the same root; between groups the root gives MPI_ROOT, the others of its group \
                    MPI_PROC_NULL, and the other group the rank of the root."
         }
-        "op" => "A reduction has one operator: if one rank gives a predefined one, all must give that one.",
+        "op" => "A reduction has one operator: if one rank gives a predefined operator, all ranks must give it.",
         "in_place" => "MPI_IN_PLACE must be given by all ranks of this call or by none.",
         "datasize" => "All ranks must contribute the same amount to a reduction: count times the size of the datatype.",
-        "scattersize" => "All ranks must give the same recvcounts: they say how the result of the reduction is cut.",
+        "scattersize" => "All ranks must give the same recvcounts, which divide the result of the reduction.",
         "signature" => {
-            "Data must be received as the sequence of basic types as which it was sent, however the types are \
-                        made of them."
+            "Data must be received as the same sequence of basic types that was sent, however the datatypes are \
+                        constructed."
         }
         "size" => {
             "The amount that a rank sends to another one must be exactly the amount that this one expects: count times \
@@ -32,10 +32,10 @@ pub fn rule(name: &str) -> &'static str {
         "high" => "All ranks of a group must give the same value of high.",
         "split_type" => "All ranks must give the same kind of split, or MPI_UNDEFINED.",
         "edge" => {
-            "Each edge must be given by both of its ranks, as often and with the same weight: among the destinations \
-                   of the one and the sources of the other."
+            "Each edge must be given by both of its ranks, the same number of times and with the same weight: among the \
+                   destinations of one rank and the sources of the other."
         }
-        "nnodes" | "indx" | "edges" => "All ranks must give the whole graph, and the same one.",
+        "nnodes" | "indx" | "edges" => "All ranks must give the same graph, completely.",
         _ => "All ranks must give the same value.",
     }
 }

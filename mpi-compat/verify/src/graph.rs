@@ -91,7 +91,7 @@ impl Describe<'_> {
                 };
                 if count(node, to) != count(to, node) && level::get() >= 2 && self.shadow.rank() == 0 {
                     let text = format!(
-                        "the graph has an edge from {node} to {to}, and none back: it is no graph for collectives"
+                        "the graph has an edge from {node} to {to} but none back, which collectives on it need"
                     );
                     return crate::say::tell(NAMES[self.record.call as usize].0, 0, &text);
                 }
@@ -108,7 +108,7 @@ impl Describe<'_> {
         } else if nodes > size {
             self.fault(
                 class::DIMS,
-                format!("dims {} has {nodes} places, and the communicator {size} ranks", braces(&dims)),
+                format!("dims {} has {nodes} places, but the communicator has {size} ranks", braces(&dims)),
             );
         }
     }

@@ -188,5 +188,5 @@ fn ranks(args: &Arguments<'_>) -> Fault {
         return Some((class::RANK, format!("ranks[{i}]={} is not a rank from 0 to {}", ranks[i], size - 1)));
     }
     let twice = (0..ranks.len()).find(|i| ranks[..*i].contains(&ranks[*i]))?;
-    Some((class::RANK, format!("ranks[{twice}]={} is there twice", ranks[twice])))
+    Some((class::RANK, format!("ranks[{twice}]={} occurs twice", ranks[twice])))
 }

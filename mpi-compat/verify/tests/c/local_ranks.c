@@ -1,7 +1,7 @@
 /* A rank is named only once in a group.
    ranks 2
-   says VERIFY MPI_GROUP_INCL(0): ranks[1]=0 is there twice
-   says VERIFY MPI_GROUP_INCL(1): ranks[1]=0 is there twice */
+   says VERIFY MPI_GROUP_INCL(0): ranks[1]=0 occurs twice
+   says VERIFY MPI_GROUP_INCL(1): ranks[1]=0 occurs twice */
 #include "check.h"
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* A rank is named only once in a group, also before there is a communicator.
    ranks 2
    wrong only
-   says VERIFY MPI_GROUP_INCL: ranks[1]=0 is there twice */
+   says VERIFY MPI_GROUP_INCL: ranks[1]=0 occurs twice */
 #include "session.h"
 
 int main(void) {
