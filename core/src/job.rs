@@ -16,7 +16,7 @@ use crate::engine::{Engine, MessageLayer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::two_sided::{Mailbox, TwoSided};
 
-pub use crate::engine::CancelOnDrop;
+pub use crate::engine::{CancelOnDrop, Unnotified, WaitReason};
 pub use crate::tracked::Track;
 
 /// A job, as seen by one of its ranks. Clones refer to the same rank.

@@ -196,8 +196,8 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
                     let completion = Counter::new();
                     let counters = Counters { completion: Some(&completion), ..Counters::default() };
                     am::send(job, source, ID, &[1], &[], counters)?;
-                    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-                    job.wait_until("a completion", Some(deadline), || Ok((completion.value() == 1).then_some(())))?;
+                    let done = || Ok((completion.value() == 1).then_some(()));
+                    job.within(std::time::Duration::from_secs(30), || job.wait("a completion", done))?;
                     count.set(count.get() + 1);
                     Ok(())
                 }),

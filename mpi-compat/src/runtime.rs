@@ -330,7 +330,7 @@ impl Call<'_> {
             }
         }
         waiting.driven.set(true);
-        let ended = job.wait_for(awaited, || {
+        let ended = job.wait(awaited, || {
             if ready() {
                 return Ok(Some(()));
             }

@@ -35,6 +35,43 @@ pub(crate) trait MessageLayer {
     fn cancel(&self, track: &Rc<Track>);
 }
 
+/// The reason of a wait: the name of an operation, or a function that describes the wait at any time.
+pub trait WaitReason {
+    /// The description.
+    fn awaited(&self) -> Awaited;
+
+    /// Whether an event announces the condition. If not, it is polled again after 50 microseconds of sleep.
+    fn is_notified(&self) -> bool {
+        true
+    }
+}
+
+impl WaitReason for &'static str {
+    fn awaited(&self) -> Awaited {
+        Awaited::unknown(self)
+    }
+}
+
+impl<F: Fn() -> Awaited> WaitReason for F {
+    fn awaited(&self) -> Awaited {
+        self()
+    }
+}
+
+/// The reason of a wait for a condition of which no peer notifies this rank.
+#[derive(Debug)]
+pub struct Unnotified<F>(pub F);
+
+impl<F: Fn() -> Awaited> WaitReason for Unnotified<F> {
+    fn awaited(&self) -> Awaited {
+        self.0()
+    }
+
+    fn is_notified(&self) -> bool {
+        false
+    }
+}
+
 /// The device of a rank, its waits and its work requests. Part of a [`Job`](crate::Job), which derefs to it.
 pub struct Engine {
     pub(crate) rank: u32,
@@ -52,8 +89,8 @@ pub struct Engine {
     order: StoreOrder,
     tracked: RefCell<Tracked>,
     pub(crate) left: Cell<bool>,
-    /// Deadline of every wait while the job ends.
-    pub(crate) deadline: Cell<Option<Instant>>,
+    /// Deadline of every wait inside of [`within`](Self::within).
+    deadline: Cell<Option<Instant>>,
     pub(crate) ended: Cell<bool>,
     /// Called between two turns of every wait.
     wait_hook: Cell<Option<fn()>>,
@@ -256,20 +293,9 @@ impl Engine {
     /// Waits until `ready` gives a value, making progress meanwhile.
     ///
     /// # Errors
-    /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the lost rank; an error of `ready` or a handler.
-    pub fn wait<R>(&self, operation: &'static str, ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
-        self.wait_for(|| Awaited::unknown(operation), ready)
-    }
-
-    /// Same as [`wait`](Self::wait); `awaited` describes the wait at any time.
-    ///
-    /// # Errors
-    /// Those of [`wait`](Self::wait).
-    pub fn wait_for<R>(
-        &self,
-        awaited: impl Fn() -> Awaited,
-        mut ready: impl FnMut() -> Result<Option<R>>,
-    ) -> Result<R> {
+    /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the lost rank; an error of `ready` or a handler;
+    /// `Timeout` inside of [`within`](Self::within).
+    pub fn wait<R>(&self, reason: impl WaitReason, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
         // A condition that is already true, or nearly, costs no setup of a wait.
         for _ in 0..=self.progress.spins() / 4 {
             if let Some(r) = ready()? {
@@ -279,7 +305,43 @@ impl Engine {
                 progress::pace(Pace::NEXT);
             }
         }
-        self.wait_with(awaited().operation, None, &awaited, ready, false)
+        let awaited: &dyn Fn() -> Awaited = &|| reason.awaited();
+        let operation = awaited().operation;
+        self.running(operation)?;
+        let blocked = || !reason.is_notified() || self.above().is_some_and(|above| above.is_blocked());
+        let wait = |look: &dyn Fn()| {
+            let turn = || {
+                if let Some(pause) = self.wait_hook.get() {
+                    pause();
+                }
+                let checks = self.progress.checks();
+                if self.answered.replace(checks) != checks {
+                    self.checked(awaited)?;
+                    self.answer_launcher(awaited);
+                }
+                let any = self.turn(DEEPEST);
+                look();
+                any
+            };
+            self.progress.wait(operation, self.device(), self.deadline.get(), ready, turn, blocked)
+        };
+        match &self.watch {
+            None => wait(&|| ()),
+            Some(watch) => {
+                watch.over(awaited, &|| self.device.now(), &|awaited, time| self.say_stall(awaited, time), wait)
+            }
+        }
+    }
+
+    /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn within<R>(&self, limit: Duration, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        let outer = self.deadline.replace(Some(self.device.now() + limit));
+        let done = f();
+        self.deadline.set(outer);
+        done
     }
 
     /// Polls `ready` for a moment, without progress.
@@ -297,78 +359,14 @@ impl Engine {
         false
     }
 
-    /// Waits until `ready`, a poll of a word that one peer sets, making progress meanwhile. Polls are spaced: a poll
-    /// just before the peer's store makes that store wait for the line to come back.
+    /// Waits until `ready`, a poll of a word that one peer sets, making progress meanwhile. At first the polls are
+    /// spaced: a poll just before the peer's store makes that store wait for the line to come back.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
     #[inline]
-    pub fn wait_signal(&self, awaited: impl Fn() -> Awaited, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        if self.look_for(pace, &ready) {
-            return Ok(());
-        }
-        self.wait_with(awaited().operation, None, &awaited, || Ok(ready().then_some(())), false)
-    }
-
-    /// Same as [`wait`](Self::wait), with a time limit.
-    ///
-    /// # Errors
-    /// Those of [`wait`](Self::wait); `Timeout`.
-    pub fn wait_until<R>(
-        &self,
-        operation: &'static str,
-        deadline: Option<Instant>,
-        ready: impl FnMut() -> Result<Option<R>>,
-    ) -> Result<R> {
-        self.wait_with(operation, deadline, &|| Awaited::unknown(operation), ready, false)
-    }
-
-    /// Same as [`wait`](Self::wait), for a condition that no peer notifies this rank of: it polls again after 50
-    /// microseconds of sleep.
-    ///
-    /// # Errors
-    /// Those of [`wait`](Self::wait).
-    pub fn wait_unnotified<R>(
-        &self,
-        awaited: impl Fn() -> Awaited,
-        ready: impl FnMut() -> Result<Option<R>>,
-    ) -> Result<R> {
-        self.wait_with(awaited().operation, None, &awaited, ready, true)
-    }
-
-    fn wait_with<R>(
-        &self,
-        operation: &'static str,
-        deadline: Option<Instant>,
-        awaited: &dyn Fn() -> Awaited,
-        ready: impl FnMut() -> Result<Option<R>>,
-        unnotified: bool,
-    ) -> Result<R> {
-        self.running(operation)?;
-        let deadline = deadline.or(self.deadline.get());
-        let blocked = || unnotified || self.above().is_some_and(|above| above.is_blocked());
-        let wait = |look: &dyn Fn()| {
-            let turn = || {
-                if let Some(pause) = self.wait_hook.get() {
-                    pause();
-                }
-                let checks = self.progress.checks();
-                if self.answered.replace(checks) != checks {
-                    self.checked(awaited)?;
-                    self.answer_launcher(awaited);
-                }
-                let any = self.turn(DEEPEST);
-                look();
-                any
-            };
-            self.progress.wait(operation, self.device(), deadline, ready, turn, blocked)
-        };
-        match &self.watch {
-            None => wait(&|| ()),
-            Some(watch) => {
-                watch.over(awaited, &|| self.device.now(), &|awaited, time| self.say_stall(awaited, time), wait)
-            }
-        }
+    pub fn wait_signal(&self, reason: impl WaitReason, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
+        if self.look_for(pace, &ready) { Ok(()) } else { self.wait(reason, || Ok(ready().then_some(()))) }
     }
 
     /// Reports what this rank waits for, and how long it has waited.

@@ -80,7 +80,7 @@ impl Job {
         let device = self.device();
         let gone = self.in_time(|| {
             self.flush()?;
-            self.wait_until("leave", None, || Ok(device.leave(Leave::Early)?.then_some(())))
+            self.wait("leave", || Ok(device.leave(Leave::Early)?.then_some(())))
         });
         // Ranks that have no more communication with this one may have ended, and accept nothing any more.
         let gone = gone.or_else(|e| match e.kind() {
@@ -90,13 +90,9 @@ impl Job {
         gone.and(self.bootstrap.borrow_mut().finalize())
     }
 
-    /// Runs `f` with a deadline of `FARSIDE_TIMEOUT_S` from now for all its waits.
+    /// Runs `f` with a limit of `FARSIDE_TIMEOUT_S` for all its waits.
     fn in_time(&self, f: impl FnOnce() -> Result<()>) -> Result<()> {
-        let limit = Duration::from_secs(u64::from(self.settings.timeout_s));
-        self.deadline.set(Some(self.device.now() + limit));
-        let done = f();
-        self.deadline.set(None);
-        done
+        self.within(Duration::from_secs(u64::from(self.settings.timeout_s)), f)
     }
 
     /// Gathers the bill of all ranks, which rank 0 reports, if the settings ask for it.
@@ -119,7 +115,7 @@ impl Job {
 
     /// Waits until all queued messages have been sent.
     fn flush(&self) -> Result<()> {
-        self.wait_until("finalize", None, || Ok(self.active_messages().is_quiet().then_some(())))
+        self.wait("finalize", || Ok(self.active_messages().is_quiet().then_some(())))
     }
 
     /// On a network: waits until all that this rank has sent has arrived, and then for the other ranks, so that no rank
@@ -130,7 +126,7 @@ impl Job {
         device.check_peers(PeerCheck::Alive)?;
         self.flush()?;
         if !stays {
-            self.wait_until("finalize", None, || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
+            self.wait("finalize", || Ok(device.leave(Leave::InOrder)?.then_some(())))?;
         }
         if device.capabilities().mapped { Ok(()) } else { self.bootstrap.borrow_mut().fence() }
     }

@@ -66,7 +66,7 @@ fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
         let members = if job.rank() % 2 == 1 { &odd } else { &even };
         for i in 0..3 {
             if members.first() == Some(&job.rank()) {
-                job.wait_until("nothing", None, || job.progress().map(|any| (!any).then_some(())))?;
+                job.wait("nothing", || job.progress().map(|any| (!any).then_some(())))?;
             }
             let before = job.stats();
             let team = Team::of(job, members, Job::FIXED_CONTEXTS - 1)?;

@@ -70,7 +70,7 @@ pub fn drain(call: &Call<'_>, job: &Job) -> Result {
     let freed = call.freed.take();
     let limit = Duration::from_secs(u64::from(job.settings().timeout_s));
     let over = || Ok(freed.iter().all(|operation| operation.is_over()).then_some(()));
-    let waited = job.wait_until(call.name, Some(job.device().now() + limit), over);
+    let waited = job.within(limit, || job.wait(call.name, over));
     freed.iter().for_each(|operation| operation.give_up(job));
     Ok(waited?)
 }

@@ -289,7 +289,7 @@ impl Messages for Team {
 
     fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status> {
         let pattern = pattern(self, source.into(), tag.into())?;
-        let found = self.job().wait_for(|| pending::probing(&pattern), || self.job().probe(&pattern))?;
+        let found = self.job().wait(|| pending::probing(&pattern), || self.job().probe(&pattern))?;
         Status::of(self, &found)
     }
 
@@ -301,7 +301,7 @@ impl Messages for Team {
 
     fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message> {
         let pattern = pattern(self, source.into(), tag.into())?;
-        let taken = self.job().wait_for(|| pending::probing(&pattern), || self.job().take_message(&pattern))?;
+        let taken = self.job().wait(|| pending::probing(&pattern), || self.job().take_message(&pattern))?;
         Message::of(self, taken)
     }
 

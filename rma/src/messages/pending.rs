@@ -72,7 +72,7 @@ impl Pending for Sending {
     fn wait(&self) -> Result<()> {
         let account = Some(Account::team(self.team.context()));
         let awaited = || Awaited { account, operation: SEND, call: 0, from: Some(self.to) };
-        self.team.job().wait_for(awaited, || self.outcome())
+        self.team.job().wait(awaited, || self.outcome())
     }
 
     fn cancel(&self) {
@@ -143,7 +143,7 @@ impl Receiving {
 
     /// Waits until the receive has ended.
     pub(super) fn finish(&self) -> Result<Received> {
-        self.team.job().wait_for(|| self.receive.awaits(), || self.outcome())
+        self.team.job().wait(|| self.receive.awaits(), || self.outcome())
     }
 
     /// Cancels the receive if it has not matched a message; returns whether it did.

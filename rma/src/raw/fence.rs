@@ -209,7 +209,7 @@ impl RawWindow {
         if let Some(w) = waiters {
             w.fetch_or(bit, Ordering::SeqCst);
         }
-        let r = self.job.wait_for(awaited, || Ok(ready()?.then_some(())));
+        let r = self.job.wait(awaited, || Ok(ready()?.then_some(())));
         if let Some(w) = waiters {
             w.fetch_and(!bit, Ordering::SeqCst);
         }

@@ -170,7 +170,7 @@ impl RawWindow {
             _ => self.signals.reached(target, cell::POST, t.starts.get()),
         };
         while !turn()? {
-            self.job.wait_for(|| self.awaited_lock(name, target), || Ok(changed().then_some(())))?;
+            self.job.wait(|| self.awaited_lock(name, target), || Ok(changed().then_some(())))?;
         }
         Ok(())
     }

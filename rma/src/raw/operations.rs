@@ -138,7 +138,7 @@ impl RawWindow {
             self.enter("wait for a request", target)?;
         }
         let awaited = || self.awaited("wait for a request", target);
-        self.job.wait_for(awaited, || Ok(request.done().then_some(())))?;
+        self.job.wait(awaited, || Ok(request.done().then_some(())))?;
         request.track.check()
     }
 
@@ -441,7 +441,7 @@ impl RawWindow {
         if is_busy(t) {
             // Only progress can change the result, so it is not checked again before waiting.
             let awaited = || self.awaited("complete operations", target);
-            self.job.wait_for(awaited, || Ok((!is_busy(t)).then_some(())))?;
+            self.job.wait(awaited, || Ok((!is_busy(t)).then_some(())))?;
         }
         Ok(())
     }

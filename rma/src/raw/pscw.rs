@@ -97,7 +97,7 @@ impl RawWindow {
         if !self.operations.queue.borrow().is_empty() {
             // A post is a signal to this rank, so it wakes this rank.
             let first = || self.operations.queue.borrow().first().map_or(self.team.rank(), |queued| queued.target);
-            self.job.wait_for(
+            self.job.wait(
                 || self.awaited(OP, first()),
                 || {
                     self.start_queued(None)?;

@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 
+use farside_core::job::Unnotified;
 use farside_core::memory::zeroed;
 use farside_core::{Error, ErrorKind, Result};
 use farside_datatype::{Private, TypeMap};
@@ -95,7 +96,7 @@ impl RawWindow {
         let mark = self.team.rank() as u64 + 1;
         // A rank that releases the word notifies no waiter, so this wait must poll.
         let awaited = || self.awaited(l.action.name(), t.team_rank);
-        self.job.wait_unnotified(awaited, || {
+        self.job.wait(Unnotified(awaited), || {
             let holder = self.signals.compare_swap(t.team_rank, word::UPDATE, 0, mark)?;
             Ok((holder == 0).then_some(()))
         })?;

@@ -161,7 +161,7 @@ impl Collective {
             return Ok(());
         }
         let job = self.team.job();
-        self.or_fail(job.wait_for(|| self.awaits(), || Ok(self.run.outcome()?.then_some(()))))
+        self.or_fail(job.wait(|| self.awaits(), || Ok(self.run.outcome()?.then_some(()))))
     }
 
     /// Fails the call if its wait has failed.
@@ -224,7 +224,7 @@ impl Drop for Collective {
 #[inline]
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     // SAFETY: the same promise.
-    unsafe { run_by(team, arguments, |awaited, ready| team.job().wait_for(awaited, || Ok(ready().then_some(())))) }
+    unsafe { run_by(team, arguments, |awaited, ready| team.job().wait(awaited, || Ok(ready().then_some(())))) }
 }
 
 /// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second

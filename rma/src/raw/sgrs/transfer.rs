@@ -97,10 +97,9 @@ impl RawWindow {
         // A new track, since a rank that is already in its next closing call may request more lists meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
-            let deadline = Some(self.job.device().now() + PATIENCE);
             let here = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
-            self.job.wait_until("receive lists", deadline, here)?;
+            self.job.within(PATIENCE, || self.job.wait("receive lists", here))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)
@@ -133,7 +132,7 @@ impl RawWindow {
     }
 
     fn completed(&self, name: &'static str, track: &Track) -> Result<()> {
-        self.job.wait_until(name, None, || Ok((track.open() == 0).then_some(())))?;
+        self.job.wait(name, || Ok((track.open() == 0).then_some(())))?;
         track.check()
     }
 
