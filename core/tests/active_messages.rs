@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Source, Then};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
@@ -519,7 +520,7 @@ fn hostile_places_of_data_are_not_read() {
 fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
     const LEN: usize = 300_000;
     let eager = "eager:900000,read-intra:1000000,read-inter:1000000";
-    let stop = std::sync::Barrier::new(2);
+    let (stop, begun) = (std::sync::Barrier::new(2), AtomicBool::new(false));
     let run = |job: &Job| {
         let held = Rc::new(RefCell::new(Vec::new()));
         let to = held.clone();
@@ -543,6 +544,8 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
             stop.wait();
             [start(1)?, start(2)?, first].iter().try_for_each(|track| complete(track))?;
             let last = start(3)?;
+            // The queue may still be full of the message before.
+            job.wait("the handler", || Ok(begun.load(Ordering::SeqCst).then_some(())))?;
             stop.wait();
             job.cancel(&last);
             return job.world()?.barrier();
@@ -569,6 +572,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         assert!(!am::is_held(job, token(1)?, false));
         let last = token(3)?;
         assert!(am::is_held(job, last, true));
+        begun.store(true, Ordering::SeqCst);
         stop.wait();
         job.wait("the cancellation", || Ok((!am::is_held(job, last, true)).then_some(())))?;
         deliver(3)?;
