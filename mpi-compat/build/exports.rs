@@ -8,7 +8,7 @@ use std::fmt::Write;
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
 /// The exported functions.
-pub fn exports(table: &Table) -> String {
+pub(crate) fn exports(table: &Table) -> String {
     let mut out = String::new();
     for chapter in &table.chapters {
         for function in &chapter.functions {
@@ -243,7 +243,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
 }
 
 /// The types of handles, the constants, and the names of predefined datatypes.
-pub fn constants(table: &Table) -> String {
+pub(crate) fn constants(table: &Table) -> String {
     let mut out = String::new();
     for group in &table.groups {
         let of = if group.kind == "handle" { base_type(&group.of) } else { String::new() };

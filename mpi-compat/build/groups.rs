@@ -22,7 +22,7 @@ fn letter(parameter: &Parameter) -> char {
 }
 
 /// The arguments for these parameters; `one` gives the argument of a parameter that is not part of a group.
-pub fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) -> String) -> Vec<String> {
+pub(crate) fn arguments(chapter: &str, parameters: &[Parameter], one: impl Fn(usize) -> String) -> Vec<String> {
     if !CHAPTERS.contains(&chapter) {
         return (0..parameters.len()).map(one).collect();
     }

@@ -28,7 +28,7 @@ const TOOL_HANDLES: [&str; 6] = [
 ];
 
 /// The header.
-pub fn header(table: &Table) -> String {
+pub(crate) fn header(table: &Table) -> String {
     let mut out = String::from(
         "/* The MPI 5.0 standard ABI. Made from the tables of Farside's mpi-compat. */\n\
          #ifndef FARSIDE_MPI_H\n#define FARSIDE_MPI_H\n\n#include <stdint.h>\n\n\

@@ -5,13 +5,13 @@ const FUNCTIONS: &str = include_str!("../table/functions.txt");
 const CONSTANTS: &str = include_str!("../table/constants.txt");
 
 /// Both tables.
-pub struct Table {
+pub(crate) struct Table {
     pub chapters: Vec<Chapter>,
     pub groups: Vec<Group>,
 }
 
 /// The functions of one chapter, implemented by one module.
-pub struct Chapter {
+pub(crate) struct Chapter {
     pub module: String,
     pub title: String,
     pub functions: Vec<Function>,
@@ -19,7 +19,7 @@ pub struct Chapter {
 
 /// Whether a function is implemented, and when it may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     Running,
     Always,
     NotYet,
@@ -27,7 +27,7 @@ pub enum Mark {
 
 /// One function.
 #[derive(Clone, Debug)]
-pub struct Function {
+pub(crate) struct Function {
     pub mark: Mark,
     pub stage: u8,
     /// The C return type.
@@ -44,7 +44,7 @@ pub struct Function {
 
 /// One parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     pub name: String,
     /// The type without `const` and stars.
     pub base: String,
@@ -57,7 +57,7 @@ pub struct Parameter {
 }
 
 /// Constants of one kind.
-pub struct Group {
+pub(crate) struct Group {
     pub title: String,
     pub kind: String,
     /// The type of handles, or the tag of an enumeration.
@@ -66,7 +66,7 @@ pub struct Group {
 }
 
 /// A constant. A pointer's value has its own type, and an alias has a name as its value.
-pub struct Constant {
+pub(crate) struct Constant {
     pub name: String,
     pub value: String,
     pub c_type: String,
@@ -77,7 +77,7 @@ fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Table {
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let mut chapters: Vec<Chapter> = Vec::new();
         for line in lines(FUNCTIONS) {
             if let Some((module, title)) = line.strip_prefix('[').and_then(|line| line.split_once("] ")) {
@@ -101,7 +101,7 @@ impl Table {
         Self { chapters, groups }
     }
 
-    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+    pub(crate) fn functions(&self) -> impl Iterator<Item = &Function> {
         self.chapters.iter().flat_map(|chapter| &chapter.functions)
     }
 }
@@ -130,12 +130,12 @@ impl Function {
     }
 
     /// The name without `_c` or `_x`.
-    pub fn base(&self) -> &str {
+    pub(crate) fn base(&self) -> &str {
         self.name.strip_suffix("_c").or_else(|| self.name.strip_suffix("_x")).unwrap_or(&self.name)
     }
 
     /// Whether the return value is not an error code.
-    pub fn returns_value(&self) -> bool {
+    pub(crate) fn returns_value(&self) -> bool {
         self.returns != "int" || self.name.ends_with("_toint")
     }
 }
@@ -162,7 +162,7 @@ impl Parameter {
     }
 
     /// Whether the type is an integer of 64 bits.
-    pub fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         matches!(self.base.as_str(), "MPI_Aint" | "MPI_Count" | "MPI_Offset")
     }
 }

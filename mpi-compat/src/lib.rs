@@ -62,6 +62,7 @@
 //! **Files** are not implemented. They need an `Objects<File, ..>` in `Runtime` and a row in `conversion`.
 
 #![allow(clippy::too_many_arguments)] // functions have the parameters of the standard's
+#![allow(unreachable_pub)] // exports and constants are generated as public items
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("the ABI is that of 64-bit systems");

@@ -7,19 +7,19 @@ use farside_core::memory::keys::AccumulateFn;
 use farside_core::{Job, Result, Team, coll};
 
 /// Releases a registration of this rank.
-pub fn release(job: &Job, handle: u64) -> Result<()> {
+pub(crate) fn release(job: &Job, handle: u64) -> Result<()> {
     // SAFETY: the handle comes from a registration, or is unknown to the device; the test uses its memory no more.
     unsafe { job.device().release(handle) }
 }
 
 /// Forgets an imported region.
-pub fn forget(job: &Job, handle: u64) {
+pub(crate) fn forget(job: &Job, handle: u64) {
     // SAFETY: the test uses no mapping of it any more.
     unsafe { job.device().forget(handle) };
 }
 
 /// Exchanges regions.
-pub fn exchange_regions(
+pub(crate) fn exchange_regions(
     team: &Team,
     own: Result<Registration>,
     accumulate: Option<AccumulateFn>,

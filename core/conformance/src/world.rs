@@ -13,9 +13,9 @@ use crate::Setup;
 
 const PAGE: usize = 4096;
 /// User memory starts this many bytes before a page boundary: its first bytes cannot be moved onto shared pages.
-pub const RAGGED: usize = 40;
+pub(crate) const RAGGED: usize = 40;
 
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     pub job: &'a Job,
     pub team: Team,
     pub signals: SignalArray,
@@ -28,11 +28,11 @@ pub struct World<'a> {
 
 impl<'a> World<'a> {
     /// A zeroed region of `len` bytes at every rank.
-    pub fn new(job: &'a Job, setup: &Setup, len: usize) -> Result<Self> {
+    pub(crate) fn new(job: &'a Job, setup: &Setup, len: usize) -> Result<Self> {
         Self::with(job, setup, len, false, None)
     }
 
-    pub fn with(
+    pub(crate) fn with(
         job: &'a Job,
         setup: &Setup,
         len: usize,
@@ -60,30 +60,30 @@ impl<'a> World<'a> {
         Ok(Self { job, team, signals, own, remotes, released: false, _buffer: buffer })
     }
 
-    pub fn me(&self) -> usize {
+    pub(crate) fn me(&self) -> usize {
         self.team.rank()
     }
 
-    pub fn place(&self, of: usize, offset: usize) -> Place {
+    pub(crate) fn place(&self, of: usize, offset: usize) -> Place {
         Place { region: self.remotes[of].handle, offset }
     }
 
-    pub fn complete(&self, peer: usize, operation: Operation<'_>) -> Result<()> {
+    pub(crate) fn complete(&self, peer: usize, operation: Operation<'_>) -> Result<()> {
         // SAFETY: the callers' buffers outlive the call.
         unsafe { self.job.complete("test", peer as u32, operation) }
     }
 
-    pub fn write(&self, to: usize, offset: usize, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, to: usize, offset: usize, bytes: &[u8]) -> Result<()> {
         self.gather(to, offset, &[bytes])
     }
 
-    pub fn gather(&self, to: usize, offset: usize, parts: &[&[u8]]) -> Result<()> {
+    pub(crate) fn gather(&self, to: usize, offset: usize, parts: &[&[u8]]) -> Result<()> {
         let from: Vec<Block> = parts.iter().map(|p| Block::of(p.as_ptr(), p.len())).collect();
         self.complete(to, Operation::Write { from: &from, to: self.place(to, offset) })
     }
 
     /// Writes, and sets cell `cell` of this rank's line at `to` in the same message.
-    pub fn write_notify(&self, to: usize, offset: usize, bytes: &[u8], cell: usize, value: u64) -> Result<()> {
+    pub(crate) fn write_notify(&self, to: usize, offset: usize, bytes: &[u8], cell: usize, value: u64) -> Result<()> {
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
         let operation = Operation::Write { from: &from, to: self.place(to, offset) };
         let track = Track::new();
@@ -94,24 +94,24 @@ impl<'a> World<'a> {
         track.check()
     }
 
-    pub fn read(&self, from: usize, offset: usize, len: usize) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, from: usize, offset: usize, len: usize) -> Result<Vec<u8>> {
         Ok(self.scatter(from, offset, &[len])?.remove(0))
     }
 
-    pub fn scatter(&self, from: usize, offset: usize, lens: &[usize]) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn scatter(&self, from: usize, offset: usize, lens: &[usize]) -> Result<Vec<Vec<u8>>> {
         let mut parts: Vec<Vec<u8>> = lens.iter().map(|l| vec![0xEE; *l]).collect();
         let into: Vec<Block> = parts.iter_mut().map(|p| Block { base: p.as_mut_ptr(), len: p.len() }).collect();
         self.complete(from, Operation::Read { into: &into, from: self.place(from, offset) })?;
         Ok(parts)
     }
 
-    pub fn fetch_add(&self, of: usize, offset: usize, add: u64) -> Result<u64> {
+    pub(crate) fn fetch_add(&self, of: usize, offset: usize, add: u64) -> Result<u64> {
         let mut old = u64::MAX;
         self.complete(of, Operation::FetchAdd { at: self.place(of, offset), add, old: &raw mut old })?;
         Ok(old)
     }
 
-    pub fn compare_swap(&self, of: usize, offset: usize, expected: u64, desired: u64) -> Result<u64> {
+    pub(crate) fn compare_swap(&self, of: usize, offset: usize, expected: u64, desired: u64) -> Result<u64> {
         let mut old = u64::MAX;
         let at = self.place(of, offset);
         self.complete(of, Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() })?;
@@ -119,31 +119,31 @@ impl<'a> World<'a> {
     }
 
     /// This rank's own bytes, as its processor sees them.
-    pub fn own_bytes(&self) -> Vec<u8> {
+    pub(crate) fn own_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0u8; self.own.len];
         // SAFETY: the region is alive and `bytes` has its length.
         unsafe { copy::load(self.own.base, bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
 
-    pub fn set_own(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn set_own(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.own.len);
         // SAFETY: in range as just checked.
         unsafe { copy::store(bytes.as_ptr(), self.own.base.wrapping_add(offset), bytes.len()) };
     }
 
-    pub fn own_word(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+    pub(crate) fn own_word(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
         assert!(offset + 8 <= self.own.len && (self.own.base.addr() + offset).is_multiple_of(8));
         // SAFETY: in range, aligned, alive as long as the world.
         unsafe { std::sync::atomic::AtomicU64::from_ptr(self.own.base.wrapping_add(offset).cast()) }
     }
 
-    pub fn barrier(&self) -> Result<()> {
+    pub(crate) fn barrier(&self) -> Result<()> {
         self.team.barrier()
     }
 
     /// Takes this rank's own region back.
-    pub fn release(&mut self) -> Result<()> {
+    pub(crate) fn release(&mut self) -> Result<()> {
         self.released = true;
         release(self.job, self.own.handle)
     }
@@ -161,6 +161,6 @@ impl Drop for World<'_> {
 }
 
 /// `len` bytes that differ by place and by `seed`.
-pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| ((i * 31 + i / 251) ^ (seed * 17 + 1)) as u8).collect()
 }

@@ -20,7 +20,7 @@ const PICTURE: u32 = 256;
 
 /// The options of `farside info --coll`.
 #[derive(Clone, Debug, Args)]
-pub struct Question {
+pub(crate) struct Question {
     /// Describe all collectives, or NAME: an operation, operation/algorithm or operation/algorithm(parameters).
     /// FARSIDE_COLL has a colon instead of the slash.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
@@ -69,7 +69,7 @@ fn network(text: &str) -> std::result::Result<LogGP, String> {
 ///
 /// # Errors
 /// `BadArgument` for a name or root that does not exist; `System` if the answer cannot be written.
-pub fn print(question: &Question) -> Result<()> {
+pub(crate) fn print(question: &Question) -> Result<()> {
     let name = question.coll.as_deref().unwrap_or_default();
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, "info --coll").cause(cause);
     if question.root >= question.ranks {

@@ -18,27 +18,27 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// `System` when the kernel refuses.
-pub fn become_subreaper() -> Result<()> {
+pub(crate) fn become_subreaper() -> Result<()> {
     // Any number but 0 switches it on.
     set_child_subreaper(Some(Pid::INIT)).map_err(|e| Error::system("become the parent of orphans", e.into()))
 }
 
 /// Collects one child that has ended, if any.
 #[must_use]
-pub fn reap() -> Option<(i32, ExitStatus)> {
+pub(crate) fn reap() -> Option<(i32, ExitStatus)> {
     let (pid, status) = wait(WaitOptions::NOHANG).ok().flatten()?;
     Some((pid.as_raw_nonzero().get(), ExitStatus::from_raw(status.as_raw())))
 }
 
 /// Sends SIGKILL once to every descendant; returns their numbers.
-pub fn kill() -> Vec<i32> {
+pub(crate) fn kill() -> Vec<i32> {
     let found = descendants();
     found.iter().for_each(kill_process);
     found.iter().map(|process| process.pid).collect()
 }
 
 /// Kills every descendant and waits until they have ended; returns the numbers of those that have not.
-pub fn kill_all() -> Vec<i32> {
+pub(crate) fn kill_all() -> Vec<i32> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         while reap().is_some() {}

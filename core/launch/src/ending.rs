@@ -15,14 +15,14 @@ const TIMEOUT_CODE: u8 = 124;
 
 /// The exit code that a shell would report.
 #[must_use]
-pub fn code(status: ExitStatus) -> u8 {
+pub(crate) fn code(status: ExitStatus) -> u8 {
     // Only the low byte of an exit code reaches a parent.
     status.code().map_or_else(|| 128 + status.signal().unwrap_or(0) as u8, |code| (code & 0xff) as u8)
 }
 
 /// How a process ended, as in "rank 1 was killed by signal 9 (SIGKILL)".
 #[must_use]
-pub fn describe(status: ExitStatus) -> String {
+pub(crate) fn describe(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exited with code {code}"),
         None => format!("was killed by {status}").replace("signal: ", "signal "),
@@ -31,7 +31,7 @@ pub fn describe(status: ExitStatus) -> String {
 
 /// An action of the launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Send the signal to every rank that still runs, except one that ends by itself.
     Signal(Signal, Option<u32>),
     /// Kill everything that is left.
@@ -55,7 +55,7 @@ enum Stage {
 
 /// The stages of a job's end.
 #[derive(Debug, Default)]
-pub struct Ending {
+pub(crate) struct Ending {
     stage: Stage,
     code: u8,
     /// A signal was passed on already.
@@ -65,18 +65,18 @@ pub struct Ending {
 impl Ending {
     /// The exit code of the job: that of the first failure.
     #[must_use]
-    pub fn code(&self) -> u8 {
+    pub(crate) fn code(&self) -> u8 {
         self.code
     }
 
     /// Whether the job has failed.
     #[must_use]
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.code != 0
     }
 
     /// A rank failed: the others get a grace period.
-    pub fn failed(&mut self, code: u8) -> Vec<Action> {
+    pub(crate) fn failed(&mut self, code: u8) -> Vec<Action> {
         self.blame(code);
         match self.stage {
             Stage::Running => self.to(Stage::Grace, None),
@@ -85,17 +85,17 @@ impl Ending {
     }
 
     /// The job must end now: `--timeout`.
-    pub fn timed_out(&mut self) -> Vec<Action> {
+    pub(crate) fn timed_out(&mut self) -> Vec<Action> {
         self.end_now(TIMEOUT_CODE, None)
     }
 
     /// The job must end now: `rank` asked for it, and exits by itself.
-    pub fn aborted(&mut self, rank: u32, code: i32) -> Vec<Action> {
+    pub(crate) fn aborted(&mut self, rank: u32, code: i32) -> Vec<Action> {
         self.end_now((code & 0xff) as u8, Some(rank))
     }
 
     /// The user sent a signal: the first is for the ranks, the second kills.
-    pub fn signalled(&mut self, signal: Signal) -> Vec<Action> {
+    pub(crate) fn signalled(&mut self, signal: Signal) -> Vec<Action> {
         if self.warned || self.stage == Stage::Killed {
             self.blame(128 + signal.as_raw() as u8);
             return self.to(Stage::Killed, None);
@@ -105,7 +105,7 @@ impl Ending {
     }
 
     /// The time asked for has passed.
-    pub fn wake(&mut self) -> Vec<Action> {
+    pub(crate) fn wake(&mut self) -> Vec<Action> {
         match self.stage {
             Stage::Running => Vec::new(),
             Stage::Grace => self.to(Stage::Terminated, None),

@@ -28,7 +28,7 @@ use crate::worker::runtime;
 /// # Errors
 /// `Limit` when a limit of the machine is below the number of ranks; `System` when the kernel refuses a process or the
 /// signals.
-pub fn run(front: Front, launch: &Launch) -> Result<u8> {
+pub(crate) fn run(front: Front, launch: &Launch) -> Result<u8> {
     for note in &launch.notes {
         eprintln!("{}: no effect: {note}", front.name());
     }

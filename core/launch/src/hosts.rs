@@ -6,7 +6,7 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 ///
 /// # Errors
 /// Names the first host that is another machine.
-pub fn room<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<Option<u32>, String> {
+pub(crate) fn room<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<Option<u32>, String> {
     let mut room = None;
     for host in hosts.filter(|host| !host.is_empty()) {
         let (name, slots) = parse(host)?;

@@ -16,7 +16,7 @@ use crate::limits::{Amount, Limits, Pair};
 ///
 /// # Errors
 /// `Setting` if a setting has a value that is not allowed; `System` if the report cannot be written.
-pub fn print(as_json: bool) -> Result<()> {
+pub(crate) fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
     Fixed::parse(&settings.coll)?;
     let limits = Limits::now(Path::new(&settings.shm_dir));

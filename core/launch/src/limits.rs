@@ -18,11 +18,11 @@ const PROCESSES: u64 = 8;
 const BYTES_PER_RANK: u64 = 1 << 20;
 
 /// A limit as a number or in bytes; `None` if there is no limit.
-pub type Amount = Option<u64>;
+pub(crate) type Amount = Option<u64>;
 
 /// A soft and a hard limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// The limit in force.
     pub soft: Amount,
     /// The limit that this process may raise it to.
@@ -31,7 +31,7 @@ pub struct Pair {
 
 /// A file system's room, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Room {
+pub(crate) struct Room {
     /// Size of the file system.
     pub size: u64,
     /// Bytes that this user can still take.
@@ -40,7 +40,7 @@ pub struct Room {
 
 /// The limits; `None` where the system does not say.
 #[derive(Clone, Debug, Serialize)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Memory that may be locked.
     pub locked_memory_bytes: Pair,
     /// Open descriptors.
@@ -64,7 +64,7 @@ pub struct Limits {
 impl Limits {
     /// Reads the limits from the system; shared memory is in `shm_dir`.
     #[must_use]
-    pub fn now(shm_dir: &Path) -> Self {
+    pub(crate) fn now(shm_dir: &Path) -> Self {
         let room = |fs: rustix::fs::StatVfs| Room {
             size: fs.f_blocks.saturating_mul(fs.f_frsize),
             free: fs.f_bavail.saturating_mul(fs.f_frsize),
@@ -110,7 +110,7 @@ struct Need {
 ///
 /// # Errors
 /// `Limit`, naming the limit that is too low and how to raise it.
-pub fn check(ranks: u32) -> Result<()> {
+pub(crate) fn check(ranks: u32) -> Result<()> {
     let Some(need) = needs(ranks).into_iter().find(|need| need.need > need.most) else { return Ok(()) };
     let Need { limit, most, need, remedy } = need;
     Err(Error::new(ErrorKind::Limit, "start the ranks")

@@ -12,7 +12,7 @@ const RANKS_MAX: u32 = 100_000;
 
 /// The two commands that start ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Front {
+pub(crate) enum Front {
     /// `farside run`: one program.
     Run,
     /// `mpiexec`, `mpirun`: one program or several, with `:` between them.
@@ -22,7 +22,7 @@ pub enum Front {
 impl Front {
     /// The name of the command in messages.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Run => "farside",
             Self::Mpiexec => "mpiexec",
@@ -39,7 +39,7 @@ impl Front {
 
 /// The processors that ranks may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bind {
+pub(crate) enum Bind {
     /// All processors that the launcher may use.
     #[default]
     None,
@@ -49,7 +49,7 @@ pub enum Bind {
 
 /// The variables of the launcher's environment that a rank gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Inherited {
+pub(crate) enum Inherited {
     /// All variables.
     #[default]
     All,
@@ -59,7 +59,7 @@ pub enum Inherited {
 
 /// The environment of ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment {
+pub(crate) struct Environment {
     /// The part of the launcher's environment that they get.
     pub inherited: Option<Inherited>,
     /// Variables that are set for them, in this order.
@@ -68,7 +68,7 @@ pub struct Environment {
 
 /// One program of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Program {
+pub(crate) struct Program {
     /// Number of ranks.
     pub ranks: u32,
     /// The program and its arguments.
@@ -83,7 +83,7 @@ pub struct Program {
 
 /// A job to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
+pub(crate) struct Launch {
     /// The process number of the guard: this process is its worker.
     pub guard: Option<i32>,
     /// The programs, whose ranks follow each other.
@@ -101,19 +101,19 @@ pub struct Launch {
 impl Launch {
     /// The number of ranks.
     #[must_use]
-    pub fn ranks(&self) -> u32 {
+    pub(crate) fn ranks(&self) -> u32 {
         self.programs.iter().fold(0, |ranks, program| ranks.saturating_add(program.ranks))
     }
 
     /// The number of each rank's program, by rank.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         (0u32..).zip(&self.programs).flat_map(|(number, program)| (0..program.ranks).map(move |_| number))
     }
 }
 
 /// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Request {
+pub(crate) enum Request {
     /// Start this job.
     Launch(Launch),
     /// Print this text.
@@ -143,7 +143,7 @@ pub(crate) struct Reading {
 ///
 /// # Errors
 /// A description of the mistake.
-pub fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
+pub(crate) fn parse(front: Front, words: impl IntoIterator<Item = OsString>) -> Result<Request, String> {
     let mut reading = Reading {
         front,
         words: words.into_iter().collect(),

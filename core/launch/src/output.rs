@@ -8,7 +8,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The longest line that is kept together, in bytes; a longer one is split.
-pub const LINE_MAX: usize = 1024 * 1024;
+pub(crate) const LINE_MAX: usize = 1024 * 1024;
 /// Pieces of output that may wait for a slow reader, before the ranks have to.
 const QUEUE: usize = 64;
 /// Time without output after which a pipe is given up once its writers have ended; all that they wrote is in it by
@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_millis(100);
 
 /// Cuts what one rank prints into pieces that may follow pieces of other ranks.
 #[derive(Debug)]
-pub struct Cutter {
+pub(crate) struct Cutter {
     prefix: Vec<u8>,
     /// Pass everything on as it arrives, since there is no other rank.
     alone: bool,
@@ -27,13 +27,13 @@ pub struct Cutter {
 impl Cutter {
     /// A cutter for `rank` of `size`; with `prefix` it puts `[rank] ` in front of each line.
     #[must_use]
-    pub fn new(rank: u32, size: u32, prefix: bool) -> Self {
+    pub(crate) fn new(rank: u32, size: u32, prefix: bool) -> Self {
         let text = if prefix { format!("[{rank}] ") } else { String::new() };
         Self { prefix: text.into_bytes(), alone: size == 1 && !prefix, line: Vec::new() }
     }
 
     /// Takes bytes; returns the whole lines so far, each with its newline.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         if self.alone {
             return bytes.to_vec();
         }
@@ -55,7 +55,7 @@ impl Cutter {
     }
 
     /// The last line, if it had no newline; it gets one.
-    pub fn finish(&mut self) -> Vec<u8> {
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.line.is_empty() {
             self.end_line(&mut out);
@@ -74,14 +74,14 @@ impl Cutter {
 
 /// One output of the launcher, written by a thread of its own: a reader that stops must not stop the launcher.
 #[derive(Clone, Debug)]
-pub struct Sink(mpsc::Sender<Vec<u8>>);
+pub(crate) struct Sink(mpsc::Sender<Vec<u8>>);
 
 impl Sink {
     /// Starts the thread. The second part is done when all clones are dropped and all is written, or cannot be.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub fn start(mut to: impl Write + Send + 'static) -> std::io::Result<(Self, oneshot::Receiver<()>)> {
+    pub(crate) fn start(mut to: impl Write + Send + 'static) -> std::io::Result<(Self, oneshot::Receiver<()>)> {
         let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(QUEUE);
         let (done, is_done) = oneshot::channel::<()>();
         std::thread::Builder::new().name("farside-output".into()).spawn(move || {
@@ -97,7 +97,7 @@ impl Sink {
     }
 
     /// Writes a whole piece, waiting while the reader is slow; `false` if the reader is gone.
-    pub async fn write(&self, piece: Vec<u8>) -> bool {
+    pub(crate) async fn write(&self, piece: Vec<u8>) -> bool {
         piece.is_empty() || self.0.send(piece).await.is_ok()
     }
 }
@@ -107,7 +107,7 @@ impl Sink {
 ///
 /// # Errors
 /// When the runtime cannot watch the pipe.
-pub fn forward(
+pub(crate) fn forward(
     from: PipeReader,
     mut cutter: Cutter,
     to: Sink,

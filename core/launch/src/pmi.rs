@@ -22,7 +22,7 @@ const TURN: usize = 256 * 1024;
 const CLOSED_TO_GONE: Duration = Duration::from_millis(500);
 
 /// An act of a rank that concerns the whole job: it asked for the end of the job, or broke the protocol.
-pub type Notice = (u32, Answer);
+pub(crate) type Notice = (u32, Answer);
 
 struct Connection {
     /// Read and written directly, without asking the runtime: what a process wrote before it ended is read at the
@@ -32,7 +32,7 @@ struct Connection {
 }
 
 /// All connections of a job.
-pub struct Hub {
+pub(crate) struct Hub {
     server: Server,
     connections: Vec<Option<Connection>>,
     notices: UnboundedSender<Notice>,
@@ -41,14 +41,14 @@ pub struct Hub {
 impl Hub {
     /// A hub without connections.
     #[must_use]
-    pub fn new(server: Server, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(server: Server, notices: UnboundedSender<Notice>) -> Rc<RefCell<Self>> {
         let connections = (0..server.size()).map(|_| None).collect();
         Rc::new(RefCell::new(Self { server, connections, notices }))
     }
 
     /// Called when the process of `rank` has ended: serves the requests that it wrote before, and notifies the ranks
     /// that wait for it. Returns whether it ended without a farewell.
-    pub fn ended(&mut self, rank: u32, why: &str) -> bool {
+    pub(crate) fn ended(&mut self, rank: u32, why: &str) -> bool {
         // All that it wrote is in the socket's buffer; one turn reads more than that buffer holds.
         let _ = self.turn(rank);
         self.gone(rank, why);
@@ -90,7 +90,7 @@ impl Hub {
     }
 
     /// Asks all ranks that answer questions what they wait for; returns their number.
-    pub fn ask(&mut self) -> usize {
+    pub(crate) fn ask(&mut self) -> usize {
         let questions = self.server.questions();
         let asked = questions.len();
         self.deliver(questions);
@@ -99,7 +99,7 @@ impl Hub {
 
     /// The state of a rank that has not answered, in words.
     #[must_use]
-    pub fn doing(&self, rank: u32) -> &'static str {
+    pub(crate) fn doing(&self, rank: u32) -> &'static str {
         self.server.doing(rank)
     }
 
@@ -133,7 +133,7 @@ impl Hub {
 ///
 /// # Errors
 /// When the system gives no socket, or the runtime cannot watch it.
-pub fn connect(hub: &Rc<RefCell<Hub>>, rank: u32) -> Result<Socket> {
+pub(crate) fn connect(hub: &Rc<RefCell<Hub>>, rank: u32) -> Result<Socket> {
     let (ours, theirs) = Socket::pair()?;
     ours.set_nonblocking(true)?;
     let socket = Rc::new(UnixStream::from_std(ours)?);

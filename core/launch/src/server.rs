@@ -16,11 +16,11 @@ const RANK_STORE_MAX: usize = 4 << 20;
 const STORE_MAX: usize = 256 << 20;
 
 /// Lines for ranks, each with its newline.
-pub type Replies = Vec<(u32, String)>;
+pub(crate) type Replies = Vec<(u32, String)>;
 
 /// The outcome of a line of a rank.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// These replies, to this rank and perhaps to others.
     Replies(Replies),
     /// The job must end.
@@ -61,7 +61,7 @@ struct Rank {
 
 /// The state of a job.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     name: String,
     ranks: Vec<Rank>,
     /// The number of each rank's program.
@@ -76,7 +76,7 @@ pub struct Server {
 impl Server {
     /// A job of ranks of these programs on this machine, with a name that no other job has: 128 random bits.
     #[must_use]
-    pub fn new(programs: Vec<u32>) -> Self {
+    pub(crate) fn new(programs: Vec<u32>) -> Self {
         Self::named(format!("{JOB_PREFIX}{:032x}", rand::random::<u128>()), programs)
     }
 
@@ -96,26 +96,26 @@ impl Server {
 
     /// The number of ranks.
     #[must_use]
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.ranks.len() as u32
     }
 
     /// Whether the rank has joined the job and not finalized.
     #[must_use]
-    pub fn is_unfinished(&self, rank: u32) -> bool {
+    pub(crate) fn is_unfinished(&self, rank: u32) -> bool {
         matches!(self.ranks[rank as usize].state, State::Ready | State::Waiting)
     }
 
     /// The question what they wait for, to all ranks that answer it.
     #[must_use]
-    pub fn questions(&self) -> Replies {
+    pub(crate) fn questions(&self) -> Replies {
         let asked = (0u32..).zip(&self.ranks).filter(|(_, rank)| rank.answers && rank.state == State::Ready);
         asked.map(|(rank, _)| (rank, Line::new(ASK).end())).collect()
     }
 
     /// The state of a rank that has not answered, in words.
     #[must_use]
-    pub fn doing(&self, rank: u32) -> &'static str {
+    pub(crate) fn doing(&self, rank: u32) -> &'static str {
         let rank = &self.ranks[rank as usize];
         match rank.state {
             State::New => "has not joined the job",
@@ -127,7 +127,7 @@ impl Server {
     }
 
     /// Serves one line, without its newline.
-    pub fn line(&mut self, rank: u32, line: &[u8]) -> Answer {
+    pub(crate) fn line(&mut self, rank: u32, line: &[u8]) -> Answer {
         let me = &mut self.ranks[rank as usize];
         if me.in_block || line.starts_with(b"mcmd=") {
             me.in_block = line != b"endcmd";
@@ -142,7 +142,7 @@ impl Server {
     }
 
     /// The rank has ended, or closed its connection: ranks that wait for it are notified with `why`.
-    pub fn gone(&mut self, rank: u32, why: &str) -> Replies {
+    pub(crate) fn gone(&mut self, rank: u32, why: &str) -> Replies {
         let me = &mut self.ranks[rank as usize];
         if me.state == State::Waiting {
             me.state = State::Ready;

@@ -15,7 +15,7 @@ const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::
 
 /// The signals that are passed on, as this process gets them.
 #[derive(Debug)]
-pub struct Signals(Vec<(Signal, unix::Signal)>);
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
     /// Takes the signals from now on; they no longer end or stop this process. A child gets the default action of each,
@@ -25,7 +25,7 @@ impl Signals {
     ///
     /// # Errors
     /// `System` when the kernel refuses.
-    pub fn take() -> Result<Self> {
+    pub(crate) fn take() -> Result<Self> {
         let refused = |e| Error::system("take signals", e);
         let status = procfs::process::Process::myself().and_then(|me| me.status()).map_err(std::io::Error::other);
         let ignored = status.map_err(refused)?.sigign;
@@ -37,7 +37,7 @@ impl Signals {
     }
 
     /// The next signal.
-    pub async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             let ready =
                 self.0.iter_mut().find_map(|(signal, stream)| stream.poll_recv(context).is_ready().then_some(*signal));
@@ -49,6 +49,6 @@ impl Signals {
 
 /// The name of a signal that asks the ranks to end.
 #[must_use]
-pub fn ending(signal: Signal) -> Option<&'static str> {
+pub(crate) fn ending(signal: Signal) -> Option<&'static str> {
     ENDING.iter().find(|(s, _)| *s == signal).map(|(_, name)| *name)
 }

@@ -28,7 +28,7 @@ const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
 ///
 /// # Errors
 /// The error of the system: no such program, no permission, no descriptors, no processes.
-pub fn start(
+pub(crate) fn start(
     launch: &Launch,
     rank: u32,
     number: u32,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The answers of ranks that were asked.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub(crate) struct Answers {
     asked: usize,
     by_rank: BTreeMap<u32, String>,
 }
@@ -12,24 +12,24 @@ pub struct Answers {
 impl Answers {
     /// No answers yet, of `asked` ranks.
     #[must_use]
-    pub fn of(asked: usize) -> Self {
+    pub(crate) fn of(asked: usize) -> Self {
         Self { asked, by_rank: BTreeMap::new() }
     }
 
     /// Takes an answer.
-    pub fn add(&mut self, rank: u32, text: String) {
+    pub(crate) fn add(&mut self, rank: u32, text: String) {
         self.by_rank.insert(rank, text);
     }
 
     /// Whether all asked ranks have answered.
     #[must_use]
-    pub fn are_complete(&self) -> bool {
+    pub(crate) fn are_complete(&self) -> bool {
         self.by_rank.len() >= self.asked
     }
 
     /// A line for each different answer, with all ranks that gave it; `doing` describes ranks that have not answered.
     #[must_use]
-    pub fn table(&self, ranks: impl Iterator<Item = u32>, doing: impl Fn(u32) -> String) -> Vec<String> {
+    pub(crate) fn table(&self, ranks: impl Iterator<Item = u32>, doing: impl Fn(u32) -> String) -> Vec<String> {
         let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
         for rank in ranks {
             let text = self.by_rank.get(&rank).cloned().unwrap_or_else(|| doing(rank));

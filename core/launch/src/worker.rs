@@ -35,7 +35,7 @@ const KILLED: u8 = 137;
 ///
 /// # Errors
 /// `System` when the kernel refuses descriptors.
-pub fn runtime() -> Result<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| Error::system("start the launcher", e))
 }
@@ -44,7 +44,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
 ///
 /// # Errors
 /// `System` when the kernel refuses what the job needs before its first rank.
-pub fn run(launch: &Launch, guard: i32) -> Result<u8> {
+pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     become_subreaper()?;
     let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(launch, guard));
     result.inspect_err(|_| drop(kill_all()))

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The place of one rank in a tree. All numbers count from the root of the collective
 /// ([`Call::relative`](super::operation::Call::relative)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The parent; the root has none.
     pub(crate) parent: Option<u32>,
     /// The rank's own subtree, itself first.

@@ -26,7 +26,7 @@ fn disagree(
 }
 
 /// Like `disagree`, on a team without a signal array if `split`, else on the world team.
-pub fn disagree_on(
+pub(crate) fn disagree_on(
     split: bool,
     p: u32,
     call: impl Fn(&Team) -> Result<()> + Sync,
@@ -48,7 +48,7 @@ pub fn disagree_on(
     Job::threads_with(p, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
 }
 
-pub fn mismatch(_: usize, e: Error) {
+pub(crate) fn mismatch(_: usize, e: Error) {
     assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
     assert!(e.blamed().is_some(), "{e}");
 }

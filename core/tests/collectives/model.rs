@@ -14,19 +14,19 @@ use farside_core::{Result, Team};
 const OUTSIDE: u64 = 0x5555_5555_5555_5555;
 
 /// Element `i` of the contribution of `rank` for `to`.
-pub fn value(rank: usize, to: usize, i: u64) -> u64 {
+pub(crate) fn value(rank: usize, to: usize, i: u64) -> u64 {
     let x = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (to as u64 + 7).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     (x ^ i.wrapping_mul(0x1656_67b1_9e37_79f9)).rotate_left(23).wrapping_mul(0x2545_f491_4f6c_dd1d)
 }
 
 /// Composition of two affine maps x → a x + b modulo 2^32: associative, not commutative.
-pub fn compose(low: u64, high: u64) -> u64 {
+pub(crate) fn compose(low: u64, high: u64) -> u64 {
     let split = |x: u64| (x as u32, (x >> 32) as u32);
     let ((a, b), (c, d)) = (split(low), split(high));
     u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
 }
 
-pub fn add(low: u64, high: u64) -> u64 {
+pub(crate) fn add(low: u64, high: u64) -> u64 {
     low.wrapping_add(high)
 }
 
@@ -45,17 +45,17 @@ unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements:
     true
 }
 
-pub fn reduction(f: &'static fn(u64, u64) -> u64, commutative: bool) -> Reduction {
+pub(crate) fn reduction(f: &'static fn(u64, u64) -> u64, commutative: bool) -> Reduction {
     let context = std::ptr::from_ref(f).cast();
     Reduction { function: apply, context, code: 1, commutative, align: align_of::<u64>() }
 }
 
-pub static ADD: fn(u64, u64) -> u64 = add;
-pub static COMPOSE: fn(u64, u64) -> u64 = compose;
+pub(crate) static ADD: fn(u64, u64) -> u64 = add;
+pub(crate) static COMPOSE: fn(u64, u64) -> u64 = compose;
 
 /// The layout of the blocks of a buffer in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placing {
+pub(crate) enum Placing {
     Contiguous,
     /// From the last block to the first, with gaps between blocks.
     Displaced,
@@ -85,7 +85,7 @@ impl Layout for Strided {
 }
 
 /// A buffer of a call: the content of its blocks, and the memory.
-pub struct Data {
+pub(crate) struct Data {
     sizes: Vec<u64>,
     placing: Placing,
     memory: Vec<u64>,
@@ -146,7 +146,7 @@ impl Data {
 }
 
 /// A graph with double edges and self-loops: destinations and sources of each rank.
-pub fn graph(p: usize) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+pub(crate) fn graph(p: usize) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let destinations: Vec<Vec<u32>> = (0..p)
         .map(|r| [(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r][r % 3..].iter().map(|d| *d as u32).collect())
         .collect();
@@ -162,7 +162,7 @@ pub fn graph(p: usize) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
 
 /// The parameters of a call.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     pub operation: Operation,
     pub algorithm: Option<&'static Algorithm>,
     pub root: usize,
@@ -176,7 +176,7 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn new(operation: Operation) -> Self {
+    pub(crate) fn new(operation: Operation) -> Self {
         let (algorithm, placing) = (None, Placing::Contiguous);
         Self {
             operation,
@@ -201,7 +201,7 @@ impl Case {
 }
 
 /// A call with its buffers.
-pub struct Made {
+pub(crate) struct Made {
     case: Case,
     what: String,
     rank: usize,
@@ -216,7 +216,7 @@ pub struct Made {
 }
 
 impl Made {
-    pub fn new(team: &Team, case: Case) -> Self {
+    pub(crate) fn new(team: &Team, case: Case) -> Self {
         use Operation as O;
         let (p, me, root) = (team.size(), team.rank(), case.root);
         let is_root = me == root;
@@ -291,7 +291,7 @@ impl Made {
 
     /// Fills the input, and the output with the data in place or else with values that are not in the result. Addresses
     /// do not change.
-    pub fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         use Operation as O;
         let (case, me) = (self.case, self.rank);
         let input = |block: usize, i: u64| self.contribution(me, block, i);
@@ -308,7 +308,7 @@ impl Made {
     }
 
     /// Calls `f` with the arguments.
-    pub fn with<R>(&mut self, parameters: &[u32], f: impl FnOnce(&Arguments<'_>) -> R) -> R {
+    pub(crate) fn with<R>(&mut self, parameters: &[u32], f: impl FnOnce(&Arguments<'_>) -> R) -> R {
         let case = self.case;
         let is_root = self.rank == case.root;
         let at_root_only = matches!(case.operation, Operation::Gather | Operation::Reduce);
@@ -340,19 +340,19 @@ impl Made {
     }
 
     /// Starts the call.
-    pub fn start(&mut self, team: &Team, parameters: &[u32]) -> Result<Collective> {
+    pub(crate) fn start(&mut self, team: &Team, parameters: &[u32]) -> Result<Collective> {
         // SAFETY: tests keep the buffers until the call has ended.
         self.with(parameters, |arguments| unsafe { Collective::start(team, arguments) })
     }
 
     /// Makes the call, and waits for it.
-    pub fn run(&mut self, team: &Team, parameters: &[u32]) -> Result<()> {
+    pub(crate) fn run(&mut self, team: &Team, parameters: &[u32]) -> Result<()> {
         // SAFETY: the buffers outlive the call.
         self.with(parameters, |arguments| unsafe { execute::run(team, arguments) })
     }
 
     /// Checks that the output is as expected, and that the input and all memory between blocks are unchanged.
-    pub fn assert(&self) {
+    pub(crate) fn assert(&self) {
         use Operation as O;
         let (case, me, p) = (self.case, self.rank, self.size);
         let f = if case.commutative { add } else { compose };

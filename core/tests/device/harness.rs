@@ -11,7 +11,7 @@ use crate::processes;
 
 /// A configuration of the device.
 #[derive(Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// Name, for messages.
     pub name: &'static str,
     /// Settings that differ from the defaults.
@@ -24,12 +24,12 @@ pub struct Config {
 
 impl Config {
     /// The settings of this configuration.
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         settings(self.set)
     }
 
     /// The properties of the configuration that checks depend on.
-    pub fn setup(&self) -> Setup {
+    pub(crate) fn setup(&self) -> Setup {
         let ring = self.settings().shm_ring;
         Setup {
             user_memory: self.user,
@@ -52,13 +52,13 @@ impl Config {
     }
 
     /// The value of a setting, if this configuration changes it.
-    pub fn value(&self, name: &str) -> Option<&'static str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&'static str> {
         self.set.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
     }
 }
 
 /// Settings with the given values and defaults otherwise. Of the environment only the choice of the device counts.
-pub fn settings(set: &[(&str, &str)]) -> Settings {
+pub(crate) fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
@@ -69,17 +69,17 @@ pub fn settings(set: &[(&str, &str)]) -> Settings {
 
 /// Whether the environment selects the verbs device, alone or between nodes with shared memory. In the second case
 /// `FARSIDE_TEST_NODES` is 2, so that the team of all ranks spans nodes in every test and uses verbs.
-pub fn verbs() -> bool {
+pub(crate) fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
 /// Whether to run fewer rounds and combinations, though every kind of test; meant for emulated machines.
-pub fn quick() -> bool {
+pub(crate) fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
 
 /// Every configuration of the device under test.
-pub fn configs() -> &'static [Config] {
+pub(crate) fn configs() -> &'static [Config] {
     if verbs() { VERBS } else { CONFIGS }
 }
 
@@ -95,7 +95,7 @@ const VERBS: &[Config] = &[
     },
 ];
 
-pub const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
+pub(crate) const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 
 /// The configurations of the suite without verbs.
 const CONFIGS: &[Config] = &[
@@ -128,7 +128,7 @@ const CONFIGS: &[Config] = &[
 
 /// Runs a check over every configuration, as threads and then as processes (in a quick run over the first
 /// configuration only). `test` is the path of the test with the crate's name.
-pub fn each(test: &str, check: &Check) {
+pub(crate) fn each(test: &str, check: &Check) {
     if let Some(rank) = processes::Rank::from_env() {
         let config = &configs()[rank.config];
         return rank.run(&config.settings(), |job| (check.body)(job, &config.setup()));

@@ -14,7 +14,7 @@ const SPEC: &str = "FARSIDE_TEST_RANK";
 const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The parameters that a child gets from its environment.
-pub struct Rank {
+pub(crate) struct Rank {
     pub config: usize,
     rank: u32,
     size: u32,
@@ -23,7 +23,7 @@ pub struct Rank {
 
 impl Rank {
     /// The parameters of this process; `None` if it is not a rank.
-    pub fn from_env() -> Option<Self> {
+    pub(crate) fn from_env() -> Option<Self> {
         let spec = std::env::var(SPEC).ok()?;
         let mut fields = spec.splitn(4, ',');
         let mut number = || fields.next()?.parse::<u32>().ok();
@@ -32,7 +32,7 @@ impl Rank {
     }
 
     /// Runs `body` as this rank; a failure fails the test, and with it the process.
-    pub fn run(self, settings: &Settings, body: impl FnOnce(&Job) -> Result<()>) {
+    pub(crate) fn run(self, settings: &Settings, body: impl FnOnce(&Job) -> Result<()>) {
         let bootstrap = Files { rank: self.rank, size: self.size, dir: self.dir, fences: 0 };
         let job = Job::start(Box::new(bootstrap), settings.clone()).unwrap();
         body(&job).and_then(|()| job.finalize()).unwrap();
@@ -40,7 +40,7 @@ impl Rank {
 }
 
 /// Starts `size` ranks of test `test` and waits until all have ended.
-pub fn run(test: &str, config: usize, size: u32) -> Result<(), String> {
+pub(crate) fn run(test: &str, config: usize, size: u32) -> Result<(), String> {
     let dir = tempfile::tempdir().unwrap();
     let spec = |rank| format!("{config},{rank},{size},{}", dir.path().display());
     let log = |rank: u32| dir.path().join(format!("log.{rank}"));
@@ -73,7 +73,7 @@ pub fn run(test: &str, config: usize, size: u32) -> Result<(), String> {
 }
 
 /// A command that runs one test of this binary; `test` starts with the name of the crate.
-pub fn itself(test: &str) -> Command {
+pub(crate) fn itself(test: &str) -> Command {
     let (_, path) = test.split_once("::").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", path, "--nocapture", "--test-threads=1"]);

@@ -47,7 +47,7 @@ fn irregular(n: u32) -> Vec<u64> {
 }
 
 /// Destinations of all ranks of a graph, with self-loops and double edges; and each rank's sources.
-pub fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
+pub(crate) fn graph(p: u32) -> (Vec<Vec<u32>>, Vec<Vec<u32>>) {
     let destinations: Vec<Vec<u32>> =
         (0..p).map(|r| vec![(r + 1) % p, (r * r + 2) % p, (r + p - 1) % p, r].split_off((r % 3) as usize)).collect();
     let sources = (0..p)

@@ -5,7 +5,7 @@ use farside_core::coll::schedule::check::{Cost, check_algorithm};
 use farside_core::coll::table;
 
 /// The cost of an algorithm for a call like `of(rank)`, whose block sizes at each rank are `sizes`.
-pub fn cost_of<'a>(name: &str, of: impl Fn(u32) -> Call<'a>, sizes: &[Vec<u64>]) -> Cost {
+pub(crate) fn cost_of<'a>(name: &str, of: impl Fn(u32) -> Call<'a>, sizes: &[Vec<u64>]) -> Cost {
     let call = of(0);
     let a = table::named(call.operation, name).unwrap();
     assert!((a.applies)(&call), "{name} for P {}", call.size);
@@ -13,16 +13,16 @@ pub fn cost_of<'a>(name: &str, of: impl Fn(u32) -> Call<'a>, sizes: &[Vec<u64>])
 }
 
 /// The cost for `p` ranks, with one element in each block.
-pub fn cost(operation: Operation, name: &str, parameters: &[u32], p: u32) -> Cost {
+pub(crate) fn cost(operation: Operation, name: &str, parameters: &[u32], p: u32) -> Cost {
     cost_of(name, |rank| Call { parameters, elements: 1000, ..Call::new(operation, rank, p) }, &[])
 }
 
 /// ⌊log_base n⌋.
-pub fn log_floor(base: u32, n: u32) -> u32 {
+pub(crate) fn log_floor(base: u32, n: u32) -> u32 {
     n.ilog(base)
 }
 
 /// ⌈log_base n⌉.
-pub fn log_ceil(base: u32, n: u32) -> u32 {
+pub(crate) fn log_ceil(base: u32, n: u32) -> u32 {
     n.ilog(base) + u32::from(base.pow(n.ilog(base)) < n)
 }

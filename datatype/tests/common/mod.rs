@@ -5,7 +5,7 @@ use farside_datatype::{Darray, Datatype, Distribution, Named, Order, Subarray};
 
 /// A datatype and its type map by definition: every element with its displacement, and the explicit bounds.
 #[derive(Clone, Debug)]
-pub struct Naive {
+pub(crate) struct Naive {
     pub datatype: Datatype,
     pub elements: Vec<(i64, Named)>,
     pub lbs: Vec<i64>,
@@ -13,14 +13,14 @@ pub struct Naive {
 }
 
 /// Choices of a random type, one number each; 0 when they run out.
-pub struct Script<'a>(std::slice::Iter<'a, u32>);
+pub(crate) struct Script<'a>(std::slice::Iter<'a, u32>);
 
 impl<'a> Script<'a> {
-    pub fn new(choices: &'a [u32]) -> Self {
+    pub(crate) fn new(choices: &'a [u32]) -> Self {
         Self(choices.iter())
     }
 
-    pub fn below(&mut self, limit: u32) -> u32 {
+    pub(crate) fn below(&mut self, limit: u32) -> u32 {
         self.0.next().map_or(0, |choice| choice % limit)
     }
 
@@ -35,7 +35,7 @@ impl<'a> Script<'a> {
 }
 
 impl Naive {
-    pub fn named(named: Named) -> Self {
+    pub(crate) fn named(named: Named) -> Self {
         let elements = match named.pair() {
             None => vec![(0, named)],
             Some((first, second)) => {
@@ -46,12 +46,12 @@ impl Naive {
         Self { datatype: named.into(), elements, lbs: Vec::new(), ubs: Vec::new() }
     }
 
-    pub fn lb(&self) -> i64 {
+    pub(crate) fn lb(&self) -> i64 {
         let data = self.elements.iter().map(|(at, _)| *at).min();
         self.lbs.iter().copied().min().or(data).unwrap_or(0)
     }
 
-    pub fn ub(&self) -> i64 {
+    pub(crate) fn ub(&self) -> i64 {
         if let Some(ub) = self.ubs.iter().max() {
             return *ub;
         }
@@ -60,7 +60,7 @@ impl Naive {
         (end..).find(|ub| (ub - self.lb()) % align == 0).unwrap()
     }
 
-    pub fn extent(&self) -> i64 {
+    pub(crate) fn extent(&self) -> i64 {
         self.ub() - self.lb()
     }
 
@@ -76,12 +76,12 @@ impl Naive {
     }
 
     /// `count` of it, as the elements of a message.
-    pub fn message(&self, count: u64) -> Vec<(i64, Named)> {
+    pub(crate) fn message(&self, count: u64) -> Vec<(i64, Named)> {
         let extent = self.extent();
         (0..count as i64).flat_map(|i| self.elements.iter().map(move |(at, named)| (at + i * extent, *named))).collect()
     }
 
-    pub fn random(script: &mut Script<'_>, depth: u32) -> Self {
+    pub(crate) fn random(script: &mut Script<'_>, depth: u32) -> Self {
         const LEAVES: [Named; 8] = [
             Named::Int,
             Named::Byte,
@@ -237,12 +237,12 @@ fn positions(sizes: &[u64], order: Order, owned: impl Fn(usize, u64) -> bool) ->
 }
 
 /// Every byte of a message, in packed order.
-pub fn bytes(elements: &[(i64, Named)]) -> Vec<i64> {
+pub(crate) fn bytes(elements: &[(i64, Named)]) -> Vec<i64> {
     elements.iter().flat_map(|(at, named)| *at..at + named.size() as i64).collect()
 }
 
 /// A type with the same elements in the same order, each `gaps` (taken in turns) after the one before.
-pub fn spread(elements: &[(i64, Named)], gaps: &[i64]) -> Datatype {
+pub(crate) fn spread(elements: &[(i64, Named)], gaps: &[i64]) -> Datatype {
     let (mut at, mut end) = (Vec::new(), 0);
     for ((_, named), gap) in elements.iter().zip(gaps.iter().cycle()) {
         at.push(end + gap);

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
 #![allow(missing_docs)] // exports are the standard's functions
+#![allow(unreachable_pub)] // wrappers are generated as public functions
 //! `libfarside_verify.so`: checks what MPI leaves unchecked, between the ranks of each collective call. It is preloaded
 //! under any library of the MPI 5.0 standard ABI, takes `MPI_` calls, and makes them by `PMPI_` (Traeff, Worringen:
 //! Verifying Collective MPI Calls, EuroPVM/MPI 2004).

@@ -2,7 +2,7 @@
 
 /// The pattern of a call's data, by which sizes and signatures of ranks must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data {
+pub(crate) enum Data {
     /// The call has no data, or no data on which ranks must agree.
     None,
     /// The root sends the same data to all ranks.
@@ -47,7 +47,7 @@ pub enum Data {
 
 /// One call, in its blocking form; `MPI_IX` and `MPI_X_init` have the same checks, and large counts too.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// The name of the call.
     pub name: &'static str,
     /// The pattern of its data.
@@ -62,7 +62,7 @@ const fn row(name: &'static str, data: Data, same: &'static [&'static str]) -> R
 }
 
 /// All calls.
-pub const CALLS: &[Row] = &[
+pub(crate) const CALLS: &[Row] = &[
     row("MPI_Barrier", Data::None, &[]),
     row("MPI_Bcast", Data::Bcast, &["root"]),
     row("MPI_Gather", Data::Gather, &["root"]),
@@ -151,7 +151,7 @@ pub const CALLS: &[Row] = &[
 
 /// The way in which a call of a row ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// The call ends when it returns.
     Blocking,
     /// The call ends when its request has completed.
@@ -161,7 +161,7 @@ pub enum Form {
 }
 
 /// The row and the form of a function, by its name without `_c`.
-pub fn find(name: &str) -> Option<(usize, Form)> {
+pub(crate) fn find(name: &str) -> Option<(usize, Form)> {
     let at = |name: &str| CALLS.iter().position(|row| row.name == name);
     if let Some(row) = at(name) {
         let started = name.starts_with("MPI_Comm_idup");

@@ -14,7 +14,7 @@ const NOT_FINITE: [u8; 3] = [128, 128, 128];
 ///
 /// # Errors
 /// `InvalidInput` if the number of values is 0 or not `width * height`; errors of the file system.
-pub fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
+pub(crate) fn heat_picture(path: &Path, title: &str, width: u32, height: u32, values: &[f64]) -> io::Result<()> {
     const GLYPH: usize = 8;
     const TOP: usize = 2 * GLYPH;
     if values.is_empty() || values.len() as u64 != u64::from(width) * u64::from(height) {

@@ -18,7 +18,7 @@ const GHOSTS: HandlerId = HandlerId(1);
 /// Ghosts that have arrived, by parity of the step and by side.
 type Inbox = Rc<RefCell<[[Vec<f64>; 4]; 2]>>;
 
-pub struct ActiveMessages {
+pub(crate) struct ActiveMessages {
     team: Team,
     neighbours: Vec<Neighbour>,
     inbox: Inbox,
@@ -29,7 +29,7 @@ pub struct ActiveMessages {
 }
 
 impl ActiveMessages {
-    pub fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
+    pub(crate) fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
         let team = plate.team().clone();
         let inbox = Inbox::default();
         let messages = team.job().active_messages();

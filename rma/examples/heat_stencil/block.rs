@@ -7,7 +7,7 @@ const CONDUCTIVITY: f64 = 0.2;
 
 /// The sides of a block; also the order of ghosts in a ghost buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     North,
     South,
     West,
@@ -15,9 +15,9 @@ pub enum Side {
 }
 
 impl Side {
-    pub const ALL: [Side; 4] = [Side::North, Side::South, Side::West, Side::East];
+    pub(crate) const ALL: [Side; 4] = [Side::North, Side::South, Side::West, Side::East];
 
-    pub fn opposite(self) -> Self {
+    pub(crate) fn opposite(self) -> Self {
         match self {
             Side::North => Side::South,
             Side::South => Side::North,
@@ -28,13 +28,13 @@ impl Side {
 }
 
 /// Number of cells of a block's ghost buffer, which has the four sides one after the other.
-pub fn ghost_len(block: Section<2>) -> usize {
+pub(crate) fn ghost_len(block: Section<2>) -> usize {
     let [rows, columns] = block.shape();
     2 * (rows + columns)
 }
 
 /// Offset of the ghosts of `side` in the ghost buffer of a block.
-pub fn ghost_offset(block: Section<2>, side: Side) -> usize {
+pub(crate) fn ghost_offset(block: Section<2>, side: Side) -> usize {
     let [rows, columns] = block.shape();
     match side {
         Side::North => 0,
@@ -45,7 +45,7 @@ pub fn ghost_offset(block: Section<2>, side: Side) -> usize {
 }
 
 /// The cells of a section of the plate in a frame of ghosts, which stay 0 (cold) outside the plate.
-pub struct Block {
+pub(crate) struct Block {
     section: Section<2>,
     now: Vec<f64>,
     next: Vec<f64>,
@@ -53,7 +53,7 @@ pub struct Block {
 
 impl Block {
     /// The section at time 0.
-    pub fn new(section: Section<2>, temperature: impl Fn(usize, usize) -> f64) -> Self {
+    pub(crate) fn new(section: Section<2>, temperature: impl Fn(usize, usize) -> f64) -> Self {
         let [rows, columns] = section.shape();
         let mut block = Self { section, now: vec![0.0; (rows + 2) * (columns + 2)], next: Vec::new() };
         for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
@@ -64,7 +64,7 @@ impl Block {
         block
     }
 
-    pub fn section(&self) -> Section<2> {
+    pub(crate) fn section(&self) -> Section<2> {
         self.section
     }
 
@@ -88,12 +88,12 @@ impl Block {
     }
 
     /// The cells along a side, which the neighbour there needs as ghosts.
-    pub fn edge(&self, side: Side) -> Vec<f64> {
+    pub(crate) fn edge(&self, side: Side) -> Vec<f64> {
         self.along(side, false).map(|at| self.now[at]).collect()
     }
 
     /// Sets the ghosts beyond a side.
-    pub fn set_ghosts(&mut self, side: Side, values: &[f64]) {
+    pub(crate) fn set_ghosts(&mut self, side: Side, values: &[f64]) {
         for (at, value) in self.along(side, true).zip(values) {
             self.now[at] = *value;
         }
@@ -101,7 +101,7 @@ impl Block {
 
     /// One step of the explicit five-point scheme. The order of operations is that of the formula, so that every
     /// division of the plate gives the same bits.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let [rows, columns] = self.section.shape();
         let pitch = columns + 2;
         for row in 1..=rows {
@@ -117,7 +117,7 @@ impl Block {
     }
 
     /// The block's own cells, row by row.
-    pub fn cells(&self) -> Vec<f64> {
+    pub(crate) fn cells(&self) -> Vec<f64> {
         let [rows, columns] = self.section.shape();
         (1..=rows).flat_map(|row| &self.now[self.at(row, 1)..][..columns]).copied().collect()
     }

@@ -6,7 +6,7 @@ use crate::block::{Block, Side, ghost_offset};
 
 /// A rank on the other side of one of the own block's sides.
 #[derive(Clone, Copy, Debug)]
-pub struct Neighbour {
+pub(crate) struct Neighbour {
     pub rank: usize,
     /// The side of the own block.
     pub side: Side,
@@ -16,13 +16,13 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// The side of the neighbour's block.
-    pub fn its_side(&self) -> Side {
+    pub(crate) fn its_side(&self) -> Side {
         self.side.opposite()
     }
 }
 
 /// The neighbours of this rank on the grid of `plate`. A rank without cells has no neighbours and is not a neighbour.
-pub fn neighbours(plate: &GlobalArray<f64, 2>) -> Result<Vec<Neighbour>> {
+pub(crate) fn neighbours(plate: &GlobalArray<f64, 2>) -> Result<Vec<Neighbour>> {
     let me = plate.team().rank();
     let own = plate.owned(me)?;
     let [grid_rows, grid_columns] = plate.grid();
@@ -46,19 +46,19 @@ pub fn neighbours(plate: &GlobalArray<f64, 2>) -> Result<Vec<Neighbour>> {
 }
 
 /// The cells for each neighbour, in the order of `neighbours`.
-pub fn edges(block: &Block, neighbours: &[Neighbour]) -> Vec<Vec<f64>> {
+pub(crate) fn edges(block: &Block, neighbours: &[Neighbour]) -> Vec<Vec<f64>> {
     neighbours.iter().map(|n| block.edge(n.side)).collect()
 }
 
 /// Copies what the neighbours have put into a ghost buffer to the frame of the block.
-pub fn take_ghosts(block: &mut Block, neighbours: &[Neighbour], ghosts: &[f64]) {
+pub(crate) fn take_ghosts(block: &mut Block, neighbours: &[Neighbour], ghosts: &[f64]) {
     for n in neighbours {
         block.set_ghosts(n.side, &ghosts[ghost_offset(block.section(), n.side)..]);
     }
 }
 
 /// One way to exchange ghosts.
-pub trait Exchange {
+pub(crate) trait Exchange {
     /// Gives the neighbours their ghosts of `step`, counted from 0, and sets those of `block`.
     ///
     /// # Errors

@@ -8,13 +8,13 @@ use farside_rma::{Assert, GlobalArray, Result, Window};
 use crate::block::{Block, ghost_len};
 use crate::exchange::{Exchange, Neighbour, edges, neighbours, take_ghosts};
 
-pub struct Fence {
+pub(crate) struct Fence {
     neighbours: Vec<Neighbour>,
     ghosts: Window<'static, f64>,
 }
 
 impl Fence {
-    pub fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
+    pub(crate) fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
         let team = plate.team();
         let ghosts = Window::allocate(team, ghost_len(plate.owned(team.rank())?))?;
         Ok(Self { neighbours: neighbours(plate)?, ghosts })

@@ -12,7 +12,7 @@ use crate::exchange::{Exchange, Neighbour, edges, neighbours, take_ghosts};
 /// Number of reads of a counter between two checks of the peers.
 const LOOKS: u32 = 1024;
 
-pub struct Lock {
+pub(crate) struct Lock {
     neighbours: Vec<Neighbour>,
     ghosts: LockWindow<f64>,
     counters: LockWindow<u64>,
@@ -21,7 +21,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
+    pub(crate) fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
         let team = plate.team();
         let lens = (0..team.size()).map(|rank| plate.owned(rank).map(ghost_len)).collect::<Result<Vec<_>>>()?;
         let ghosts = LockWindow::allocate(team, 2 * lens[team.rank()])?;

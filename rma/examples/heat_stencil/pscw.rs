@@ -6,14 +6,14 @@ use farside_rma::{Assert, GlobalArray, Result, Window};
 use crate::block::{Block, ghost_len};
 use crate::exchange::{Exchange, Neighbour, edges, neighbours, take_ghosts};
 
-pub struct Pscw {
+pub(crate) struct Pscw {
     neighbours: Vec<Neighbour>,
     ranks: Vec<usize>,
     ghosts: Window<'static, f64>,
 }
 
 impl Pscw {
-    pub fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
+    pub(crate) fn new(plate: &GlobalArray<f64, 2>) -> Result<Self> {
         let team = plate.team();
         let neighbours = neighbours(plate)?;
         let ranks = neighbours.iter().map(|n| n.rank).collect();

@@ -2,7 +2,7 @@
 use farside_rma::block_on;
 use farside_rma::prelude::*;
 
-pub fn active(team: &Team, others: &[usize]) -> Result<u64> {
+pub(crate) fn active(team: &Team, others: &[usize]) -> Result<u64> {
     let none = Assert::empty();
     let mut window = Window::<u64>::from_vec(team, vec![1; 16])?;
     let from = vec![2u64; 4];
@@ -44,7 +44,7 @@ pub fn active(team: &Team, others: &[usize]) -> Result<u64> {
     Ok(lent[0])
 }
 
-pub fn passive(team: &Team) -> Result<()> {
+pub(crate) fn passive(team: &Team) -> Result<()> {
     let none = Assert::empty();
     let window = LockWindow::<i32>::allocate(team, 8)?;
     let from = [1, 2];

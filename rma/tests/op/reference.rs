@@ -3,7 +3,7 @@
 use farside_rma::op::{ElementType, Op};
 
 /// Edge values of `ty`, as bits.
-pub fn edges(ty: ElementType) -> Vec<u64> {
+pub(crate) fn edges(ty: ElementType) -> Vec<u64> {
     match ty {
         ElementType::F32 => [
             0.0,
@@ -49,7 +49,7 @@ pub fn edges(ty: ElementType) -> Vec<u64> {
 }
 
 /// The element after `op`, as bits; `t` and `x` are bits too.
-pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
+pub(crate) fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
     match (op, ty) {
         (Op::Replace, _) => return x,
         (Op::NoOp, _) => return t,
@@ -87,7 +87,7 @@ pub fn expected(op: Op, ty: ElementType, t: u64, x: u64) -> u64 {
 }
 
 /// Whether `got` equals `expected` in all bits, except that a NaN from a sum or product may be any NaN.
-pub fn agrees(op: Op, ty: ElementType, got: u64, expected: u64) -> bool {
+pub(crate) fn agrees(op: Op, ty: ElementType, got: u64, expected: u64) -> bool {
     let nan = |bits: u64| match ty {
         ElementType::F32 => wide(bits).is_nan(),
         ElementType::F64 => f64::from_bits(bits).is_nan(),
@@ -97,19 +97,19 @@ pub fn agrees(op: Op, ty: ElementType, got: u64, expected: u64) -> bool {
 }
 
 /// Appends one element to `bytes`.
-pub fn push(bytes: &mut Vec<u8>, ty: ElementType, bits: u64) {
+pub(crate) fn push(bytes: &mut Vec<u8>, ty: ElementType, bits: u64) {
     bytes.extend_from_slice(&bits.to_ne_bytes()[..ty.size()]);
 }
 
 /// Element `i` of `bytes`.
-pub fn element(bytes: &[u8], ty: ElementType, i: usize) -> u64 {
+pub(crate) fn element(bytes: &[u8], ty: ElementType, i: usize) -> u64 {
     let mut word = [0; 8];
     word[..ty.size()].copy_from_slice(&bytes[i * ty.size()..(i + 1) * ty.size()]);
     u64::from_ne_bytes(word)
 }
 
 /// The defined pairs of operation and type.
-pub fn pairs() -> impl Iterator<Item = (Op, ElementType)> {
+pub(crate) fn pairs() -> impl Iterator<Item = (Op, ElementType)> {
     Op::ALL.into_iter().flat_map(|op| ElementType::ALL.map(|ty| (op, ty))).filter(|(op, ty)| op.allowed(*ty))
 }
 

@@ -11,7 +11,7 @@ use farside_rma::{Job, Result, Team};
 
 /// The source of the memory of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub(crate) enum Memory {
     /// Allocated by the runtime.
     Allocated,
     /// Vectors of the user, which do not end at page boundaries.
@@ -20,7 +20,7 @@ pub enum Memory {
 
 /// One configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     pub name: &'static str,
     pub memory: Memory,
     pub settings: &'static [(&'static str, &'static str)],
@@ -36,12 +36,12 @@ const fn row(name: &'static str, memory: Memory, settings: &'static [(&'static s
     Config { name, memory, settings, device: None }
 }
 
-pub const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
-pub const POSTED: Config = row("posted", Memory::Allocated, &[("FARSIDE_TEST_FAULT", "unmapped")]);
-pub const REMAP: Config = row("remap", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "remap")]);
-pub const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "auto")]);
-pub const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
-pub const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
+pub(crate) const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
+pub(crate) const POSTED: Config = row("posted", Memory::Allocated, &[("FARSIDE_TEST_FAULT", "unmapped")]);
+pub(crate) const REMAP: Config = row("remap", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "remap")]);
+pub(crate) const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "auto")]);
+pub(crate) const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
+pub(crate) const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
 /// Over verbs no memory is mapped, and memory of the user needs no further configurations.
 const VERBS: &[Config] = &[
@@ -51,7 +51,7 @@ const VERBS: &[Config] = &[
 ];
 
 /// Whether the environment demands the verbs device, over which all configurations then run.
-pub fn verbs() -> bool {
+pub(crate) fn verbs() -> bool {
     static VERBS: LazyLock<bool> =
         LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route"));
     *VERBS
@@ -63,7 +63,7 @@ fn nodes() -> bool {
 }
 
 /// Whether this is a quick run, with fewer combinations.
-pub fn quick() -> bool {
+pub(crate) fn quick() -> bool {
     static QUICK: LazyLock<bool> = LazyLock::new(|| std::env::var_os("FARSIDE_TEST_QUICK").is_some());
     *QUICK
 }
@@ -75,7 +75,7 @@ fn of_the_machine(name: &str) -> Option<String> {
 }
 
 /// The given configurations, or their counterparts over verbs; in a quick run over verbs only the first of them.
-pub fn these(configs: &[Config]) -> Vec<Config> {
+pub(crate) fn these(configs: &[Config]) -> Vec<Config> {
     if !verbs() {
         return configs.to_vec();
     }
@@ -84,12 +84,12 @@ pub fn these(configs: &[Config]) -> Vec<Config> {
 }
 
 /// All configurations.
-pub fn table() -> &'static [Config] {
+pub(crate) fn table() -> &'static [Config] {
     if verbs() { VERBS } else { TABLE }
 }
 
 /// All configurations on shared memory.
-pub const TABLE: &[Config] = &[
+pub(crate) const TABLE: &[Config] = &[
     MAPPED,
     POSTED,
     REMAP,
@@ -106,7 +106,7 @@ pub const TABLE: &[Config] = &[
 
 impl Config {
     /// The settings, overridden by `more`.
-    pub fn settings(&self, more: &[(&str, &str)]) -> Settings {
+    pub(crate) fn settings(&self, more: &[(&str, &str)]) -> Settings {
         Settings::from_lookup(|name| {
             let all = more.iter().chain(self.settings.iter());
             all.clone().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()).or_else(|| of_the_machine(name))
@@ -118,7 +118,7 @@ impl Config {
     ///
     /// # Errors
     /// Any error or panic of `f`.
-    pub fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
+    pub(crate) fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
         let (settings, hub) = (self.settings(&[]), Hub::new(n));
         let Some(device) = self.device else { return Job::threads_with(n, &settings, |job| f(&job.world()?)) };
         let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
@@ -127,7 +127,7 @@ impl Config {
 }
 
 /// The numbers of ranks that checks run with: all, or fewer in a quick run and on slow devices.
-pub fn ranks() -> &'static [u32] {
+pub(crate) fn ranks() -> &'static [u32] {
     match (verbs(), quick()) {
         (true, _) => &[2, 3, 4],
         (false, true) => &[2, 5],
@@ -136,12 +136,12 @@ pub fn ranks() -> &'static [u32] {
 }
 
 /// Runs `f` over all configurations and numbers of ranks.
-pub fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
+pub(crate) fn everywhere(f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_with(ranks(), f);
 }
 
 /// Runs `f` over all configurations with the given numbers of ranks.
-pub fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
+pub(crate) fn everywhere_with(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + Send + Copy + 'static) {
     everywhere_of(ranks, Arc::new(f));
 }
 
@@ -174,7 +174,7 @@ fn everywhere_of(ranks: &[u32], f: Arc<Check>) {
 }
 
 /// Returns the result of `f`, or panics if it takes more than `seconds`.
-pub fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
+pub(crate) fn within<R: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> R + Send + 'static) -> R {
     // An emulated machine is slower.
     let seconds = if verbs() { 10 * seconds } else { seconds };
     let (sender, receiver) = mpsc::channel();

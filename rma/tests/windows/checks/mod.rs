@@ -3,16 +3,16 @@
 
 #![allow(dead_code)]
 
-pub mod config;
-pub mod operations;
-pub mod ordering;
-pub mod requests;
-pub mod selections;
-pub mod sync;
-pub mod values;
+pub(crate) mod config;
+pub(crate) mod operations;
+pub(crate) mod ordering;
+pub(crate) mod requests;
+pub(crate) mod selections;
+pub(crate) mod sync;
+pub(crate) mod values;
 
 use config::Config;
 use farside_rma::{Result, Team};
 
 /// A check of one operation under one synchronization, as one rank runs it.
-pub type Check = fn(&Team, &Config) -> Result<()>;
+pub(crate) type Check = fn(&Team, &Config) -> Result<()>;

@@ -7,7 +7,7 @@ use super::sync::{Sync, Win};
 use super::values::{Value, initial, written};
 
 /// Elements that one origin owns at every target: whole pages of all types for a few ranks together.
-pub const PART: usize = 1201;
+pub(crate) const PART: usize = 1201;
 
 /// Lengths that add up to a part: single elements, lengths below and above that of one request, and bulk.
 const PIECES: &[usize] = &[1, 2, 3, 1, 5, 24, 1, 64, 1, 1099];
@@ -33,7 +33,7 @@ fn fill<T: Value>(win: &mut Win<T>) -> Result<()> {
 }
 
 /// Every origin puts its part to every target, in pieces: twice, so that late operations are detected.
-pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     for round in 0..2 {
@@ -54,7 +54,7 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// Every origin puts its part to every target, value by value, from both ends of the part.
-pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const FEW: usize = 9;
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
@@ -81,7 +81,7 @@ pub fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<(
 }
 
 /// Every rank gets all elements of every rank, in pieces.
-pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let p = team.size();
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     fill(&mut win)?;
@@ -110,7 +110,7 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// All ranks add to all elements of all ranks; totals wrap as the type does.
-pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, part)?;
     win.local(|l| l.fill(T::of(2)))?;
@@ -132,7 +132,7 @@ pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
 
 /// All ranks add to all elements of all ranks, and read them concurrently. Each rank uses other pieces: long ones, and
 /// short ones with former values.
-pub fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, part)?;
     let (one, ones, cut) = (T::of(1), vec![T::of(1); part], 30 + 70 * me);
@@ -173,7 +173,7 @@ pub fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()
 }
 
 /// Every origin adds to its own part and gets the former values; all origins read one element that no rank writes.
-pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, p * part + 1)?;
     win.local(|l| l.iter_mut().enumerate().for_each(|(i, x)| *x = T::of((i % 50) as u64)))?;
@@ -210,7 +210,7 @@ pub fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Res
 }
 
 /// All ranks draw numbers from one element of each target: each number is drawn exactly once.
-pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const DRAWS: usize = 6;
     const AT: usize = PART - 1;
     let (p, me) = (team.size(), team.rank());
@@ -249,7 +249,7 @@ pub fn fetch_and_op<T: Value>(team: &Team, config: &Config, sync: Sync) -> Resul
 
 /// One element is swapped only by this origin: once with the expected value, once not. Another one is swapped by all
 /// origins: exactly one succeeds.
-pub fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn compare_and_swap<T: Value + CasElement>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let len = p * PART + 1;
     let mut win = Win::<T>::new(team, config, sync, len)?;

@@ -15,7 +15,7 @@ fn long() -> usize {
 }
 
 /// Non-commuting operations of one origin on a few elements, single and several at a time.
-pub fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const PART: usize = 1201;
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<u64>::new(team, config, sync, p * PART)?;
@@ -66,7 +66,7 @@ pub fn short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// A long accumulate and then short ones on its last, middle and first elements.
-pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, long) = (team.size(), team.rank(), long());
     let mut win = Win::<u64>::new(team, config, sync, if me == 0 { p * long } else { 1 })?;
     let data: Vec<u64> = (0..long as u64).map(|i| i + 1000).collect();
@@ -103,7 +103,7 @@ pub fn long_then_short(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 
 /// Puts to ragged ends, which take a request, and then a put to whole pages, which is a copy: after the closing call
 /// both are complete. Rank 0 sends nothing itself and is busy elsewhere while the others write to it.
-pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 9001;
     // More than a page.
     const END: usize = 700;
@@ -140,7 +140,7 @@ pub fn ends_then_middle(team: &Team, config: &Config, sync: Sync) -> Result<()> 
 }
 
 /// Windows in which only one rank has memory, so that ranks see different capabilities of each other.
-pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     const LEN: usize = 2003;
     let (p, me) = (team.size(), team.rank());
     for owner in [0, p - 1] {
@@ -166,7 +166,7 @@ pub fn one_has_all(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// The bytes that one rank has put to a second one before a fence are those that a third rank gets after it.
-pub fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn third_gets(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (me, p) = (team.rank(), team.size());
     let mut win = Win::<u64>::new(team, config, sync, long())?;
     for round in 1..6u64 {

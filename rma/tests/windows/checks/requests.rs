@@ -7,7 +7,7 @@ use super::values::{initial, written};
 
 /// The way to complete a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Complete {
+pub(crate) enum Complete {
     Wait,
     Test,
     Await,
@@ -64,7 +64,7 @@ fn window(team: &Team, config: &Config) -> Result<LockWindow<u64>> {
 type Body<'e, 'env> = &'e PassiveEpoch<'e, 'env, u64>;
 
 /// A put is complete at the target when its request is complete: a get of the same epoch sees it.
-pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
+pub(crate) fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     for round in 1..3 {
@@ -109,7 +109,7 @@ pub fn rput(team: &Team, config: &Config, how: Complete) -> Result<()> {
 }
 
 /// Gets have arrived when the epoch is closed, for every way to complete them.
-pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
+pub(crate) fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let p = team.size();
     let window = window(team, config)?;
     let mut into = vec![vec![0u64; p * part()]; p];
@@ -132,7 +132,7 @@ pub fn rget(team: &Team, config: &Config, how: Complete) -> Result<()> {
 }
 
 /// Sums of all ranks to all elements.
-pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
+pub(crate) fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     let data = vec![me as u64 + 1; p * part()];
@@ -156,7 +156,7 @@ pub fn raccumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
 }
 
 /// Each origin reads and replaces its own part in one step.
-pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
+pub(crate) fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     let data: Vec<u64> = (0..part()).map(|i| written(me, 0, i)).collect();
@@ -186,7 +186,7 @@ pub fn rget_accumulate(team: &Team, config: &Config, how: Complete) -> Result<()
 
 /// Single elements: each rank adds to one element of every rank, and swaps its own element at every rank if it is
 /// unchanged.
-pub fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Complete) -> Result<()> {
+pub(crate) fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Complete) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     let (shared, own) = (p * part() - 1, me * part());
@@ -216,7 +216,7 @@ pub fn rfetch_and_op_rcompare_and_swap(team: &Team, config: &Config, how: Comple
 }
 
 /// The blocking operations.
-pub fn now(team: &Team, config: &Config) -> Result<()> {
+pub(crate) fn now(team: &Team, config: &Config) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let window = window(team, config)?;
     let at = |r: usize| r * part() + part() - 1;

@@ -56,7 +56,7 @@ fn moves<T: Value>(height: usize) -> Result<Vec<(Named<T>, Named<T>)>> {
 }
 
 /// Every origin puts its part to every target: twice, so that late operations are detected.
-pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = ROWS;
     let part = part(height);
@@ -82,7 +82,7 @@ pub fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// Every rank gets parts of every rank into a buffer whose other elements do not change.
-pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = ROWS;
     let part = part(height);
@@ -110,7 +110,7 @@ pub fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
 }
 
 /// All ranks add to the same elements of all ranks, and then each gets the former values of its own part.
-pub fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
+pub(crate) fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = accumulated_rows();
     let part = part(height);

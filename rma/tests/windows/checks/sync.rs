@@ -6,7 +6,7 @@ use super::config::{Config, Memory};
 
 /// A synchronization: the calls that open and close the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sync {
+pub(crate) enum Sync {
     /// One fence epoch.
     Fence,
     /// The second of a run of fence epochs: operations start when they are issued.
@@ -22,14 +22,15 @@ pub enum Sync {
 }
 
 /// All synchronizations.
-pub const ALL: &[Sync] = &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
+pub(crate) const ALL: &[Sync] =
+    &[Sync::Fence, Sync::Fences, Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll];
 
 /// The operations of an epoch, on the given targets.
 type Body<'b, 'env, T> = dyn for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()> + 'b;
 
 /// A window of the type that the synchronization needs.
 #[derive(Debug)]
-pub enum Win<T: Element> {
+pub(crate) enum Win<T: Element> {
     Active(Window<'static, T>),
     Passive(LockWindow<T>),
 }
@@ -39,7 +40,7 @@ impl<T: Element> Win<T> {
     ///
     /// # Errors
     /// Those of the window.
-    pub fn new(team: &Team, config: &Config, sync: Sync, len: usize) -> Result<Self> {
+    pub(crate) fn new(team: &Team, config: &Config, sync: Sync, len: usize) -> Result<Self> {
         let passive = matches!(sync, Sync::LockShared | Sync::LockExclusive | Sync::LockAll);
         let vector = || vec![T::zeroed(); len];
         Ok(match (passive, config.memory) {
@@ -54,7 +55,7 @@ impl<T: Element> Win<T> {
     ///
     /// # Errors
     /// Those of the window.
-    pub fn local<R>(&mut self, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+    pub(crate) fn local<R>(&mut self, f: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         let team = self.team().clone();
         team.barrier()?;
         let r = match self {
@@ -65,7 +66,7 @@ impl<T: Element> Win<T> {
         Ok(r)
     }
 
-    pub fn team(&self) -> &Team {
+    pub(crate) fn team(&self) -> &Team {
         match self {
             Win::Active(w) => w.team(),
             Win::Passive(w) => w.team(),
@@ -76,7 +77,7 @@ impl<T: Element> Win<T> {
     ///
     /// # Errors
     /// Those of the window; any error of `body`.
-    pub fn epoch<'env>(
+    pub(crate) fn epoch<'env>(
         &mut self,
         sync: Sync,
         mut body: impl for<'s> FnMut(&'s Epoch<'s, 'env, T>, &[usize]) -> Result<()>,
@@ -114,7 +115,7 @@ impl<T: Element> Win<T> {
     ///
     /// # Errors
     /// Those of the window.
-    pub fn free(self) -> Result<()> {
+    pub(crate) fn free(self) -> Result<()> {
         match self {
             Win::Active(w) => w.free(),
             Win::Passive(w) => w.free(),

@@ -6,7 +6,7 @@ use crate::coll::operation::{Call, Operation};
 use crate::coll::schedule::{Buffer, Schedule};
 
 /// The contents of a rank's buffers.
-pub struct Memory([Vec<Option<Value>>; 3]);
+pub(super) struct Memory([Vec<Option<Value>>; 3]);
 
 impl Memory {
     /// The content of the buffers at the start of a call.

@@ -4,7 +4,7 @@ use super::FaultKind;
 
 /// The contributions that a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub(super) struct Value {
     /// The block of the input from which the contributions come.
     pub(crate) block: u32,
     /// The contributing ranks.
