@@ -89,6 +89,14 @@ fn form<'a>(table: &'a Table, module: &str, function: &'a Function) -> Option<(&
     })
 }
 
+/// Whether a parameter of type `void *` is the address of a pointer, to which the function writes.
+fn is_pointer_out(parameters: &[Parameter], at: usize) -> bool {
+    let Parameter { base, constant, stars, name, .. } = &parameters[at];
+    let gets = parameters.iter().any(|parameter| parameter.name == "flag");
+    let is_written = matches!(name.as_str(), "baseptr" | "buffer_addr") || name == "attribute_val" && gets;
+    base == "void" && *stars == 1 && !constant && is_written
+}
+
 /// The argument that the implementation takes for a parameter; `wide` if the parameter has 64 bits in the twin.
 fn argument(module: &str, parameter: &Parameter, wide: bool) -> String {
     let Parameter { name, constant, stars, array, .. } = parameter;
@@ -178,7 +186,13 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         None => vec![false; function.parameters.len()],
     };
     let arguments = |parameters: &[Parameter]| {
-        crate::groups::arguments(module, parameters, |at| argument(module, &parameters[at], wide[at]))
+        crate::groups::arguments(module, parameters, |at| {
+            if is_pointer_out(parameters, at) {
+                let name = &parameters[at].name;
+                return format!("Out::new({name}.cast::<usize>(), \"{name}\")?");
+            }
+            argument(module, &parameters[at], wide[at])
+        })
     };
     let (implementation, mut arguments) = match form(table, module, function) {
         Some((blocking, form)) => {

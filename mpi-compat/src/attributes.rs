@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! Attributes of communicators, datatypes and windows, and their keys (MPI-5.0 section 7.7).
 
 use std::ffi::{c_int, c_void};
@@ -87,7 +86,7 @@ fn get(
     target: KeyFor,
     attributes: &Attributes,
     key: c_int,
-    value: *mut c_void,
+    value: Out<usize>,
     flag: Out<c_int>,
     predefined: impl FnOnce() -> Option<usize>,
 ) -> Result {
@@ -97,13 +96,7 @@ fn get(
         own_key(call, target, key)?;
         attributes.find(key).map(|(_, value)| value)
     };
-    if let Some(found) = found {
-        if value.is_null() {
-            return Err(fail(MPI_ERR_ARG, "is a null pointer").named("attribute_val"));
-        }
-        // SAFETY: the program passes the address of a pointer.
-        unsafe { value.cast::<usize>().write_unaligned(found) };
-    }
+    found.inspect(|found| value.set(*found));
     flag.set(found.is_some().into());
     Ok(())
 }
@@ -130,7 +123,7 @@ macro_rules! chapter {
             set(call, KeyFor::$target, object.0, &call.$table.get(object)?.attributes, key, value)
         }
 
-        pub fn $get(call: &Call<'_>, object: $target, key: c_int, value: *mut c_void, flag: Out<c_int>) -> Result {
+        pub fn $get(call: &Call<'_>, object: $target, key: c_int, value: Out<usize>, flag: Out<c_int>) -> Result {
             let object = call.$table.get(object)?;
             let predefined: fn(&Call<'_>, &_, c_int) -> Option<usize> = $predefined;
             get(call, KeyFor::$target, &object.attributes, key, value, flag, || predefined(call, &*object, key))

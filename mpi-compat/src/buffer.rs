@@ -1,4 +1,3 @@
-#![allow(unsafe_code)]
 //! Buffered sends and the buffers that they copy to (MPI-5.0 section 3.6).
 //!
 //! A buffered send uses the buffer of its communicator; without one, the buffer of the communicator's session; else the
@@ -142,15 +141,13 @@ impl Owner {
         self.place(call).borrow().clone().ok_or_else(|| fail(MPI_ERR_BUFFER, "no buffer is attached"))
     }
 
-    fn detach(self, call: &Call<'_>, address: *mut c_void, size: LongOut) -> Result {
-        // SAFETY: the program passes the address of a pointer.
-        let address = unsafe { Out::new(address.cast::<*mut c_void>(), "buffer_addr") }?;
+    fn detach(self, call: &Call<'_>, address: Out<usize>, size: LongOut) -> Result {
         let buffer = self.attached(call)?;
         // Sends that other threads start meanwhile fail, because there is no buffer.
         *self.place(call).borrow_mut() = None;
         let sent = buffer.end(call);
         size.set(if buffer.is_automatic() { 0 } else { buffer.size as i64 })?;
-        address.set(buffer.address);
+        address.set(buffer.address.expose_provenance());
         call.buffers.borrow_mut().retain(|other| !Rc::ptr_eq(other, &buffer));
         sent
     }
@@ -174,7 +171,7 @@ macro_rules! calls {
             $owner(call, $($name)?)?.attach(call, buffer, size)
         }
 
-        pub fn $detach(call: &Call<'_>, $($name: $kind,)? address: *mut c_void, size: LongOut) -> Result {
+        pub fn $detach(call: &Call<'_>, $($name: $kind,)? address: Out<usize>, size: LongOut) -> Result {
             $owner(call, $($name)?)?.detach(call, address, size)
         }
 

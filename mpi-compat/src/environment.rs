@@ -178,14 +178,11 @@ pub fn wtick() -> f64 {
 const ALIGNMENT: usize = 64;
 const PAGE: usize = 4096;
 
-pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -> Result {
+pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: Out<usize>) -> Result {
     let bytes = usize::try_from(size).map_err(|_| fail(MPI_ERR_ARG, format!("is {size}")).named("size"))?;
     let mut alignment = if bytes < PAGE { ALIGNMENT } else { PAGE };
     if info != MPI_INFO_NULL {
         alignment = call.infos.get(info)?.alignment().map_or(alignment, |asked| asked.max(alignment));
-    }
-    if baseptr.is_null() {
-        return Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr"));
     }
     let mut place = std::ptr::null_mut();
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
@@ -193,8 +190,7 @@ pub fn alloc_mem(call: &Call<'_>, size: i64, info: Info, baseptr: *mut c_void) -
     if failed != 0 {
         return Err(fail(MPI_ERR_NO_MEM, format!("cannot allocate {bytes} bytes")).named("size"));
     }
-    // SAFETY: the program passes the address of a pointer.
-    unsafe { baseptr.cast::<*mut c_void>().write_unaligned(place) };
+    baseptr.set(place.expose_provenance());
     Ok(())
 }
 

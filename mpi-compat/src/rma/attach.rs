@@ -15,7 +15,7 @@ use crate::objects::{Memory, WinObject};
 use crate::runtime::Call;
 
 pub fn win_create_dynamic(call: &Call<'_>, info: Info, comm: Comm, win: Out<Win>) -> Result {
-    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None, baseptr: None };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_DYNAMIC, size: 0, unit: 1, info, base: None };
     let object = make(call, comm, &given, |team, _, _, _| {
         Ok(Memory::Attached(RawDynamicWindow::new(team, None, Options::default())?))
     })?;

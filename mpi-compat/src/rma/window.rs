@@ -81,8 +81,6 @@ pub(super) struct WindowSpec {
     pub info: Info,
     /// The program's memory.
     pub base: Option<*mut c_void>,
-    /// The address that the address of the memory is written to, if the call has one.
-    pub baseptr: Option<*mut c_void>,
 }
 
 /// Makes a window. `memory` gets the length and the alignment of the memory that this rank allocates. Collective; an
@@ -104,7 +102,6 @@ pub(super) fn make(
         if given.unit <= 0 {
             return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
         }
-        given.baseptr.map(base_place).transpose()?;
         if let (Some(base), 1..) = (given.base, len) {
             check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
         }
@@ -160,7 +157,7 @@ pub fn win_create(
     comm: Comm,
     win: Out<Win>,
 ) -> Result {
-    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base), baseptr: None };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_CREATE, size, unit, info, base: Some(base) };
     let mut object = make(call, comm, &given, |team, len, _, _| {
         if len == 0 {
             return Ok(Memory::Own(RawWindow::allocate(team, 0, Options::default())?));
@@ -173,25 +170,20 @@ pub fn win_create(
     Ok(())
 }
 
-fn base_place(baseptr: *mut c_void) -> Result<*mut usize, Fail> {
-    if baseptr.is_null() { Err(fail(MPI_ERR_ARG, "is a null pointer").named("baseptr")) } else { Ok(baseptr.cast()) }
-}
-
 pub fn win_allocate(
     call: &Call<'_>,
     size: i64,
     unit: i64,
     info: Info,
     comm: Comm,
-    baseptr: *mut c_void,
+    baseptr: Out<usize>,
     win: Out<Win>,
 ) -> Result {
-    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None, baseptr: Some(baseptr) };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_ALLOCATE, size, unit, info, base: None };
     let object = make(call, comm, &given, |team, len, align, _| {
         Ok(Memory::Own(RawWindow::allocate_aligned(team, len, align, Options::default())?))
     })?;
-    // SAFETY: the program passes the address of a pointer.
-    unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
+    baseptr.set(object.facts.base);
     put_handle(call, object, win);
     Ok(())
 }
@@ -214,10 +206,10 @@ pub fn win_allocate_shared(
     unit: i64,
     info: Info,
     comm: Comm,
-    baseptr: *mut c_void,
+    baseptr: Out<usize>,
     win: Out<Win>,
 ) -> Result {
-    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None, baseptr: Some(baseptr) };
+    let given = WindowSpec { flavor: MPI_WIN_FLAVOR_SHARED, size, unit, info, base: None };
     let object = make(call, comm, &given, |team, len, align, info| {
         if is_contiguous(info) {
             return RawWindow::allocate_segment(team, len, Options::default()).map(Memory::Own).map_err(not_shared);
@@ -229,8 +221,7 @@ pub fn win_allocate_shared(
         }
         Ok(Memory::Own(raw))
     })?;
-    // SAFETY: the program passes the address of a pointer.
-    unsafe { base_place(baseptr)?.write_unaligned(object.facts.base) };
+    baseptr.set(object.facts.base);
     put_handle(call, object, win);
     Ok(())
 }
@@ -241,9 +232,9 @@ pub fn win_shared_query(
     rank: c_int,
     size: Out<i64>,
     unit: LongOut,
-    baseptr: *mut c_void,
+    baseptr: Out<usize>,
 ) -> Result {
-    let (object, place) = (call.wins.get(win)?, base_place(baseptr)?);
+    let object = call.wins.get(win)?;
     if object.dynamic().is_some() {
         return Err(fail(MPI_ERR_RMA_FLAVOR, "is a dynamic window").value(win.0));
     }
@@ -266,8 +257,7 @@ pub fn win_shared_query(
     unit.set(step)?;
     // In contiguous memory, an empty part has an address too, from which programs compute others.
     let follows = object.facts.flavor == MPI_WIN_FLAVOR_SHARED && is_contiguous(&object.info);
-    // SAFETY: the program passes the address of a pointer.
-    unsafe { place.write_unaligned(if bytes > 0 || follows { base } else { 0 }) };
+    baseptr.set(if bytes > 0 || follows { base } else { 0 });
     Ok(())
 }
 
