@@ -143,7 +143,7 @@ names! {
 names! {
     /// The layout of the memory side; [`crate::shapes`] has the sizes.
     Shape {
-        /// Without gaps.
+        /// Consecutive bytes.
         None = "none" "",
         /// Blocks of 4 bytes, two lengths from start to start.
         Vector4 = "vector_4" "vector, blocks of 4 B",

@@ -184,9 +184,9 @@ fn rank(job: &Job, way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
 /// Bytes of a block, and of the whole message.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of a block.
+    /// Bytes of a block.
     pub block: u64,
-    /// Of the message.
+    /// Bytes of the message.
     pub bytes: u64,
 }
 

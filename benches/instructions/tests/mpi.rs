@@ -84,7 +84,7 @@ fn operations_of_windows_on_8_bytes_in_an_epoch_on_all_targets() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "rma");
-    // Of a put about 40 take and give the lock, 50 look up window and types, and 34 are the put of `farside_rma`. On
+    // In a put, about 40 take and give the lock, 50 look up window and types, and 34 are the put of `farside_rma`. On
     // attached memory about 120 more find the attachment.
     for (function, most, attached) in [
         ("MPI_Put", 180.0, 320.0),

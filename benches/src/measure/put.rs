@@ -91,7 +91,7 @@ fn puts(bench: &Bench<'_>, pair: &Untyped, case: &Case, key: Key) -> Result<()> 
         mine(iterations).try_for_each(|_| pair.put_by_hand(facts, by, room, target).map(|_| ()))
     };
     let (mut one, mut burst) = (|n| flushed(1, n), |n| flushed(BURST, n));
-    // Without gaps, copying rows by hand is one memcpy.
+    // If there are no gaps, copying rows by hand is one memcpy.
     let (flat, [memcpy, _]) = (Facts::of_one_block(bytes as usize), copies(Shape::None));
     let [rows, ints] = copies(shape);
     let (mut rows, mut ints) = (|n| by_hand(rows, facts, room, n), |n| by_hand(ints, facts, room, n));

@@ -25,7 +25,8 @@ pub(super) enum Arrival<J> {
     Gone(Envelope),
     /// The data is read out of its sender's memory.
     Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },
-    /// The first `expected` bytes arrive in packets; if `held`, into a buffer until [`deliver`](super::deliver) is called.
+    /// The first `expected` bytes arrive in packets; if `held`, into a buffer until [`deliver`](super::deliver) is
+    /// called.
     Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>>, held: bool },
 }
 

@@ -225,7 +225,7 @@ pub unsafe fn start_rendezvous(
 /// Sends a message without data. Does not wait.
 ///
 /// # Errors
-/// As [`start_send`].
+/// Those of [`start_send`].
 pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &[u8]) -> Result<()> {
     // SAFETY: the message has no data.
     unsafe { start_send(job, target, handler, header, Source::of(&[]), Counters::default(), &Track::new()) }.map(|_| ())

@@ -211,8 +211,8 @@ impl Segment {
         Self::of(anonymous_file(dir, len)?, len, pages)
     }
 
-    /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a multiple
-    /// of `align`, a power of two. Only pages that are touched take memory.
+    /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a
+    /// multiple of `align`, a power of two. Only pages that are touched take memory.
     ///
     /// # Errors
     /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.

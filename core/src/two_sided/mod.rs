@@ -87,7 +87,8 @@ impl TwoSided {
     /// Keeps a message for which no receive is posted.
     #[inline(never)]
     fn keep(&self, envelope: Envelope, m: Message<'_>) -> Delivery {
-        // A message of this rank to itself waits, if it is synchronous or too long to copy, until its receive has begun.
+        // A message of this rank to itself waits, if it is synchronous or too long to copy, until its receive has
+        // begun.
         let copies = !m.waits || send::may_leave(m.header, m.len);
         let (body, delivery) = am::Unexpected::of(m, copies);
         self.matching.borrow_mut().keep(envelope, Unexpected { body, counted: !m.waits });

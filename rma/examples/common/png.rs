@@ -7,10 +7,10 @@ use std::path::Path;
 /// The color of values that are not finite; the color map does not have it.
 const NOT_FINITE: [u8; 3] = [128, 128, 128];
 
-/// Writes `values`, row by row from the top, as an RGB PNG with a title above the field of `width` x `height` pixels, and
-/// a scale beside it, from the least value at the bottom to the greatest at the top. Colors go in perceptually even steps
-/// from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are not
-/// finite are gray; a field of one value is black.
+/// Writes `values`, row by row from the top, as an RGB PNG with a title above the field of `width` x `height` pixels,
+/// and a scale beside it, from the least value at the bottom to the greatest at the top. Colors go in perceptually even
+/// steps from black for the least finite value over purple and orange to pale yellow for the greatest. Values that are
+/// not finite are gray; a field of one value is black.
 ///
 /// # Errors
 /// `InvalidInput` if the number of values is 0 or not `width * height`; errors of the file system.
