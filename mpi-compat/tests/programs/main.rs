@@ -150,14 +150,25 @@ impl Program {
         wrong
     }
 
-    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to
-    /// damage.
+    /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to damage.
+    /// A damaged program may wait for ever, so it has a few seconds; one that is not damaged by then is only slow.
     fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
-        let mut run = Marked::new("timeout");
-        run.command.arg("3").arg(farside()).args(["run", "-n", &self.ranks.iter().max()?.to_string()]).arg(program);
-        run.command.env("LD_LIBRARY_PATH", mpi_folder()).env("FARSIDE_TEST_FAULT", damage).env("FARSIDE_LOG", "info");
-        let run = run.finish();
-        run.err.contains("an operation is damaged").then(|| run.code != Some(0))
+        let ranks = self.ranks.iter().max()?.to_string();
+        let run = |seconds| {
+            let mut run = Marked::new("timeout");
+            run.command.arg(seconds).arg(farside()).args(["run", "-n", &ranks]).arg(program);
+            run.command
+                .env("LD_LIBRARY_PATH", mpi_folder())
+                .env("FARSIDE_TEST_FAULT", damage)
+                .env("FARSIDE_LOG", "info");
+            let run = run.finish();
+            (run.err.contains("an operation is damaged"), run.code)
+        };
+        let (damaged, code) = match run("3") {
+            (false, Some(124)) => run("100"),
+            ended => ended,
+        };
+        damaged.then(|| code != Some(0))
     }
 
     fn ended_well(&self, run: &Finished) -> bool {
