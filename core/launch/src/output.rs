@@ -123,6 +123,8 @@ pub(crate) fn forward(
                 tokio::time::sleep(IDLE).await;
             };
             let n = tokio::select! {
+                // The bytes first: a launcher that was not scheduled for a while finds both branches ready.
+                biased;
                 n = from.read(&mut bytes) => n.unwrap_or(0),
                 () = idle => 0,
             };
@@ -165,6 +167,25 @@ mod tests {
         assert_eq!(c.push(b"ab"), b"ab");
         assert_eq!(c.push(b"\nc"), b"\nc");
         assert_eq!(c.finish(), b"");
+    }
+
+    #[test]
+    fn output_that_came_while_the_launcher_was_not_scheduled_is_forwarded() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..8 {
+                let (from, mut to) = std::io::pipe().unwrap();
+                let (sender, mut pieces) = mpsc::channel(QUEUE);
+                let (_finish, finished) = watch::channel(true);
+                let task = tokio::spawn(forward(from, Cutter::new(0, 2, false), Sink(sender), finished).unwrap());
+                tokio::task::yield_now().await;
+                to.write_all(b"last line\n").unwrap();
+                std::thread::sleep(IDLE + Duration::from_millis(5)); // all the runtime sleeps
+                assert_eq!(pieces.recv().await.as_deref(), Some(&b"last line\n"[..]));
+                drop(to);
+                task.await.unwrap();
+            }
+        });
     }
 
     proptest! {
