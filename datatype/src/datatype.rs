@@ -318,32 +318,21 @@ impl Datatype {
 impl Draft {
     pub(crate) fn repeat(&self, count: u64, stride: i64, call: &'static str) -> Result<Self> {
         let map = self.map.repeat(count, stride, call)?;
-        let marks = match self.marks.filter(|_| count > 0) {
-            None => None,
-            Some((lb, ub)) => {
-                let last = if count == 1 {
-                    Some(0)
-                } else {
-                    i64::try_from(count - 1).ok().and_then(|steps| steps.checked_mul(stride))
-                };
-                last.and_then(|last| Some((lb.checked_add(last.min(0))?, ub.checked_add(last.max(0))?)))
-                    .map(Some)
-                    .ok_or_else(|| DatatypeError::overflow(call, "the extent of the type"))?
-            }
+        let moved = |(lb, ub): (i64, i64)| {
+            let last = if count == 1 { 0 } else { i64::try_from(count - 1).ok()?.checked_mul(stride)? };
+            Some((lb.checked_add(last.min(0))?, ub.checked_add(last.max(0))?))
         };
+        let too_far = || DatatypeError::overflow(call, "the extent of the type");
+        let marks = self.marks.filter(|_| count > 0);
+        let marks = marks.map(|marks| moved(marks).ok_or_else(too_far)).transpose()?;
         let align_log = if count > 0 { self.align_log } else { 0 };
         Ok(Self { map, marks, align_log, depth: self.depth })
     }
 
     pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
-        let marks = match self.marks {
-            None => None,
-            Some((lb, ub)) => Some(
-                lb.checked_add(by)
-                    .zip(ub.checked_add(by))
-                    .ok_or_else(|| DatatypeError::overflow(call, "the extent of the type"))?,
-            ),
-        };
+        let too_far = || DatatypeError::overflow(call, "the extent of the type");
+        let moved = |(lb, ub): (i64, i64)| lb.checked_add(by).zip(ub.checked_add(by)).ok_or_else(too_far);
+        let marks = self.marks.map(moved).transpose()?;
         Ok(Self { map: self.map.shift(by, call)?, marks, align_log: self.align_log, depth: self.depth })
     }
 

@@ -45,15 +45,11 @@ impl Datatype {
         check_packed(self.external_size(count)?, out.len(), call)?;
         let (mut from, mut at) = (0_u64, 0);
         let mut piece = [0; PIECE];
-        self.each_run(count, &mut |named, mut n| {
-            let (size, external) = (named.size(), named.external_size());
-            while n > 0 {
-                let some = n.min((PIECE / size) as u64) as usize;
-                let packed = map.pack(buffer, origin, from, &mut piece[..some * size])?;
-                let to = &mut out[at..at + some * external];
-                to_external(named, &piece[..packed], to, call)?;
-                (from, at, n) = (from + packed as u64, at + some * external, n - some as u64);
-            }
+        self.each_run(count, &mut |named, some| {
+            let external = some * named.external_size();
+            let packed = map.pack(buffer, origin, from, &mut piece[..some * named.size()])?;
+            to_external(named, &piece[..packed], &mut out[at..at + external], call)?;
+            (from, at) = (from + packed as u64, at + external);
             Ok(())
         })?;
         Ok(at)
@@ -70,26 +66,29 @@ impl Datatype {
         check_packed(self.external_size(count)?, input.len(), call)?;
         let (mut from, mut at) = (0_u64, 0);
         let mut piece = [0; PIECE];
-        self.each_run(count, &mut |named, mut n| {
-            let (size, external) = (named.size(), named.external_size());
-            while n > 0 {
-                let some = n.min((PIECE / size) as u64) as usize;
-                from_external(named, &input[at..at + some * external], &mut piece[..some * size]);
-                from += map.unpack(&piece[..some * size], from, buffer, origin)? as u64;
-                (at, n) = (at + some * external, n - some as u64);
-            }
+        self.each_run(count, &mut |named, some| {
+            let (bytes, external) = (some * named.size(), some * named.external_size());
+            from_external(named, &input[at..at + external], &mut piece[..bytes]);
+            from += map.unpack(&piece[..bytes], from, buffer, origin)? as u64;
+            at += external;
             Ok(())
         })?;
         Ok(at)
     }
 
-    /// The elements of `times` of this type in their order, as runs of one predefined type.
-    fn each_run(&self, times: u64, visit: &mut dyn FnMut(Named, u64) -> Result<()>) -> Result<()> {
+    /// The elements of `times` of this type in their order, as runs of one predefined type, of at most [`PIECE`] bytes each.
+    fn each_run(&self, times: u64, visit: &mut dyn FnMut(Named, usize) -> Result<()>) -> Result<()> {
         if times == 0 || self.size() == 0 {
             return Ok(());
         }
         if let Some(named) = self.uniform() {
-            return visit(named, times * (self.size() / named.size() as u64));
+            let (most, mut left) = ((PIECE / named.size()) as u64, times * (self.size() / named.size() as u64));
+            while left > 0 {
+                let some = left.min(most);
+                visit(named, some as usize)?;
+                left -= some;
+            }
+            return Ok(());
         }
         let parts = self.parts();
         for (count, part) in (0..times).flat_map(|_| parts.iter()) {

@@ -25,16 +25,14 @@ pub(crate) fn room<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<Option<u3
 fn parse(host: &str) -> Result<(&str, Option<u32>), String> {
     let mut words = host.split_whitespace();
     let name = words.next().unwrap_or_default();
-    let mut slots = words.filter_map(|word| word.strip_prefix("slots=")).next();
+    let slots = words.filter_map(|word| word.strip_prefix("slots=")).next();
     let (name, number) = match name.rsplit_once(':') {
         Some((name, number)) if host.parse::<IpAddr>().is_err() => (name, Some(number)),
         _ => (name, None),
     };
-    slots = number.or(slots);
-    let number = slots.map(|n| n.parse().ok().filter(|n| (1..=100_000).contains(n))).map(|n| n.ok_or(slots));
-    let number =
-        number.transpose().map_err(|n| format!("{name}: '{}' is not a number of ranks", n.unwrap_or_default()))?;
-    Ok((name, number))
+    let Some(text) = number.or(slots) else { return Ok((name, None)) };
+    let slots = text.parse().ok().filter(|n| (1..=100_000).contains(n));
+    slots.map(|n| (name, Some(n))).ok_or_else(|| format!("{name}: '{text}' is not a number of ranks"))
 }
 
 /// Whether this is a name or an address of this machine.

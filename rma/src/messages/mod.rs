@@ -39,6 +39,9 @@ pub const ANY_TAG: Option<i32> = None;
 
 /// Two-sided messages of a team. Arguments `source` and `tag` are a rank and a tag, or [`ANY_SOURCE`] and [`ANY_TAG`].
 pub trait Messages {
+    /// The team.
+    fn as_team(&self) -> &Team;
+
     /// Sends `data` to a rank with a tag. On return the buffer may be reused; the message need not have been received.
     /// A message longer than the device's eager limit waits for its receive.
     ///
@@ -61,7 +64,10 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()>;
+    #[inline]
+    fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
+        pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Standard)
+    }
 
     /// Synchronous send: like [`send`](Self::send), but returns only once the matching receive has started.
     ///
@@ -77,7 +83,10 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn ssend<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()>;
+    #[inline]
+    fn ssend<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
+        pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Synchronous)
+    }
 
     /// Receives the first matching message into the first elements of `into`.
     ///
@@ -101,12 +110,17 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[inline]
     fn recv<T: Pod>(
         &self,
         into: &mut [T],
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
-    ) -> Result<Status>;
+    ) -> Result<Status> {
+        let team = self.as_team();
+        let pattern = pattern(team, source.into(), tag.into())?;
+        pending::receive(team, bytemuck::cast_slice_mut(into), pattern)?.checked::<T>(team)
+    }
 
     /// Receives the first matching message, of any length, into a new vector.
     ///
@@ -161,7 +175,14 @@ pub trait Messages {
         into: &mut [U],
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
-    ) -> Result<Status>;
+    ) -> Result<Status> {
+        use crate::collectives::Collectives;
+        self.as_team().overlap(|messages| {
+            let received = messages.irecv(into, source, tag)?;
+            messages.isend(data, to, send_tag)?.wait()?;
+            received.wait().map(|(_, status)| status)
+        })
+    }
 
     /// Waits for a matching message, without receiving it.
     ///
@@ -184,7 +205,12 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status>;
+    fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status> {
+        let team = self.as_team();
+        let pattern = pattern(team, source.into(), tag.into())?;
+        let found = team.job().wait(|| pending::probing(&pattern), || team.job().probe(&pattern))?;
+        Status::of(team, &found)
+    }
 
     /// The status of the message that a receive would match now, if any, making progress once.
     ///
@@ -203,7 +229,12 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn iprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Status>>;
+    fn iprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Status>> {
+        let team = self.as_team();
+        let pattern = pattern(team, source.into(), tag.into())?;
+        team.job().progress()?;
+        team.job().probe(&pattern)?.map(|found| Status::of(team, &found)).transpose()
+    }
 
     /// Waits for a matching message, and takes it, so that no other receive or probe matches it.
     ///
@@ -226,7 +257,12 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message>;
+    fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message> {
+        let team = self.as_team();
+        let pattern = pattern(team, source.into(), tag.into())?;
+        let taken = team.job().wait(|| pending::probing(&pattern), || team.job().take_message(&pattern))?;
+        Message::of(team, taken)
+    }
 
     /// Takes the message that a receive would match now, if any, making progress once.
     ///
@@ -245,69 +281,17 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
-    fn improbe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Message>>;
+    fn improbe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Message>> {
+        let team = self.as_team();
+        let pattern = pattern(team, source.into(), tag.into())?;
+        team.job().progress()?;
+        team.job().take_message(&pattern)?.map(|taken| Message::of(team, taken)).transpose()
+    }
 }
 
 impl Messages for Team {
     #[inline]
-    fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
-        pending::send(self, bytemuck::cast_slice(data), to, tag, Mode::Standard)
-    }
-
-    #[inline]
-    fn ssend<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
-        pending::send(self, bytemuck::cast_slice(data), to, tag, Mode::Synchronous)
-    }
-
-    #[inline]
-    fn recv<T: Pod>(
-        &self,
-        into: &mut [T],
-        source: impl Into<Option<usize>>,
-        tag: impl Into<Option<i32>>,
-    ) -> Result<Status> {
-        let pattern = pattern(self, source.into(), tag.into())?;
-        pending::receive(self, bytemuck::cast_slice_mut(into), pattern)?.checked::<T>(self)
-    }
-
-    fn sendrecv<T: Pod, U: Pod>(
-        &self,
-        data: &[T],
-        to: usize,
-        send_tag: i32,
-        into: &mut [U],
-        source: impl Into<Option<usize>>,
-        tag: impl Into<Option<i32>>,
-    ) -> Result<Status> {
-        use crate::collectives::Collectives;
-        self.overlap(|messages| {
-            let received = messages.irecv(into, source, tag)?;
-            messages.isend(data, to, send_tag)?.wait()?;
-            received.wait().map(|(_, status)| status)
-        })
-    }
-
-    fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status> {
-        let pattern = pattern(self, source.into(), tag.into())?;
-        let found = self.job().wait(|| pending::probing(&pattern), || self.job().probe(&pattern))?;
-        Status::of(self, &found)
-    }
-
-    fn iprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Status>> {
-        let pattern = pattern(self, source.into(), tag.into())?;
-        self.job().progress()?;
-        self.job().probe(&pattern)?.map(|found| Status::of(self, &found)).transpose()
-    }
-
-    fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message> {
-        let pattern = pattern(self, source.into(), tag.into())?;
-        let taken = self.job().wait(|| pending::probing(&pattern), || self.job().take_message(&pattern))?;
-        Message::of(self, taken)
-    }
-
-    fn improbe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Message>> {
-        let pattern = pattern(self, source.into(), tag.into())?;
-        self.job().progress()?;
-        self.job().take_message(&pattern)?.map(|taken| Message::of(self, taken)).transpose()
+    fn as_team(&self) -> &Team {
+        self
     }
 }
