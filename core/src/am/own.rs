@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use super::data::Data;
 use super::outgoing::Queued;
 use super::packet::{Prefix, REST};
 use crate::tracked::Track;
@@ -30,14 +31,14 @@ impl OwnMessages {
         self.held.get_mut(&number).map(|(_, claimed)| *claimed |= claim).is_some()
     }
 
-    /// Removes and returns the messages that `track` counts; with `withdraw`, except claimed ones.
-    pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<Box<Queued>> {
+    /// Removes the messages that `track` counts; with `withdraw`, except claimed ones. Returns their data.
+    pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<Data> {
         let is_taken = |(message, claimed): &(Box<Queued>, bool)| message.data.is_of(track) && !(withdraw && *claimed);
-        let held = self.held.extract_if(|_, held| is_taken(held)).map(|(_, (message, _))| message);
-        let mut taken: Vec<Box<Queued>> = held.collect();
+        let held = self.held.extract_if(|_, held| is_taken(held)).map(|(_, (message, _))| message.data);
+        let mut taken: Vec<Data> = held.collect();
         for own in std::mem::take(&mut self.queue) {
             match own {
-                OwnMessage::Long(message) if message.data.is_of(track) => taken.push(message),
+                OwnMessage::Long(message) if message.data.is_of(track) => taken.push(message.data),
                 other => self.queue.push_back(other),
             }
         }

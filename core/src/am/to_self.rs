@@ -80,7 +80,7 @@ impl ActiveMessages {
                 message.completion.inspect(Counter::increment);
                 Ok(())
             }
-            Delivery::Into(sink, then) => self.copy_own(job, message, sink, then),
+            Delivery::Into(sink, then) => self.copy_own(job, *message, sink, then),
             Delivery::Hold => {
                 self.own.borrow_mut().held.insert(message.number, (message, false));
                 Ok(())
@@ -89,7 +89,7 @@ impl ActiveMessages {
     }
 
     /// Copies a message of this rank to itself into its sink.
-    fn copy_own(&self, job: &Messenger, message: Box<Queued>, sink: Sink, then: Then) -> Result<()> {
+    fn copy_own(&self, job: &Messenger, message: Queued, sink: Sink, then: Then) -> Result<()> {
         let copy = |data: &Data| -> Result<Received> {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
@@ -127,7 +127,7 @@ impl ActiveMessages {
     pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: Then) -> Result<()> {
         let held = self.own.borrow_mut().held.remove(&number);
         let (message, _) = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
-        self.copy_own(job, message, sink, then)
+        self.copy_own(job, *message, sink, then)
     }
 
     pub(super) fn abandon_own(&self, number: u64) -> bool {
@@ -139,10 +139,10 @@ impl ActiveMessages {
     /// withdrawn, which end with that error.
     pub(super) fn cancel_own(&self, track: &Rc<Track>, withdrawn: Option<&Error>) {
         let taken = self.own.borrow_mut().take(track, withdrawn.is_some());
-        for message in taken {
+        for data in taken {
             match withdrawn {
-                Some(e) => message.data.fail(e),
-                None => message.data.cancel(),
+                Some(e) => data.fail(e),
+                None => data.cancel(),
             }
         }
     }

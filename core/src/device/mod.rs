@@ -274,9 +274,9 @@ pub enum Operation<'a> {
         /// Source: at most [`Lists::blocks`] blocks, together at most [`Lists::bytes`].
         from: &'a [Block],
     },
-    /// Sends a packet whose bytes travel in registers.
+    /// Sends a packet whose bytes travel in registers. Packets go to other ranks only.
     SendShort(&'a ShortPacket),
-    /// Sends a packet: `header` and then the blocks, together at most [`Capabilities::max_packet`].
+    /// Sends a packet to another rank: `header` and then the blocks, together at most [`Capabilities::max_packet`].
     Send {
         /// First bytes of the packet.
         header: &'a [u8],

@@ -291,7 +291,7 @@ impl Device for ShmDevice {
                 let mut words = [0; SHORT_WORDS];
                 let len = match channel.pop_short(&mut words) {
                     Popped::Packet(len) => {
-                        // Skips this rank itself, which seldom sends packets to itself.
+                        // Skips this rank, which sends no packets to itself.
                         self.first.set(if next == self.shared.me { after(next) } else { next });
                         let bytes = ShortPacket::new(words, len).bytes();
                         sink(Event::Packet { source: self.shared.ranks[source], bytes: &bytes[..len] });
