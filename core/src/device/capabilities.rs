@@ -38,7 +38,7 @@ pub struct Capabilities {
 impl Capabilities {
     /// The simplest device: packets, writes, reads and atomics on words of 8 bytes, one block at a time.
     #[must_use]
-    pub(crate) fn minimal(name: &'static str, max_packet: usize) -> Self {
+    pub fn minimal(name: &'static str, max_packet: usize) -> Self {
         Self {
             name,
             node: Vec::new(),

@@ -343,8 +343,14 @@ impl ShortPacket {
     /// Length in bytes.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether the packet has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The words, of which the first [`len`](Self::len) bytes are valid.
@@ -357,7 +363,7 @@ impl ShortPacket {
     /// The words as bytes, of which the first [`len`](Self::len) are valid.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
+    pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
         let mut bytes = [0; 8 * SHORT_WORDS];
         for (at, word) in bytes.chunks_exact_mut(8).zip(self.words) {
             at.copy_from_slice(&word.to_le_bytes());

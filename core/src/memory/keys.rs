@@ -19,13 +19,13 @@ pub type AccumulateFn =
 
 /// A region that peers may reach by key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Exposed {
+pub struct Exposed {
     /// First byte.
-    pub(crate) base: *mut u8,
+    pub base: *mut u8,
     /// Length in bytes.
-    pub(crate) len: usize,
+    pub len: usize,
     /// The function that applies accumulates; `None` forbids them.
-    pub(crate) accumulate: Option<AccumulateFn>,
+    pub accumulate: Option<AccumulateFn>,
 }
 
 // SAFETY: the pointer is only used under the table's lock, by the contract of `insert`.
@@ -33,7 +33,7 @@ unsafe impl Send for Exposed {}
 
 /// All regions that one rank exposes.
 #[derive(Debug, Default)]
-pub(crate) struct Exposures {
+pub struct Exposures {
     table: Mutex<Table>,
 }
 
@@ -49,7 +49,7 @@ impl Exposures {
     /// # Safety
     /// The region stays valid until `remove` has returned; no code that assumes exclusive access touches it while peers
     /// may use it.
-    pub(crate) unsafe fn insert(&self, region: Exposed) -> u64 {
+    pub unsafe fn insert(&self, region: Exposed) -> u64 {
         let mut t = self.lock();
         t.last += 1;
         let key = t.last;
@@ -58,20 +58,20 @@ impl Exposures {
     }
 
     /// Returns a key that no region has or will have.
-    pub(crate) fn reserve(&self) -> u64 {
+    pub fn reserve(&self) -> u64 {
         let mut t = self.lock();
         t.last += 1;
         t.last
     }
 
     /// Removes a region; returns whether `key` was in the table. Afterwards no request touches the memory.
-    pub(crate) fn remove(&self, key: u64) -> bool {
+    pub fn remove(&self, key: u64) -> bool {
         self.lock().regions.remove(&key).is_some()
     }
 
     /// Calls `access` with the first byte of `[offset, offset + len)` if the range lies inside the region. Returns
     /// `None` for an unknown key, `Some(None)` for a range outside the region.
-    pub(crate) fn with<R>(
+    pub fn with<R>(
         &self,
         key: u64,
         offset: u64,
