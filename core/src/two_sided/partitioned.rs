@@ -129,7 +129,7 @@ impl PartitionedReceive {
     /// [`forget`](Self::forget) has returned.
     ///
     /// # Errors
-    /// `BadArgument` if the previous round has not ended; an error of [receiving](Mailbox::start_receive).
+    /// `BadArgument` if the previous round has not ended; an error of receiving.
     pub unsafe fn start(&self, job: &Mailbox) -> Result<()> {
         if !self.is_done() {
             return Err(wrong("start a partitioned receive", "its previous round has not ended"));
@@ -193,7 +193,7 @@ impl Mailbox {
     }
 
     /// Makes a partitioned receive of the message of rank `source` of the job that has this context and tag. `sink` is
-    /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`] shows. Without a
+    /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`](super::Status) shows. Without a
     /// source, every round is over when it starts.
     ///
     /// # Errors
