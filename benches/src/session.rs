@@ -77,7 +77,7 @@ impl Task {
     /// Measures everything, prints it and writes the files. Returns whether there are records of Farside.
     ///
     /// # Errors
-    /// [`ErrorKind::Launcher`] without the command `farside`, if ranks are to be started; the errors of the calls.
+    /// `Launcher` without the command `farside`, if ranks are to be started; the errors of the calls.
     pub fn run(&self, options: &Options) -> Result<bool> {
         if self.plans.iter().any(|plan| plan.suites != [Suite::Pack]) {
             launch::farside()?;
