@@ -336,8 +336,9 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
             // SAFETY: no message is in progress.
             unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
-            team.barrier()?;
+            // The message of the other rank may come as soon as that rank has left the barrier, whose signals are not counted.
             let (before, track) = (job.stats(), Track::new());
+            team.barrier()?;
             let source = Source::Layout(Rc::new(Strided { base: from.as_mut_ptr(), len, ..*source }));
             // SAFETY: the memory outlives the track.
             unsafe { am::start_send(job, to, ID, &header(1), source, Counters::default(), &track) }?;

@@ -24,8 +24,12 @@ fn main() {
     let include = build.with_file_name("include");
     std::fs::create_dir_all(&include).unwrap_or_else(|e| panic!("cannot make {}: {e}", include.display()));
     let (path, header) = (include.join("mpi.h"), header::header(&table));
-    // Programs that are newer than the header are not built again.
+    // A header that has been deleted is made again. Programs that are newer than the header are not built again, and no
+    // compiler reads half of it.
+    println!("cargo::rerun-if-changed={}", path.display());
     if std::fs::read_to_string(&path).ok().as_ref() != Some(&header) {
-        write(&path, header);
+        let new = include.join("mpi.h.new");
+        write(&new, header);
+        std::fs::rename(&new, &path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
     }
 }

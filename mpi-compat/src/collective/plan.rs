@@ -218,6 +218,7 @@ impl<'a> Caller<'a> {
             let (memory, address) = scratch(operand.bytes(total.saturating_mul(vectors as u64))?)?;
             let sent = u64::from(sends) * total;
             plan = Plan { operation: O::NeighborAllgather, output: contiguous(Some(address)), graph, ..plan };
+            plan.may_be_shorter = false; // The vectors are combined element by element.
             plan.counts = Counts::Each([vec![sent], vec![total; vectors]].concat());
             if let Some(output) = output.as_ref().filter(|_| vectors > 0) {
                 let (operand, to, stride) = (Rc::clone(&operand), output.address.addr(), operand.stride);
@@ -344,6 +345,8 @@ pub struct Plan {
     pub root: usize,
     pub(super) counts: Counts,
     pub(super) sizes_known: bool,
+    /// Whether a message may be shorter than the block that receives it.
+    may_be_shorter: bool,
     pub(super) element: usize,
     pub input: Memory,
     pub output: Memory,
@@ -363,6 +366,7 @@ impl Plan {
             root: 0,
             counts,
             sizes_known: true,
+            may_be_shorter: true,
             element: 1,
             input: Memory::None,
             output: Memory::None,
@@ -384,7 +388,7 @@ impl Plan {
                 Counts::Own(n) => Shape::Own(*n),
             },
             sizes_known: self.sizes_known,
-            may_be_shorter: true,
+            may_be_shorter: self.may_be_shorter,
             element: self.element,
             input: self.input.clone(),
             output: self.output.clone(),

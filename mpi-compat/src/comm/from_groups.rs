@@ -59,8 +59,8 @@ impl<'c> Agreement<'c> {
     fn receive(&self, from: u32, least: usize) -> Result<Vec<u32>> {
         let mut words = receive(self.call, AGREEMENT, from, self.tag)?;
         if words.len() < 2 || words[..2] != self.words() {
-            let text = format!("rank {from} of the job makes another communicator at the same time");
-            return Err(fail(MPI_ERR_GROUP, text).named("stringtag"));
+            let text = format!("differs from what rank {from} of the job gives with the same string tag");
+            return Err(fail(MPI_ERR_GROUP, text).named("group"));
         }
         words.drain(..2);
         if words.len() < least {

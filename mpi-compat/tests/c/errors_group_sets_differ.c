@@ -1,5 +1,5 @@
-/* Ranks that give groups of different members for one tag get an error. A rank that the others leave out gets it when
-   they come to the end.
+/* Ranks that give groups of different members with the same first rank of the job get an error. A rank that the others
+   leave out gets it when they come to the end.
    ranks 2 3
    not on peers: an erroneous program, whose ranks wait forever */
 #include "check.h"

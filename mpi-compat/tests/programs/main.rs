@@ -151,7 +151,7 @@ impl Program {
     }
 
     /// Runs it on a device that damages one operation of every rank. Whether it fails; `None` if there was none to damage.
-    /// A damaged program may wait for ever, so it has a few seconds; one that is not damaged by then is only slow.
+    /// A damaged program may wait forever, so it has a few seconds; one that is not damaged by then is only slow.
     fn notices(&self, program: &Path, damage: &str) -> Option<bool> {
         let ranks = self.ranks.iter().max()?.to_string();
         let run = |seconds| {
