@@ -428,7 +428,8 @@ impl SignalArray {
     /// compare-and-swap; two if the word is not mapped and holds the complement of `expected`.
     ///
     /// # Errors
-    /// `PeerLost`; `Protocol` if the device reports completion but has not stored a value.
+    /// `PeerLost`; `Protocol` if the device reports completion but has not stored a value, or if the word held the
+    /// complement of `expected` and another rank has changed it before the second one.
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
         const OP: &str = "compare and swap a word of a peer";
         if let Some(w) = self.peer_word(of, word) {
@@ -438,16 +439,15 @@ impl SignalArray {
                 .unwrap_or_else(|now| now));
         }
         let (at, peer) = (self.word_place(of, word), self.remotes[of].peer);
-        // Neither marker is `expected`, so nothing was swapped if the word holds the first one, and the second
-        // operation returns it.
-        for marker in [!expected, !expected ^ 1] {
-            let mut old = marker;
+        let swap = |expected, desired, mut old: u64| {
             let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
             // SAFETY: `old` lives until the operation is complete.
-            unsafe { self.job.complete(OP, peer, operation) }?;
-            if old != marker {
-                return Ok(old);
-            }
+            unsafe { self.job.complete(OP, peer, operation) }.map(|()| old)
+        };
+        let old = swap(expected, desired, !expected)?;
+        // A word that holds this very value is swapped for itself, which changes nothing, whatever the first one did.
+        if old != !expected || swap(old, old, expected)? == old {
+            return Ok(old);
         }
         let e = Error::new(ErrorKind::Protocol, OP).peer(peer).device(self.job.device().capabilities().name);
         Err(e.cause("the device reported the operation as done without its former value"))
