@@ -76,7 +76,8 @@ impl Datatype {
         Ok(at)
     }
 
-    /// The elements of `times` of this type in their order, as runs of one predefined type, of at most [`PIECE`] bytes each.
+    /// The elements of `times` of this type in their order, as runs of one predefined type, of at most [`PIECE`] bytes
+    /// each.
     fn each_run(&self, times: u64, visit: &mut dyn FnMut(Named, usize) -> Result<()>) -> Result<()> {
         if times == 0 || self.size() == 0 {
             return Ok(());
