@@ -222,9 +222,10 @@ impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
         self.kept.take_back()
     }
 
-    /// The buffer. Called only after the outcome, which is returned once.
+    /// The buffer. Called only with the status of a successful receive, which is returned once.
     fn take(&self) -> &'scope mut [T] {
-        // SAFETY: the buffer is borrowed exclusively for the scope, the receive has ended, and `take` is called once.
+        // SAFETY: the buffer is borrowed exclusively for the scope; the receive has ended, and its outcome, without which
+        // `take` is not called, is returned once.
         unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) }
     }
 }
@@ -234,6 +235,9 @@ impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let received = poll_of(context, self.kept.test().and_then(|_| self.kept.outcome()));
-        received.map(|received| Ok((self.take(), received?.checked::<T>(self.kept.team())?)))
+        received.map(|received| {
+            let status = received?.checked::<T>(self.kept.team())?;
+            Ok((self.take(), status))
+        })
     }
 }
