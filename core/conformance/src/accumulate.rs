@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_core::device::{Block, Operation};
+use farside_core::device::{Block, Operation, code};
 use farside_core::{ErrorKind, Result};
 
 use crate::world::{RAGGED, World};
@@ -86,6 +86,9 @@ check! {
             let kind = |r: Result<()>| r.unwrap_err().kind();
             assert_eq!(kind(accumulate(&world, 1, 4, ADD, &[1], &mut [])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8, ADD + 1, &[1], &mut [])), ErrorKind::Misaligned);
+            // The code that marks a compare-and-swap inside the library is no code of an accumulate.
+            assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [])), ErrorKind::Misaligned);
+            assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [0])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8996, ADD, &[1], &mut [])), ErrorKind::OutOfRange);
             assert_eq!(kind(accumulate(&plain, 1, 8, ADD, &[1], &mut [])), ErrorKind::Unsupported);
         }

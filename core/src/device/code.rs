@@ -9,7 +9,8 @@ use crate::error::ErrorKind;
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 
-/// The code of a compare-and-swap. Its operand is two words: the expected and the desired value.
+/// The code that marks a compare-and-swap in [`service`](crate::service). Its operand is two words: the expected and
+/// the desired value. It is no code of an accumulate, so [`apply`] refuses it.
 pub const SWAP: u32 = u32::MAX;
 
 /// Effect of an operation on an element, as far as devices distinguish it.
@@ -63,15 +64,15 @@ pub const fn operand_len(code: u32, len: usize) -> usize {
     }
 }
 
-/// Applies an accumulate by `f`, or a compare-and-swap ([`SWAP`]), to `len` bytes at `to`, by this CPU. The former
-/// values go to `old` unless it is null.
+/// Applies an accumulate by `f` to `len` bytes at `to`, by this CPU. The former values go to `old` unless it is null.
 ///
 /// # Safety
-/// `to`, and `old` unless it is null, are valid for `len` bytes, `operand` for [`operand_len`]; every other access to
-/// `to` at the same time is atomic or by [`copy`].
+/// `to`, and `old` unless it is null, are valid for `len` bytes, `operand` for [`operand_len`], which for every code but
+/// [`SWAP`] is at most `len`; every other access to `to` at the same time is atomic or by [`copy`].
 ///
 /// # Errors
-/// `Unsupported` without a function; `Misaligned` for a misaligned or malformed operation. Nothing is changed then.
+/// `Unsupported` without a function; `Misaligned` for [`SWAP`] and for a misaligned or malformed operation. Nothing is
+/// read or changed then.
 pub unsafe fn apply(
     f: Option<AccumulateFn>,
     code: u32,
@@ -80,17 +81,32 @@ pub unsafe fn apply(
     old: *mut u8,
     len: usize,
 ) -> Result<(), ErrorKind> {
-    if code != SWAP {
-        let f = f.ok_or(ErrorKind::Unsupported)?;
-        // SAFETY: the same contract.
-        return if unsafe { f(code, to, operand, old, len) } { Ok(()) } else { Err(ErrorKind::Misaligned) };
-    }
+    let f = f.ok_or(ErrorKind::Unsupported)?;
+    // SAFETY: the same contract.
+    let applied = code != SWAP && unsafe { f(code, to, operand, old, len) };
+    if applied { Ok(()) } else { Err(ErrorKind::Misaligned) }
+}
+
+/// Applies a compare-and-swap to an integer of `len` bytes at `to`, by this CPU. Its former value goes to `old` unless
+/// it is null.
+///
+/// # Safety
+/// `to`, and `old` unless it is null, are valid for `len` bytes; every other access to `to` at the same time is atomic or
+/// by [`copy`].
+///
+/// # Errors
+/// `Misaligned` for a misaligned integer or another length than 1, 2, 4 or 8. Nothing is changed then.
+pub unsafe fn apply_swap(
+    [expected, desired]: [u64; 2],
+    to: *mut u8,
+    old: *mut u8,
+    len: usize,
+) -> Result<(), ErrorKind> {
     if !matches!(len, 1 | 2 | 4 | 8) || !to.addr().is_multiple_of(len) {
         return Err(ErrorKind::Misaligned);
     }
     // SAFETY: valid by the contract; the target is an aligned integer.
     unsafe {
-        let [expected, desired] = operand.cast::<[u64; 2]>().read_unaligned();
         let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
         if !old.is_null() {
             copy::store(former.as_ptr(), old, len);

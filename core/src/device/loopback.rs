@@ -120,7 +120,7 @@ impl Loopback {
         Self::with(hub, me, Capabilities::minimal("loopback", MAX_PACKET))
     }
 
-    fn with(hub: &Arc<Hub>, me: u32, capabilities: Capabilities) -> Self {
+    pub(crate) fn with(hub: &Arc<Hub>, me: u32, capabilities: Capabilities) -> Self {
         Self {
             me,
             hub: Arc::clone(hub),

@@ -10,10 +10,12 @@ use rustc_hash::FxHashMap;
 
 /// Applies an accumulate to `bytes` bytes at `target`: `code` encodes operation and element type, `operand` points to
 /// the operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing, if
-/// `code` or `bytes` is invalid or `target` is not aligned for its elements.
+/// `code` or `bytes` is invalid or `target` is not aligned for its elements. Codes come from peers: a code whose hints
+/// ([`code`](crate::device::code)) contradict its operation is invalid, since the hints say how long the operand is.
 ///
 /// # Safety (for callers)
-/// The three ranges are valid for `bytes` bytes.
+/// `target`, and `result` unless it is null, are valid for `bytes` bytes, `operand` for
+/// [`operand_len(code, bytes)`](crate::device::code::operand_len).
 pub type AccumulateFn =
     unsafe fn(code: u32, target: *mut u8, operand: *const u8, result: *mut u8, bytes: usize) -> bool;
 

@@ -1,7 +1,10 @@
+#![allow(unsafe_code)]
 //! An accumulate or a compare-and-swap, as both services of this room describe it.
 
 use crate::device::code::{self, SWAP};
 use crate::device::{Operation, Place};
+use crate::error::ErrorKind;
+use crate::memory::keys::AccumulateFn;
 
 /// An accumulate or, with code [`SWAP`], a compare-and-swap, or the part of it that is still to be done.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +25,11 @@ pub struct Accumulate {
 
 impl Accumulate {
     /// The accumulate or compare-and-swap that a device's operation is, if it is one. `words` receives the operand of a
-    /// compare-and-swap.
+    /// compare-and-swap. An accumulate with code [`SWAP`], which no region has, is left to the device, which refuses it.
     #[must_use]
     pub fn of(operation: &Operation<'_>, words: &mut [u64; 2]) -> Option<Self> {
         match *operation {
-            Operation::Accumulate { at, code, operand, old } => {
+            Operation::Accumulate { at, code, operand, old } if code != SWAP => {
                 let size = code::element(code).max(1);
                 Some(Self { code, size, operand: operand.base, old, len: operand.len, at })
             }
@@ -36,6 +39,11 @@ impl Accumulate {
             }
             _ => None,
         }
+    }
+
+    /// Whether its length is a whole number of elements, or that of an integer that can be swapped.
+    pub(super) fn is_whole(&self) -> bool {
+        if self.code == SWAP { matches!(self.len, 1 | 2 | 4 | 8) } else { self.len.is_multiple_of(self.size) }
     }
 
     /// The name in errors.
@@ -51,5 +59,30 @@ impl Accumulate {
         if !self.old.is_null() {
             self.old = self.old.wrapping_add(len);
         }
+    }
+}
+
+/// Applies an accumulate, or a compare-and-swap if the code is [`SWAP`], to `len` bytes at `to`, by this CPU. The former
+/// values go to `old` unless it is null.
+///
+/// # Safety
+/// The contract of [`code::apply`] or [`code::apply_swap`]; the operand has [`operand_len`](code::operand_len) bytes.
+///
+/// # Errors
+/// Those of [`code::apply`] or [`code::apply_swap`].
+pub unsafe fn apply(
+    f: Option<AccumulateFn>,
+    code: u32,
+    to: *mut u8,
+    operand: *const u8,
+    old: *mut u8,
+    len: usize,
+) -> Result<(), ErrorKind> {
+    // SAFETY: the same contract; the operand of a compare-and-swap is two words.
+    unsafe {
+        if code == SWAP {
+            return code::apply_swap(operand.cast::<[u64; 2]>().read_unaligned(), to, old, len);
+        }
+        code::apply(f, code, to, operand, old, len)
     }
 }

@@ -10,4 +10,4 @@ pub mod records;
 pub(crate) mod steps;
 mod update;
 
-pub use accumulate::Accumulate;
+pub use accumulate::{Accumulate, apply};

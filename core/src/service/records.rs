@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::Accumulate;
+use super::{Accumulate, apply};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Then};
 use crate::device::Operation;
 use crate::device::code::{self, Effect, SWAP, operand_len};
@@ -195,7 +195,8 @@ impl Records {
     ///
     /// # Safety
     /// The memory is valid, and the signal array of `cells` exists, until the memory's state is
-    /// [`Ended`](ExposureState::Ended).
+    /// [`Ended`](ExposureState::Ended). `accumulate` fulfils the contract of [`AccumulateFn`] for every code, since codes
+    /// come from peers.
     #[must_use]
     pub unsafe fn new(memory: ServedMemory, accumulate: AccumulateFn, cells: OwnCells, me: u32) -> Self {
         let (last, awaited, wrong) = (Cell::new(0), RefCell::default(), Cell::new(None));
@@ -211,22 +212,23 @@ impl Records {
     /// and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
-    /// `Misaligned`; those of [`am::send`].
+    /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that no packet has room for; those of
+    /// [`am::send`].
     pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, operation: &Operation<'_>) -> Result<bool> {
         let mut words = [0; 2];
-        let Some(mut rest) = Accumulate::of(operation, &mut words) else { return Ok(false) };
+        let Some(whole) = Accumulate::of(operation, &mut words) else { return Ok(false) };
+        let mut rest = whole;
         let refused = |kind| {
-            let e = Error::new(kind, rest.name()).rank(job.rank()).peer(to.peer);
-            e.cause(format!("elements of {} bytes at offset {}", rest.size, rest.at.offset))
+            let e = Error::new(kind, whole.name()).rank(job.rank()).peer(to.peer);
+            e.cause(format!("{} bytes in elements of {} at offset {}", whole.len, whole.size, whole.at.offset))
         };
-        if !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
+        if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
             return Err(refused(ErrorKind::Misaligned));
         }
         if to.peer == job.rank() {
             let at = self.memory.base.wrapping_add(rest.at.offset);
             // SAFETY: the range is inside the memory, and the buffers are valid, by the contract.
-            let applied =
-                unsafe { code::apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };
+            let applied = unsafe { apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };
             return applied.map(|()| true).map_err(refused);
         }
         if rest.old.is_null() && code::effect(rest.code) == Effect::Read {
@@ -236,7 +238,9 @@ impl Records {
         while rest.len > 0 {
             // SAFETY: the operand is valid by the contract.
             let taken = unsafe { rest.append(&mut to.batch.borrow_mut(), most) };
-            if taken == 0 {
+            if taken == 0 && to.is_empty() {
+                return Err(refused(ErrorKind::Limit));
+            } else if taken == 0 {
                 self.send(job, to, reply, None, false)?;
             }
             rest.skip(taken);
@@ -371,13 +375,11 @@ impl Records {
             let at = old.len();
             if fetches {
                 old.resize(Some(at + len).filter(|len| *len <= MAX_BYTES)?, 0);
-            } else if code == SWAP {
-                return None;
             }
             let former = if fetches { old[at..].as_mut_ptr() } else { std::ptr::null_mut() };
             // SAFETY: `to` is inside the memory, which is valid while it is exposed; operand and former values have
             // their lengths.
-            unsafe { code::apply(Some(self.accumulate), code, to, operand.as_ptr(), former, len) }.ok()?;
+            unsafe { apply(Some(self.accumulate), code, to, operand.as_ptr(), former, len) }.ok()?;
             records = rest;
         }
         Some(())

@@ -344,7 +344,7 @@ impl Steps {
         let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
         // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and former values
         // are private and have the update's length.
-        let applied = unsafe { code::apply(u.accumulate, u.code, data, u.operand[done..].as_ptr(), former, piece) };
+        let applied = unsafe { super::apply(u.accumulate, u.code, data, u.operand[done..].as_ptr(), former, piece) };
         if let Err(kind) = applied {
             let e = self.fail(kind, "accumulate", peer);
             u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::Accumulate;
 use crate::device::Place;
-use crate::device::code::SWAP;
+use crate::device::code::{SWAP, operand_len};
 use crate::error::Error;
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
@@ -123,8 +123,8 @@ impl Update {
             pause: 0,
             error: None,
         };
-        // SAFETY: valid by the contract; the vector has that length.
-        unsafe { copy::load(a.operand, update.operand.as_mut_ptr(), update.operand.len()) };
+        // SAFETY: valid by the contract; the vector has at least that length.
+        unsafe { copy::load(a.operand, update.operand.as_mut_ptr(), operand_len(code, len)) };
         update.data = vec![0; update.piece() + 16].into_boxed_slice();
         update.start = alignment.wrapping_sub(update.data.as_ptr().addr()) % 16;
         update.found = vec![0; update.piece().div_ceil(8).min(WORDS) + 2];

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use farside_core::Result;
 use farside_core::device::code::{self, Effect, SWAP};
-use farside_core::service::Accumulate;
+use farside_core::service::{self, Accumulate};
 use farside_datatype::{Datatype, Named};
 
 use super::address::Attachments;
@@ -60,7 +60,7 @@ impl RawWindow {
             bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
             let (to, from) = ((&raw mut now).cast(), if swaps { words.as_ptr().cast() } else { operand.as_ptr() });
             // SAFETY: a local word, the two words of a swap or an operand of `len` bytes.
-            let applied = unsafe { code::apply(Some(apply_bytes), code, to, from, std::ptr::null_mut(), len) };
+            let applied = unsafe { service::apply(Some(apply_bytes), code, to, from, std::ptr::null_mut(), len) };
             debug_assert!(applied.is_ok());
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };

@@ -209,23 +209,24 @@ pub(super) fn perform(
     let serve = |p: *mut u8, region: &Exposed| {
         stats.add(Kind::Copy, len);
         let aligned = || if p.addr().is_multiple_of(len) { Ok(()) } else { Err(ErrorKind::Misaligned) };
-        // SAFETY: `p` is valid for `len` bytes while the table is locked; `bytes` is the private operand
-        // array or a checked range of the origin's bounce buffer.
+        // SAFETY: `p` is valid for `len` bytes while the table is locked; `bytes` is the private operand array, which
+        // is three words, or `len` checked bytes of the origin's bounce buffer, and no accumulate reads more.
         unsafe {
             match w[0] as u8 {
                 c if c == Code::Write as u8 => copy::store(bytes, p, len),
                 c if c == Code::Read as u8 => copy::load(p, bytes, len),
                 c if c == Code::FetchAdd as u8 && len == 8 && bounce == INLINE => {
                     aligned()?;
-                    operand[0] = AtomicU64::from_ptr(p.cast()).fetch_add(operand[0], Ordering::SeqCst);
+                    let word = bytes.cast::<u64>();
+                    *word = AtomicU64::from_ptr(p.cast()).fetch_add(*word, Ordering::SeqCst);
                 }
                 c if c == Code::Signal as u8 && len == 8 && bounce == INLINE => {
                     aligned()?;
                     // Release: pairs with the Acquire of the cell's owner, after everything served before.
-                    AtomicU64::from_ptr(p.cast()).store(operand[0], Ordering::Release);
+                    AtomicU64::from_ptr(p.cast()).store(*bytes.cast::<u64>(), Ordering::Release);
                 }
                 c if c == Code::CompareSwap as u8 && bounce == INLINE => {
-                    code::apply(None, code::SWAP, p, bytes, bytes, len)?;
+                    code::apply_swap(*bytes.cast(), p, bytes, len)?;
                 }
                 c if c == Code::Accumulate as u8 => {
                     code::apply(region.accumulate, accumulate, p, bytes, std::ptr::null_mut(), len)?;
@@ -254,3 +255,5 @@ const _: () = assert!(40 + INLINE_BYTES == LINE);
 
 #[cfg(test)]
 mod models;
+#[cfg(test)]
+mod tests;

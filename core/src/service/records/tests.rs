@@ -3,8 +3,10 @@
 
 use super::*;
 use crate::device::code::hint;
-use crate::device::{Block, Place};
+use crate::device::loopback::{Hub, Loopback};
+use crate::device::{Block, Capabilities, Device, Place};
 use crate::job::Job;
+use crate::settings::Settings;
 use crate::signal::SignalArray;
 
 const SUM: u32 = 1 | hint(8, Effect::Add);
@@ -38,16 +40,17 @@ unsafe fn accumulate(code: u32, target: *mut u8, operand: *const u8, result: *mu
 
 /// Calls `f` on one rank, with records over eight words of zero.
 fn over_words(f: impl Fn(&Job, &Rc<Records>, &SignalArray, &Cell<[u64; 8]>) -> Result<()> + Sync) {
-    let job = |job: &Job| {
-        let signals = SignalArray::new(&job.world()?, 0)?;
-        let words = Cell::new([0u64; 8]);
-        let state = Rc::new(Cell::new(ExposureState::Exposed));
-        let memory = ServedMemory { base: words.as_ptr().cast(), len: 64, state };
-        // SAFETY: the words and the signal array live to the end of this closure, and no message arrives later.
-        let records = Rc::new(unsafe { Records::new(memory, accumulate, signals.own_cells(), 0) });
-        f(job, &records, &signals, &words)
-    };
-    Job::threads(1, job).unwrap();
+    Job::threads(1, |job| with_records(job, |records, signals, words| f(job, records, signals, words))).unwrap();
+}
+
+fn with_records(job: &Job, f: impl Fn(&Rc<Records>, &SignalArray, &Cell<[u64; 8]>) -> Result<()>) -> Result<()> {
+    let signals = SignalArray::new(&job.world()?, 0)?;
+    let words = Cell::new([0u64; 8]);
+    let state = Rc::new(Cell::new(ExposureState::Exposed));
+    let memory = ServedMemory { base: words.as_ptr().cast(), len: 64, state };
+    // SAFETY: the words and the signal array live to the end of this function, and no message arrives later.
+    let records = Rc::new(unsafe { Records::new(memory, accumulate, signals.own_cells(), 0) });
+    f(&records, &signals, &words)
 }
 
 fn sum(len: usize, operand: &[u8], old: *mut u8) -> Accumulate {
@@ -128,7 +131,6 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
             record(SUM, 8, u64::MAX - 3, &two),
             record(SUM, 4, 0, &two[..4]),
             record(99, 8, 0, &two),
-            record(SWAP, 8, 0, &[0; 16]),
             record(SWAP, 3 | FETCHES, 0, &[0; 16]),
             record(BYTE, u32::MAX >> 1, 0, &two),
             record(READ, 64 | FETCHES, 0, &[]).repeat(MAX_BYTES / 64 + 1),
@@ -143,8 +145,9 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
         }
         records.memory.state.set(ExposureState::Exposed);
         assert_eq!((words.get(), signals.get(0, 0)), ([0; 8], 0));
-        deliver(&header(0), &[good, record(BYTE, 1, 3, &[1])].concat());
-        assert_eq!((words.get(), signals.get(0, 0)), ([1 << 24, 0, 2, 0, 0, 0, 0, 0], 5));
+        let swap = record(SWAP, 8, 8, &[0, 7].map(u64::to_le_bytes).concat());
+        deliver(&header(0), &[good, record(BYTE, 1, 3, &[1]), swap].concat());
+        assert_eq!((words.get(), signals.get(0, 0)), ([1 << 24, 7, 2, 0, 0, 0, 0, 0], 5));
         Ok(())
     });
 }
@@ -172,4 +175,55 @@ fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
         assert!(to.is_empty() && !to.is_unanswered());
         Ok(())
     });
+}
+
+#[test]
+fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
+    over_words(|job, records, _, _| {
+        let (operand, mut old) = ([0u8; 16], [0u8; 16]);
+        let at = Place { region: 0, offset: 0 };
+        let block = |len| Block::of(operand.as_ptr(), len);
+        let accumulate = |code, len| Operation::Accumulate { at, code, operand: block(len), old: std::ptr::null_mut() };
+        let swap = |len, old| Operation::CompareSwap { at, len, expected: 0, desired: 1, old };
+        // The rank itself applies at once, and another one's records wait in the queue: both refuse the same.
+        for peer in [0, 1] {
+            let to = RecordQueue::new(peer, 0, 0);
+            // SAFETY: the buffers live during the calls, and nothing is sent.
+            let add = |operation| unsafe { records.add(job, &to, 0, &operation) }.map_err(|e| e.kind());
+            for len in [0, 3, 16] {
+                assert_eq!(add(swap(len, old.as_mut_ptr())), Err(ErrorKind::Misaligned), "{len} bytes to rank {peer}");
+            }
+            for (code, len) in [(SUM, 12), (SUM, 7), (READ & 0xffff | hint(8, Effect::Read), 4)] {
+                assert_eq!(add(accumulate(code, len)), Err(ErrorKind::Misaligned), "{code:#x} to rank {peer}");
+            }
+            assert_eq!(add(accumulate(SWAP, 8)), Ok(false), "this code is left to the device, which refuses it");
+            assert!(to.is_empty());
+            assert_eq!(add(swap(8, std::ptr::null_mut())), Ok(true));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn an_element_longer_than_a_packet_is_refused() {
+    let hub = Hub::new(1);
+    let device = |me| {
+        let capabilities = Capabilities { accumulate: true, ..Capabilities::minimal("loopback", 256) };
+        Ok(Box::new(Loopback::with(&hub, me, capabilities)) as Box<dyn Device>)
+    };
+    let run = |job: &Job| {
+        with_records(job, |records, _, _| {
+            let (to, operand) = (RecordQueue::new(1, 0, 0), [0u8; 2 * 255]);
+            let add = |size, old| {
+                let (at, code) = (Place { region: 0, offset: 0 }, hint(size, Effect::Other));
+                let operation = Operation::Accumulate { at, code, operand: Block::of(operand.as_ptr(), size * 2), old };
+                // SAFETY: the buffers live during the calls, and nothing is sent.
+                unsafe { records.add(job, &to, 0, &operation) }.map_err(|e| e.kind())
+            };
+            assert_eq!(add(255, std::ptr::null_mut()), Err(ErrorKind::Limit));
+            assert!(to.is_empty());
+            Ok(())
+        })
+    };
+    Job::threads_on(1, &Settings::from_lookup(|_| None).unwrap(), device, run).unwrap();
 }
