@@ -132,7 +132,7 @@ impl Inner {
         {
             let Some(f) = am.next_deferred() else { break };
             any = true;
-            f(messenger)?;
+            messenger.outside_limit(|| f(messenger))?;
             am.carry_on(messenger)?;
         }
         Ok(any)

@@ -1,10 +1,12 @@
 //! A rank that ends in any phase: the others get `PeerLost` naming it, and no rank waits forever.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farside_core::am::{self, Counters, Delivery, HandlerId};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
 use farside_core::device::Region;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
@@ -327,4 +329,88 @@ fn rank_that_leaves_is_not_lost() {
         job.leave()
     })
     .unwrap();
+}
+
+/// Waits through many checks of the deadline; fails if there is one that has passed.
+fn wait_a_while(job: &Job) -> Result<()> {
+    wait_through(job, Duration::from_millis(100))
+}
+
+fn wait_through(job: &Job, time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    job.wait("nobody", || Ok((Instant::now() > end).then_some(())))
+}
+
+fn is_timeout(waited: Result<()>) -> bool {
+    waited.is_err_and(|e| e.kind() == ErrorKind::Timeout)
+}
+
+/// Runs one rank for each way to wait, with frequent checks of the deadline.
+fn alone(run: impl Fn(&Job) -> Result<()> + Sync) {
+    for wait in ["auto", "park", "yield", "spin"] {
+        let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_TIMEOUT_S", "1")];
+        Job::threads_with(1, &settings(&set), &run).unwrap_or_else(|e| panic!("{wait}: {e}"));
+    }
+}
+
+#[test]
+fn limit_of_a_wait_is_the_nearest_and_ends_with_its_call() {
+    alone(|job| {
+        for limit in [Duration::MAX, Duration::from_secs(3600)] {
+            job.within(limit, || wait_a_while(job))?;
+            assert!(is_timeout(job.within(Duration::ZERO, || job.within(limit, || wait_a_while(job)))), "{limit:?}");
+            job.within(limit, || {
+                assert!(is_timeout(job.within(Duration::ZERO, || wait_a_while(job))), "{limit:?}");
+                wait_a_while(job)
+            })?;
+        }
+        let panics =
+            || job.within(Duration::ZERO, || -> Result<()> { std::panic::resume_unwind(Box::new("on purpose")) });
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).expect_err("the panic goes on");
+        wait_a_while(job)
+    });
+}
+
+std::thread_local! {
+    /// The job for the next call of the wait hook, and whether a wait in the hook has ended without an error.
+    static HOOKED: Cell<Option<Job>> = const { Cell::new(None) };
+    static WAITED: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn limit_of_a_wait_does_not_concern_the_wait_hook_and_completions_that_run_in_it() {
+    alone(|job| {
+        let completed = Rc::new(Cell::new(false));
+        let done = completed.clone();
+        job.active_messages().register(ID, move |_| {
+            let done = done.clone();
+            let hangs = Rc::clone(&done);
+            Delivery::Into(
+                Sink::buffer(Vec::new()),
+                Then::later(move |messenger, _| {
+                    let end = Instant::now() + Duration::from_millis(100);
+                    // The second completion waits for nothing that comes.
+                    let is_over = || !hangs.get() && Instant::now() > end;
+                    messenger.wait("nobody", || Ok(is_over().then_some(())))?;
+                    done.set(true);
+                    Ok(())
+                }),
+            )
+        })?;
+        job.set_wait_hook(|| {
+            if let Some(job) = HOOKED.take() {
+                WAITED.set(wait_a_while(&job).is_ok());
+            }
+        });
+        HOOKED.set(Some(job.clone()));
+        WAITED.set(false);
+        let times_out = || is_timeout(job.within(Duration::ZERO, || wait_through(job, WATCHDOG)));
+        assert!(times_out() && WAITED.get());
+        am::send(job, 0, ID, &[], &[], Counters::default())?;
+        assert!(times_out() && completed.get());
+        // The end of the job has a limit, whatever waits in it.
+        am::send(job, 0, ID, &[], &[], Counters::default())?;
+        assert!(is_timeout(job.finalize()));
+        Ok(())
+    });
 }

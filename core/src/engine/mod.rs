@@ -89,7 +89,7 @@ pub struct Engine {
     order: StoreOrder,
     tracked: RefCell<Tracked>,
     pub(crate) left: Cell<bool>,
-    /// Deadline of every wait inside of [`within`](Self::within).
+    /// Deadline of the waits of the running thread inside of [`within`](Self::within).
     deadline: Cell<Option<Instant>>,
     pub(crate) ended: Cell<bool>,
     /// Called between two turns of every wait.
@@ -103,6 +103,15 @@ pub struct Engine {
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// A deadline that is set again when this is dropped, also when a panic unwinds.
+struct RestoredDeadline<'a>(&'a Cell<Option<Instant>>, Option<Instant>);
+
+impl Drop for RestoredDeadline<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
     }
 }
 
@@ -312,7 +321,7 @@ impl Engine {
         let wait = |look: &dyn Fn()| {
             let turn = || {
                 if let Some(pause) = self.wait_hook.get() {
-                    pause();
+                    self.with_deadline(None, pause);
                 }
                 let checks = self.progress.checks();
                 if self.answered.replace(checks) != checks {
@@ -333,15 +342,27 @@ impl Engine {
         }
     }
 
-    /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed.
+    /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed, or the limit of a call around this one. Other
+    /// threads that run in the wait hook and deferred completions have no limit. A limit that exceeds the clock's range
+    /// is none.
     ///
     /// # Errors
     /// Those of `f`.
     pub fn within<R>(&self, limit: Duration, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        let outer = self.deadline.replace(Some(self.device.now() + limit));
-        let done = f();
-        self.deadline.set(outer);
-        done
+        let deadlines = [self.deadline.get(), self.device.now().checked_add(limit)];
+        self.with_deadline(deadlines.into_iter().flatten().min(), f)
+    }
+
+    /// Runs a deferred completion, which the limit of the wait that it interrupts does not concern. While the job ends
+    /// the limit holds for it too, since the rank has to end.
+    pub(crate) fn outside_limit<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.with_deadline(self.deadline.get().filter(|_| self.left.get()), f)
+    }
+
+    /// Runs `f` with this deadline for its waits.
+    fn with_deadline<R>(&self, deadline: Option<Instant>, f: impl FnOnce() -> R) -> R {
+        let _before = RestoredDeadline(&self.deadline, self.deadline.replace(deadline));
+        f()
     }
 
     /// Polls `ready` for a moment, without progress.
