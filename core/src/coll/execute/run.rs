@@ -250,6 +250,7 @@ impl Run {
         }
         self.state.set(State::Active);
         self.compared.set(None);
+        self.over.set(None);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
         self.patience.set((plan::PATIENCE, plan::PATIENCE));
         Ok(())

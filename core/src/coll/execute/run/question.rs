@@ -89,10 +89,13 @@ impl Run {
     }
 
     /// Asks the sender of a message of another call, of the same operation and root, for the properties of that call.
-    /// The error names the one that differs: the sender fails if it is still in the call, else it answers.
+    /// The error names the one that differs: the sender fails if it is still in the call, else it answers. Of several
+    /// senders the first is asked.
     #[cold]
     pub(super) fn compare(&self, source: u32, tag: u32) {
-        if self.compared.replace(Some(source)).is_none() {
+        if self.compared.get().is_none() {
+            self.compared.set(Some(source));
+            self.patience.set((PATIENCE, PATIENCE));
             self.calls.answer(source, self.question(tag));
         }
     }
