@@ -84,6 +84,8 @@ pub(super) enum Stage {
     Waiting,
     /// The receives of all partitions are posted.
     Posted,
+    /// Failed, and no later round would be matched with one of its send.
+    Ended,
 }
 
 /// A partitioned receive. It is started for each round, which ends when all partitions of its send have arrived.
@@ -146,7 +148,7 @@ impl PartitionedReceive {
     #[must_use]
     pub fn is_done(&self) -> bool {
         match self.stage.get() {
-            Stage::Idle => true,
+            Stage::Idle | Stage::Ended => true,
             Stage::Waiting => false,
             Stage::Posted => {
                 let round = self.round.borrow();
@@ -175,10 +177,11 @@ impl PartitionedReceive {
         if !self.is_done() {
             return Ok(None);
         }
-        if self.stage.take() == Stage::Idle {
+        if self.stage.get() != Stage::Posted {
             let taken = || wrong("receive a partitioned message", "its outcome has been taken");
             return Err(self.error.take().unwrap_or_else(taken));
         }
+        self.stage.set(Stage::Idle);
         let mut all = Status::default();
         for receive in &*self.round.borrow() {
             let part = receive.outcome()?.unwrap_or_default();
@@ -187,9 +190,9 @@ impl PartitionedReceive {
         Ok(Some(all))
     }
 
-    /// Ends the round without a message.
-    pub(super) fn fail(&self, why: &str) {
-        self.stage.set(Stage::Idle);
+    /// Ends the round, or with [`Stage::Ended`] all rounds, without a message.
+    pub(super) fn fail(&self, why: &str, stage: Stage) {
+        self.stage.set(stage);
         self.error.set(Some(Error::new(ErrorKind::Aborted, "receive a partitioned message").cause(why)));
     }
 }

@@ -19,7 +19,7 @@ use super::offers::{MAX_PARTITIONS, Offer, PartitionedReceive, Stage, all_done, 
 use super::send::{Mode, Sending};
 use super::{OFFER, check};
 use crate::am::{self, Counters, Sink, Source};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 use crate::tracked::Track;
 
@@ -52,10 +52,11 @@ impl PartitionedSend {
     /// # Errors
     /// `BadArgument` if the previous round has not ended.
     pub fn start(&self) -> Result<()> {
-        if !self.is_done() {
+        // The offer may still be queued: it leaves before the partitions, whose context it names.
+        let mut round = self.round.borrow_mut();
+        if !self.has_ended(&round) {
             return Err(wrong("start a partitioned send", "its previous round has not ended"));
         }
-        let mut round = self.round.borrow_mut();
         round.clear();
         round.resize(self.offer.number as usize, None);
         self.done.set(0);
@@ -96,9 +97,11 @@ impl PartitionedSend {
     /// Whether no round is in progress, and the offer has left.
     #[must_use]
     pub fn is_done(&self) -> bool {
-        let round = self.round.borrow();
-        let is_done = |at: usize| round[at].as_ref().is_some_and(Sending::is_done);
-        self.offered.open() == 0 && all_done(&self.done, round.len(), is_done)
+        self.offered.open() == 0 && self.has_ended(&self.round.borrow())
+    }
+
+    fn has_ended(&self, round: &[Option<Sending>]) -> bool {
+        all_done(&self.done, round.len(), |at| round[at].as_ref().is_some_and(Sending::is_done))
     }
 
     /// Takes the result of a round that is over; `None` before its end.
@@ -114,7 +117,8 @@ impl PartitionedSend {
         ended.map(Some)
     }
 
-    /// Abandons the send in any state: its memory is not read any more.
+    /// Abandons the send in any state: its memory is not read any more. It must not be started again, since partitions
+    /// that were cancelled are missing in the receiver's round.
     pub fn forget(&self, job: &Mailbox) {
         job.cancel(&self.offered);
         self.round.borrow().iter().flatten().for_each(|sending| job.forget_send(sending));
@@ -129,10 +133,15 @@ impl PartitionedReceive {
     /// [`forget`](Self::forget) has returned.
     ///
     /// # Errors
-    /// `BadArgument` if the previous round has not ended; an error of receiving.
+    /// `BadArgument` if the previous round has not ended; `Freed` if the team has ended, or a round was given up or
+    /// failed after some of its partitions could arrive; an error of receiving.
     pub unsafe fn start(&self, job: &Mailbox) -> Result<()> {
         if !self.is_done() {
             return Err(wrong("start a partitioned receive", "its previous round has not ended"));
+        }
+        if self.stage.get() == Stage::Ended {
+            let freed = Error::new(ErrorKind::Freed, "start a partitioned receive");
+            return Err(freed.cause("its team has ended, or an earlier round was given up"));
         }
         self.error.set(None);
         let (Some(source), Some(offer)) = (self.source, self.offer.get()) else {
@@ -143,14 +152,19 @@ impl PartitionedReceive {
             // SAFETY: the same contract.
             unsafe { job.start_receive(receive, pattern, sink) }
         })
-        .inspect_err(|_| self.forget(job))
+        .inspect_err(|_| {
+            self.fail("its receives could not be posted", Stage::Ended);
+            self.forget(job);
+        })
     }
 
     /// Abandons a round in any state: its memory is not accessed any more. A receive whose offer has not arrived still
-    /// gets it, so that later receives are matched with later sends.
+    /// gets it, so that later receives are matched with later sends. Once the offer has arrived, the receive cannot be
+    /// started again, since it may have got a part of the partitions of the round.
     pub fn forget(&self, job: &Mailbox) {
         if !self.is_done() {
-            self.fail("it was given up");
+            let waits = self.stage.get() == Stage::Waiting;
+            self.fail("it was given up", if waits { Stage::Idle } else { Stage::Ended });
         }
         self.round.borrow().iter().for_each(|receive| job.forget_receive(receive));
     }
@@ -193,8 +207,8 @@ impl Mailbox {
     }
 
     /// Makes a partitioned receive of the message of rank `source` of the job that has this context and tag. `sink` is
-    /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`](super::Status) shows. Without a
-    /// source, every round is over when it starts.
+    /// memory or a layout; the part of the message that exceeds it is discarded, which the [`Status`](super::Status)
+    /// shows. Without a source, every round is over when it starts.
     ///
     /// # Errors
     /// `NoSuchRank`, `Freed`.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::check;
 use super::mailbox::Mailbox;
+use super::offers::Stage;
 use super::state::{Matched, Receive, Status, Unexpected, status};
 use crate::am::{self, Sink, Then};
 use crate::bill::{Account, Awaited};
@@ -165,10 +166,17 @@ impl Mailbox {
         Ok(self.take_unexpected(pattern))
     }
 
-    /// Drops all posted receives and unexpected messages of a context whose team ends.
+    /// Drops all posted receives and unexpected messages of a context whose team ends, with the partitions of messages
+    /// that no partitioned receive has taken.
     pub fn forget_context(&self, context: u32) {
-        let (partitioned, _) = self.two_sided().offers.borrow_mut().drain(context);
-        partitioned.iter().for_each(|receive| receive.fail("its team has ended"));
+        let (partitioned, offers) = self.two_sided().offers.borrow_mut().drain(context);
+        partitioned.iter().for_each(|receive| receive.fail("its team has ended", Stage::Ended));
+        let partitions = offers.iter().map(|(_, offer)| offer.context);
+        partitions.chain([context]).for_each(|context| self.forget_messages(context));
+    }
+
+    /// Drops all posted receives and unexpected messages of a context.
+    fn forget_messages(&self, context: u32) {
         let (receives, messages) = self.two_sided().matching.borrow_mut().drain(context);
         for receive in receives {
             receive.fail(Error::new(ErrorKind::Aborted, "receive a message").cause("the team has ended"));

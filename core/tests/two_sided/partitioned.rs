@@ -98,3 +98,92 @@ fn partitioned_messages_that_are_misused_given_up_or_too_long() {
         Ok(())
     });
 }
+
+/// More offers than data of a rank's messages to itself is copied of: the offers are queued.
+#[test]
+fn partitioned_sends_start_while_their_offers_are_queued() {
+    const NUMBER: usize = 1100;
+    over(1, |job| {
+        let (data, mut into) = (bytes(1, 8 * NUMBER), vec![0; 8 * NUMBER]);
+        let make = |at: usize| {
+            let source = Source::of(&data[8 * at..][..8]);
+            job.partitioned_send(Some(0), (CONTEXT, at as i32), source, 2, job.new_context()?)
+        };
+        let sends = (0..NUMBER).map(make).collect::<Result<Vec<_>>>()?;
+        sends.iter().try_for_each(|send| send.start())?;
+        assert!(!sends[NUMBER - 1].is_done() && sends[NUMBER - 1].start().is_err());
+        for send in &sends {
+            // SAFETY: the data is kept until the rounds are over.
+            (0..2).try_for_each(|partition| unsafe { send.ready(job, partition) })?;
+        }
+        let mut receives = Vec::new();
+        for (at, part) in into.chunks_mut(8).enumerate() {
+            // SAFETY: the buffer is kept until the rounds are over.
+            let sink = unsafe { Sink::memory(part.as_mut_ptr(), part.len()) };
+            let receive = job.partitioned_receive(Some(0), (CONTEXT, at as i32), sink)?;
+            start_partitioned(job, &receive)?;
+            receives.push(receive);
+        }
+        receives.iter().try_for_each(|receive| job.wait("a receive", || receive.outcome()).map(drop))?;
+        sends.iter().try_for_each(|send| job.wait("a send", || send.outcome()))?;
+        assert!(into == data);
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        Ok(())
+    });
+}
+
+/// The partitions of messages that nobody receives are dropped with the context, and their sender has its room again.
+#[test]
+fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_along() {
+    over(2, |job| {
+        let data = vec![1; UNEXPECTED as usize / 4];
+        for round in 0..8 {
+            if job.rank() == 0 {
+                let send = job.partitioned_send(Some(1), (CONTEXT, 0), Source::of(&data), 64, job.new_context()?)?;
+                send.start()?;
+                // SAFETY: the data is kept until the round is over.
+                (0..64).try_for_each(|partition| unsafe { send.ready(job, partition) })?;
+                meet(job)?;
+                job.wait("a partitioned send", || send.outcome())?;
+            } else {
+                meet(job)?;
+                job.wait("the partitions", || Ok((job.two_sided().waiting() == (0, 64)).then_some(())))?;
+                job.forget_context(CONTEXT);
+                assert_eq!(job.two_sided().waiting(), (0, 0), "round {round}");
+                while job.progress()? {}
+            }
+            meet(job)?;
+        }
+        if job.rank() == 0 {
+            while job.progress()? {}
+            assert!(send(job, 1, 9, &data[..8], Mode::Standard)?.is_done(), "no room");
+        }
+        let unmatched = job.partitioned_receive(Some(1 - job.rank()), (CONTEXT, 1), Sink::discard())?;
+        start_partitioned(job, &unmatched)?;
+        job.forget_context(CONTEXT);
+        assert_eq!(start_partitioned(job, &unmatched).unwrap_err().kind(), ErrorKind::Freed);
+        assert_eq!(unmatched.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        assert_eq!(start_partitioned(job, &unmatched).unwrap_err().kind(), ErrorKind::Freed);
+        Ok(())
+    });
+}
+
+#[test]
+fn receive_that_is_given_up_after_its_offer_has_come_starts_no_more() {
+    over(1, |job| {
+        let data = bytes(1, 8);
+        let send = job.partitioned_send(Some(0), (CONTEXT, 0), Source::of(&data), 2, job.new_context()?)?;
+        let receive = job.partitioned_receive(Some(0), (CONTEXT, 0), Sink::discard())?;
+        send.start()?;
+        start_partitioned(job, &receive)?;
+        // SAFETY: the data outlives the send, which is over or given up at the end.
+        unsafe { send.ready(job, 0) }?;
+        job.wait("half of a message", || Ok(receive.has_arrived(0..4).then_some(())))?;
+        receive.forget(job);
+        assert_eq!(start_partitioned(job, &receive).unwrap_err().kind(), ErrorKind::Freed);
+        assert_eq!(receive.outcome().unwrap_err().kind(), ErrorKind::Aborted);
+        assert_eq!(job.two_sided().waiting(), (0, 0));
+        send.forget(job);
+        Ok(())
+    });
+}
