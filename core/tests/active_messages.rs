@@ -514,8 +514,8 @@ fn hostile_places_of_data_are_not_read() {
     hostile(&packets);
 }
 
-/// Messages in several packets whose handler holds them: delivered while they arrive and afterwards, abandoned, and
-/// cancelled.
+/// Messages in several packets whose handler holds them: delivered and abandoned, while they arrive and afterwards, and
+/// cancelled. All but the last are acknowledged.
 #[test]
 fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
     const LEN: usize = 300_000;
@@ -531,19 +531,21 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         })?;
         job.world()?.barrier()?;
         if job.rank() == 0 {
-            let data: Vec<_> = (0..4).map(|n| pattern(n, LEN)).collect();
+            let (data, acknowledged) = ((0..5).map(|n| pattern(n, LEN)).collect::<Vec<_>>(), Counter::new());
             let start = |n: usize| -> Result<Rc<Track>> {
                 let (track, data) = (Track::new(), Source::of(&data[n]));
+                let counters = Counters { completion: Some(&acknowledged), ..Counters::default() };
                 // SAFETY: the data outlives the message, which is complete or cancelled at the end.
-                unsafe { am::start_send(job, 1, ID, &[], data, Counters::default(), &track) }?;
+                unsafe { am::start_send(job, 1, ID, &[], data, counters, &track) }?;
                 Ok(track)
             };
             let complete = |track: &Track| job.wait("a track", || Ok((track.open() == 0).then_some(())));
             let first = start(0)?;
             stop.wait();
             stop.wait();
-            [start(1)?, start(2)?, first].iter().try_for_each(|track| complete(track))?;
-            let last = start(3)?;
+            [start(1)?, start(2)?, start(3)?, first].iter().try_for_each(|track| complete(track))?;
+            wait_for(job, &acknowledged, 4)?;
+            let last = start(4)?;
             // The queue may still be full of the message before.
             job.wait("the handler", || Ok(begun.load(Ordering::SeqCst).then_some(())))?;
             stop.wait();
@@ -562,20 +564,20 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         deliver(0)?;
         assert!(done.borrow().is_empty() && deliver(0).unwrap_err().kind() == ErrorKind::BadArgument);
         stop.wait();
-        // The handler of the third message has run, so that the second one is here.
-        token(2)?;
-        assert!(am::is_held(job, token(1)?, false) && am::abandon(job, token(2)?));
+        // The handler of the fourth message has run, so that the second and the third one are here.
+        let fourth = token(3)?;
+        assert!(am::is_held(job, token(1)?, false) && am::abandon(job, token(2)?) && am::abandon(job, fourth));
         deliver(1)?;
         for (n, received) in done.borrow_mut().drain(..).enumerate() {
             assert!(received?.buffer == pattern(n, LEN), "message {n}");
         }
         assert!(!am::is_held(job, token(1)?, false));
-        let last = token(3)?;
+        let last = token(4)?;
         assert!(am::is_held(job, last, true));
         begun.store(true, Ordering::SeqCst);
         stop.wait();
         job.wait("the cancellation", || Ok((!am::is_held(job, last, true)).then_some(())))?;
-        deliver(3)?;
+        deliver(4)?;
         let e = done.borrow_mut().pop().unwrap().unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(0)), "{e}");
         job.world()?.barrier()

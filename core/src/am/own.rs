@@ -22,20 +22,21 @@ pub(super) enum OwnMessage {
 #[derive(Default)]
 pub(super) struct OwnMessages {
     pub(super) queue: VecDeque<OwnMessage>,
-    /// The held messages, and whether each is claimed: it cannot be withdrawn.
-    pub(super) held: FxHashMap<u64, (Box<Queued>, bool)>,
+    /// The held messages, `None` for one that was cancelled, and whether each is claimed: it cannot be withdrawn.
+    pub(super) held: FxHashMap<u64, (Option<Box<Queued>>, bool)>,
 }
 
 impl OwnMessages {
     pub(super) fn is_held(&mut self, number: u64, claim: bool) -> bool {
-        self.held.get_mut(&number).map(|(_, claimed)| *claimed |= claim).is_some()
+        let held = self.held.get_mut(&number).filter(|(message, _)| message.is_some());
+        held.map(|(_, claimed)| *claimed |= claim).is_some()
     }
 
-    /// Removes the messages that `track` counts; with `withdraw`, except claimed ones. Returns their data.
+    /// Takes the data of the messages that `track` counts; with `withdraw`, except claimed ones.
     pub(super) fn take(&mut self, track: &Rc<Track>, withdraw: bool) -> Vec<Data> {
-        let is_taken = |(message, claimed): &(Box<Queued>, bool)| message.data.is_of(track) && !(withdraw && *claimed);
-        let held = self.held.extract_if(|_, held| is_taken(held)).map(|(_, (message, _))| message.data);
-        let mut taken: Vec<Data> = held.collect();
+        let free = self.held.values_mut().filter(|(_, claimed)| !(withdraw && *claimed));
+        let held = free.filter_map(|(message, _)| message.take_if(|message| message.data.is_of(track)));
+        let mut taken: Vec<Data> = held.map(|message| message.data).collect();
         for own in std::mem::take(&mut self.queue) {
             match own {
                 OwnMessage::Long(message) if message.data.is_of(track) => taken.push(message.data),

@@ -296,34 +296,35 @@ impl ActiveMessages {
     /// Handles a message that its sender cancels; with `withdrawn` it is cancelled only if it is held.
     fn cancelled(&self, token: Token, withdrawn: bool) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
-        if withdrawn && !matches!(arrivals.open.get(&token), Some(Arrival::Held { claimed: false, .. })) {
-            return Ok(());
-        }
-        // Its completion must not run while a read may still write to the sink's memory.
-        if let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token)
-            && read.is_posted()
-        {
-            read.cancelled = true;
-            return Ok(());
+        match arrivals.open.get_mut(&token) {
+            // The sender of a message that is gone was answered when it withdrew the message.
+            Some(Arrival::Gone(_)) => return Ok(()),
+            Some(Arrival::Held { claimed: false, .. }) => {}
+            _ if withdrawn => return Ok(()),
+            // Its completion must not run while a read may still write to the sink's memory.
+            Some(Arrival::Offered { read, .. }) if read.is_posted() => {
+                read.cancelled = true;
+                return Ok(());
+            }
+            _ => {}
         }
         // An unknown message has ended here already.
         let Some(arrival) = arrivals.open.remove(&token) else { return Ok(()) };
         drop(arrivals);
         self.finish_at_sender(token, withdrawn.then_some(ErrorKind::Aborted));
         let (envelope, then) = match arrival {
-            Arrival::Held { envelope, .. } | Arrival::Coming { envelope, held: true, .. } => {
+            Arrival::Held { envelope, .. } | Arrival::Gone(envelope) | Arrival::Coming { envelope, held: true, .. } => {
                 // A later `deliver` reports it.
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Gone(envelope));
                 return Ok(());
             }
-            Arrival::Gone(envelope) => (envelope, None),
             Arrival::Offered { envelope, then, .. } | Arrival::Coming { envelope, then, .. } => (envelope, then),
         };
         self.complete(envelope, then, Err(taken_back()))
     }
 
     /// Ends a message, with its data or an error: runs its completion and increments its counters.
-    fn complete(&self, envelope: Envelope, then: Option<Then>, received: Result<Received>) -> Result<()> {
+    pub(super) fn complete(&self, envelope: Envelope, then: Option<Then>, received: Result<Received>) -> Result<()> {
         let Envelope { token, target, acknowledged, .. } = envelope;
         let received = received.map_err(|e| e.peer(token.source));
         let (failed, number) = (received.is_err(), if acknowledged { token.number } else { 0 });
@@ -357,7 +358,7 @@ fn cannot_hold(source: u32) -> Error {
         .remedy("take it from `Message::data`, or give the message a buffer")
 }
 
-fn taken_back() -> Error {
+pub(super) fn taken_back() -> Error {
     Error::new(ErrorKind::Aborted, OP).cause("the sender has cancelled the message")
 }
 
@@ -435,14 +436,20 @@ pub fn abandon(job: &Messenger, token: Token) -> bool {
             return true;
         }
         Some(Arrival::Gone(_)) => None,
-        Some(Arrival::Coming { envelope, filling, expected, then, .. }) => {
-            if filling.filled < expected {
-                let mut rest = Filling::discarding(envelope.len, None);
-                rest.filled = filling.filled;
-                let rest = Arrival::Coming { envelope, filling: rest, expected, then: None, held: false };
-                arrivals.open.insert(token, rest);
-            }
+        Some(Arrival::Coming { envelope, filling, expected, then, .. }) if filling.filled < expected => {
+            let mut rest = Filling::discarding(envelope.len, None);
+            rest.filled = filling.filled;
+            let rest = Arrival::Coming { envelope, filling: rest, expected, then: None, held: false };
+            arrivals.open.insert(token, rest);
             Some((filling, then))
+        }
+        // A held message that is whole: it counts like one whose last packet arrives after this call.
+        Some(Arrival::Coming { envelope, filling, .. }) => {
+            drop(arrivals);
+            if let Err(e) = am.complete(envelope, None, filling.received()) {
+                am.defer(Box::new(move |_| Err(e)));
+            }
+            return true;
         }
     };
     drop(arrivals);

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::arrivals::Envelope;
 use super::counter::Counter;
 use super::data::Data;
 use super::handler::{Message, Token};
@@ -10,7 +11,7 @@ use super::messenger::Messenger;
 use super::outgoing::Queued;
 use super::own::OwnMessage;
 use super::packet::{Prefix, REST};
-use super::receive::not_held;
+use super::receive::{not_held, taken_back};
 use super::sink::{Filling, Received, Sink, Source};
 use super::state::OWN;
 use super::{ActiveMessages, Delivery, Then};
@@ -82,7 +83,7 @@ impl ActiveMessages {
             }
             Delivery::Into(sink, then) => self.copy_own(job, *message, sink, then),
             Delivery::Hold => {
-                self.own.borrow_mut().held.insert(message.number, (message, false));
+                self.own.borrow_mut().held.insert(message.number, (Some(message), false));
                 Ok(())
             }
         }
@@ -125,14 +126,19 @@ impl ActiveMessages {
     }
 
     pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: Then) -> Result<()> {
-        let held = self.own.borrow_mut().held.remove(&number);
-        let (message, _) = held.ok_or_else(|| not_held(Token { source: job.rank(), number }))?;
-        self.copy_own(job, *message, sink, then)
+        let (token, held) = (Token { source: job.rank(), number }, self.own.borrow_mut().held.remove(&number));
+        match held.ok_or_else(|| not_held(token))? {
+            (Some(message), _) => self.copy_own(job, *message, sink, then),
+            (None, _) => {
+                let envelope = Envelope { token, len: 0, target: 0, acknowledged: false };
+                self.complete(envelope, Some(then), Err(taken_back()))
+            }
+        }
     }
 
     pub(super) fn abandon_own(&self, number: u64) -> bool {
         let held = self.own.borrow_mut().held.remove(&number);
-        held.map(|(message, _)| message.data.complete()).is_some()
+        held.map(|(message, _)| message.map(|message| message.data.complete())).is_some()
     }
 
     /// Cancels the messages of this rank to itself that `track` counts; with `withdrawn` only those that may still be

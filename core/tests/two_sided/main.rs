@@ -322,6 +322,50 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
     });
 }
 
+/// The sender gets one answer for both calls; a second one would be an error there.
+#[test]
+fn send_that_is_withdrawn_and_then_given_up_ends_once() {
+    over(2, |job| {
+        for len in [0, 100, 200_000] {
+            if job.rank() == 0 {
+                let data = bytes(4, len);
+                let sending = send(job, 1, 0, &data, Mode::Synchronous)?;
+                meet(job)?;
+                job.withdraw_send(&sending);
+                job.forget_send(&sending);
+            } else {
+                job.wait("a probe", || job.probe(&from(0, 0)))?;
+                meet(job)?;
+                job.wait("the withdrawal", || Ok(job.probe(&ANY)?.is_none().then_some(())))?;
+            }
+            meet(job)?;
+            meet(job)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
+    over(2, |job| {
+        let data = bytes(4, 100);
+        // From the rank to itself, then from the other rank.
+        for to in [job.rank(), 1 - job.rank()] {
+            let sending = send(job, to, 0, &data, Mode::Synchronous)?;
+            let taken = job.wait("a message", || job.take_message(&ANY))?;
+            meet(job)?;
+            job.forget_send(&sending);
+            meet(job)?;
+            let mut into = [0; 100];
+            // SAFETY: the receive is waited for at once.
+            let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
+            assert_eq!(finish(job, &receive).unwrap_err().kind(), ErrorKind::Aborted, "to rank {to}");
+            assert!(into == [0; 100]);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn unexpected_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
     over(2, |job| {
