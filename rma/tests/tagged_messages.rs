@@ -271,3 +271,36 @@ fn many_requests_are_awaited_by_one_task() {
         Ok(())
     });
 }
+
+#[cfg(feature = "async")]
+#[test]
+fn receive_gives_its_buffer_once_and_only_after_success() {
+    everywhere(|team| {
+        let (me, p) = (team.rank(), team.size());
+        let (right, left) = ((me + 1) % p, (me + p - 1) % p);
+        for (room, count) in [(5, 5), (70_000, 70_000), (3, 5)] {
+            let (mine, mut into) = (data(me, count), vec![0; room]);
+            team.overlap(|messages| {
+                let mut request = messages.irecv(&mut into, left, 6)?;
+                let sent = messages.isend(&mine, right, 6)?;
+                let first = farside_rma::block_on(&mut request)?;
+                for _ in 0..2 {
+                    let e = farside_rma::block_on(&mut request)?.unwrap_err();
+                    assert!(e.kind() == ErrorKind::BadArgument && e.to_string().contains("has been taken"), "{e}");
+                }
+                assert!(request.wait().is_err());
+                sent.wait()?;
+                match first {
+                    Ok((buffer, status)) => {
+                        assert_eq!((&*buffer, status.tag, room), (&data(left, count)[..], 6, count));
+                        buffer.fill(1);
+                    }
+                    Err(e) => assert!(room < count && e.to_string().contains("room for 24"), "{e}"),
+                }
+                Ok(())
+            })?;
+            assert!(room < count || into.iter().all(|n| *n == 1));
+        }
+        Ok(())
+    });
+}
