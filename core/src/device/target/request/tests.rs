@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Requests whose words no origin of this library writes.
 
 use std::cell::Cell;
