@@ -25,7 +25,7 @@ pub struct Accumulate {
 
 impl Accumulate {
     /// The accumulate or compare-and-swap that a device's operation is, if it is one. `words` receives the operand of a
-    /// compare-and-swap. An accumulate with code [`SWAP`], which no region has, is left to the device, which refuses it.
+    /// compare-and-swap. An accumulate with code [`SWAP`] is neither, and every device refuses it.
     #[must_use]
     pub fn of(operation: &Operation<'_>, words: &mut [u64; 2]) -> Option<Self> {
         match *operation {

@@ -377,7 +377,10 @@ impl Steps {
         // SAFETY: the same contract.
         let post = |operation| unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
         let mut words = [0; 2];
-        let Some(a) = Accumulate::of(&request.operation, &mut words) else { return post(request.operation) };
+        let Some(a) = Accumulate::of(&request.operation, &mut words) else {
+            let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
+            return Err(e.cause("the code is that of a compare-and-swap"));
+        };
         let fail = |kind, cause: String| Err(self.fail(kind, a.name(), peer).cause(cause));
         let target = self.target(a.name(), peer, a.at, a.len, a.size)?;
         if a.code == SWAP && !matches!(a.len, 1 | 2 | 4 | 8) {

@@ -196,7 +196,7 @@ fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
             for (code, len) in [(SUM, 12), (SUM, 7), (READ & 0xffff | hint(8, Effect::Read), 4)] {
                 assert_eq!(add(accumulate(code, len)), Err(ErrorKind::Misaligned), "{code:#x} to rank {peer}");
             }
-            assert_eq!(add(accumulate(SWAP, 8)), Ok(false), "this code is left to the device, which refuses it");
+            assert_eq!(add(accumulate(SWAP, 8)), Ok(false), "the device refuses this code");
             assert!(to.is_empty());
             assert_eq!(add(swap(8, std::ptr::null_mut())), Ok(true));
         }
