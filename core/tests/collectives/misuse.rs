@@ -165,7 +165,9 @@ fn mismatch_that_is_found_after_the_end_of_a_call_is_no_error_of_the_next() {
             let named = |rank: usize, e: Error| {
                 let text = e.to_string();
                 mismatch(rank, e);
-                let names = text.contains("data: 160 bytes at rank ") && text.contains(", 80 bytes at rank 1");
+                // In a tree, ranks other than the root may be the first that find it.
+                let names =
+                    ["data: ", "160 bytes at rank ", "80 bytes at rank "].iter().all(|part| text.contains(part));
                 assert!(rank != 1 || names, "{text}");
             };
             disagree_on(split, p, wrong, |rank| rank == 1, named);
