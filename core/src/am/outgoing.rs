@@ -46,7 +46,7 @@ pub(super) struct SendQueues {
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// Messages whose request to send has been sent, by number.
     pub(super) asked: FxHashMap<u64, Asked>,
-    /// For each target, the numbers of the messages whose data is being sent.
+    /// Numbers of the messages whose data is being sent, by target.
     pub(super) streams: FxHashMap<u32, VecDeque<u64>>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u64, (u32, Counter)>,

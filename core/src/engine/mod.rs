@@ -344,7 +344,7 @@ impl Engine {
 
     /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed, or the limit of a call around this one. Other
     /// threads that run in the wait hook and deferred completions have no limit. A limit that exceeds the clock's range
-    /// is none.
+    /// is ignored.
     ///
     /// # Errors
     /// Those of `f`.

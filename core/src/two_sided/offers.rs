@@ -13,7 +13,7 @@ use crate::matching::{Envelope, Matching, Pattern};
 /// Maximum number of partitions of a message.
 pub const MAX_PARTITIONS: u32 = 1 << 24;
 
-/// Posted partitioned receives, and offers for which there is none yet.
+/// Posted partitioned receives, and offers whose receive is not posted yet.
 pub(super) type Offers = Matching<Rc<PartitionedReceive>, Offer>;
 
 /// The partitioning of a send, and the context of its partitions.

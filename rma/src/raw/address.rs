@@ -34,7 +34,7 @@ struct KnownTable {
     version: u64,
     /// Nonempty attachments by the address of their first byte. They do not overlap.
     attachments: BTreeMap<usize, KnownAttachment>,
-    /// For each used slot, the id of its attachment and the address of the first byte.
+    /// Ids of the attachments and addresses of the first bytes, by used slot.
     slots: HashMap<u64, (u64, usize)>,
     /// Imported regions by the id of the attachment.
     imports: HashMap<u64, RemoteRegion>,

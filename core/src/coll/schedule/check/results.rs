@@ -51,7 +51,7 @@ pub(crate) fn promised(
     has_elements: impl Fn(u32, u32) -> bool,
 ) -> Result<bool, Fault> {
     let operation = calls.first().map(|c| c.operation);
-    // For each block, the bracketing at the first rank that has the block.
+    // The bracketing of each block at the first rank that has the block.
     let mut first = vec![None; memories.iter().map(|m| m.output().len()).max().unwrap_or(0)];
     let mut same = true;
     for (call, memory) in calls.iter().zip(memories).filter(|(call, _)| !is_idle(call)) {
