@@ -12,9 +12,11 @@
 
 mod arena;
 mod channel;
+mod fork;
 mod imports;
 mod layout;
 mod liveness;
+mod maps;
 mod node;
 pub(crate) mod park;
 mod post;

@@ -9,24 +9,27 @@
 //! freed) cannot be detected.
 //!
 //! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
-//! and anonymous (files, shared mappings, stacks) is not moved. A child made by `fork` shares moved pages with its
-//! parent instead of getting a copy.
+//! and anonymous (files, shared mappings, stacks) is not moved. A child made by `fork` gets private copies of moved pages
+//! ([`fork`](super::fork)).
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
+use super::fork;
+use super::maps::areas;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, PAGE, SegmentName, page_up};
 
-const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+pub(super) const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// Minimum number of pages moved if they are not the whole buffer: fewer are not worth a mapping at each peer.
 const FEWEST: usize = 4;
 /// Maximum number of regions with moved pages: each takes up to three mappings here and one at each peer.
@@ -34,7 +37,7 @@ const MOST: usize = 256;
 /// Bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
 /// Name of the shared-memory file.
-const NAME: &str = "farside-moved";
+pub(super) const NAME: &str = "farside-moved";
 
 const MOVE: &str = "move a buffer onto shared memory";
 const RETURN: &str = "give a buffer back";
@@ -53,7 +56,7 @@ pub(super) struct Moved {
 /// The file that holds all moved pages of a rank. No part of it is used twice.
 #[derive(Debug)]
 pub(super) struct MovedPages {
-    file: File,
+    file: Arc<File>,
     inode: u64,
     used: u64,
     regions: usize,
@@ -63,7 +66,8 @@ impl MovedPages {
     /// # Errors
     /// `System`.
     pub(super) fn new() -> Result<Self> {
-        let file = segment::sparse_file(NAME, 0)?;
+        let file = Arc::new(segment::sparse_file(NAME, 0)?);
+        fork::register(&file)?;
         let inode = file.metadata().map_err(|e| Error::system(MOVE, e))?.ino();
         Ok(Self { file, inode, used: 0, regions: 0 })
     }
@@ -150,12 +154,12 @@ impl MovedPages {
         let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
         let mut there = Vec::new();
         areas(lo, hi, |area| {
-            let named = area.name.and_then(|name| name.strip_prefix("/memfd:")) == Some(NAME);
-            if named && area.inode == self.inode && area.rights == "rw-s" {
+            if area.shares(NAME, self.inode) && area.rights == "rw-s" {
                 let (start, end) = (area.start.max(lo), area.end.min(hi));
                 let offset = area.offset + (start - area.start) as u64;
                 there.extend((offset == moved.offset + (start - lo) as u64).then_some(start - lo..end - lo));
             }
+            Ok(())
         })
         .map_err(failed)?;
         for part in &there {
@@ -180,7 +184,8 @@ impl MovedPages {
         // SAFETY: a fresh anonymous mapping.
         let fresh = unsafe { mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE) }?;
         let place = moved.base.wrapping_add(piece.start);
-        let done = self.read_touched(fresh.cast(), len, offset).and_then(|()| {
+        // SAFETY: the fresh mapping.
+        let done = unsafe { read_touched(&self.file, fresh.cast(), len, offset) }.and_then(|()| {
             // SAFETY: moves the fresh pages over the shared ones in one step; the addresses stay valid throughout.
             Ok(unsafe { mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place.cast()) }?)
         });
@@ -192,37 +197,40 @@ impl MovedPages {
         done.map(|_| ())
     }
 
-    /// Reads the allocated pages among `len` bytes of the file into fresh memory, which is zero elsewhere.
-    fn read_touched(&self, fresh: *mut u8, len: usize, offset: u64) -> io::Result<()> {
-        let (mut at, end) = (offset, offset + len as u64);
-        while at < end {
-            at = match seek(&self.file, SeekFrom::Data(at)) {
-                Ok(data) if data < end => data,
-                Ok(_) | Err(Errno::NXIO) => break,
-                Err(e) => return Err(e.into()),
-            };
-            let hole = seek(&self.file, SeekFrom::Hole(at))?.min(end);
-            // SAFETY: part of the fresh memory, to which no other code has a pointer.
-            let into = unsafe {
-                std::slice::from_raw_parts_mut(fresh.wrapping_add((at - offset) as usize), (hole - at) as usize)
-            };
-            self.file.read_exact_at(into, at)?;
-            at = hole;
-        }
-        Ok(())
-    }
-
     /// Counts a region whose pages are no longer moved.
     pub(super) fn forget(&mut self) {
         self.regions -= 1;
     }
 }
 
+/// Reads the allocated pages among `len` bytes of the file into fresh memory, which is zero elsewhere. Allocates
+/// nothing.
+///
+/// # Safety
+/// The memory is valid, and no other code accesses it.
+pub(super) unsafe fn read_touched(file: &File, fresh: *mut u8, len: usize, offset: u64) -> io::Result<()> {
+    let (mut at, end) = (offset, offset + len as u64);
+    while at < end {
+        at = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) if data < end => data,
+            Ok(_) | Err(Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
+        let hole = seek(file, SeekFrom::Hole(at))?.min(end);
+        let place = fresh.wrapping_add((at - offset) as usize);
+        // SAFETY: part of the fresh memory.
+        let into = unsafe { std::slice::from_raw_parts_mut(place, (hole - at) as usize) };
+        file.read_exact_at(into, at)?;
+        at = hole;
+    }
+    Ok(())
+}
+
 /// Blocks all signals in this thread until it is dropped.
-struct BlockedSignals(libc::sigset_t);
+pub(super) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         // SAFETY: signal sets, each filled before it is read.
         unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
@@ -284,44 +292,6 @@ fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// A mapping of this process.
-struct Area<'a> {
-    start: usize,
-    end: usize,
-    rights: &'a str,
-    offset: u64,
-    inode: u64,
-    name: Option<&'a str>,
-}
-
-impl<'a> Area<'a> {
-    fn read(line: &'a str) -> Option<Self> {
-        let mut fields = line.split_ascii_whitespace();
-        let (start, end) = fields.next()?.split_once('-')?;
-        let [start, end] = [start, end].map(|bound| usize::from_str_radix(bound, 16).ok());
-        let rights = fields.next()?;
-        let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
-        let inode = fields.nth(1)?.parse().ok()?;
-        Some(Self { start: start?, end: end?, rights, offset, inode, name: fields.next() })
-    }
-}
-
-/// Calls `each` with the mappings that overlap `[lo, hi)`, in order. Reads the list only as far as needed.
-fn areas(lo: usize, hi: usize, mut each: impl FnMut(&Area<'_>)) -> io::Result<()> {
-    let (mut maps, mut line) = (BufReader::new(File::open("/proc/self/maps")?), String::new());
-    while maps.read_line(&mut line)? > 0 {
-        let area = Area::read(&line).ok_or_else(|| io::Error::other(format!("a line of /proc/self/maps: {line}")))?;
-        if area.start >= hi {
-            break;
-        }
-        if area.end > lo {
-            each(&area);
-        }
-        line.clear();
-    }
-    Ok(())
-}
-
 /// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, and without a file or a name other
 /// than the heap's.
 fn is_plain(lo: usize, hi: usize) -> Result<bool> {
@@ -330,6 +300,7 @@ fn is_plain(lo: usize, hi: usize) -> Result<bool> {
         let named = area.name.is_none_or(|name| name == "[heap]" || name.starts_with("[anon:"));
         plain &= area.start <= covered && area.rights == "rw-p" && named;
         covered = area.end;
+        Ok(())
     })
     .map_err(|e| Error::system("read the memory map", e))?;
     Ok(plain && covered >= hi)

@@ -1,0 +1,295 @@
+#![allow(unsafe_code)]
+//! Gives a child made by `fork` private copies of the pages that this process has moved onto shared memory
+//! ([`remap`](super::remap)): it sees their bytes of the moment of the fork, and its stores reach no other process.
+//!
+//! The kernel shares such pages between parent and child. Handlers of `pthread_atfork` replace them in the child, while
+//! the thread that forks waits in the parent. They are registered when the program or library is loaded, since handlers
+//! of parent and child run in the order of registration: a lock that the program's own handlers hold over the fork is
+//! released after the copies are made, so no store under the lock gets into a copy. Signals are blocked meanwhile, since
+//! their handlers could store. Bytes that another thread or a peer stores during the call of `fork` without such a lock
+//! may or may not be in the copies, whatever their order.
+//!
+//! The child finds the pages in the list of mappings, also those that the program has moved elsewhere by `mremap`. It
+//! allocates nothing: threads that it does not have may have held the locks of an allocator.
+//!
+//! Children that use the memory of their parent until they run another program (`vfork`, `posix_spawn`, `system`,
+//! `popen`) run no handlers and need none. `_Fork` and the bare system call run none either: their child shares the
+//! pages.
+//!
+//! The statics are the only ones outside of a job: handlers have no argument and cannot be taken back, and a fork
+//! concerns all jobs of the process.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Write};
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use rustix::io::retry_on_intr;
+use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, mmap_anonymous, mprotect, mremap_fixed};
+
+use super::maps::{Area, areas};
+use super::remap::{BlockedSignals, NAME, RIGHTS, read_touched};
+use crate::error::{Error, Result};
+
+/// A file that holds moved pages of this process. Pages may stay mapped after the end of the job that has moved them.
+struct MovedFile {
+    file: Weak<File>,
+    inode: u64,
+}
+
+static FILES: Mutex<Vec<MovedFile>> = Mutex::new(Vec::new());
+
+/// The fork in progress, at most one: the thread that forks holds the lock of the files from before the fork until after
+/// it.
+static FORK: ForkSlot = ForkSlot(UnsafeCell::new(None));
+
+struct ForkSlot(UnsafeCell<Option<Fork>>);
+
+// SAFETY: only the thread that holds the lock of `FILES` accesses the slot.
+unsafe impl Sync for ForkSlot {}
+
+/// What the handler before a fork leaves to the handlers after it. Fields are dropped in this order.
+struct Fork {
+    files: MutexGuard<'static, Vec<MovedFile>>,
+    /// By which the parent learns that the copies are made, or that there is no child. `None` if nothing was moved.
+    pipe: Option<io::Result<(PipeReader, PipeWriter)>>,
+    _blocked: BlockedSignals,
+}
+
+/// Called by the loader.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    install();
+}
+
+/// Installs the handlers once; the error of the system, or 0.
+fn install() -> c_int {
+    static INSTALLED: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: the functions may be called at any time, and their library is not unloaded before they are taken back,
+    // which the C library does.
+    *INSTALLED.get_or_init(|| unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) })
+}
+
+/// Makes children of this process copy the pages of a file named [`NAME`].
+///
+/// # Errors
+/// `System` if there is no memory for the handlers.
+pub(super) fn register(file: &Arc<File>) -> Result<()> {
+    let failed = |e| Error::system("prepare for children made by fork", e);
+    match install() {
+        0 => {}
+        code => return Err(failed(io::Error::from_raw_os_error(code))),
+    }
+    let inode = file.metadata().map_err(failed)?.ino();
+    // A handler of a signal that forks would wait for the lock.
+    let _blocked = BlockedSignals::new();
+    lock().push(MovedFile { file: Arc::downgrade(file), inode });
+    Ok(())
+}
+
+fn lock() -> MutexGuard<'static, Vec<MovedFile>> {
+    FILES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn before() {
+    let (_blocked, files) = (BlockedSignals::new(), lock());
+    let pipe = (!files.is_empty()).then(|| io::pipe());
+    // SAFETY: this thread holds the lock.
+    unsafe { *FORK.0.get() = Some(Fork { files, pipe, _blocked }) };
+}
+
+/// Takes what `before` has left.
+///
+/// # Safety
+/// Called once after `before`, by the same thread or by its copy in the child.
+unsafe fn take() -> Option<Fork> {
+    // SAFETY: this thread has held the lock since `before`.
+    unsafe { (*FORK.0.get()).take() }
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: the C library calls it after `before`, in the same thread.
+    let Some(mut fork) = (unsafe { take() }) else { return };
+    if let Some(Ok((read, write))) = fork.pipe.take() {
+        // The child holds the only other writer, so the pipe ends if there is no child, or none any more.
+        drop(write);
+        let _ = retry_on_intr(|| rustix::io::read(&read, &mut [0]));
+    }
+}
+
+extern "C" fn in_child() {
+    // SAFETY: the C library calls it after `before`, in the copy of the same thread.
+    let Some(mut fork) = (unsafe { take() }) else { return };
+    let Some(pipe) = fork.pipe.take() else { return };
+    let copied = pipe.and_then(|(read, write)| {
+        // The list of mappings needs a descriptor.
+        drop(read);
+        // SAFETY: the child has no other thread, and its signals are blocked.
+        areas(0, usize::MAX, |area| unsafe { copy(area, &fork.files) }).map(|()| write)
+    });
+    match copied {
+        Ok(write) => drop(rustix::io::write(&write, &[1])),
+        Err(e) => end(&e),
+    }
+}
+
+/// Replaces an area by private memory with the same bytes and rights if it has pages of one of the files.
+///
+/// # Safety
+/// No other code of this process runs.
+unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
+    let Some(of) = files.iter().find(|file| area.shares(NAME, file.inode)) else { return Ok(()) };
+    let (place, len) = (with_exposed_provenance_mut(area.start), area.end - area.start);
+    let rights = [('r', MprotectFlags::READ), ('w', MprotectFlags::WRITE), ('x', MprotectFlags::EXEC)];
+    let rights = rights.into_iter().filter(|(letter, _)| area.rights.contains(*letter));
+    let rights = rights.fold(MprotectFlags::empty(), |all, (_, one)| all | one);
+    // SAFETY: the addresses belong to the area, and its bytes do not change.
+    unsafe {
+        if let Some(file) = of.file.upgrade().filter(|file| file.metadata().is_ok_and(|meta| meta.ino() == of.inode)) {
+            mmap_anonymous(place, len, RIGHTS, MapFlags::PRIVATE | MapFlags::FIXED)?;
+            read_touched(&file, place.cast(), len, area.offset)?;
+        } else {
+            // Without the file, its holes are not known.
+            mprotect(place, len, MprotectFlags::READ)?;
+            let fresh = mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?;
+            fresh.cast::<u8>().copy_from_nonoverlapping(place.cast(), len);
+            mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place)?;
+        }
+        if rights != MprotectFlags::READ | MprotectFlags::WRITE {
+            mprotect(place, len, rights)?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends the child rather than let it share memory.
+fn end(error: &io::Error) -> ! {
+    const LINE: usize = 400;
+    let mut line = [0; LINE];
+    let mut rest = &mut line[..];
+    let _ = writeln!(
+        rest,
+        "farside: a child made by fork is ended: memory that its parent shares with other ranks cannot be copied, \
+         because of system error {}; give it more memory or descriptors, or start programs by posix_spawn",
+        error.raw_os_error().unwrap_or(0)
+    );
+    let len = LINE - rest.len();
+    // SAFETY: standard error, if it is open; `_exit` runs no other code of the process.
+    unsafe {
+        let _ = rustix::io::write(BorrowedFd::borrow_raw(2), &line[..len]);
+        libc::_exit(libc::EXIT_FAILURE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::mm::mmap;
+
+    use super::*;
+    use crate::memory::segment::{self, PAGE};
+
+    /// Pages of a registered file, mapped and filled with a byte.
+    fn shared(pages: usize, byte: u8) -> (Arc<File>, *mut u8) {
+        let file = Arc::new(segment::sparse_file(NAME, (pages * PAGE) as u64).unwrap());
+        register(&file).unwrap();
+        // SAFETY: a new mapping.
+        let base = unsafe { mmap(null_mut(), pages * PAGE, RIGHTS, MapFlags::SHARED, &file, 0) }.unwrap().cast();
+        if byte != 0 {
+            // SAFETY: the mapping.
+            unsafe { std::ptr::write_bytes(base, byte, pages * PAGE) };
+        }
+        (file, base)
+    }
+
+    /// Runs `child` in a child, after `parent` has run here; whether the child's test is true.
+    fn fork(parent: impl FnOnce(), child: impl FnOnce() -> bool) -> bool {
+        let (read, write) = io::pipe().unwrap();
+        // SAFETY: the child only loads, stores, and makes system calls.
+        let made = unsafe { libc::fork() };
+        if made == 0 {
+            drop(write);
+            let _ = rustix::io::read(&read, &mut [0]);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!child())) };
+        }
+        assert!(made > 0);
+        parent();
+        drop(write);
+        let mut status = -1;
+        // SAFETY: a child of this test, and a live integer.
+        assert_eq!(unsafe { libc::waitpid(made, &raw mut status, 0) }, made);
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    fn get(at: *mut u8) -> u8 {
+        // SAFETY: bytes of mappings of the tests.
+        unsafe { at.read_volatile() }
+    }
+
+    fn set(at: *mut u8, byte: u8) {
+        // SAFETY: bytes of mappings of the tests.
+        unsafe { at.write_volatile(byte) };
+    }
+
+    #[test]
+    fn child_and_parent_do_not_see_the_stores_of_each_other() {
+        let (file, base) = shared(40, 7);
+        let last = base.wrapping_add(40 * PAGE - 1);
+        let in_child = || {
+            let before = [get(base), get(last)];
+            set(base, 9);
+            before == [7, 7] && get(base) == 9
+        };
+        assert!(fork(|| set(last, 8), in_child));
+        assert_eq!([get(base), get(last)], [7, 8]);
+        drop(file);
+    }
+
+    #[test]
+    fn pages_that_were_never_touched_stay_holes_of_the_file_and_zero_in_the_child() {
+        let (file, base) = shared(1000, 0);
+        let at = |page: usize| base.wrapping_add(page * PAGE);
+        [3, 500, 999].iter().for_each(|page| set(at(*page), *page as u8));
+        let blocks = || file.metadata().unwrap().blocks();
+        let before = blocks();
+        let same = || (0..1000).all(|page| get(at(page)) == if [3, 500, 999].contains(&page) { page as u8 } else { 0 });
+        assert!(fork(|| (), same));
+        assert_eq!(blocks(), before);
+    }
+
+    #[test]
+    fn pages_are_copied_wherever_they_are_mapped_and_after_their_file_was_closed() {
+        let (file, base) = shared(8, 5);
+        // SAFETY: pages of the test, moved to an address that the system chooses.
+        let moved = unsafe {
+            let place = mmap_anonymous(null_mut(), 4 * PAGE, RIGHTS, MapFlags::PRIVATE).unwrap();
+            mremap_fixed(base.add(4 * PAGE).cast(), 4 * PAGE, 4 * PAGE, MremapFlags::MAYMOVE, place).unwrap()
+        };
+        let moved = moved.cast::<u8>();
+        // SAFETY: a page of the mapping, which is not written any more.
+        unsafe { mprotect(base.cast(), PAGE, MprotectFlags::READ) }.unwrap();
+        let child = || {
+            set(moved, 1);
+            set(base.wrapping_add(PAGE), 1);
+            get(base) == 5 && get(moved) == 1 && get(moved.wrapping_add(PAGE)) == 5
+        };
+        let unchanged = || [get(moved), get(base.wrapping_add(PAGE))] == [5, 5];
+        assert!(fork(|| (), child) && unchanged());
+        drop(file);
+        assert!(fork(|| (), child) && unchanged());
+    }
+
+    #[test]
+    fn parent_does_not_wait_if_the_fork_has_failed() {
+        let (_file, _base) = shared(1, 1);
+        before();
+        in_parent();
+    }
+}
