@@ -355,7 +355,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (vec![], Some(true)),
         (vec![1; PREFIX - 1], Some(true)),
         (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
-        (prefix(8, 0, 7, 1, 0, 0, 0), Some(true)),
+        (prefix(10, 0, 7, 1, 0, 0, 0), Some(true)),
         // A header longer than the packet, more data than announced, an unknown handler, unknown counters.
         (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
         (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
@@ -384,6 +384,10 @@ fn hostile_packets_of_every_sort_are_refused() {
         // Acknowledgements of messages that were never sent.
         (prefix(3, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(3, 0, 0, 0, 0, 0, 0), Some(true)),
+        // A sink for a message that was never sent; a report about pieces of a message that may have ended.
+        (prefix(8, 0, 0, 1, 0, 0, 0), Some(true)),
+        (with(prefix(8, 0, 0, 1, 0, 0, 0), 40), Some(true)),
+        (prefix(9, 0, 0, 1, 1, 0, 0), Some(false)),
         // Requests to send: too long, to an unknown handler, with a repeated message number.
         (with(prefix(4, 1, 7, 20, 1 << 41, 0, 0), 1), Some(true)),
         (prefix(4, 1, 7, 20, 10, 0, 0), Some(true)),

@@ -1,28 +1,23 @@
-//! A sender's offer to let its target read the data, and the state of that read.
+//! A sender's offer to let its target read the data, a target's offer of its sink, and the state of the copies.
 
 use std::rc::Rc;
 
-use crate::device::Range;
+use super::claims::Claims;
+use super::pieces::Pieces;
+use crate::device::{Block, Range};
 use crate::tracked::Track;
 use crate::wire::{Reader, Writer};
 
-/// Maximum number of blocks of an offered source: their addresses travel with the request to send, in one packet.
+/// Maximum number of blocks of offered memory: their addresses travel in one packet.
 pub(super) const OFFERED: usize = 192;
+/// The number of pieces that a sender reports which has failed to write one.
+pub(super) const FAILED: u64 = u64::MAX;
 
-/// The location of a message's data in its sender's memory.
+/// The location of a message's data, or of its sink, in memory that a rank has lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) key: Vec<u8>,
     pub(super) ranges: Vec<Range>,
-}
-
-/// The read of the data of a message.
-pub(super) struct Read {
-    pub(super) offer: Offer,
-    /// The imported region, and the track that counts the request, once it has been posted.
-    pub(super) posted: Option<(u64, Rc<Track>)>,
-    /// The sender has cancelled the message meanwhile.
-    pub(super) cancelled: bool,
 }
 
 impl Offer {
@@ -31,8 +26,8 @@ impl Offer {
         self.ranges.iter().fold(w, |w, r| w.u64(r.offset as u64).u64(r.len as u64)).done()
     }
 
-    /// Parses the offer of a message of `len` bytes; `None` if it is malformed.
-    pub(super) fn read(bytes: &[u8], len: usize) -> Option<Self> {
+    /// Parses an offer; `None` if it is malformed.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Vec::new(), 0usize);
         while !r.is_empty() {
@@ -40,18 +35,95 @@ impl Offer {
             sum = sum.checked_add(range.len)?;
             ranges.push(range);
         }
-        (sum == len && ranges.len() <= OFFERED).then_some(Self { key, ranges })
+        (ranges.len() <= OFFERED).then_some(Self { key, ranges })
+    }
+
+    /// Length of the data in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.ranges.iter().map(|range| range.len).sum()
+    }
+}
+
+/// The read of the data of a message.
+pub(super) struct Read {
+    pub(super) offer: Offer,
+    pub(super) begun: Option<Reading>,
+    /// The sender has cancelled the message meanwhile.
+    pub(super) cancelled: bool,
+}
+
+/// A read that has begun: memory of the sink may be written.
+pub(super) struct Reading {
+    /// The sender's region, and its ranges that are read.
+    pub(super) region: u64,
+    pub(super) ranges: Vec<Range>,
+    pub(super) into: Vec<Block>,
+    pub(super) pieces: Pieces,
+    /// Counts the request in progress.
+    pub(super) track: Rc<Track>,
+    /// Number of pieces that this rank has posted, and whether the next one is claimed.
+    pub(super) posted: u32,
+    pub(super) claimed: bool,
+    pub(super) lent: Option<LentSink>,
+}
+
+/// A sink into which the sender of the message may write pieces.
+pub(super) struct LentSink {
+    pub(super) claims: Claims,
+    /// Handle of the sink's registration.
+    pub(super) sink: u64,
+    /// Number of pieces that the sender has written, once it writes no more.
+    pub(super) written: Option<u64>,
+}
+
+/// Memory that this rank has lent to the target of a message.
+pub(super) struct Offered {
+    /// Handle of its registration.
+    pub(super) region: u64,
+    /// The writes of pieces of the message, if the target has lent its sink.
+    pub(super) writing: Option<Box<Writing>>,
+}
+
+/// The writes of pieces of a message into the target's sink.
+pub(super) struct Writing {
+    pub(super) sink: Offer,
+    /// The place of the claims: the key of the target's board, and the number of the message in it.
+    pub(super) board: (Vec<u8>, u64),
+    pub(super) begun: Option<Write>,
+    /// Number of pieces that have been posted.
+    pub(super) posted: u32,
+}
+
+/// A message of which this rank writes pieces.
+pub(super) struct Write {
+    pub(super) claims: Claims,
+    /// The target's region.
+    pub(super) region: u64,
+    pub(super) from: Vec<Block>,
+    pub(super) pieces: Pieces,
+    /// Counts the request in progress.
+    pub(super) track: Rc<Track>,
+}
+
+impl Writing {
+    /// Parses a target's offer of its sink for a message of `len` bytes; `None` if it is malformed.
+    pub(super) fn read(number: u64, bytes: &[u8], len: usize) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        let (board, sink) = ((r.bytes()?.to_vec(), number), Offer::read(r.rest())?);
+        (sink.len() <= len).then_some(Self { sink, board, begun: None, posted: 0 })
     }
 }
 
 impl Read {
     pub(super) fn new(offer: Offer) -> Self {
-        Self { offer, posted: None, cancelled: false }
+        Self { offer, begun: None, cancelled: false }
     }
 
-    /// Whether the request is posted, so that memory of the sink may be written.
-    pub(super) fn is_posted(&self) -> bool {
-        self.posted.is_some()
+    /// Takes the sender's report of how many pieces it has written.
+    pub(super) fn was_written(&mut self, pieces: u64) {
+        if let Some(lent) = self.begun.as_mut().and_then(|begun| begun.lent.as_mut()) {
+            lent.written = Some(pieces);
+        }
     }
 }
 
@@ -65,16 +137,19 @@ mod tests {
         let ranges = vec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
         let offer = Offer { key: vec![1, 2, 3], ranges };
         let bytes = offer.write();
-        assert_eq!(Offer::read(&bytes, 10), Some(offer));
-        assert!(Offer::read(&bytes, 9).is_none() && Offer::read(&bytes, 11).is_none());
-        assert!((0..bytes.len()).all(|n| Offer::read(&bytes[..n], 10).is_none()));
+        assert_eq!((Offer::read(&bytes), offer.len()), (Some(offer), 10));
+        let whole = |n: &usize| (n - 7) % 16 == 0;
+        assert!((0..bytes.len()).filter(|n| *n < 7 || !whole(n)).all(|n| Offer::read(&bytes[..n]).is_none()));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_no_offer_or_one_of_that_length(bytes in prop::collection::vec(any::<u8>(), 0..80), len in 0usize..300) {
-            if let Some(offer) = Offer::read(&bytes, len) {
-                prop_assert_eq!(offer.ranges.iter().map(|r| r.len).sum::<usize>(), len);
+        fn any_bytes_are_malformed_or_an_offer(bytes in prop::collection::vec(any::<u8>(), 0..80), len in 0usize..300) {
+            if let Some(offer) = Offer::read(&bytes) {
+                prop_assert_eq!(offer.write(), bytes.clone());
+            }
+            if let Some(writing) = Writing::read(1, &bytes, len) {
+                prop_assert!(writing.sink.len() <= len);
             }
         }
     }

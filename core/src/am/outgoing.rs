@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::counter::Counter;
 use super::data::{Data, Header, Lent};
 use super::handler::HandlerId;
+use super::offer::Offered;
 use super::packet::Prefix;
 use crate::tracked::Track;
 
@@ -29,8 +30,8 @@ pub(super) struct Queued {
 
 /// A message whose request to send has been sent.
 pub(super) enum Asked {
-    /// The target has not answered; it may read the data in this region.
-    Waiting { target: u32, lent: Lent, region: Option<u64> },
+    /// The target has not answered; it may read the data if that is offered.
+    Waiting { target: u32, lent: Lent, offered: Option<Offered> },
     /// The target wants the first `wanted` bytes.
     Streaming { target: u32, lent: Lent, wanted: usize, sent: usize },
     /// The message was cancelled; its target has to confirm.
@@ -48,6 +49,8 @@ pub(super) struct SendQueues {
     pub(super) asked: FxHashMap<u64, Asked>,
     /// Numbers of the messages whose data is being sent, by target.
     pub(super) streams: FxHashMap<u32, VecDeque<u64>>,
+    /// Numbers of the messages whose targets have lent their sinks.
+    pub(super) writes: VecDeque<u64>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u64, (u32, Counter)>,
     /// Number of queued messages that are copied.
@@ -56,7 +59,7 @@ pub(super) struct SendQueues {
 
 impl SendQueues {
     pub(super) fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.queues.is_empty() && self.streams.is_empty()
+        self.control.is_empty() && self.queues.is_empty() && self.streams.is_empty() && self.writes.is_empty()
     }
 }
 

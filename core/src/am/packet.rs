@@ -26,6 +26,11 @@ pub(super) const FIN: u8 = 6;
 /// is held.
 pub(super) const CANCEL: u8 = 7;
 pub(super) const WITHDRAW: u64 = 1;
+/// The target has lent the sink of a message that it reads: the place of the claims, the key of the target's board, and
+/// the location of the sink.
+pub(super) const SINK: u8 = 8;
+/// The sender has written this number of pieces of a message into its lent sink, or has failed, and writes no more.
+pub(super) const WRITTEN: u8 = 9;
 
 /// The prefix of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +41,7 @@ pub(super) struct Prefix {
     /// The counter to increment at the target, or 0.
     pub(super) target: u32,
     /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the index of
-    /// the error's kind.
+    /// the error's kind. `SINK`: place of the claims. `WRITTEN`: number of pieces.
     pub(super) number: u64,
     /// The sender's number of the message, of 63 bits; 0 for a message that no packet has to refer to.
     pub(super) message: u64,

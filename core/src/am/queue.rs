@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::ActiveMessages;
 use super::data::Data;
 use super::messenger::Messenger;
+use super::offer::{Offered, Writing};
 use super::outgoing::Asked;
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
 use super::state::OUT;
@@ -27,14 +28,15 @@ impl ActiveMessages {
     pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u64, wanted: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.remove(&number) {
-            Some(Asked::Waiting { target, lent, region })
+            Some(Asked::Waiting { target, lent, offered })
                 if target == source && (1..=lent.source.len() as u64).contains(&wanted) =>
             {
-                release(job, region, true);
                 let wanted = wanted as usize;
                 out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
                 out.streams.entry(target).or_default().push_back(number);
                 self.mark(OUT);
+                drop(out);
+                take_back(job, offered, true);
                 Ok(())
             }
             other => {
@@ -46,15 +48,31 @@ impl ActiveMessages {
         }
     }
 
+    /// Handles a sink that the target of a message has lent for this rank to write pieces of the message into.
+    pub(super) fn sink_lent(&self, source: u32, number: u64, claims: u64, sink: &[u8]) -> Result<()> {
+        let mut out = self.outgoing.borrow_mut();
+        match out.asked.get_mut(&number) {
+            Some(Asked::Waiting { target, lent, offered: Some(offered) })
+                if *target == source && offered.writing.is_none() =>
+            {
+                let writing = Writing::read(claims, sink, lent.source.len());
+                offered.writing = Some(Box::new(writing.ok_or_else(|| unknown(source, "malformed sink"))?));
+                out.writes.push_back(number);
+                self.mark(OUT);
+                Ok(())
+            }
+            // The message was cancelled meanwhile.
+            Some(Asked::Cancelled(target)) if *target == source => Ok(()),
+            _ => Err(unknown(source, "sink")),
+        }
+    }
+
     /// Handles the end of a message: its target does not need the data any more, or `code` - 1 is the index of the
     /// error kind that kept the target from taking it.
     pub(super) fn taken(&self, job: &Messenger, source: u32, number: u64, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
-        let lent = match out.asked.remove(&number) {
-            Some(Asked::Waiting { target, lent, region }) if target == source => {
-                release(job, region, true);
-                lent
-            }
+        let (lent, offered) = match out.asked.remove(&number) {
+            Some(Asked::Waiting { target, lent, offered }) if target == source => (lent, offered),
             Some(Asked::Cancelled(target)) if target == source => return Ok(()),
             other => {
                 other.map(|other| out.asked.insert(number, other));
@@ -65,6 +83,7 @@ impl ActiveMessages {
             out.awaited.remove(&number);
         }
         drop(out);
+        take_back(job, offered, true);
         match code.checked_sub(1) {
             None => lent.complete(),
             Some(code) => {
@@ -114,7 +133,7 @@ impl ActiveMessages {
         self.cancel_own(track, None);
         let mut out = self.outgoing.borrow_mut();
         let mut cancelled = Vec::new();
-        let mut partly = Vec::new();
+        let (mut partly, mut revoked) = (Vec::new(), Vec::new());
         out.queues.retain(|target, queue| {
             let (taken, kept) = std::mem::take(queue).into_iter().partition::<VecDeque<_>, _>(|m| m.data.is_of(track));
             *queue = kept;
@@ -133,8 +152,8 @@ impl ActiveMessages {
         });
         for number in numbers {
             let (target, lent) = match out.asked.remove(&number) {
-                Some(Asked::Waiting { target, lent, region }) => {
-                    release(job, region, false);
+                Some(Asked::Waiting { target, lent, offered }) => {
+                    revoked.push(offered);
                     (target, lent)
                 }
                 Some(Asked::Streaming { target, lent, .. }) => (target, lent),
@@ -150,17 +169,26 @@ impl ActiveMessages {
             self.mark(OUT);
         }
         drop(out);
+        revoked.into_iter().for_each(|offered| take_back(job, offered, false));
         cancelled.into_iter().for_each(Data::cancel);
     }
 }
 
-/// Releases memory that was registered for a target to read. `is_read`: the target will not read it any more; otherwise
-/// a read that has begun ends there with an error.
-pub(super) fn release(job: &Messenger, region: Option<u64>, is_read: bool) {
-    let Some(region) = region else { return };
+/// Takes back memory that was lent for a target to read, and ends this rank's writes of the same message. `is_read`: the
+/// target will not read it any more; otherwise a read that has begun ends there with an error.
+pub(super) fn take_back(job: &Messenger, offered: Option<Offered>, is_read: bool) {
+    let Some(Offered { region, writing }) = offered else { return };
+    if let Some(writing) = writing {
+        writing.end(job);
+    }
     if is_read {
         job.device().sealed(region);
     }
+    release(job, region);
+}
+
+/// Releases memory that was lent for one message.
+pub(super) fn release(job: &Messenger, region: u64) {
     // SAFETY: registered for one message, which is over; the memory is the caller's own.
     if let Err(e) = unsafe { job.device().release(region) } {
         tracing::warn!("the memory of a message was not taken back: {e}");

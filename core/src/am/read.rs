@@ -4,14 +4,23 @@
 //!
 //! The memory is registered for that one message, and released when the target has the data or the message is
 //! cancelled; a later read fails. Data that cannot be read travels in packets.
+//!
+//! A long message between two ranks that share memory, but no processors, is copied by both. The target lends its sink
+//! to the sender, and each of the two copies the pieces that it has claimed ([`claims`](super::claims)): the target from
+//! the front, and the sender, while it is inside the runtime, from the back (`write.rs`). The target copies all pieces
+//! that the sender does not claim, and waits at most for the sender's last piece.
 
+use super::handler::Token;
 use super::messenger::Messenger;
+use super::offer::{LentSink, OFFERED, Offer, Offered, Read, Reading};
+use super::packet::{Prefix, SINK};
+use super::pieces::{Pieces, TURN, cut, few_blocks};
+use super::queue::release;
+use super::sink::{Filling, Source};
 use crate::device::{Block, Operation, Range, Region, RemoteVector};
 use crate::error::Result;
 use crate::tracked::Track;
-
-use super::offer::{OFFERED, Offer, Read};
-use super::sink::{Filling, Source};
+use crate::wire::Writer;
 
 /// Maximum number of blocks of a sink that is read into.
 const READ_INTO: usize = 1024;
@@ -23,43 +32,49 @@ const SPREAD: usize = 4;
 pub(super) enum Step {
     /// There is no room for its request.
     NoRoom,
-    UnderWay,
+    /// The read continues; whether this step has posted anything.
+    UnderWay(bool),
     Done,
     /// Packets are faster, or reading is impossible.
     Packets,
 }
 
-/// The nonempty blocks of the first `len` bytes, if they are at most `most`.
-fn few_blocks(
-    len: usize,
-    most: usize,
-    mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
-) -> Result<Option<Vec<Block>>> {
-    let (mut all, mut some): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
-    let (mut from, mut window) = (0, 4096);
-    while from < len {
-        let now = window.min(len - from);
-        look_up(from, now, &mut some)?;
-        for block in some.drain(..).filter(|block| block.len > 0) {
-            match all.last_mut() {
-                // A block that was split by the window.
-                Some(last) if last.base.wrapping_add(last.len) == block.base => last.len += block.len,
-                _ => all.push(block),
-            }
-        }
-        if all.len() > most {
-            return Ok(None);
-        }
-        from += now;
-        window *= 4;
+/// The memory from the first to the last of these blocks.
+fn span(blocks: &[Block]) -> (*mut u8, usize) {
+    let start = blocks.iter().map(|b| b.base).min().unwrap_or_default();
+    (start, blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0) - start.addr())
+}
+
+/// Lends these blocks of `region` to one peer; returns the handle of the registration.
+///
+/// # Safety
+/// The contract of [`register`](crate::device::Device::register) for the blocks, which alone are accessed.
+unsafe fn lend(job: &Messenger, blocks: &[Block], region: Region) -> Result<(u64, Offer)> {
+    // SAFETY: by the contract.
+    let made = unsafe { job.device().register(Region { brief: true, ..region }) }?;
+    let range = |b: &Block| Range { offset: b.base.addr() - region.base.addr(), len: b.len };
+    Ok((made.handle, Offer { key: made.key, ranges: blocks.iter().map(range).collect() }))
+}
+
+/// Imports memory that `peer` has lent, for requests whose shortest block has some `shortest` bytes; `None` if packets
+/// are faster.
+pub(super) fn import(job: &Messenger, peer: u32, key: &[u8], shortest: usize) -> Result<Option<u64>> {
+    let remote = job.device().import(peer, key, None)?;
+    if remote.lists.is_some_and(|least| shortest as u64 >= least) {
+        return Ok(Some(remote.handle));
     }
-    Ok(Some(all))
+    forget(job, remote.handle);
+    Ok(None)
+}
+
+pub(super) fn forget(job: &Messenger, region: u64) {
+    // SAFETY: this module accesses lent memory by requests only, not by its mapping.
+    unsafe { job.device().forget(region) };
 }
 
 impl Offer {
-    /// Offers `source` to `target` and returns the handle of its registration, if the data can be read and that is
-    /// better than packets.
-    pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(u64, Self)>> {
+    /// Offers `source` to `target`, if the data can be read and that is better than packets.
+    pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(Offered, Self)>> {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
         let from = match one_node {
@@ -72,19 +87,13 @@ impl Offer {
         }
         let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else { return Ok(None) };
-        let start = blocks.iter().map(|b| b.base).min().unwrap_or_default();
-        let span = blocks.iter().map(|b| b.base.addr() + b.len).max().unwrap_or(0) - start.addr();
+        let (start, span) = span(&blocks);
         if !one_node && span / SPREAD > len {
             return Ok(None);
         }
-        let region = Region { brief: true, one_node, ..Region::of(start, span) };
-        // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled, and only
-        // those blocks of the region are read before the release.
-        match unsafe { device.register(region) } {
-            Ok(made) => {
-                let range = |b: &Block| Range { offset: b.base.addr() - start.addr(), len: b.len };
-                Ok(Some((made.handle, Self { key: made.key, ranges: blocks.iter().map(range).collect() })))
-            }
+        // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled.
+        match unsafe { lend(job, &blocks, Region { one_node, ..Region::of(start, span) }) } {
+            Ok((region, offer)) => Ok(Some((Offered { region, writing: None }, offer))),
             Err(e) => {
                 tracing::debug!("a message of {len} bytes goes in packets: {e}");
                 Ok(None)
@@ -93,92 +102,142 @@ impl Offer {
     }
 }
 
+impl LentSink {
+    /// Lends the blocks of a sink to the sender of the message, which may then write pieces of it.
+    fn offer(job: &Messenger, token: Token, into: &[Block], pieces: Pieces) -> Option<Self> {
+        if into.len() > OFFERED {
+            return None;
+        }
+        let mut boards = job.active_messages().boards.borrow_mut();
+        let (claims, board, number) = boards.open(job.device(), pieces.count())?;
+        let mut body = Writer::new().bytes(board).done();
+        let (start, span) = span(into);
+        // Bytes between the blocks may be other code's.
+        let region = Region { one_node: true, exclusive: into.len() == 1, ..Region::of(start, span) };
+        // SAFETY: by its contract the sink is valid for writes, and not accessed by others, until its completion runs or
+        // it is abandoned, both of which come after the release.
+        let lent = unsafe { lend(job, into, region) }.and_then(|(sink, offer)| {
+            body.extend(offer.write());
+            let (header, body) =
+                (Prefix::about(SINK, token.number, number).write(), Block::of(body.as_ptr(), body.len()));
+            let sent = job.try_send(token.source, Operation::Send { header: &header, body: &[body] });
+            if !matches!(sent, Ok(true)) {
+                release(job, sink);
+            }
+            Ok(sent?.then_some(sink))
+        });
+        match lent {
+            Ok(Some(sink)) => return Some(Self { claims, sink, written: None }),
+            Ok(None) => {}
+            Err(e) => tracing::debug!("a message is copied by its target alone: {e}"),
+        }
+        boards.close(&claims);
+        None
+    }
+
+    /// Takes the sink back: afterwards the sender does not write to it any more.
+    fn end(self, job: &Messenger) {
+        job.active_messages().boards.borrow_mut().close(&self.claims);
+        release(job, self.sink);
+    }
+}
+
 impl Read {
-    /// Begins to read the data of `peer` into the sink, or checks whether the read is complete. Does not wait.
+    /// Begins to read the data of a message into the sink, or continues. Does not wait. Once the message is cancelled,
+    /// nothing more is read, and the read is done.
     ///
     /// # Errors
     /// The cause why the data could not be read; the caller falls back to packets.
-    pub(super) fn advance(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Step> {
-        if self.posted.is_none()
-            && let Some(step) = self.post(job, peer, filling)?
+    pub(super) fn advance(&mut self, job: &Messenger, token: Token, filling: &mut Filling) -> Result<Step> {
+        if self.begun.is_none() {
+            self.begun = Reading::begin(job, token, &self.offer, filling)?;
+        }
+        let Some(begun) = &mut self.begun else { return Ok(Step::Packets) };
+        let step = match self.cancelled {
+            true if begun.track.open() > 0 => Ok(Step::UnderWay(false)),
+            true => Ok(Step::Done),
+            false => begun.advance(job, token.source),
+        };
+        if let Ok(Step::NoRoom | Step::UnderWay(_)) = step {
+            return step;
+        }
+        self.end(job);
+        if let Ok(Step::Done) = step
+            && !self.cancelled
         {
-            return Ok(step);
+            // SAFETY: the requests of all pieces are complete without an error, and the sender has written the others.
+            unsafe { filling.was_filled() };
         }
-        let Some((region, track)) = self.posted.take_if(|(_, track)| track.open() == 0) else {
-            return Ok(Step::UnderWay);
-        };
-        forget(job, region);
-        track.check()?;
-        // SAFETY: the request is complete without an error, so the bytes have been read.
-        unsafe { filling.was_filled() };
-        Ok(Step::Done)
-    }
-
-    /// Posts the request; if that is not possible, returns the step to take instead.
-    fn post(&mut self, job: &Messenger, peer: u32, filling: &mut Filling) -> Result<Option<Step>> {
-        let kept = filling.kept;
-        let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
-        let Some(into) = blocks else { return Ok(Some(Step::Packets)) };
-        let mut left = kept;
-        let cut = |r: &Range| {
-            let len = r.len.min(left);
-            left -= len;
-            Range { len, ..*r }
-        };
-        let ranges: Vec<Range> = self.offer.ranges.iter().map(cut).filter(|r| r.len > 0).collect();
-        let remote = job.device().import(peer, &self.offer.key, None)?;
-        let shortest = (kept / into.len().max(ranges.len()).max(1)) as u64;
-        let mut step = Ok(Some(Step::Packets));
-        if remote.lists.is_some_and(|least| shortest >= least) {
-            let track = Track::new();
-            let from = RemoteVector { region: remote.handle, ranges: &ranges };
-            // SAFETY: by its contract the sink is valid until its completion runs or it is abandoned, both of which
-            // come after the end of the request.
-            match unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&track]) } {
-                Ok(Some(_)) => {
-                    self.posted = Some((remote.handle, track));
-                    return Ok(None);
-                }
-                Ok(None) => step = Ok(Some(Step::NoRoom)),
-                Err(e) => step = Err(e),
-            }
-        }
-        forget(job, remote.handle);
         step
     }
 
-    /// Abandons the read: afterwards the memory of the sink is not written any more.
-    pub(super) fn abandon(self, job: &Messenger) {
-        if let Some((region, track)) = self.posted {
+    /// Ends the read: afterwards the memory of the sink is not written any more.
+    pub(super) fn end(&mut self, job: &Messenger) {
+        let Some(Reading { region, track, lent, .. }) = self.begun.take() else { return };
+        if track.open() > 0 {
             job.cancel(&track);
-            forget(job, region);
+        }
+        forget(job, region);
+        if let Some(lent) = lent {
+            lent.end(job);
         }
     }
 }
 
-fn forget(job: &Messenger, region: u64) {
-    // SAFETY: the region is not mapped.
-    unsafe { job.device().forget(region) };
-}
+impl Reading {
+    /// Prepares the read of a message; `None` if packets are faster.
+    fn begin(job: &Messenger, token: Token, offer: &Offer, filling: &mut Filling) -> Result<Option<Self>> {
+        let kept = filling.kept;
+        let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
+        let Some(into) = blocks else { return Ok(None) };
+        let ranges = cut(&offer.ranges, 0, kept);
+        let shortest = kept / into.len().max(ranges.len()).max(1);
+        let Some(region) = import(job, token.source, &offer.key, shortest)? else { return Ok(None) };
+        let one_node = job.device().shares_memory(token.source);
+        let shared = Pieces::shared(kept).filter(|_| one_node && !job.is_on_oversubscribed_node());
+        let lent = shared.and_then(|pieces| LentSink::offer(job, token, &into, pieces));
+        let alone = Pieces::of(kept, if one_node { TURN } else { kept });
+        let pieces = shared.filter(|_| lent.is_some()).unwrap_or(alone);
+        Ok(Some(Self { region, ranges, into, pieces, track: Track::new(), posted: 0, claimed: false, lent }))
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Posts the next pieces, one at a time.
+    fn advance(&mut self, job: &Messenger, peer: u32) -> Result<Step> {
+        let (mut any, mut left) = (false, TURN);
+        while self.track.open() == 0 {
+            self.track.check()?;
+            if !self.claimed && self.is_done() {
+                return Ok(Step::Done);
+            }
+            // Pieces beyond this turn are not claimed yet: the sender may copy them earlier.
+            if left == 0 || !(self.claimed || self.claim()) {
+                break;
+            }
+            self.claimed = true;
+            let (from, len) = self.pieces.nth(self.posted);
+            let into = cut(&self.into, from, len);
+            let from = RemoteVector { region: self.region, ranges: &cut(&self.ranges, from, len) };
+            // SAFETY: by its contract the sink is valid until its completion runs or it is abandoned, both of which come
+            // after the end of the request.
+            if unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&self.track]) }?
+                .is_none()
+            {
+                return Ok(Step::NoRoom);
+            }
+            (self.posted, self.claimed, any) = (self.posted + 1, false, true);
+            left = left.saturating_sub(len);
+        }
+        Ok(Step::UnderWay(any))
+    }
 
-    #[test]
-    fn blocks_that_a_window_has_cut_are_one_again() {
-        let bytes = [0u8; 100_000];
-        let look_up = |from: usize, len: usize, blocks: &mut Vec<Block>| {
-            blocks.push(Block::of(bytes[from..].as_ptr(), len));
-            Ok(())
-        };
-        let blocks = few_blocks(100_000, 1, look_up).unwrap().unwrap();
-        assert_eq!(blocks.iter().map(|b| b.len).collect::<Vec<_>>(), [100_000]);
-        let apart = |from: usize, len: usize, blocks: &mut Vec<Block>| {
-            blocks.extend((from..from + len).map(|at| Block::of(bytes[2 * at % 100_000..].as_ptr(), 1)));
-            Ok(())
-        };
-        assert!(few_blocks(100, 99, apart).unwrap().is_none());
-        assert_eq!(few_blocks(100, 100, apart).unwrap().unwrap().len(), 100);
+    /// Whether all pieces are in the sink, if those that this rank has posted are.
+    fn is_done(&self) -> bool {
+        let left = self.pieces.count() - self.posted;
+        left == 0 || self.lent.as_ref().is_some_and(|lent| lent.written == Some(left.into()))
+    }
+
+    /// Claims the next piece. If the sender has failed to write its pieces, they are this rank's.
+    fn claim(&self) -> bool {
+        self.lent.as_ref().is_none_or(|lent| lent.written.is_some() || lent.claims.claim())
     }
 }

@@ -4,7 +4,7 @@ use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
-use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, WITHDRAW};
+use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WITHDRAW, WRITTEN};
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
@@ -24,7 +24,8 @@ impl Offer {
         if bytes.is_empty() {
             return Ok(None);
         }
-        Self::read(bytes, len).map(Some).ok_or_else(|| garbage(source, "malformed place of the data"))
+        let offer = Self::read(bytes).filter(|offer| offer.len() == len);
+        offer.map(Some).ok_or_else(|| garbage(source, "malformed place of the data"))
     }
 }
 
@@ -120,6 +121,8 @@ impl ActiveMessages {
             ACKNOWLEDGE => self.acknowledged(source, p.message),
             CTS => self.clear_to_send(job, source, p.message, p.number),
             FIN => self.taken(job, source, p.message, p.number),
+            SINK => self.sink_lent(source, p.message, p.number, rest),
+            WRITTEN => self.was_written(token, p.number),
             _ => Err(garbage(source, "unknown kind")),
         }
     }
@@ -232,15 +235,14 @@ impl ActiveMessages {
                 continue;
             };
             drop(arrivals);
-            let was_posted = read.is_posted();
-            let step = read.advance(job, token.source, &mut filling);
+            let step = read.advance(job, token, &mut filling);
             any |= match step {
                 Ok(Step::NoRoom) => false,
-                Ok(Step::UnderWay) => !was_posted,
+                Ok(Step::UnderWay(any)) => any,
                 _ => true,
             };
             match step {
-                Ok(step @ (Step::NoRoom | Step::UnderWay)) => {
+                Ok(step @ (Step::NoRoom | Step::UnderWay(_))) => {
                     if let Step::NoRoom = step {
                         self.mark(NO_ROOM);
                     }
@@ -293,6 +295,14 @@ impl ActiveMessages {
         }
     }
 
+    /// Handles the number of pieces that the sender has written into a lent sink; the message may have ended meanwhile.
+    fn was_written(&self, token: Token, pieces: u64) -> Result<()> {
+        if let Some(Arrival::Offered { read, .. }) = self.arrivals.borrow_mut().open.get_mut(&token) {
+            read.was_written(pieces);
+        }
+        Ok(())
+    }
+
     /// Handles a message that its sender cancels; with `withdrawn` it is cancelled only if it is held.
     fn cancelled(&self, token: Token, withdrawn: bool) -> Result<()> {
         let mut arrivals = self.arrivals.borrow_mut();
@@ -302,7 +312,7 @@ impl ActiveMessages {
             Some(Arrival::Held { claimed: false, .. }) => {}
             _ if withdrawn => return Ok(()),
             // Its completion must not run while a read may still write to the sink's memory.
-            Some(Arrival::Offered { read, .. }) if read.is_posted() => {
+            Some(Arrival::Offered { read, .. }) if read.begun.is_some() => {
                 read.cancelled = true;
                 return Ok(());
             }
@@ -428,9 +438,9 @@ pub fn abandon(job: &Messenger, token: Token) -> bool {
             am.finish_at_sender(token, None);
             None
         }
-        Some(Arrival::Offered { filling, then, read, .. }) => {
+        Some(Arrival::Offered { filling, then, mut read, .. }) => {
             drop(arrivals);
-            read.abandon(job);
+            read.end(job);
             am.finish_at_sender(token, None);
             drop((filling, then));
             return true;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use super::arrivals::{Arrival, Arrivals};
+use super::claims::Boards;
 use super::counter::Counter;
 use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message};
 use super::outgoing::SendQueues;
@@ -33,6 +34,7 @@ pub struct ActiveMessages<J> {
     pub(super) arrivals: RefCell<Arrivals<J>>,
     pub(super) outgoing: RefCell<SendQueues>,
     pub(super) own: RefCell<OwnMessages>,
+    pub(super) boards: RefCell<Boards>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
     /// Pending work: a bit set of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
@@ -49,6 +51,7 @@ impl<J> Default for ActiveMessages<J> {
             arrivals: Default::default(),
             outgoing: Default::default(),
             own: Default::default(),
+            boards: Default::default(),
             deferred: Default::default(),
             work: Default::default(),
             delivering: Default::default(),

@@ -8,12 +8,13 @@ use smallvec::SmallVec;
 use super::ActiveMessages;
 use super::data::Data;
 use super::messenger::Messenger;
-use super::offer::Offer;
+use super::offer::{Offer, Offered};
 use super::outgoing::{Asked, Queued, SendQueues};
-use super::packet::{MORE, PREFIX, Prefix, RTS};
-use super::queue::release;
+use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
+use super::queue::take_back;
 use super::sink::Source;
 use super::state::{LATER, OUT, OWN};
+use super::write;
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 
@@ -32,8 +33,36 @@ impl ActiveMessages {
         }
         let own = self.deliver_own(job);
         let read = self.read_offered(job);
+        let written = self.write_pieces(job);
         let sent = drain(self, job);
-        Ok(own? | read? | sent?)
+        Ok(own? | read? | written | sent?)
+    }
+
+    /// Writes pieces of messages into the sinks that their targets have lent; returns whether there were any.
+    fn write_pieces(&self, job: &Messenger) -> bool {
+        let (mut out, mut any) = (self.outgoing.borrow_mut(), false);
+        for number in std::mem::take(&mut out.writes) {
+            // The message may have ended meanwhile.
+            let Some(Asked::Waiting { target, lent, offered: Some(offered) }) = out.asked.get_mut(&number) else {
+                continue;
+            };
+            let (target, Some(mut writing)) = (*target, offered.writing.take()) else { continue };
+            match writing.advance(job, target, &lent.source) {
+                write::Step::UnderWay(wrote) => {
+                    any |= wrote;
+                    offered.writing = Some(writing);
+                    out.writes.push_back(number);
+                }
+                write::Step::Ended(report) => {
+                    writing.end(job);
+                    if let Some(pieces) = report {
+                        let report = Prefix::about(WRITTEN, number, pieces);
+                        out.control.entry(target).or_default().push_back(report);
+                    }
+                }
+            }
+        }
+        any
     }
 }
 
@@ -84,7 +113,7 @@ enum Step {
     /// The message continues in the next turn.
     Again,
     Gone,
-    Asks(Option<u64>),
+    Asks(Option<Offered>),
 }
 
 impl Turn<'_> {
@@ -136,8 +165,8 @@ impl Turn<'_> {
                     self.out.awaited.insert(message.number, (target, c));
                 }
                 match (step, message.data) {
-                    (Ok(Step::Asks(region)), Data::Lent(lent)) => {
-                        self.out.asked.insert(message.number, Asked::Waiting { target, lent, region });
+                    (Ok(Step::Asks(offered)), Data::Lent(lent)) => {
+                        self.out.asked.insert(message.number, Asked::Waiting { target, lent, offered });
                     }
                     (Ok(_), data) => self.ended.push((data, Ok(()))),
                     (Err(e), Data::Copied(_)) => _ = self.failed.get_or_insert(e),
@@ -164,13 +193,14 @@ impl Turn<'_> {
                 Data::Lent(lent) if !self.full.contains(&target) => Offer::make(self.job, target, &lent.source)?,
                 _ => None,
             };
-            let (region, offer) = offer.map_or((None, Vec::new()), |(region, offer)| (Some(region), offer.write()));
+            let (offered, offer) = offer.map_or((None, Vec::new()), |(offered, offer)| (Some(offered), offer.write()));
             let body = [header, Block::of(offer.as_ptr(), offer.len())];
             let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &body });
-            if !matches!(sent, Ok(true)) {
-                release(self.job, region, true);
+            if matches!(sent, Ok(true)) {
+                return Ok(Step::Asks(offered));
             }
-            return Ok(if sent? { Step::Asks(region) } else { Step::Full });
+            take_back(self.job, offered, true);
+            return sent.map(|_| Step::Full);
         }
         let mut blocks = Vec::new();
         for _ in 0..TURN {

@@ -78,9 +78,10 @@ pub struct Region {
     /// kernel on its behalf, may write at any time is not exclusive: its pages may be exchanged only while the process
     /// has no such thread.
     pub exclusive: bool,
-    /// Whether the memory is lent to one peer for one [`Operation::ReadBlocks`]. The device then skips work that pays
-    /// only when a region is used again. [`Device::sealed`] reports that the peer has read the memory. A release before
-    /// that revokes it: a read in progress then ends with an error, whatever it has read.
+    /// Whether the memory is lent to a peer for one message, which is copied by few [`Operation::ReadBlocks`] or
+    /// [`Operation::WriteBlocks`]. The device then skips work that pays only when a region is used again.
+    /// [`Device::sealed`] reports that the peer needs the memory no longer. A release before that revokes it: a request in
+    /// progress then ends with an error, whatever it has copied, and later ones copy nothing.
     pub brief: bool,
     /// Alignment in bytes, a power of two, of memory that the device allocates, at the address where this rank sees it.
     pub align: usize,

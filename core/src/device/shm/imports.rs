@@ -425,6 +425,17 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     }
 }
 
+/// Takes back the memory that is lent for one message, so that no peer writes to it when its owner is gone.
+pub(super) fn take_back_lent(device: &ShmDevice) {
+    let is_lent = |region: &OwnedRegion| region.key.first() == Some(&BRIEF);
+    let lent: Vec<u64> = device.owned.borrow().iter().filter(|(_, r)| is_lent(r)).map(|(handle, _)| *handle).collect();
+    for handle in lent {
+        if let Err(e) = release(device, handle) {
+            tracing::warn!("lent memory was not taken back: {e}");
+        }
+    }
+}
+
 /// Forgets an import.
 pub(super) fn forget(device: &ShmDevice, handle: u64) {
     let Some(import) = device.imports.borrow_mut().remove(&handle) else { return };

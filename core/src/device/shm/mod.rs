@@ -402,6 +402,7 @@ impl Device for ShmDevice {
 
 impl Drop for ShmDevice {
     fn drop(&mut self) {
+        imports::take_back_lent(self);
         let _ = self.leave(Leave::Lost);
         imports::give_back_kept(self);
     }

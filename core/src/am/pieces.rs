@@ -1,0 +1,165 @@
+//! Pieces of a message that is copied between two memories: its blocks, and the lengths at which it is cut.
+
+use crate::device::{Block, Range};
+use crate::error::Result;
+
+/// Shortest piece of a message that both ranks copy: to claim a piece costs the transfer of a cache line, which takes
+/// as long as copying some KiB.
+const SHORTEST: usize = 64 << 10;
+/// Longest piece of such a message: a rank waits for the last piece of the other.
+const LONGEST: usize = 256 << 10;
+/// Pieces into which a message is cut if both limits permit.
+const USUAL: usize = 16;
+/// Bytes of a message that a rank copies in one turn of progress.
+pub(super) const TURN: usize = 4 << 20;
+
+/// The pieces of a message, all but the last of the same length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    len: usize,
+    piece: usize,
+}
+
+impl Pieces {
+    /// The pieces of a message of `len` bytes that both ranks copy: the same at both. `None` if there is only one.
+    pub(super) fn shared(len: usize) -> Option<Self> {
+        let piece = (len / USUAL).next_multiple_of(4096).clamp(SHORTEST, LONGEST);
+        (len >= 2 * piece).then_some(Self { len, piece })
+    }
+
+    /// Pieces of `piece` bytes.
+    pub(super) fn of(len: usize, piece: usize) -> Self {
+        Self { len, piece }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.len.div_ceil(self.piece) as u32
+    }
+
+    /// Byte offset and length of a piece.
+    pub(super) fn nth(&self, number: u32) -> (usize, usize) {
+        let from = number as usize * self.piece;
+        (from, self.piece.min(self.len - from))
+    }
+}
+
+/// Memory that can be cut: a local block, or a range of a region.
+pub(super) trait Part: Sized {
+    fn bytes(&self) -> usize;
+    /// The `len` bytes from `from` on.
+    fn part(&self, from: usize, len: usize) -> Self;
+}
+
+impl Part for Block {
+    fn bytes(&self) -> usize {
+        self.len
+    }
+
+    fn part(&self, from: usize, len: usize) -> Self {
+        Self { base: self.base.wrapping_add(from), len }
+    }
+}
+
+impl Part for Range {
+    fn bytes(&self) -> usize {
+        self.len
+    }
+
+    fn part(&self, from: usize, len: usize) -> Self {
+        Self { offset: self.offset + from, len }
+    }
+}
+
+/// The nonempty parts that hold the `len` bytes from `skip` on.
+pub(super) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Vec<T> {
+    let mut parts = Vec::new();
+    for one in all {
+        let from = skip.min(one.bytes());
+        let now = (one.bytes() - from).min(len);
+        if now > 0 {
+            parts.push(one.part(from, now));
+        }
+        skip -= from;
+        len -= now;
+    }
+    parts
+}
+
+/// The nonempty blocks of the first `len` bytes, if they are at most `most`.
+pub(super) fn few_blocks(
+    len: usize,
+    most: usize,
+    mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
+) -> Result<Option<Vec<Block>>> {
+    let (mut all, mut some): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+    let (mut from, mut window) = (0, 4096);
+    while from < len {
+        let now = window.min(len - from);
+        look_up(from, now, &mut some)?;
+        for block in some.drain(..).filter(|block| block.len > 0) {
+            match all.last_mut() {
+                // A block that was split by the window.
+                Some(last) if last.base.wrapping_add(last.len) == block.base => last.len += block.len,
+                _ => all.push(block),
+            }
+        }
+        if all.len() > most {
+            return Ok(None);
+        }
+        from += now;
+        window *= 4;
+    }
+    Ok(Some(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn blocks_that_a_window_has_cut_are_one_again() {
+        let bytes = [0u8; 100_000];
+        let look_up = |from: usize, len: usize, blocks: &mut Vec<Block>| {
+            blocks.push(Block::of(bytes[from..].as_ptr(), len));
+            Ok(())
+        };
+        let blocks = few_blocks(100_000, 1, look_up).unwrap().unwrap();
+        assert_eq!(blocks.iter().map(|b| b.len).collect::<Vec<_>>(), [100_000]);
+        let apart = |from: usize, len: usize, blocks: &mut Vec<Block>| {
+            blocks.extend((from..from + len).map(|at| Block::of(bytes[2 * at % 100_000..].as_ptr(), 1)));
+            Ok(())
+        };
+        assert!(few_blocks(100, 99, apart).unwrap().is_none());
+        assert_eq!(few_blocks(100, 100, apart).unwrap().unwrap().len(), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_cover_their_message_once(len in 0usize..10 << 20, lens in prop::collection::vec(0usize..300_000, 1..40)) {
+            if let Some(pieces) = Pieces::shared(len) {
+                let all: Vec<_> = (0..pieces.count()).map(|number| pieces.nth(number)).collect();
+                prop_assert!(all.len() >= 2 && all.windows(2).all(|two| two[0].0 + two[0].1 == two[1].0));
+                prop_assert!(all[0].0 == 0 && all.last().is_some_and(|(from, len)| *len > 0 && from + len == pieces.len));
+            }
+            // Ranges with gaps, cut into pieces and put together.
+            let mut offset = 0;
+            let place = |len: &usize| {
+                offset += len + 5;
+                Range { offset: offset - len, len: *len }
+            };
+            let ranges: Vec<Range> = lens.iter().map(place).collect();
+            let sum = lens.iter().sum();
+            let pieces = Pieces::of(sum, len / 50 + 1);
+            let parts: Vec<Range> = (0..pieces.count()).flat_map(|n| { let (from, len) = pieces.nth(n); cut(&ranges, from, len) }).collect();
+            let mut whole: Vec<Range> = Vec::new();
+            for part in parts {
+                match whole.last_mut() {
+                    Some(last) if last.offset + last.len == part.offset => last.len += part.len,
+                    _ => whole.push(part),
+                }
+            }
+            prop_assert_eq!(whole, cut(&ranges, 0, sum));
+        }
+    }
+}
