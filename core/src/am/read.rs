@@ -77,12 +77,7 @@ impl Offer {
     pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(Offered, Self)>> {
         let (device, len) = (job.device(), source.len());
         let (one_node, cut_offs) = (device.shares_memory(target), job.message_cut_offs());
-        let from = match one_node {
-            true if job.is_on_oversubscribed_node() => cut_offs.read_oversubscribed,
-            true => cut_offs.read_intra,
-            false => cut_offs.read_inter,
-        };
-        if len < from {
+        if len < if one_node { cut_offs.read_intra } else { cut_offs.read_inter } {
             return Ok(None);
         }
         let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;

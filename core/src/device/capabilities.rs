@@ -106,8 +106,6 @@ pub struct MessageCutOffs {
     /// Shortest message that a target on the sender's node reads from the sender's memory
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
-    /// `read_intra` if ranks of the node share processors and would take turns to move the packets.
-    pub(crate) read_oversubscribed: usize,
     /// `read_intra` for a target on another node.
     pub read_inter: usize,
 }
@@ -115,8 +113,7 @@ pub struct MessageCutOffs {
 impl MessageCutOffs {
     /// Values for a device that was not measured: every message longer than one packet is a rendezvous, and none is
     /// read from the sender's memory.
-    pub(crate) const UNMEASURED: Self =
-        Self { eager: 0, read_intra: usize::MAX, read_oversubscribed: usize::MAX, read_inter: usize::MAX };
+    pub(crate) const UNMEASURED: Self = Self { eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
 
     /// Replaces the values that the setting names.
     #[must_use]
@@ -125,7 +122,6 @@ impl MessageCutOffs {
         Self {
             eager: or(by.eager, self.eager),
             read_intra: or(by.read_intra, self.read_intra),
-            read_oversubscribed: or(by.read_intra, self.read_oversubscribed),
             read_inter: or(by.read_inter, self.read_inter),
         }
     }

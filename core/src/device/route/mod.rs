@@ -109,11 +109,7 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
             node: n.node.clone(),
             max_blocks: n.max_blocks.min(f.max_blocks),
             max_packet: n.max_packet.min(f.max_packet),
-            messages: MessageCutOffs {
-                read_intra: n.messages.read_intra,
-                read_oversubscribed: n.messages.read_oversubscribed,
-                ..f.messages
-            },
+            messages: MessageCutOffs { read_intra: n.messages.read_intra, ..f.messages },
             mapped: false,
             accumulate: n.accumulate && f.accumulate,
             sleepers_fence: n.sleepers_fence,

@@ -24,11 +24,10 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// Packets through the ring take less time than a system call that looks up every page of the sender's memory, whatever
-/// the length, while sender and receiver run at the same time (`benches`, `rendezvous`). Where they take turns on a
-/// processor, the target reads messages that do not fit into the ring.
-const MESSAGES: MessageCutOffs =
-    MessageCutOffs { eager: 16 << 10, read_oversubscribed: 16 << 10, ..MessageCutOffs::UNMEASURED };
+/// A message that fits into half of the ring goes there whole: the sender is done when the target has not yet run. A
+/// longer one would have both ranks run in turns, one for each filling of the ring, so the target reads it from the
+/// sender's memory: two messages and one copy, whatever the length.
+const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_intra: 16 << 10, ..MessageCutOffs::UNMEASURED };
 
 /// A rank that has made its segment but not yet mapped the others'.
 #[derive(Debug)]
