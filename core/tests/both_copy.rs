@@ -41,6 +41,13 @@ impl Turns {
 
 /// Runs two ranks that read messages of any length; not where they cannot map each other's memory, or share a processor.
 fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
+    match std::thread::available_parallelism() {
+        Ok(processors) if processors.get() > 1 => on_processors(f),
+        _ => Ok(println!("the two ranks share a processor")),
+    }
+}
+
+fn on_processors(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
@@ -48,10 +55,9 @@ fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     let reading = |name: &str| (name == "FARSIDE_TRANSFER").then(|| "eager:0,read-intra:1".to_owned());
     let settings = Settings::from_lookup(|name| reading(name).or_else(|| machine(name))).unwrap();
     let turns = Turns::default();
-    let alone = std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2);
     let run = |job: &Job| {
-        if alone || !job.device().shares_memory(1 - job.rank()) {
-            println!("the two ranks do not copy at once here");
+        if !job.device().shares_memory(1 - job.rank()) {
+            println!("the ranks share no memory");
             return Ok(());
         }
         f(job, &turns)
@@ -152,8 +158,8 @@ fn target_reads_from_the_front_while_the_sender_writes_from_the_back() {
             assert_eq!(turns.at(2, || copy_some(job, Kind::Write))?, TURN);
             assert_eq!(turns.at(4, || copy_some(job, Kind::Write))?, TURN);
             wait_for(job, &track)?;
-            // The request to send, and the number of pieces.
-            assert_eq!(spent(job, before), (0, 2 * TURN, 2));
+            // The request to send, and the number of pieces after each turn.
+            assert_eq!(spent(job, before), (0, 2 * TURN, 3));
         } else {
             // The pieces are where they belong, and no others.
             let quarter = LEN / 4;
@@ -208,6 +214,64 @@ fn target_copies_everything_if_the_sender_does_not_look() {
         job.world()?.barrier()
     })
     .unwrap();
+}
+
+#[test]
+fn target_does_not_wait_for_a_sender_that_has_copied_some_pieces_and_computes() {
+    over_two(|job, turns| {
+        let (data, track) = (pattern(9, LEN), Track::new());
+        let receiver = Receiver::new(job, LEN)?;
+        job.world()?.barrier()?;
+        let before = job.stats();
+        if job.rank() == 0 {
+            turns.at(0, || start(job, &data, &track))?;
+            assert_eq!(turns.at(2, || copy_some(job, Kind::Write))?, TURN);
+            turns.at(4, || wait_for(job, &track))?;
+        } else {
+            turns.at(1, || copy_some(job, Kind::Read))?;
+            turns.at(3, || job.within(Duration::from_secs(30), || receiver.wait(job)))?;
+            assert_eq!(spent(job, before).0, 3 * TURN);
+            assert!(receiver.is(&data));
+        }
+        job.world()?.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn target_copies_alone_where_the_ranks_share_a_processor() {
+    let bound = || {
+        // SAFETY: the set is plain data, of the size that is given.
+        let bound = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size_of_val(&set), &raw mut set);
+            let first = (0..libc::CPU_SETSIZE as usize).find(|at| libc::CPU_ISSET(*at, &set)).unwrap();
+            libc::CPU_ZERO(&mut set);
+            libc::CPU_SET(first, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+        };
+        assert_eq!(bound, 0);
+        on_processors(|job, _| {
+            let (data, track) = (pattern(10, LEN), Track::new());
+            let receiver = Receiver::new(job, LEN)?;
+            job.world()?.barrier()?;
+            let before = job.stats();
+            // The request to send, and the end.
+            if job.rank() == 0 {
+                start(job, &data, &track)?;
+                wait_for(job, &track)?;
+                assert_eq!(spent(job, before), (0, 0, 1));
+            } else {
+                receiver.wait(job)?;
+                job.wait("the end", || Ok(job.active_messages().is_quiet().then_some(())))?;
+                assert_eq!(spent(job, before), (LEN as u64, 0, 1));
+                assert!(receiver.is(&data));
+            }
+            job.world()?.barrier()
+        })
+        .unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(bound).join()).unwrap();
 }
 
 #[test]

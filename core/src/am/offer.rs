@@ -72,8 +72,8 @@ pub(super) struct LentSink {
     pub(super) claims: Claims,
     /// Handle of the sink's registration.
     pub(super) sink: u64,
-    /// Number of pieces that the sender has written, once it writes no more.
-    pub(super) written: Option<u64>,
+    /// Number of pieces that the sender has written, or [`FAILED`].
+    pub(super) written: u64,
 }
 
 /// Memory that this rank has lent to the target of a message.
@@ -122,7 +122,7 @@ impl Read {
     /// Takes the sender's report of how many pieces it has written.
     pub(super) fn was_written(&mut self, pieces: u64) {
         if let Some(lent) = self.begun.as_mut().and_then(|begun| begun.lent.as_mut()) {
-            lent.written = Some(pieces);
+            lent.written = pieces;
         }
     }
 }

@@ -29,7 +29,8 @@ pub(super) const WITHDRAW: u64 = 1;
 /// The target has lent the sink of a message that it reads: the place of the claims, the key of the target's board, and
 /// the location of the sink.
 pub(super) const SINK: u8 = 8;
-/// The sender has written this number of pieces of a message into its lent sink, or has failed, and writes no more.
+/// The sender has written this number of pieces of a message into its lent sink so far, or has failed to write one, and
+/// writes no more.
 pub(super) const WRITTEN: u8 = 9;
 
 /// The prefix of a packet.

@@ -12,7 +12,7 @@
 
 use super::handler::Token;
 use super::messenger::Messenger;
-use super::offer::{LentSink, OFFERED, Offer, Offered, Read, Reading};
+use super::offer::{FAILED, LentSink, OFFERED, Offer, Offered, Read, Reading};
 use super::packet::{Prefix, SINK};
 use super::pieces::{Pieces, TURN, cut, few_blocks};
 use super::queue::release;
@@ -122,7 +122,7 @@ impl LentSink {
             Ok(sent?.then_some(sink))
         });
         match lent {
-            Ok(Some(sink)) => return Some(Self { claims, sink, written: None }),
+            Ok(Some(sink)) => return Some(Self { claims, sink, written: 0 }),
             Ok(None) => {}
             Err(e) => tracing::debug!("a message is copied by its target alone: {e}"),
         }
@@ -227,12 +227,12 @@ impl Reading {
 
     /// Whether all pieces are in the sink, if those that this rank has posted are.
     fn is_done(&self) -> bool {
-        let left = self.pieces.count() - self.posted;
-        left == 0 || self.lent.as_ref().is_some_and(|lent| lent.written == Some(left.into()))
+        let left = u64::from(self.pieces.count() - self.posted);
+        left == 0 || self.lent.as_ref().is_some_and(|lent| lent.written == left)
     }
 
     /// Claims the next piece. If the sender has failed to write its pieces, they are this rank's.
     fn claim(&self) -> bool {
-        self.lent.as_ref().is_none_or(|lent| lent.written.is_some() || lent.claims.claim())
+        self.lent.as_ref().is_none_or(|lent| lent.written == FAILED || lent.claims.claim())
     }
 }

@@ -14,7 +14,6 @@ use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
 use super::queue::take_back;
 use super::sink::Source;
 use super::state::{LATER, OUT, OWN};
-use super::write;
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 
@@ -47,19 +46,16 @@ impl ActiveMessages {
                 continue;
             };
             let (target, Some(mut writing)) = (*target, offered.writing.take()) else { continue };
-            match writing.advance(job, target, &lent.source) {
-                write::Step::UnderWay(wrote) => {
-                    any |= wrote;
-                    offered.writing = Some(writing);
-                    out.writes.push_back(number);
-                }
-                write::Step::Ended(report) => {
-                    writing.end(job);
-                    if let Some(pieces) = report {
-                        let report = Prefix::about(WRITTEN, number, pieces);
-                        out.control.entry(target).or_default().push_back(report);
-                    }
-                }
+            let step = writing.advance(job, target, &lent.source);
+            if step.is_last {
+                writing.end(job);
+            } else {
+                offered.writing = Some(writing);
+                out.writes.push_back(number);
+            }
+            if let Some(pieces) = step.report {
+                out.control.entry(target).or_default().push_back(Prefix::about(WRITTEN, number, pieces));
+                any = true;
             }
         }
         any

@@ -7,20 +7,21 @@ use super::offer::{FAILED, OFFERED, Write, Writing};
 use super::pieces::{Pieces, TURN, cut, few_blocks};
 use super::read::{forget, import};
 use super::sink::Source;
-use crate::device::{Operation, RemoteVector};
-use crate::error::Result;
+use crate::device::{Operation, Range, RemoteVector};
+use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
 /// Outcome of a step of the writes.
-pub(super) enum Step {
-    /// The writes continue; whether this step has posted anything.
-    UnderWay(bool),
-    /// No piece is left for this rank; the report for the target, if any.
-    Ended(Option<u64>),
+pub(super) struct Step {
+    /// The number of written pieces, if the target has to be told.
+    pub(super) report: Option<u64>,
+    /// Whether no piece is left for this rank.
+    pub(super) is_last: bool,
 }
 
 impl Writing {
-    /// Claims and writes the next pieces of a message. Does not wait.
+    /// Claims and writes the next pieces of a message, and reports them, since this rank may compute after the step.
+    /// Does not wait.
     pub(super) fn advance(&mut self, job: &Messenger, target: u32, source: &Source) -> Step {
         if self.begun.is_none() {
             match Write::begin(job, target, source, self) {
@@ -28,31 +29,18 @@ impl Writing {
                 Err(e) => tracing::debug!("a message is copied by its target alone: {e}"),
             }
         }
-        let Some(begun) = &self.begun else { return Step::Ended(None) };
-        let (mut any, mut left) = (false, TURN);
-        while begun.track.open() == 0 && left > 0 {
-            if begun.track.has_failed() {
-                return Step::Ended(Some(FAILED));
+        let Some(begun) = &self.begun else { return Step { report: None, is_last: true } };
+        let before = self.posted;
+        match begun.post(job, target, &self.sink.ranges, &mut self.posted) {
+            Ok(is_last) => {
+                let is_complete = begun.track.open() == 0 && self.posted > before;
+                Step { report: is_complete.then_some(self.posted.into()), is_last }
             }
-            if !begun.claims.claim() {
-                return Step::Ended((self.posted > 0).then_some(self.posted.into()));
+            Err(e) => {
+                tracing::debug!("the target copies the rest of a message alone: {e}");
+                Step { report: Some(FAILED), is_last: true }
             }
-            let (from, len) = begun.pieces.nth(begun.pieces.count() - 1 - self.posted);
-            let to = RemoteVector { region: begun.region, ranges: &cut(&self.sink.ranges, from, len) };
-            let operation = Operation::WriteBlocks { from: &cut(&begun.from, from, len), to };
-            // SAFETY: the source is valid until the message is complete or cancelled, before which the writes end.
-            match unsafe { job.try_post(target, operation, None, &[&begun.track]) } {
-                Ok(Some(_)) => {}
-                Ok(None) => return Step::Ended(Some(FAILED)),
-                Err(e) => {
-                    tracing::debug!("the target copies the rest of a message alone: {e}");
-                    return Step::Ended(Some(FAILED));
-                }
-            }
-            (self.posted, any) = (self.posted + 1, true);
-            left = left.saturating_sub(len);
         }
-        Step::UnderWay(any)
     }
 
     /// Ends the writes: afterwards the source is not read any more.
@@ -77,5 +65,26 @@ impl Write {
         let shortest = len / from.len().max(writing.sink.ranges.len()).max(1);
         let region = import(job, target, &writing.sink.key, shortest)?;
         Ok(region.map(|region| Self { claims, region, from, pieces, track: Track::new() }))
+    }
+
+    /// Posts the next pieces, one at a time, after the first `posted` ones; returns whether no piece is left.
+    fn post(&self, job: &Messenger, target: u32, sink: &[Range], posted: &mut u32) -> Result<bool> {
+        let mut left = TURN;
+        while self.track.open() == 0 && left > 0 {
+            self.track.check()?;
+            if !self.claims.claim() {
+                return Ok(true);
+            }
+            let (from, len) = self.pieces.nth(self.pieces.count() - 1 - *posted);
+            let to = RemoteVector { region: self.region, ranges: &cut(sink, from, len) };
+            let operation = Operation::WriteBlocks { from: &cut(&self.from, from, len), to };
+            // SAFETY: the source is valid until the message is complete or cancelled, before which the writes end.
+            if unsafe { job.try_post(target, operation, None, &[&self.track]) }?.is_none() {
+                return Err(Error::new(ErrorKind::Limit, "write a piece of a message").cause("the device has no room"));
+            }
+            *posted += 1;
+            left = left.saturating_sub(len);
+        }
+        Ok(false)
     }
 }
