@@ -91,11 +91,11 @@ impl Lines {
         Self(Arc::new(offsets.into_iter().map(|at| (at, line(at))).collect()))
     }
 
-    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each line stand
-    /// for the line.
+    /// Offset and byte range of the words that a copy of `len` bytes touches: the first two words of each half of a line
+    /// stand for the half.
     fn copied(offset: usize, len: usize) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
         assert!(offset.is_multiple_of(8) && len.is_multiple_of(8));
-        (0..len).step_by(8).filter(move |i| (offset + i) % 64 < 16).map(move |i| (offset + i, i..i + 8))
+        (0..len).step_by(8).filter(move |i| (offset + i) % 32 < 16).map(move |i| (offset + i, i..i + 8))
     }
 }
 
@@ -106,6 +106,10 @@ impl Memory for Lines {
 
     fn word(&self, offset: usize) -> &ModelWord {
         &self.0[&(offset & !63)][offset % 64 / 8]
+    }
+
+    fn words<const N: usize>(&self, offset: usize) -> &[ModelWord; N] {
+        self.0[&(offset & !63)][offset % 64 / 8..].first_chunk().unwrap()
     }
 
     fn line(&self, offset: usize) -> &'static [ModelWord; 8] {

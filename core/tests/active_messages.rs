@@ -268,6 +268,40 @@ fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, tar
 }
 
 #[test]
+fn stream_of_short_messages_takes_one_poll_for_sixteen() {
+    const STREAM: usize = 32;
+    Job::threads_with(2, &settings(&[("FARSIDE_DEVICE", "shm")]), |job| {
+        let (team, words) = (job.world()?, Rc::new(RefCell::new(Vec::new())));
+        let signals = SignalArray::new(&team, 0)?;
+        let into = words.clone();
+        job.active_messages().register(ID, move |m| {
+            into.borrow_mut().push(u64::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+            Delivery::Done
+        })?;
+        team.barrier()?;
+        let send = |word: u64| am::send(job, 1 - job.rank(), ID, &[7; 8], &word.to_le_bytes(), Counters::default());
+        // The reply line belongs to the rank that receives a packet last, so the stream goes through the ring.
+        if job.rank() == 1 {
+            look_until(job, || signals.get(0, 1) > 0)?;
+            while job.progress()? {}
+            assert_eq!(words.take(), [99], "a single message takes one poll");
+            signals.set(0, 1, 1)?;
+            look_until(job, || signals.get(0, 1) > 1)?;
+            let polls = std::iter::from_fn(|| Some(job.progress().unwrap())).take_while(|any| *any).count();
+            assert_eq!((polls, words.take()), (STREAM / 16, (0..STREAM as u64).collect()));
+        } else {
+            send(99)?;
+            signals.set(1, 1, 1)?;
+            look_until(job, || signals.get(1, 1) > 0)?;
+            (0..STREAM as u64).try_for_each(send)?;
+            signals.set(1, 1, 2)?;
+        }
+        team.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
 fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
     over_rings(2, |job| {
         let team = job.world()?;
@@ -355,7 +389,7 @@ fn hostile_packets_of_every_sort_are_refused() {
         (vec![], Some(true)),
         (vec![1; PREFIX - 1], Some(true)),
         (prefix(0, 0, 7, 1, 0, 0, 0), Some(true)),
-        (prefix(10, 0, 7, 1, 0, 0, 0), Some(true)),
+        (prefix(11, 0, 7, 1, 0, 0, 0), Some(true)),
         // A header longer than the packet, more data than announced, an unknown handler, unknown counters.
         (prefix(1, 1, 7, 1, 0, 0, 0), Some(true)),
         (with(prefix(1, 0, 7, 1, 3, 0, 0), 4), Some(true)),
@@ -411,7 +445,13 @@ fn hostile_packets_of_every_sort_are_refused() {
         (prefix(5, 0, 0, 0, 0, 0, 0), Some(true)),
         (prefix(6, 0, 0, 1, 0, 0, 0), Some(true)),
         (prefix(6, 0, 0, 1, u64::MAX, 0, 0), Some(true)),
+        // Whole messages: shorter than the prefix, a header longer than the packet, an unknown handler.
+        (vec![10; 7], Some(true)),
+        (vec![10, 2, 7, 0, 0, 0, 0, 0, 1], Some(true)),
+        (vec![10, 0, 8, 0, 0, 0, 0, 0], Some(true)),
         // Well-formed packets.
+        (vec![10, 0, 7, 0, 0, 0, 0, 0], Some(false)),
+        (vec![10, 2, 7, 0, 0, 0, 0, 0, 1, 1, 1], Some(false)),
         (prefix(1, 0, 7, 9, 0, 1, 0), Some(false)),
         (with(prefix(1, 2, 7, 9, 5, 0, 0), 7), Some(false)),
     ];
@@ -424,7 +464,7 @@ fn hostile_packets_at_random_never_panic() {
     let fields = prop::collection::vec(field, 7);
     let structured = (fields, prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(f, data)| {
         let handler = if f[2] % 3 == 0 { u16::MAX } else { 7 };
-        let mut p = prefix(f[0] as u8 % 9, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
+        let mut p = prefix(f[0] as u8 % 12, f[1] as u8, handler, f[3] as u32 % 4, f[4], f[5] as u32 % 3, f[6] as u32);
         p.extend(data.repeat(if f[6] % 4 == 0 { 10 } else { 1 }));
         p
     });

@@ -41,8 +41,9 @@ pub(super) enum Asked {
 /// All outgoing messages of this rank.
 #[derive(Default)]
 pub(super) struct SendQueues {
-    /// Control messages by target. Here and in the other queues by target, no queue is empty. If a target has no room,
-    /// a turn leaves the rest of its queue.
+    /// Control messages by target. Each names the message that it is about, so messages sent later may overtake it. Here
+    /// and in the other queues by target, no queue is empty. If a target has no room, a turn leaves the rest of its
+    /// queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// Messages whose request to send has been sent, by number.

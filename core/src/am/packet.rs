@@ -3,10 +3,12 @@
 use super::handler::HandlerId;
 use crate::device::SHORT_WORDS;
 
-/// Length of a prefix in bytes.
+/// Length of a prefix in bytes, except that of a [`WHOLE`] message.
 pub(super) const PREFIX: usize = 24;
-/// Words of a short packet behind the prefix, for the user header and the data.
-pub(super) const REST: usize = SHORT_WORDS - PREFIX / 8;
+/// Length of the prefix of a [`WHOLE`] message in bytes.
+pub(super) const WHOLE_PREFIX: usize = 8;
+/// Words of a short packet behind the prefix of a [`WHOLE`] message, for the user header and the data.
+pub(super) const REST: usize = SHORT_WORDS - WHOLE_PREFIX / 8;
 /// The operation that errors of the sender name.
 pub(super) const OP: &str = "send an active message";
 
@@ -32,6 +34,9 @@ pub(super) const SINK: u8 = 8;
 /// The sender has written this number of pieces of a message into its lent sink so far, or has failed to write one, and
 /// writes no more.
 pub(super) const WRITTEN: u8 = 9;
+/// A message in one packet, to which no other packet refers: the user header and all data. Its prefix is only the first
+/// word of the others' prefix; the length of the packet implies that of the data.
+pub(super) const WHOLE: u8 = 10;
 
 /// The prefix of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +46,8 @@ pub(super) struct Prefix {
     pub(super) handler: u16,
     /// The counter to increment at the target, or 0.
     pub(super) target: u32,
-    /// `FIRST`, `RTS`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the index of
-    /// the error's kind. `SINK`: place of the claims. `WRITTEN`: number of pieces.
+    /// `FIRST`, `RTS`, `WHOLE`: length of the data. `MORE`: offset in it. `CTS`: bytes wanted. `FIN`: 0, or 1 plus the
+    /// index of the error's kind. `SINK`: place of the claims. `WRITTEN`: number of pieces.
     pub(super) number: u64,
     /// The sender's number of the message, of 63 bits; 0 for a message that no packet has to refer to.
     pub(super) message: u64,
@@ -56,6 +61,12 @@ impl Prefix {
     pub(super) fn of_first(handler: HandlerId, header_len: usize, len: usize, target: u32) -> Self {
         let (header_len, handler, number) = (header_len as u8, handler.0, len as u64);
         Self { kind: FIRST, header_len, handler, target, number, message: 0, acknowledged: false }
+    }
+
+    /// Prefix of a message in one packet whose header and data have these lengths.
+    #[inline(always)]
+    pub(super) fn of_whole(handler: HandlerId, header_len: usize, len: usize, target: u32) -> Self {
+        Self { kind: WHOLE, ..Self::of_first(handler, header_len, len, target) }
     }
 
     /// Prefix of a packet that refers to a known message.
@@ -81,6 +92,12 @@ impl Prefix {
         ]
     }
 
+    /// Length in bytes.
+    pub(super) fn len(&self) -> usize {
+        if self.kind == WHOLE { WHOLE_PREFIX } else { PREFIX }
+    }
+
+    /// The bytes, of which the first [`len`](Self::len) are sent.
     pub(super) fn write(&self) -> [u8; PREFIX] {
         let mut bytes = [0; PREFIX];
         for (at, word) in bytes.chunks_exact_mut(8).zip(self.words()) {
@@ -91,12 +108,18 @@ impl Prefix {
 
     #[inline(always)]
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (b, rest) = bytes.split_first_chunk::<PREFIX>()?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| b[at + i]));
-        let (first, number, last) = (word(0), word(8), word(16));
+        let (first, mut rest) = bytes.split_first_chunk()?;
+        let first = u64::from_le_bytes(*first);
+        let (kind, header_len) = (first as u8, (first >> 8) as u8);
+        let (mut number, mut last) = ((rest.len() as u64).saturating_sub(header_len.into()), 0);
+        if kind != WHOLE {
+            let (words, others) = rest.split_first_chunk::<{ PREFIX - WHOLE_PREFIX }>()?;
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
+            (number, last, rest) = (word(0), word(8), others);
+        }
         let prefix = Self {
-            kind: first as u8,
-            header_len: (first >> 8) as u8,
+            kind,
+            header_len,
             handler: (first >> 16) as u16,
             target: (first >> 32) as u32,
             number,

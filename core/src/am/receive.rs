@@ -4,7 +4,7 @@ use super::arrivals::{Arrival, Envelope};
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
-use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WITHDRAW, WRITTEN};
+use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WITHDRAW, WRITTEN};
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
@@ -45,7 +45,7 @@ impl ActiveMessages {
     #[inline(always)]
     pub(crate) fn dispatch(&self, job: &Messenger, source: u32, bytes: &[u8]) -> Result<()> {
         if let Some((p, rest)) = Prefix::read(bytes)
-            && p.kind == FIRST
+            && matches!(p.kind, WHOLE | FIRST)
             && let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len))
             && data.len() as u64 == p.number
             && let Some(handler) = self.handler(p.handler)
@@ -100,7 +100,7 @@ impl ActiveMessages {
         let Some((p, rest)) = Prefix::read(bytes) else { return Err(garbage(source, "shorter than its prefix")) };
         let token = Token { source, number: p.message };
         match p.kind {
-            FIRST | RTS => {
+            WHOLE | FIRST | RTS => {
                 let Some((header, data)) = rest.split_at_checked(usize::from(p.header_len)) else {
                     return Err(garbage(source, "header longer than the packet"));
                 };

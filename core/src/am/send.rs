@@ -11,7 +11,7 @@ use super::handler::HandlerId;
 use super::messenger::Messenger;
 use super::outgoing::{Queued, SendQueues};
 use super::own::OwnMessage;
-use super::packet::{OP, PREFIX, Prefix, REST};
+use super::packet::{OP, PREFIX, Prefix, REST, WHOLE_PREFIX};
 use super::sink::Source;
 use super::state::{OUT, OWN};
 use super::turn::drain;
@@ -63,7 +63,7 @@ pub unsafe fn send_any(
 ) -> Result<()> {
     if header.len().saturating_add(data.len()) <= 8 * REST && counters.completion.is_none() {
         // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
-        let prefix = Prefix::of_first(handler, header.len(), data.len(), counters.target.unwrap_or(0));
+        let prefix = Prefix::of_whole(handler, header.len(), data.len(), counters.target.unwrap_or(0));
         if send_short(job, target, prefix, joined(header, data))? {
             counters.origin.inspect(|c| c.increment());
             return Ok(());
@@ -89,9 +89,9 @@ fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) 
     if !am.is_quiet() || target >= job.size() {
         return Ok(false);
     }
-    let ([first, number, last], [a, b, c]) = (prefix.words(), words);
-    let len = PREFIX + usize::from(prefix.header_len) + prefix.number as usize;
-    let packet = ShortPacket::new([first, number, last, a, b, c], len);
+    let ([first, ..], [a, b, c, d, e]) = (prefix.words(), words);
+    let len = WHOLE_PREFIX + usize::from(prefix.header_len) + prefix.number as usize;
+    let packet = ShortPacket::new([first, a, b, c, d, e], len);
     job.try_send(target, Operation::SendShort(&packet))
 }
 
@@ -231,6 +231,9 @@ pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &
     unsafe { start_send(job, target, handler, header, Source::of(&[]), Counters::default(), &Track::new()) }.map(|_| ())
 }
 
+/// Maximum length of the data of [`try_send_short`].
+pub(crate) const SHORT_DATA: usize = 8 * (REST - 1);
+
 /// Sends a message of one short packet, whose header is a word; `false` if there is no room or other messages are
 /// queued.
 #[inline]
@@ -241,8 +244,8 @@ pub(crate) fn try_send_short(
     header: u64,
     data: &[u8],
 ) -> Result<bool> {
-    let [a, b, _] = words_of(data);
-    send_short(job, target, Prefix::of_first(handler, 8, data.len(), 0), [header, a, b])
+    let [a, b, c, d, _] = words_of(data);
+    send_short(job, target, Prefix::of_whole(handler, 8, data.len(), 0), [header, a, b, c, d])
 }
 
 fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {
@@ -350,10 +353,12 @@ impl Outgoing<'_> {
     fn send_packet(&self, job: &Messenger, out: &mut SendQueues) -> Result<bool> {
         let number = self.counters.completion.map_or(0, |_| job.active_messages().next_number());
         let len = self.source.len();
-        let mut prefix = Prefix::of_first(self.handler, self.header.len(), len, self.counters.target.unwrap_or(0));
+        let of = if number == 0 { Prefix::of_whole } else { Prefix::of_first };
+        let mut prefix = of(self.handler, self.header.len(), len, self.counters.target.unwrap_or(0));
         (prefix.message, prefix.acknowledged) = (number, number != 0);
-        let (prefix, header) = (prefix.write(), Block::of(self.header.as_ptr(), self.header.len()));
-        let send = |body: &[Block]| job.try_send(self.target, Operation::Send { header: &prefix, body });
+        let (bytes, header) = (prefix.write(), Block::of(self.header.as_ptr(), self.header.len()));
+        let prefix = &bytes[..prefix.len()];
+        let send = |body: &[Block]| job.try_send(self.target, Operation::Send { header: prefix, body });
         let sent = match self.source {
             Source::Bytes(block) => send(&[header, *block])?,
             Source::Layout(_) => {

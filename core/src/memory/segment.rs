@@ -135,10 +135,21 @@ impl Mapping {
     #[must_use]
     #[inline]
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len());
+        let [word] = self.words(offset);
+        word
+    }
+
+    /// `N` 64-bit words, from `offset` on.
+    ///
+    /// # Panics
+    /// If the words are outside or misaligned.
+    #[must_use]
+    #[inline]
+    pub(crate) fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+        assert!(offset.is_multiple_of(8) && offset + 8 * N <= self.len());
         // SAFETY: inside the mapping, aligned (mappings start at page boundaries), zero-initialized, alive as
         // long as `self`, and accessed by every rank through atomics of this size only.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+        unsafe { self.base.add(offset).cast().as_ref() }
     }
 
     /// The words of the cache line at `offset`.
@@ -147,10 +158,8 @@ impl Mapping {
     /// If the line is outside or misaligned.
     #[must_use]
     pub(crate) fn line(&self, offset: usize) -> Line {
-        assert!(offset.is_multiple_of(64) && offset + 64 <= self.len());
-        // SAFETY: inside the mapping, as just checked. Mappings start at page boundaries and are zero-initialized.
-        let words = unsafe { self.base.add(offset).cast() };
-        Line { words, _map: Arc::clone(&self.map) }
+        assert!(offset.is_multiple_of(64));
+        Line { words: NonNull::from(self.words(offset)), _map: Arc::clone(&self.map) }
     }
 
     /// The 32-bit word at `offset`.

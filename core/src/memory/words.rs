@@ -62,6 +62,18 @@ pub(crate) fn fetch_to_write(line: *const u8) {
     let _ = line;
 }
 
+/// Prefetches for reading a cache line that another rank has written, so that the following read does not wait for it.
+#[inline(always)]
+pub(crate) fn fetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch hint has no effect that a program can observe, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Memory made of atomic words, such as [`Mapping`].
 pub(crate) trait Memory {
     type Word: Word;
@@ -69,6 +81,9 @@ pub(crate) trait Memory {
 
     /// The word at byte `offset`.
     fn word(&self, offset: usize) -> &Self::Word;
+
+    /// `N` words of a cache line, from byte `offset` on.
+    fn words<const N: usize>(&self, offset: usize) -> &[Self::Word; N];
 
     /// The words of the cache line at byte `offset`.
     fn line(&self, offset: usize) -> Self::Line;
@@ -109,6 +124,11 @@ impl Memory for Mapping {
     #[inline(always)]
     fn word(&self, offset: usize) -> &AtomicU64 {
         self.word(offset)
+    }
+
+    #[inline(always)]
+    fn words<const N: usize>(&self, offset: usize) -> &[AtomicU64; N] {
+        self.words(offset)
     }
 
     fn line(&self, offset: usize) -> Line {

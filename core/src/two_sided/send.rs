@@ -132,7 +132,7 @@ impl Mailbox {
     #[inline(always)]
     fn send_at_once(&self, target: u32, context: u32, tag: i32, data: &[u8]) -> Result<bool> {
         if target != self.rank() {
-            return if data.len() <= SHORT {
+            return if data.len() <= am::SHORT_DATA {
                 am::try_send_short(self, target, HANDLER, header(context, tag), data)
             } else {
                 Ok(false)
@@ -223,6 +223,3 @@ impl Mailbox {
         }
     }
 }
-
-/// Maximum length of data that travels in one short packet with the header.
-const SHORT: usize = 16;

@@ -40,11 +40,10 @@ impl Config {
                 // The send queue of an HCA fills up at other lengths.
                 None if verbs() => None,
                 None => Some(Box::new(move |len| {
-                    // At least three of the largest packets fit, wherever the ring starts; at most as many as it has
-                    // lines.
-                    let lines = if len <= 48 { 2 } else { 0 };
-                    let most = ring / (8 + len).next_multiple_of(64) + lines;
-                    3.min(most)..=most
+                    // At least two of the largest packets fit, wherever the ring starts and although less than a
+                    // quarter of it may not be given back yet; at most as many as it has slots.
+                    let most = ring / (8 + len).next_multiple_of(32) + usize::from(len <= 48);
+                    2..=most
                 })),
             },
             ..Setup::default()

@@ -7,8 +7,8 @@
 //! 192   state                     running, left, lost; 196: 1 + the rank of the job whose loss this rank has seen
 //! 256   `process_vm_*` transfer that this rank makes; see `vm_transfer`
 //! 320   live keys                 of user memory, each at key modulo table size; see `live_key`
-//!       heads of the packet rings, one line per source, and in it the number of short packets taken
-//!       per source two lines for short packets and the reply line, none of them adjacent
+//!       heads of the packet rings, one line per source
+//!       reply lines, one per higher rank, none of them adjacent
 //!       packet rings, one per source
 //!       turns, requests and bounce buffer of the target service; see `device::target`
 //! ```
@@ -18,7 +18,7 @@ use crate::memory::segment::page_up;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside2");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside3");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
@@ -54,24 +54,19 @@ pub(super) fn vm_transfer(peer: usize, key: u64) -> u64 {
 }
 
 impl Layout {
-    /// Offset of the line with the head of the ring from `source` and the number of short packets taken from `source`.
+    /// Offset of the head of the ring from `source`, which has a line of its own.
     pub(super) fn ring_head(&self, source: usize) -> usize {
         HEADS + source * LINE
     }
 
-    /// Offsets of the lines for short packets from `source`: two lines apart, since processors fetch lines in pairs.
-    pub(super) fn short(&self, source: usize) -> [usize; 2] {
-        let first = page_up(self.ring_head(self.ranks)) + source * 6 * LINE;
-        [first, first + 2 * LINE]
-    }
-
-    /// Offset of the reply line of this rank and a higher rank.
+    /// Offset of the reply line of this rank and a higher rank. Reply lines are two lines apart, since processors fetch
+    /// lines in pairs.
     pub(super) fn reply_line(&self, higher: usize) -> usize {
-        self.short(higher)[1] + 2 * LINE
+        page_up(self.ring_head(self.ranks)) + higher * 2 * LINE
     }
 
     pub(super) fn ring(&self, source: usize) -> usize {
-        page_up(self.short(self.ranks)[0]) + source * self.ring
+        page_up(self.reply_line(self.ranks)) + source * self.ring
     }
 
     pub(super) fn service(&self) -> target::Layout {

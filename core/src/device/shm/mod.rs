@@ -39,8 +39,8 @@ pub(crate) use node::Nodes;
 pub(crate) use start::{Prepared, probe};
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion,
-    SHORT_WORDS, ShortPacket, Sleep, Unread, Waker, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep,
+    Unread, Waker, WorkRequest,
 };
 use crate::device::target::TargetService;
 use crate::error::{Error, ErrorKind, Result};
@@ -50,7 +50,7 @@ use crate::processes::{self, Process};
 use crate::settings::UserMemory;
 use crate::stats::{Kind, Stats};
 use arena::{Arena, ImportedSlots};
-use channel::Channel;
+use channel::{Channel, SHORT};
 use imports::{Import, OwnedRegion};
 use remap::{Moved, MovedPages};
 use ring::Popped;
@@ -253,13 +253,8 @@ impl Device for ShmDevice {
         // SAFETY: the same contract, in both.
         unsafe {
             match request.operation {
-                Operation::SendShort(packet) if self.channels[peer].push_short(packet) => {
-                    self.sent(peer, packet.len());
-                    Ok(Posted::Done)
-                }
                 Operation::SendShort(packet) => {
-                    let bytes = packet.bytes();
-                    let sent = self.channels[peer].push_ring(&bytes[..packet.len()], &[], packet.len());
+                    let sent = self.channels[peer].push_short(packet);
                     Ok(self.posted(peer, packet.len(), sent))
                 }
                 Operation::Send { header, body } => self.send(peer, header, body),
@@ -278,7 +273,7 @@ impl Device for ShmDevice {
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         // A handler that polls gets no events: packets are delivered one at a time.
         let Ok(mut packet) = self.packet.try_borrow_mut() else { return Ok(false) };
-        let mut any = self.service.is_active()
+        let any = self.service.is_active()
             && self.service.poll(&self.stats, |id, result| {
                 sink(Event::Completed { id, result: result.map_err(|e| self.named(e)) });
             });
@@ -288,45 +283,39 @@ impl Device for ShmDevice {
         for _ in 0..self.channels.len() {
             let Some(channel) = self.channels.get(source) else { break };
             let next = after(source);
+            let mut taken = 0;
             // At most 16 packets of a sender per poll.
-            for taken in 0..16 {
-                let mut words = [0; SHORT_WORDS];
-                let len = match channel.pop_short(&mut words) {
+            while taken < 16 {
+                let rank = self.shared.ranks[source];
+                let mut short = false;
+                match channel.pop(&mut packet, LONG) {
                     Popped::Packet(len) => {
-                        // Skips this rank, which sends no packets to itself.
-                        self.first.set(if next == self.shared.me { after(next) } else { next });
-                        let bytes = ShortPacket::new(words, len).bytes();
-                        sink(Event::Packet { source: self.shared.ranks[source], bytes: &bytes[..len] });
-                        // The packet may be what this rank waits for. If a sender has more than a few packets, they
-                        // come through the ring.
-                        return Ok(true);
+                        short = len <= SHORT;
+                        sink(Event::Packet { source: rank, bytes: &packet[..len] });
                     }
-                    Popped::Empty if !channel.ring_ready() => {
-                        if taken == 0 {
-                            channel.give_back();
-                        }
-                        break;
+                    Popped::Long(len) => {
+                        let at = self.own().at(channel.take_long(len));
+                        // SAFETY: inside the ring, in a segment that stays mapped as long as the device lives. The
+                        // sender writes there by the functions of `copy` only, and a correct sender only after the
+                        // slots are given back.
+                        let packet = unsafe { Unread::new(at, len, &mut packet) };
+                        sink(Event::LongPacket { source: rank, packet });
+                        channel.give_back_long();
                     }
-                    Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
-                    _ => match channel.pop(&mut packet, LONG) {
-                        Popped::Packet(len) => len,
-                        Popped::Long(len) => {
-                            let at = self.own().at(channel.take_long(len));
-                            // SAFETY: inside the ring, in a segment that stays mapped as long as the device lives. The
-                            // sender writes there by the functions of `copy` only, and a correct sender only after the
-                            // lines are given back.
-                            let packet = unsafe { Unread::new(at, len, &mut packet) };
-                            sink(Event::LongPacket { source: self.shared.ranks[source], packet });
-                            channel.give_back_long();
-                            any = true;
-                            continue;
-                        }
-                        Popped::Empty | Popped::Later => break,
-                        Popped::Garbage(marker) => return Err(garbage(self.shared.ranks[source], marker)),
-                    },
-                };
-                sink(Event::Packet { source: self.shared.ranks[source], bytes: &packet[..len] });
-                any = true;
+                    Popped::Empty | Popped::Later => break,
+                    Popped::Garbage(marker) => return Err(garbage(rank, marker)),
+                }
+                taken += 1;
+                // This rank may be waiting for this packet, so after a single short one only its own line is checked
+                // for another. Two packets are a stream.
+                if taken == 1 && short && !channel.ready_in_line() {
+                    break;
+                }
+            }
+            if taken > 0 {
+                // Skips this rank, which sends no packets to itself.
+                self.first.set(if next == self.shared.me { after(next) } else { next });
+                return Ok(true);
             }
             source = next;
         }

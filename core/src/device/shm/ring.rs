@@ -1,12 +1,16 @@
 #![allow(unsafe_code)]
 //! The ring for packets from one rank to another: one producer, one consumer, no lock.
 //!
-//! A packet takes whole cache lines: a marker word with its number and length, then its bytes. The marker is written
-//! last (Release) and read first (Acquire), so a packet of up to 56 bytes crosses in a single line and needs no shared
-//! tail. Before it writes a marker, the producer zeroes the word where the next marker will be, so that old bytes are
-//! never taken for a marker. The consumer writes only `head`, which returns lines to the producer: when it has nothing
-//! else to do, or when a quarter of the ring is pending. Packets do not wrap: a pad marker sends the consumer to the
-//! start of the ring; it is written after the marker of the packet there.
+//! A packet takes whole slots of half a cache line: a marker word with its number and length, then its bytes. The
+//! marker is written last (Release) and read first (Acquire), so a packet needs no shared tail, and a cache line brings
+//! two packets of up to 24 bytes. Before it writes a marker, the producer zeroes the word where the next marker will
+//! be, so that old bytes are never taken for a marker. The consumer writes only `head`, which returns slots to the
+//! producer: whenever a quarter of the ring is pending. The rest has room for the longest packet and a pad. Packets do
+//! not wrap: a pad marker sends the consumer to the start of the ring; it is written after the marker of the packet
+//! there.
+//!
+//! Both ends fetch the line after the next marker ahead: the producer, which will write it next, for writing; the
+//! consumer, for reading, when it finds two packets in a line, because the producer is then ahead of it.
 //!
 //! | word | written by | read by | ordering |
 //! |---|---|---|---|
@@ -18,10 +22,13 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::layout::LINE;
-use crate::device::Block;
+use crate::device::{Block, ShortPacket};
 use crate::memory::segment::Mapping;
-use crate::memory::words::{Memory, Word};
+use crate::memory::words::{self, Memory, Word};
 
+/// A packet takes a multiple of this number of bytes.
+pub(super) const SLOT: usize = LINE / 2;
+const SLOT_WORDS: usize = SLOT / 8;
 const MARKER: usize = 8;
 pub(super) const READY: u64 = 1 << 63;
 const PAD: u64 = 1 << 62;
@@ -38,7 +45,7 @@ pub(super) struct Ring<M = Mapping> {
     size: usize,
     head: usize,
     position: Cell<u64>,
-    /// Producer: the head as last read. Consumer: the position up to which lines were given back.
+    /// Producer: the head as last read. Consumer: the position up to which slots were given back.
     head_seen: Cell<u64>,
 }
 
@@ -61,59 +68,118 @@ pub(super) fn max_packet(size: usize) -> usize {
 }
 
 impl<M: Memory> Ring<M> {
-    /// One end of the ring in `memory` whose lines start at byte `data` and whose head word is at byte `head`.
+    /// One end of the ring in `memory` whose slots start at byte `data` and whose head word is at byte `head`.
     pub(super) fn new(memory: M, data: usize, size: usize, head: usize) -> Self {
         Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
+    }
+
+    /// Offset of the word at `position`.
+    #[inline(always)]
+    fn at(&self, position: u64) -> usize {
+        self.data + (position as usize & (self.size - 1))
     }
 
     /// Appends packet `number`, with a total length of `len` bytes; `false` if there is no room now.
     ///
     /// # Safety
     /// The blocks are valid for reads, and this is the ring's only producer.
+    #[inline]
     pub(super) unsafe fn push(&self, header: &[u8], body: &[Block], len: usize, number: u64) -> bool {
         assert!(len <= max_packet(self.size), "a packet of {len} bytes");
-        let need = (MARKER + len).next_multiple_of(LINE);
-        let mut position = self.position.get();
-        let first = position as usize & (self.size - 1);
-        let pad = if first + need > self.size { self.size - first } else { 0 };
-        // The line of the next marker must be free too.
-        let end = position + (pad + need + LINE) as u64;
-        // Wrapping: the peer writes the head, and an invalid value must count as no room.
-        if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
-            // Acquire: pairs with the consumer's Release of `head`, after which the producer may write the lines.
-            self.head_seen.set(self.memory.word(self.head).load(Ordering::Acquire));
-            if end.wrapping_sub(self.head_seen.get()) > self.size as u64 {
-                return false;
+        self.append(len, number, |at| {
+            // SAFETY: contiguous slots for `len` bytes that the consumer gave back; the blocks are valid by the
+            // contract.
+            unsafe { self.memory.store_packet(at + MARKER, header, body) };
+        })
+    }
+
+    /// Appends a short packet; `false` if there is no room now. This is the ring's only producer.
+    #[inline(always)]
+    pub(super) fn push_short(&self, packet: &ShortPacket, number: u64) -> bool {
+        let [a, b, c, d, e, f] = packet.words();
+        self.append(packet.len(), number, |at| {
+            let slot = |at, words: [u64; SLOT_WORDS - 1], skip: usize| {
+                for (place, word) in self.memory.words::<SLOT_WORDS>(at)[skip..].iter().zip(words) {
+                    // Relaxed: ordered by the marker.
+                    place.store(word, Ordering::Relaxed);
+                }
+            };
+            slot(at, [a, b, c], 1);
+            if packet.len() > SLOT - MARKER {
+                slot(at + SLOT, [d, e, f], 0);
             }
+        })
+    }
+
+    /// Appends packet `number` of `len` bytes, which `store` writes behind the marker, whose offset it gets; `false` if
+    /// there is no room now.
+    #[inline(always)]
+    fn append(&self, len: usize, number: u64, store: impl FnOnce(usize)) -> bool {
+        let need = (MARKER + len).next_multiple_of(SLOT);
+        let before = self.position.get();
+        let first = before as usize & (self.size - 1);
+        let pad = if first + need > self.size { self.size - first } else { 0 };
+        let position = before + pad as u64;
+        let next = position + need as u64;
+        // The slot of the next marker must be free too.
+        if !self.has_room(next + SLOT as u64) {
+            return false;
         }
-        position += pad as u64;
-        let word = |position: u64| self.data + (position as usize & (self.size - 1));
         // Relaxed: ordered by the marker, after which the consumer reads this word.
-        self.memory.word(word(position + need as u64)).store(0, Ordering::Relaxed);
-        let at = word(position);
-        // SAFETY: `need` bytes of contiguous lines that the consumer gave back; the blocks are valid by the contract.
-        unsafe { self.memory.store_packet(at + MARKER, header, body) };
+        self.memory.word(self.at(next)).store(0, Ordering::Relaxed);
+        let at = self.at(position);
+        store(at);
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
         if pad != 0 {
             // Release: pairs with the consumer's Acquire of the marker, which then reads the marker at the start.
-            self.memory.word(self.data + first).store(PAD, Ordering::Release);
+            self.memory.word(self.at(before)).store(PAD, Ordering::Release);
         }
-        self.position.set(position + need as u64);
+        self.position.set(next);
+        self.fetch_to_write(LINE);
         true
+    }
+
+    /// Fetches for writing the line with the byte `distance` after the next marker.
+    #[inline(always)]
+    pub(super) fn fetch_to_write(&self, distance: usize) {
+        words::fetch_to_write(self.after(distance));
+    }
+
+    /// Address of the byte `distance` after the next marker, a multiple of a word.
+    #[inline(always)]
+    fn after(&self, distance: usize) -> *const u8 {
+        std::ptr::from_ref(self.memory.word(self.at(self.position.get() + distance as u64))).cast()
+    }
+
+    /// Whether the producer may write up to position `end`.
+    #[inline(always)]
+    fn has_room(&self, end: u64) -> bool {
+        // Wrapping: the peer writes the head, and an invalid value must count as no room.
+        let fits = || end.wrapping_sub(self.head_seen.get()) <= self.size as u64;
+        fits() || {
+            // Acquire: pairs with the consumer's Release of `head`, after which the producer may write the slots.
+            self.head_seen.set(self.memory.word(self.head).load(Ordering::Acquire));
+            fits()
+        }
     }
 
     /// Whether a packet waits.
     #[inline]
     pub(super) fn ready(&self) -> bool {
-        let at = self.data + (self.position.get() as usize & (self.size - 1));
         // Relaxed: `pop` reads again with Acquire.
-        self.memory.word(at).load(Ordering::Relaxed) != 0
+        self.memory.word(self.at(self.position.get())).load(Ordering::Relaxed) != 0
     }
 
-    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes.
-    /// [`give_back`](Self::give_back) returns its lines, or this call once many are pending. A packet of `long` bytes
-    /// or more stays in the ring, at [`place`](Self::place), until [`take`](Self::take).
+    /// Whether a packet waits in the line with the end of the previous one.
+    #[inline(always)]
+    pub(super) fn ready_in_line(&self) -> bool {
+        !self.position.get().is_multiple_of(LINE as u64) && self.ready()
+    }
+
+    /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes,
+    /// and gives slots back if a quarter of the ring is pending. A packet of `long` bytes or more stays in the ring, at
+    /// [`place`](Self::place), until [`take`](Self::take).
     #[inline]
     pub(super) fn pop(&self, packet: &mut [u8], number: u64, long: usize) -> Popped {
         loop {
@@ -128,17 +194,16 @@ impl<M: Memory> Ring<M> {
             // A correct sender does not pad at the start.
             if marker == PAD && offset != 0 {
                 self.position.set(position + (self.size - offset) as u64);
-                self.give_back_many();
+                self.give_back();
                 continue;
             }
             if marker & READY != 0 && marker >> NUMBER_SHIFT & NUMBER != number & NUMBER {
                 return Popped::Later;
             }
             let len = (marker & LENGTH) as usize;
-            let lines = (MARKER + len).div_ceil(LINE);
             if marker & (READY | PAD) != READY
                 || len > max_packet(self.size).min(packet.len())
-                || offset + lines * LINE > self.size
+                || offset + (MARKER + len).next_multiple_of(SLOT) > self.size
             {
                 return Popped::Garbage(marker);
             }
@@ -148,38 +213,33 @@ impl<M: Memory> Ring<M> {
             // SAFETY: inside the ring as just checked; the producer writes there only after `head` has passed.
             unsafe { self.memory.load_packet(at + MARKER, &mut packet[..len]) };
             self.take(len);
-            self.give_back_many();
+            if self.ready_in_line() {
+                words::fetch(self.after(LINE));
+            }
+            self.give_back();
             return Popped::Packet(len);
         }
     }
 
     /// Offset of the bytes of the long packet that was found.
     pub(super) fn place(&self) -> usize {
-        self.data + (self.position.get() as usize & (self.size - 1)) + MARKER
+        self.at(self.position.get()) + MARKER
     }
 
-    /// Advances past the packet of `len` bytes that was found. Its bytes stay until its lines are given back.
+    /// Advances past the packet of `len` bytes that was found. Its bytes stay until its slots are given back.
     #[inline]
     pub(super) fn take(&self, len: usize) {
-        self.position.set(self.position.get() + (MARKER + len).next_multiple_of(LINE) as u64);
+        self.position.set(self.position.get() + (MARKER + len).next_multiple_of(SLOT) as u64);
     }
 
-    /// Gives lines back if a quarter of the ring is pending.
-    #[inline]
-    pub(super) fn give_back_many(&self) {
-        if self.position.get() - self.head_seen.get() >= self.size as u64 / 4 {
-            self.give_back();
-        }
-    }
-
-    /// Gives the lines of all taken packets back to the producer.
+    /// Gives the slots of all taken packets back to the producer if they are a quarter of the ring.
     #[inline]
     pub(super) fn give_back(&self) {
-        let (from, to) = (self.head_seen.get(), self.position.get());
-        if from != to {
-            self.head_seen.set(to);
+        let taken = self.position.get();
+        if taken - self.head_seen.get() >= self.size as u64 / 4 {
+            self.head_seen.set(taken);
             // Release: pairs with the producer's Acquire of `head`; the bytes have been read.
-            self.memory.word(self.head).store(to, Ordering::Release);
+            self.memory.word(self.head).store(taken, Ordering::Release);
         }
     }
 }
@@ -220,8 +280,16 @@ mod tests {
                 // Bytes that look like markers must not mislead the consumer.
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);
-                // SAFETY: live slices, one producer.
-                let fits = unsafe { producer.push(head, &[Block::of(tail.as_ptr(), tail.len())], len, pushed) };
+                let fits = if len <= 48 && x >> 19 & 1 == 0 {
+                    let mut words = [0; 6];
+                    bytes.chunks(8).zip(&mut words).for_each(|(chunk, word)| {
+                        *word = chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                    });
+                    producer.push_short(&ShortPacket::new(words, len), pushed)
+                } else {
+                    // SAFETY: live slices, one producer.
+                    unsafe { producer.push(head, &[Block::of(tail.as_ptr(), tail.len())], len, pushed) }
+                };
                 if fits {
                     oracle.push_back(bytes);
                     pushed += 1;
@@ -236,7 +304,6 @@ mod tests {
                         popped += 1;
                     }
                     other => {
-                        consumer.give_back();
                         assert_eq!(other, Popped::Empty);
                         assert!(oracle.is_empty());
                     }
@@ -244,6 +311,21 @@ mod tests {
             }
         }
         assert!(pushed > 10_000 && full > 100, "{pushed} {full}");
+    }
+
+    #[test]
+    fn ring_brings_two_short_packets_in_a_line_and_gives_back_a_quarter_at_once() {
+        let (s, producer, consumer) = ends();
+        let mut packet = vec![0; SIZE];
+        let head = || s.mapping().word(0).load(Ordering::SeqCst);
+        for number in 0..(SIZE / 4 / SLOT) as u64 {
+            assert_eq!(head(), 0);
+            assert!(producer.push_short(&ShortPacket::new([number; 6], SLOT - MARKER), number));
+            assert_eq!(producer.position.get(), SLOT as u64 * (number + 1));
+            assert_eq!(consumer.ready_in_line(), number % 2 == 1);
+            assert_eq!(consumer.pop(&mut packet, number, usize::MAX), Popped::Packet(SLOT - MARKER));
+        }
+        assert_eq!(head(), SIZE as u64 / 4);
     }
 
     #[test]
@@ -266,10 +348,7 @@ mod tests {
                 let len = loop {
                     match consumer.pop(&mut packet, i, usize::MAX) {
                         Popped::Packet(len) => break len,
-                        Popped::Empty => {
-                            consumer.give_back();
-                            std::thread::yield_now();
-                        }
+                        Popped::Empty => std::thread::yield_now(),
                         other => panic!("{other:?}"),
                     }
                 };
