@@ -7,6 +7,7 @@
 pub mod am;
 pub mod bill;
 pub mod bootstrap;
+pub mod calibration;
 pub mod coll;
 pub mod device;
 pub(crate) mod engine;

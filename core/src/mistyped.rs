@@ -6,13 +6,14 @@ use crate::settings::TABLE;
 const PREFIX: &str = "FARSIDE_";
 
 /// Other variables with this prefix: of the compiler wrappers, of tests and benchmarks.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "FARSIDE_CC",
     "FARSIDE_CXX",
     "FARSIDE_C_PROGRAM",
     "FARSIDE_INSTRUCTIONS_BIN",
     "FARSIDE_MPI",
     "FARSIDE_PEERS",
+    "FARSIDE_PEERS_BUSY",
     "FARSIDE_PEERS_LIMIT_S",
     "FARSIDE_WRITE",
 ];

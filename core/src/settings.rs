@@ -56,6 +56,17 @@ pub enum DeviceChoice {
     Route,
 }
 
+/// Where cut-offs that were fitted on this machine are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheFolder {
+    /// In the folder for caches of the user.
+    Auto,
+    /// In this folder.
+    At(String),
+    /// Nowhere: nothing is fitted.
+    Off,
+}
+
 /// How transfers between two layouts travel where memory is not mapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransferScheme {
@@ -280,6 +291,9 @@ settings! {
         "Size of the registration cache: memory of the program that stays registered after an operation, for later ones with the same buffer; 0 turns the cache off.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
         "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
+    calibration: CacheFolder = "FARSIDE_CALIBRATION", "auto", "auto, off, or an absolute path of a folder",
+        |s| match s { "auto" => Some(CacheFolder::Auto), "off" => Some(CacheFolder::Off), _ => s.starts_with('/').then(|| CacheFolder::At(s.to_owned())) },
+        "Folder of the file that keeps cut-offs for messages within a node; auto is $XDG_CACHE_HOME/farside, or ~/.cache/farside. Two ranks measure them in at most 20 ms at the first start on a machine; off takes the defaults.";
     coll: String = "FARSIDE_COLL", "auto", "auto, or OPERATION:NAME,... or OPERATION:NAME(NUMBER,...),...", |s| Some(s.to_owned()),
         "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that the algorithm cannot make is made as with auto.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use farside_core::bootstrap::detect::{Start, choose};
+use farside_core::calibration;
 use farside_core::coll::selection::Fixed;
 use farside_core::device::report::devices;
 use farside_core::settings::{Origin, Settings, TABLE};
@@ -50,11 +51,13 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
             Err(why) => json!({ "name": d.name, "usable": false, "why": why, "ports": d.ports }),
         })
         .collect();
+    let cut_offs = calibration::report(settings);
     let settings: Vec<_> =
         settings.origins().map(|(n, v, o)| json!({ "name": n, "value": v, "origin": origin(o) })).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": devices,
+        "cut_offs": cut_offs,
         "limits": limits,
         "launcher": { "usable": start.is_ok(), "text": launcher(start) },
         "settings": settings,
@@ -85,6 +88,7 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     row("huge pages", limits.huge_pages.clone().unwrap_or_else(unknown));
     row("huge pages, shared", limits.huge_pages_shared.clone().unwrap_or_else(unknown));
     row("launcher", launcher(start));
+    row("cut-offs", calibration::report(settings));
     row("", String::new());
     for ((name, value, from), setting) in settings.origins().zip(TABLE) {
         row(name, format!("{value}  ({}; {})", origin(from), setting.values));

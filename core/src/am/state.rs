@@ -121,7 +121,8 @@ impl<J> ActiveMessages<J> {
         }
     }
 
-    fn forget(&self, id: HandlerId) {
+    /// Removes a handler.
+    pub(crate) fn forget(&self, id: HandlerId) {
         let forgotten = self.handlers.borrow_mut().place(id.0).take();
         // Dropped last: dropping what the handler holds may reenter this module.
         drop(forgotten);

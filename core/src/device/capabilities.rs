@@ -103,6 +103,9 @@ impl CutOffs {
 pub struct MessageCutOffs {
     /// Longest message of several packets that is sent eagerly, without asking the target.
     pub eager: usize,
+    /// Maximum of the fitted values on this machine: what the device's buffers hold while the target does not run; 0 if
+    /// nothing is fitted.
+    pub(crate) most_eager: usize,
     /// Shortest message that a target on the sender's node reads from the sender's memory
     /// ([`Region::brief`](super::Region::brief)).
     pub read_intra: usize,
@@ -113,7 +116,8 @@ pub struct MessageCutOffs {
 impl MessageCutOffs {
     /// Values for a device that was not measured: every message longer than one packet is a rendezvous, and none is
     /// read from the sender's memory.
-    pub(crate) const UNMEASURED: Self = Self { eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
+    pub(crate) const UNMEASURED: Self =
+        Self { eager: 0, most_eager: 0, read_intra: usize::MAX, read_inter: usize::MAX };
 
     /// Replaces the values that the setting names.
     #[must_use]
@@ -121,6 +125,7 @@ impl MessageCutOffs {
         let or = |bytes: Option<u64>, measured| bytes.map_or(measured, |n| usize::try_from(n).unwrap_or(usize::MAX));
         Self {
             eager: or(by.eager, self.eager),
+            most_eager: self.most_eager,
             read_intra: or(by.read_intra, self.read_intra),
             read_inter: or(by.read_inter, self.read_inter),
         }

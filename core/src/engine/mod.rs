@@ -78,8 +78,8 @@ pub struct Engine {
     pub(crate) size: u32,
     pub(crate) settings: Settings,
     pub(crate) device: Box<dyn Device>,
-    /// The device's cut-offs, adjusted by the settings.
-    message_cut_offs: MessageCutOffs,
+    /// The device's cut-offs, or those that were fitted on this machine, adjusted by the settings.
+    message_cut_offs: Cell<MessageCutOffs>,
     max_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
@@ -132,7 +132,7 @@ impl Engine {
         Self {
             rank: bootstrap.rank(),
             size: bootstrap.size(),
-            message_cut_offs: capabilities.messages.adjusted(&settings.transfer),
+            message_cut_offs: Cell::new(capabilities.messages.adjusted(&settings.transfer)),
             max_packet: capabilities.max_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
             watch: Watch::new(settings.bill.is_some(), settings.stall, device.now()),
@@ -183,10 +183,15 @@ impl Engine {
         self.oversubscribed_node
     }
 
-    /// The cut-offs of messages, from the settings where they give one, else from the device.
+    /// The cut-offs of messages, from the settings where they give one, else fitted on this machine or of the device.
     #[inline]
     pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
-        self.message_cut_offs
+        self.message_cut_offs.get()
+    }
+
+    /// Replaces the cut-offs of messages from now on.
+    pub(crate) fn set_message_cut_offs(&self, cut_offs: MessageCutOffs) {
+        self.message_cut_offs.set(cut_offs);
     }
 
     /// The longest packet of the device in bytes.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::am::ActiveMessages;
 use crate::bootstrap::{Bootstrap, detect, threads};
+use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Fixed;
 use crate::device::{Device, Leave, fault};
@@ -30,7 +31,7 @@ impl Job {
     /// ranks are on several nodes and no device connects them.
     pub fn init() -> Result<Self> {
         let settings = Settings::from_env()?;
-        let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+        let mut bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
         if bootstrap.rank() == 0 {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             mistyped::warnings(names).iter().for_each(|warning| say(format_args!("{warning}")));
@@ -43,7 +44,10 @@ impl Job {
                 .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
                 .remedy("build farside-core with it, or install a tracing subscriber"));
         }
-        Self::start(bootstrap, settings)
+        let calibration = Calibration::publish(&mut *bootstrap, &settings)?;
+        let job = Self::start(bootstrap, settings)?;
+        calibration.agree(&job)?;
+        Ok(job)
     }
 
     /// Starts a rank on a given bootstrap. Collective.

@@ -151,7 +151,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            messages: MESSAGES,
+            messages: MessageCutOffs { most_eager: layout.ring / 2, ..MESSAGES },
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];

@@ -1,0 +1,209 @@
+#![allow(unsafe_code)]
+//! The measurement: the lowest rank of a node, the leader, sends messages to the next one, which sends each back in the
+//! same way. Their round trips, each way at each length, give the cut-offs, of which the leader informs the other ranks.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::cache::Cache;
+use super::{Fitted, Measured, QUANTITIES};
+use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Source, Then};
+use crate::engine::CancelOnDrop;
+use crate::error::Result;
+use crate::tracked::Track;
+
+const OP: &str = "calibrate";
+const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
+/// Round trips each way at each length, of which the shortest counts: what disturbs a round trip makes it longer.
+const ROUNDS: usize = 8;
+/// A measurement that takes longer is given up, and made again at the next start.
+pub(super) const LIMIT: Duration = Duration::from_millis(20);
+
+/// Something that has arrived.
+#[derive(Clone, Copy)]
+enum Arrived {
+    /// A message, with the number of its way and its length.
+    Message(u8, usize),
+    End(Option<Measured>),
+}
+
+/// Memory for messages, and the last arrival. The handler owns it too, so it outlives all messages.
+struct Inbox {
+    from: Vec<u8>,
+    into: *mut [u8],
+    arrived: Cell<Option<Arrived>>,
+}
+
+impl Inbox {
+    fn new(len: usize) -> Self {
+        let zeroed = || vec![0; len];
+        Self { from: zeroed(), into: Box::into_raw(zeroed().into_boxed_slice()), arrived: Cell::new(None) }
+    }
+
+    fn take(self: &Rc<Self>, m: Message<'_>) -> Delivery {
+        match *m.header {
+            [way] if usize::from(way) < 2 * QUANTITIES.len() => {
+                let (inbox, len) = (Rc::clone(self), m.len.min(self.into.len()));
+                // SAFETY: the completion, which owns the inbox, keeps the memory; only this message accesses it, since
+                // the next one comes when this one has been answered.
+                let sink = unsafe { Sink::memory(self.into.cast(), len) };
+                let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(way, len)));
+                Delivery::Into(sink, Then::quick(arrived))
+            }
+            _ => {
+                self.arrived.set(Some(Arrived::End(Measured::read(m.header))));
+                Delivery::Done
+            }
+        }
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`, and no message to it is left.
+        drop(unsafe { Box::from_raw(self.into) });
+    }
+}
+
+/// One end of the measurement.
+struct End<'a> {
+    job: &'a Messenger,
+    inbox: Rc<Inbox>,
+}
+
+/// Measures at the first two of `ranks`, the ranks of this node, messages of up to `most` bytes; returns the values at
+/// all of them, or `None` if they cannot be measured within `limit`, or not be kept.
+///
+/// # Errors
+/// `PeerLost`.
+pub(super) fn together(
+    job: &Messenger,
+    ranks: &[u32],
+    most: usize,
+    limit: Duration,
+    cache: Option<Cache>,
+) -> Result<Option<Measured>> {
+    let number = ranks.iter().position(|rank| *rank == job.rank());
+    let inbox = Rc::new(Inbox::new(if number < Some(2) { most } else { 0 }));
+    let handler = Rc::clone(&inbox);
+    job.active_messages().register_any(HANDLER, move |m| handler.take(m))?;
+    let (end, before) = (End { job, inbox }, job.message_cut_offs());
+    let found = if number == Some(0) { end.lead(ranks, most, limit, cache) } else { end.follow(ranks[0]) };
+    job.set_message_cut_offs(before);
+    let found = found?;
+    job.active_messages().forget(HANDLER);
+    Ok(found)
+}
+
+impl End<'_> {
+    fn lead(&self, ranks: &[u32], most: usize, limit: Duration, cache: Option<Cache>) -> Result<Option<Measured>> {
+        let replacement = cache.and_then(|cache| cache.replace().inspect_err(cannot_keep).ok());
+        let measured = if replacement.is_some() { self.measure(ranks[1], most, limit)? } else { None };
+        let text = measured.map_or_else(Vec::new, |measured| measured.write());
+        for rank in &ranks[1..] {
+            am::notify(self.job, *rank, HANDLER, &text)?;
+        }
+        if let (Some(replacement), Some(measured)) = (replacement, &measured) {
+            let _ = replacement.finish(&measured.fitted).inspect_err(cannot_keep);
+        }
+        Ok(measured)
+    }
+
+    fn follow(&self, leader: u32) -> Result<Option<Measured>> {
+        loop {
+            match self.job.wait(OP, || Ok(self.inbox.arrived.take()))? {
+                Arrived::Message(way, len) => self.send(leader, way, len)?,
+                Arrived::End(measured) => return Ok(measured),
+            }
+        }
+    }
+
+    /// Measures all quantities; `None` if that takes too long.
+    fn measure(&self, partner: u32, most: usize, limit: Duration) -> Result<Option<Measured>> {
+        let (start, mut messages) = (self.job.device().now(), 0);
+        let mut values = [most; QUANTITIES.len()];
+        for ((quantity, value), way) in QUANTITIES.iter().zip(&mut values).zip((0..).step_by(2)) {
+            let mut times = Vec::new();
+            for len in quantity.lengths(most) {
+                let mut best = [f64::MAX; 2];
+                for _ in 0..ROUNDS {
+                    for (best, way) in best.iter_mut().zip(way..) {
+                        let before = self.job.device().now();
+                        if before.duration_since(start) >= limit {
+                            tracing::info!("cut-offs cannot be measured while other programs disturb the ranks");
+                            return Ok(None);
+                        }
+                        self.send(partner, way, len)?;
+                        self.job.wait(OP, || Ok(self.inbox.arrived.take()))?;
+                        *best = best.min(self.job.device().now().duration_since(before).as_secs_f64());
+                        messages += 2;
+                    }
+                }
+                times.push((len, best));
+            }
+            tracing::debug!("{}: bytes and seconds of both ways: {times:?}", quantity.name);
+            *value = crossing(&times, most);
+        }
+        Ok(Fitted::new(most, values).map(|fitted| Measured { fitted, messages }))
+    }
+
+    /// Sends a message; its memory is free afterwards.
+    fn send(&self, to: u32, way: u8, len: usize) -> Result<()> {
+        let quantity = &QUANTITIES[usize::from(way) / 2];
+        self.job.set_message_cut_offs(quantity.ways[usize::from(way) % 2]);
+        let (source, track) = (Source::of(&self.inbox.from[..len]), Track::new());
+        let _open = CancelOnDrop::new(self.job, &track);
+        // SAFETY: the message is complete or cancelled when this returns; the handler is this module's.
+        unsafe {
+            if quantity.waits {
+                am::start_rendezvous(self.job, to, HANDLER, &[way], source, &track)?;
+            } else {
+                am::start_send(self.job, to, HANDLER, &[way], source, Counters::default(), &track)?;
+            }
+        }
+        self.job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
+        track.check()
+    }
+}
+
+fn cannot_keep(e: &std::io::Error) {
+    tracing::info!("cut-offs of this machine cannot be kept: {e}");
+}
+
+/// The length from which the second way is faster: between the two measured lengths that separate the ways with the
+/// least product of times, which one wrong time moves least, where the line between the differences is zero.
+fn crossing(times: &[(usize, [f64; 2])], most: usize) -> usize {
+    let cost = |k: usize| -> f64 {
+        times.iter().enumerate().map(|(i, (_, time))| time[usize::from(i >= k)].max(f64::MIN_POSITIVE).ln()).sum()
+    };
+    let k = (0..=times.len()).min_by(|a, b| cost(*a).total_cmp(&cost(*b))).unwrap_or(0);
+    match (k.checked_sub(1).map(|before| times[before]), times.get(k)) {
+        (None, first) => first.map_or(most, |(len, _)| *len),
+        (_, None) => most,
+        (Some((len, before)), Some((next, after))) => {
+            let (lost, won) = ((before[1] - before[0]).max(0.0), (after[0] - after[1]).max(0.0));
+            let part = if lost + won > 0.0 { lost / (lost + won) } else { 1.0 };
+            len + ((next - len) as f64 * part) as usize
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crossing_is_where_the_second_way_begins_to_win() {
+        let times = |first: [f64; 3], second: [f64; 3]| [0, 1, 2].map(|i| (1024 << i, [first[i], second[i]]));
+        let at = |first, second| crossing(&times(first, second), 5000);
+        assert_eq!(at([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]), 1024);
+        assert_eq!(at([1.0, 2.0, 4.0], [2.0, 4.0, 8.0]), 5000);
+        assert_eq!(at([1.0, 4.0, 8.0], [2.0, 3.0, 4.0]), 1536);
+        // One wrong time moves the crossing by one length at most.
+        assert_eq!(at([2.0, 4.0, 3.9], [1.0, 2.0, 4.0]), 1024);
+        assert_eq!(at([1.0, 2.0, 4.0], [0.9, 4.0, 8.0]), 5000);
+        assert_eq!(at([1.0; 3], [1.0; 3]), 1024);
+        assert_eq!(crossing(&[], 7), 7);
+    }
+}

@@ -1,0 +1,72 @@
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn values_come_back_as_they_were_and_damaged_ones_do_not() {
+    let fitted = Fitted::new(64 << 10, [20_000, 3_000]).unwrap();
+    let bytes = Measured { fitted, messages: 7 }.write();
+    assert_eq!(Measured::read(&bytes), Some(Measured { fitted, messages: 7 }));
+    assert!((0..bytes.len()).all(|len| Measured::read(&bytes[..len]).is_none()));
+    for known in [Known::Off, Known::Nothing, Known::Values(fitted)] {
+        assert_eq!(Known::read(&known.write()), Some(known));
+    }
+    let above = Writer::new().u8(1).u64(64 << 10).u64(20_000).u64(1 << 40).done();
+    assert_eq!((Known::read(&above), Known::read(&[1, 2])), (None, None));
+}
+
+#[test]
+fn values_are_bounded_by_the_device_and_outranked_by_settings() {
+    let device = MessageCutOffs { most_eager: 32 << 10, read_inter: 5, ..MessageCutOffs::UNMEASURED };
+    let fitted = Fitted::new(1 << 20, [1 << 20, 3_000]).unwrap();
+    let applied = fitted.applied(device);
+    assert_eq!(applied, MessageCutOffs { eager: 32 << 10, read_intra: 3_000, ..device });
+    let set = |n: &str| (n == "FARSIDE_TRANSFER").then(|| "eager:7".to_owned());
+    let settings = Settings::from_lookup(set).unwrap();
+    assert_eq!(applied.adjusted(&settings.transfer), MessageCutOffs { eager: 7, ..applied });
+}
+
+#[test]
+fn every_quantity_has_a_setting_of_its_name() {
+    for quantity in &QUANTITIES {
+        let set = |n: &str| (n == "FARSIDE_TRANSFER").then(|| format!("{}:12345", quantity.name));
+        let settings = Settings::from_lookup(set).unwrap();
+        let mut cut_offs = MessageCutOffs::UNMEASURED.adjusted(&settings.transfer);
+        assert_eq!(*(quantity.field)(&mut cut_offs), 12345, "{}", quantity.name);
+        assert!(quantity.lengths(1 << 20).all(|len| (quantity.least..=1 << 20).contains(&len)));
+    }
+}
+
+/// Measures with three ranks; returns what each of them got.
+fn measured(limit: Duration, cache: impl Fn() -> Option<Cache> + Sync) -> Vec<Option<Measured>> {
+    let settings = Settings::from_lookup(|_| None).unwrap();
+    let measure = |job: &Job| {
+        let before = job.message_cut_offs();
+        let measured = measure::together(job, &[0, 1, 2], before.most_eager, limit, cache())?;
+        assert_eq!(job.message_cut_offs(), before);
+        // The handler is gone, so the job could measure again.
+        measure::together(job, &[0, 1, 2], before.most_eager, Duration::ZERO, None)?;
+        Ok(measured)
+    };
+    Job::threads_with(3, &settings, measure).unwrap()
+}
+
+#[test]
+fn all_ranks_get_the_values_that_two_have_measured_and_the_file_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = || Some(Cache::of(dir.path(), "here".into()));
+    let all = measured(Duration::from_secs(60), cache);
+    let first = all[0].expect("a minute suffices");
+    assert_eq!(all, [Some(first); 3]);
+    assert!(first.messages > 0 && cache().unwrap().read() == Some(first.fitted), "{first:?}");
+}
+
+#[test]
+fn nothing_is_measured_without_time_or_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("file");
+    std::fs::write(&folder, "").unwrap();
+    assert_eq!(measured(Duration::from_secs(60), || Some(Cache::of(&folder, "here".into()))), [None; 3]);
+    assert_eq!(measured(Duration::ZERO, || Some(Cache::of(dir.path(), "here".into()))), [None; 3]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,88 @@
+//! Cut-offs that the first job on a machine measures.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use farside_harness::{Finished, Marked};
+
+/// The program of the tests.
+#[test]
+fn as_a_rank() {
+    if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
+        farside_core::Job::init().unwrap().finalize().unwrap();
+    }
+}
+
+fn run(folder: &Path) -> Finished {
+    let mut job = Marked::run(2, &farside_harness::itself("as_a_rank"));
+    job.command.env("FARSIDE_TEST_RANK", "0").env("FARSIDE_LOG", "info").env("FARSIDE_CALIBRATION", folder);
+    let done = job.finish();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done
+}
+
+/// What the ranks report: values, and the number of messages that have measured them. Both ranks say the same.
+fn reported(done: &Finished) -> Option<(String, u32)> {
+    let lines = done.err.lines().filter_map(|line| line.split_once("cut-offs eager:"));
+    let values: Vec<_> = lines.filter_map(|(_, rest)| rest.split_once(", measured by ")).collect();
+    let (first, rest) = values.split_first()?;
+    assert_eq!(rest, [*first], "{done:?}");
+    Some((first.0.to_owned(), first.1.split(' ').next()?.parse().unwrap()))
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Starts jobs until one has not been disturbed.
+fn calibrated(folder: &Path) -> Option<(String, PathBuf)> {
+    for _ in 0..20 {
+        if let Some((values, messages)) = reported(&run(folder)) {
+            let files = files(folder);
+            assert!(messages > 0 && files.len() == 1, "{messages} messages, {files:?}");
+            return Some((values, files[0].clone()));
+        }
+        assert_eq!(files(folder), Vec::<PathBuf>::new());
+    }
+    farside_harness::skip("calibration", "other programs disturb the measurement, or there is one processor");
+    None
+}
+
+#[test]
+fn second_job_measures_nothing_and_a_damaged_file_is_measured_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("cache");
+    let Some((values, file)) = calibrated(&folder) else { return };
+    assert_eq!(reported(&run(&folder)), Some((values, 0)));
+    let good = fs::read(&file).unwrap();
+    fs::write(&file, &good[..good.len() - 2]).unwrap();
+    let again = reported(&run(&folder));
+    assert!(again.is_none_or(|(_, messages)| messages > 0));
+    assert_eq!(files(&folder), [file]);
+}
+
+#[test]
+fn jobs_that_start_at_once_leave_one_whole_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| run(dir.path()));
+        }
+    });
+    let Some((values, file)) = calibrated_or_read(dir.path()) else { return };
+    assert_eq!(files(dir.path()), [file]);
+    assert_eq!(reported(&run(dir.path())), Some((values, 0)));
+}
+
+/// The values of the file that is there, or of a new one.
+fn calibrated_or_read(folder: &Path) -> Option<(String, PathBuf)> {
+    match files(folder).first() {
+        Some(file) => Some((reported(&run(folder)).expect("the file is whole").0, file.clone())),
+        None => calibrated(folder),
+    }
+}
+
+#[test]
+fn folder_that_cannot_be_written_is_no_error() {
+    assert_eq!(reported(&run(Path::new("/proc/no-such-folder"))), None);
+}
