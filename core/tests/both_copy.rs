@@ -20,6 +20,8 @@ const ID: HandlerId = HandlerId(7);
 const LEN: usize = 16 << 20;
 const PIECE: usize = LEN / 64;
 const TURN: u64 = LEN as u64 / 4;
+/// Longest wait, so that a test ends that waits for ever.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Lets ranks act in a given order.
 #[derive(Default)]
@@ -30,7 +32,7 @@ impl Turns {
     fn at<R>(&self, turn: usize, act: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         while self.0.load(Ordering::SeqCst) != turn {
-            assert!(start.elapsed() < Duration::from_secs(60), "turn {turn} does not come");
+            assert!(start.elapsed() < 2 * LIMIT, "turn {turn} does not come");
             std::thread::yield_now();
         }
         let result = act();
@@ -43,7 +45,10 @@ impl Turns {
 fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     match std::thread::available_parallelism() {
         Ok(processors) if processors.get() > 1 => on_processors(f),
-        _ => Ok(println!("the two ranks share a processor")),
+        _ => {
+            println!("the two ranks share a processor");
+            Ok(())
+        }
     }
 }
 
@@ -110,7 +115,7 @@ impl Receiver {
     }
 
     fn wait(&self, job: &Job) -> Result<Received> {
-        job.wait("a message", || Ok(self.result.borrow_mut().take()))?
+        job.within(LIMIT, || job.wait("a message", || Ok(self.result.borrow_mut().take())))?
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -136,7 +141,7 @@ fn start(job: &Job, data: &[u8], track: &Rc<Track>) -> Result<()> {
 }
 
 fn wait_for(job: &Job, track: &Track) -> Result<()> {
-    job.wait("a track", || Ok((track.open() == 0).then_some(())))?;
+    job.within(LIMIT, || job.wait("a track", || Ok((track.open() == 0).then_some(()))))?;
     track.check()
 }
 
@@ -229,9 +234,36 @@ fn target_does_not_wait_for_a_sender_that_has_copied_some_pieces_and_computes() 
             turns.at(4, || wait_for(job, &track))?;
         } else {
             turns.at(1, || copy_some(job, Kind::Read))?;
-            turns.at(3, || job.within(Duration::from_secs(30), || receiver.wait(job)))?;
+            turns.at(3, || receiver.wait(job))?;
             assert_eq!(spent(job, before).0, 3 * TURN);
             assert!(receiver.is(&data));
+        }
+        job.world()?.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn sinks_are_lent_for_any_number_of_messages() {
+    const MESSAGES: u64 = 70;
+    over_two(|job, _| {
+        let (data, track) = (pattern(11, 128 << 10), Track::new());
+        let receiver = Receiver::new(job, data.len())?;
+        job.world()?.barrier()?;
+        let before = job.stats();
+        for _ in 0..MESSAGES {
+            if job.rank() == 0 {
+                start(job, &data, &track)?;
+                wait_for(job, &track)?;
+            } else {
+                receiver.wait(job)?;
+                assert!(receiver.is(&data));
+                receiver.fill();
+            }
+        }
+        if job.rank() == 1 {
+            job.wait("the end", || Ok(job.active_messages().is_quiet().then_some(())))?;
+            assert_eq!(spent(job, before).2, 2 * MESSAGES);
         }
         job.world()?.barrier()
     })
