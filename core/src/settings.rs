@@ -226,7 +226,8 @@ const FORMER: &[(&str, &str)] = &[
     ("FARSIDE_SPIN_US", "FARSIDE_WAIT=auto(MICROSECONDS)"),
     ("FARSIDE_NODES", "FARSIDE_TEST_NODES"),
     ("FARSIDE_FAULT", "FARSIDE_TEST_FAULT"),
-    ("FARSIDE_VERBS_CACHE_ENTRIES", "FARSIDE_VERBS_CACHE, a limit of the bytes"),
+    ("FARSIDE_VERBS_CACHE", "FARSIDE_BUFFER_CACHE"),
+    ("FARSIDE_VERBS_CACHE_ENTRIES", "FARSIDE_BUFFER_CACHE, a limit of the bytes"),
     ("FARSIDE_CUT_OFFS", "FARSIDE_TRANSFER=CUT-OFF:BYTES,..."),
     ("FARSIDE_MESSAGE_CUT_OFFS", "FARSIDE_TRANSFER=eager:BYTES,read-intra:BYTES,read-inter:BYTES"),
     ("FARSIDE_COLL_BARRIER", "FARSIDE_COLL=barrier:ALGORITHM"),
@@ -264,6 +265,8 @@ settings! {
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
         |s| match s { "auto" => Some(UserMemory::Auto), "remap" => Some(UserMemory::Remap), "vm" => Some(UserMemory::Vm), "ring" => Some(UserMemory::Ring), _ => None },
         "How ranks of one node access window memory that the runtime did not allocate: remap moves whole pages onto a shared mapping, vm uses process_vm_readv and process_vm_writev, ring copies through a bounce buffer; auto is the first of these that works.";
+    buffer_cache: usize = "FARSIDE_BUFFER_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
+        "Maximum number of bytes of the program's buffers that stay prepared for later operations with the same buffer: moved onto shared memory, which ranks of the same node map, or registered with an HCA; 0 prepares no buffers.";
     device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
         |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
         "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route.";
@@ -287,8 +290,6 @@ settings! {
         "Length of the send queue to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
         "Number of receive buffers of a rank, shared by all peers.";
-    verbs_cache: usize = "FARSIDE_VERBS_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
-        "Size of the registration cache: memory of the program that stays registered after an operation, for later ones with the same buffer; 0 turns the cache off.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
         "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
     calibration: CacheFolder = "FARSIDE_CALIBRATION", "auto", "auto, off, or an absolute path of a folder",

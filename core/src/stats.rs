@@ -62,6 +62,10 @@ kinds! {
     Copy = "copy";
     /// System calls made for transfers (`process_vm_readv` and the like).
     SystemCall = "system-call";
+    /// Pages of the program's memory moved onto shared memory, so that peers can map them.
+    Remap = "remap";
+    /// Mappings of peers' lent memory that were dropped to make room for others.
+    Evict = "evict";
     /// Wake-ups sent to a sleeping peer.
     Wake = "wake";
     /// Times that this rank went to sleep.

@@ -87,7 +87,9 @@ impl Offer {
             return Ok(None);
         }
         // SAFETY: the caller of `start_send` lends the blocks until the message is complete or cancelled.
-        match unsafe { lend(job, &blocks, Region { one_node, ..Region::of(start, span) }) } {
+        match unsafe {
+            lend(job, &blocks, Region { one_node, exclusive: blocks.len() == 1, ..Region::of(start, span) })
+        } {
             Ok((region, offer)) => Ok(Some((Offered { region, writing: None }, offer))),
             Err(e) => {
                 tracing::debug!("a message of {len} bytes goes in packets: {e}");

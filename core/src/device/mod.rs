@@ -34,6 +34,7 @@ pub(crate) mod target;
 mod unread;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -81,7 +82,10 @@ pub struct Region {
     /// Whether the memory is lent to a peer for one message, which is copied by few [`Operation::ReadBlocks`] or
     /// [`Operation::WriteBlocks`]. The device then skips work that pays only when a region is used again.
     /// [`Device::sealed`] reports that the peer needs the memory no longer. A release before that revokes it: a request in
-    /// progress then ends with an error, whatever it has copied, and later ones copy nothing.
+    /// progress then ends with an error, whatever it has copied, and later ones copy nothing. Brief memory is
+    /// [exclusive](Region::exclusive) if no other code stores to any byte of it until the release; others may read it. If
+    /// it is lent repeatedly, the device may then prepare it so that peers map it ([`RemoteRegion::mapped`]). The release
+    /// waits for requests only: whoever uses the mapping itself makes sure that it comes later.
     pub brief: bool,
     /// Alignment in bytes, a power of two, of memory that the device allocates, at the address where this rank sees it.
     pub align: usize,

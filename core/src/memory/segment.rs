@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
@@ -262,6 +262,13 @@ impl Segment {
         self.file = None;
     }
 
+    /// Frees the pages, also for peers that have mapped them, which find zeros if they access them.
+    pub(crate) fn empty(&self) {
+        // SAFETY: pages of this segment's file, which its owner does not use any more.
+        let freed = unsafe { madvise(self.mapping.at(0).cast(), self.mapping.len(), Advice::LinuxRemove) };
+        let _ = freed.inspect_err(|e| tracing::debug!("a shared segment is not freed yet: {e}"));
+    }
+
     /// The memory.
     #[must_use]
     pub(crate) fn mapping(&self) -> &Mapping {
@@ -284,7 +291,31 @@ pub(crate) fn name_of(file: &File, offset: u64, len: u64) -> Result<SegmentName>
 /// `PeerLost` when that process or its descriptor is gone; `Forbidden` when the system denies access; `Protocol` when
 /// the file is not the announced one, or not of the kind that ranks create for segments.
 pub(crate) fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping> {
-    const OP: &str = "map a peer's shared segment";
+    let (file, path, length) = open_file(name, peer)?;
+    let (page, fits) = (PAGE as u64, name.offset.checked_add(name.len).is_some_and(|end| end <= length));
+    if !fits || name.len == 0 || !name.len.is_multiple_of(page) || !name.offset.is_multiple_of(page) {
+        return Err(elsewhere(name, &path, length, peer));
+    }
+    Mapping::of(&file, name.offset, name.len as usize, pages).map_err(|e| Error::system(OPEN, e).peer(peer))
+}
+
+/// Opens another rank's file and maps the stretch, aligned to `align`, that contains the bytes which `name` names. Returns
+/// the name of the part that is mapped.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) fn open_around(name: SegmentName, align: u64, peer: u32) -> Result<(SegmentName, Mapping)> {
+    let (file, path, length) = open_file(name, peer)?;
+    let end = name.offset.checked_add(name.len).filter(|end| *end <= length && name.len > 0);
+    let end = end.ok_or_else(|| elsewhere(name, &path, length, peer))?;
+    let offset = name.offset / align * align;
+    let len = end.next_multiple_of(align).min(length) - offset;
+    let mapping = Mapping::of(&file, offset, len as usize, Pages::WhenTouched);
+    Ok((SegmentName { offset, len, ..name }, mapping.map_err(|e| Error::system(OPEN, e).peer(peer))?))
+}
+
+/// Opens the file of another rank's segment; returns also its path and its length.
+fn open_file(name: SegmentName, peer: u32) -> Result<(File, String, u64)> {
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| {
         let kind = match e.kind() {
@@ -292,25 +323,24 @@ pub(crate) fn open(name: SegmentName, pages: Pages, peer: u32) -> Result<Mapping
             io::ErrorKind::PermissionDenied => ErrorKind::Forbidden,
             _ => ErrorKind::System,
         };
-        Error::new(kind, OP).peer(peer).cause(path.clone()).source_error(e)
+        Error::new(kind, OPEN).peer(peer).cause(path.clone()).source_error(e)
     })?;
-    let meta = file.metadata().map_err(|e| Error::system(OP, e).peer(peer))?;
-    let (page, fits) = (PAGE as u64, name.offset.checked_add(name.len).is_some_and(|end| end <= meta.len()));
-    if !fits || name.len == 0 || !name.len.is_multiple_of(page) || !name.offset.is_multiple_of(page) {
-        return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!(
-            "{path} has {} bytes, {} from byte {} on were announced",
-            meta.len(),
-            name.len,
-            name.offset
-        )));
-    }
+    let meta = file.metadata().map_err(|e| Error::system(OPEN, e).peer(peer))?;
     // A segment's file never had a name, so a file of another user cannot pass for one.
     if !meta.is_file() || meta.nlink() != 0 || meta.ino() != name.inode {
-        return Err(Error::new(ErrorKind::Protocol, OP).peer(peer).cause(format!("{path} is another file")));
+        return Err(Error::new(ErrorKind::Protocol, OPEN).peer(peer).cause(format!("{path} is another file")));
     }
-    Mapping::of(&file, name.offset, name.len as usize, pages).map_err(|e| Error::system(OP, e).peer(peer))
+    Ok((file, path, meta.len()))
 }
 
+fn elsewhere(name: SegmentName, path: &str, length: u64, peer: u32) -> Error {
+    let SegmentName { offset, len, .. } = name;
+    Error::new(ErrorKind::Protocol, OPEN)
+        .peer(peer)
+        .cause(format!("{path} has {length} bytes, {len} from byte {offset} on were announced"))
+}
+
+const OPEN: &str = "map a peer's shared segment";
 const MAKE: &str = "make a shared segment";
 
 fn whole_pages(len: usize) -> Result<usize> {

@@ -12,6 +12,7 @@ mod world;
 
 mod growth;
 mod keys;
+mod lent;
 mod passive;
 mod system;
 

@@ -172,7 +172,7 @@ fn cache_keeps_to_its_limits() {
     if !is_kept() {
         return;
     }
-    well(two_with(&[("FARSIDE_VERBS_CACHE", "524288")], |job| {
+    well(two_with(&[("FARSIDE_BUFFER_CACHE", "524288")], |job| {
         against_a_region(job, |place| {
             let buffers: Vec<_> = (0..3).map(|i| pages(LEN, i)).collect();
             let cost = |i: usize| cost(job, || write(job, place, &buffers[i]));
@@ -181,7 +181,7 @@ fn cache_keeps_to_its_limits() {
             Ok(())
         })
     }));
-    well(two_with(&[("FARSIDE_VERBS_CACHE", "0")], |job| {
+    well(two_with(&[("FARSIDE_BUFFER_CACHE", "0")], |job| {
         against_a_region(job, |place| {
             let buffer = pages(LEN, 1);
             let cost = || cost(job, || write(job, place, &buffer));

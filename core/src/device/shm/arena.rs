@@ -74,7 +74,12 @@ impl Slot {
     }
 
     pub(super) fn base(&self) -> *mut u8 {
-        self.of.segment.mapping().at(header(self.of.count) + self.index * self.size())
+        self.of.segment.mapping().at(self.offset())
+    }
+
+    /// Offset of the first byte in the segment.
+    pub(super) fn offset(&self) -> usize {
+        header(self.of.count) + self.index * self.size()
     }
 
     fn word(&self) -> &AtomicU64 {

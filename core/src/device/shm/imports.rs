@@ -5,14 +5,17 @@
 //! whether the region is revocable, and the location of its shared pages, if any: a segment, a part of a segment, or a
 //! slot.
 
+use std::cell::Cell;
+use std::ops::Range as Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
 use super::arena::{self, ImportedSlot, Slot};
-use super::remap::{Moved, MovedPages};
-use super::{ShmDevice, layout, vm};
+use super::views::LentBytes;
+use super::windows::{give_back, move_pages};
+use super::{ShmDevice, layout, lend, vm};
 use crate::device::target::{Code, Piece};
 use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
@@ -30,7 +33,7 @@ const RING_LIST_FROM: u64 = 8192;
 /// Kind in the key of memory that its owner may take back at any time.
 const REVOCABLE: u8 = 1;
 /// Kind in the key of memory that is lent for one transfer.
-const BRIEF: u8 = 2;
+pub(super) const BRIEF: u8 = 2;
 
 /// Replaces the slot's number in the key of a region that has no slot.
 const NO_SLOT: u64 = u64::MAX;
@@ -42,6 +45,10 @@ pub(super) struct OwnedRegion {
     len: usize,
     key: Vec<u8>,
     memory: OwnedMemory,
+    /// Name of the bytes of memory that this device has allocated, as long as its file is open.
+    name: Option<SegmentName>,
+    /// Whether peers may have mapped allocated memory because it was lent.
+    was_lent: Cell<bool>,
     /// Whether the memory is lent exclusively.
     exclusive: bool,
     /// This rank's imports of its own region.
@@ -49,17 +56,18 @@ pub(super) struct OwnedRegion {
 }
 
 #[derive(Debug)]
-enum OwnedMemory {
+pub(super) enum OwnedMemory {
     Segment(Segment),
     Slot(Slot),
-    /// Memory of the user, and its moved pages, if any.
-    User(Option<Moved>),
+    /// Memory of the user, and the moved pages of a window, if any.
+    User(Option<Bytes<usize>>),
 }
 
 impl OwnedRegion {
     pub(super) fn close_name(&mut self) {
         if let OwnedMemory::Segment(segment) = &mut self.memory {
             segment.close_name();
+            self.name = None;
         }
     }
 
@@ -74,6 +82,7 @@ impl OwnedRegion {
 enum ImportedPages {
     Mapping(Mapping),
     Slot(ImportedSlot),
+    Lent(LentBytes),
 }
 
 impl ImportedPages {
@@ -82,6 +91,7 @@ impl ImportedPages {
         match self {
             Self::Mapping(mapping) => mapping.at(0),
             Self::Slot(slot) => slot.base(),
+            Self::Lent(bytes) => bytes.base(),
         }
     }
 }
@@ -97,7 +107,8 @@ pub(super) struct Import {
     _pages: Option<ImportedPages>,
     /// Names the region in requests: its handle at the owner.
     pub(super) request_key: u64,
-    /// Process and address of byte 0 if `process_vm_*` may be used; no part of the region is mapped then.
+    /// Process and address of byte 0 if `process_vm_*` may be used for the bytes that are not mapped. Of other regions
+    /// than lent ones, no part is mapped then.
     pub(super) vm: Option<(u32, u64)>,
     pub(super) accumulate: Option<AccumulateFn>,
     /// Registered for one transfer; the owner does not serve requests for it.
@@ -156,6 +167,11 @@ impl Import {
         }
     }
 
+    /// Whether part of the region is mapped.
+    pub(super) fn has_mapped(&self) -> bool {
+        self.mapped.lo < self.mapped.hi
+    }
+
     fn check(&self, range: Range, operation: &'static str) -> Result<()> {
         if range.offset.checked_add(range.len).is_some_and(|end| end <= self.len) {
             return Ok(());
@@ -168,7 +184,7 @@ impl Import {
     /// Length of the blocks from which a list is better than packing. Mapped blocks are always copied in place.
     fn lists_from(&self) -> u64 {
         match self.vm {
-            _ if self.mapped.lo < self.mapped.hi => 0,
+            _ if self.has_mapped() => 0,
             Some(_) => VM_LIST_FROM,
             None => RING_LIST_FROM,
         }
@@ -255,11 +271,12 @@ pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) ->
 pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Registration> {
     let Region { base, len, passive, .. } = region;
     if region.brief {
-        return lend(device, base, len);
+        // SAFETY: the same contract.
+        return unsafe { lend::lend(device, region) };
     }
     // SAFETY: lent to the runtime until `release`.
     let moved = unsafe { move_pages(device, &region) }?;
-    let mapped = moved.as_ref().map_or(0..0, |m| m.base.addr() - base.addr()..m.base.addr() - base.addr() + m.len);
+    let mapped = moved.as_ref().map_or(0..0, |pages| pages.start - base.addr()..pages.end - base.addr());
     if mapped != (0..len)
         && let Err(e) = device.service.start(passive)
     {
@@ -273,95 +290,34 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
     unsafe { expose(device, region, mapped, OwnedMemory::User(moved)) }
 }
 
-/// Moves pages of a region onto shared memory if possible.
-///
-/// # Safety
-/// The contract of [`super::Device::register`].
-unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Moved>> {
-    let Region { base, len, exclusive, .. } = *region;
-    let settings = device.user_memory;
-    let moves = matches!(settings, UserMemory::Auto | UserMemory::Remap);
-    if !moves || !(exclusive || device.is_alone(base.addr(), base.addr() + len)) {
-        return Ok(None);
-    }
-    let take = || {
-        let mut pages = device.moved.borrow_mut();
-        let pages = match &mut *pages {
-            Some(pages) => pages,
-            none => none.insert(MovedPages::new()?),
-        };
-        // SAFETY: no other code accesses the memory: it is lent exclusively, or the process has no other thread and no
-        // other region covers it.
-        unsafe { pages.take(base, len) }
-    };
-    match take() {
-        Err(e) if settings == UserMemory::Auto => {
-            tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
-            Ok(None)
-        }
-        taken => taken,
-    }
-}
-
-/// Replaces moved pages by private memory, or keeps them shared while another thread may store to them.
-///
-/// # Safety
-/// The pages' region is released, the memory is the caller's to give back, and no code accesses memory that was lent
-/// exclusively.
-unsafe fn give_back(device: &ShmDevice, moved: Moved, exclusive: bool) -> Result<()> {
-    let Some(pages) = &mut *device.moved.borrow_mut() else { return Ok(()) };
-    let mut kept = device.kept.borrow_mut();
-    kept.push((moved, exclusive));
-    let mut result = Ok(());
-    kept.retain(|(moved, exclusive)| {
-        let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
-        if !exclusive && !device.is_alone(lo, hi) {
-            return true;
-        }
-        pages.forget();
-        // SAFETY: no code accesses the memory, by the contract or because the process has no other thread and no other
-        // region covers it.
-        match unsafe { pages.give_back(moved) } {
-            Ok(0) => {}
-            Ok(gone) => tracing::warn!(
-                "{gone} bytes of a window's memory, {} bytes at {lo:#x}, were unmapped before the window was freed",
-                moved.len
-            ),
-            Err(e) => result = Err(e.cause(format!("{} bytes at {lo:#x}", moved.len))),
-        }
-        false
-    });
-    result
-}
-
-/// Gives kept pages back if that is possible by now.
-pub(super) fn give_back_kept(device: &ShmDevice) {
-    let one = device.kept.borrow_mut().pop();
-    if let Some((moved, exclusive)) = one {
-        // SAFETY: its region was released.
-        if let Err(e) = unsafe { give_back(device, moved, exclusive) } {
-            tracing::warn!("memory stays shared: {e}");
-        }
-    }
-}
-
-/// Makes the key of memory that is lent for one read. The key is entered only in the table of live keys.
-fn lend(device: &ShmDevice, base: *mut u8, len: usize) -> Result<Registration> {
-    if !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
-        return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
-    }
-    let request_key = device.service.exposures().reserve();
-    device.publish(request_key, request_key);
-    let numbers = [base.addr() as u64, len as u64, request_key, 0, 0];
-    let w = numbers.into_iter().fold(Writer::new().u8(BRIEF).u32(std::process::id()), Writer::u64);
-    Ok(own_region(device, request_key, Region::of(base, len), w.done(), OwnedMemory::User(None)))
-}
-
-fn own_region(device: &ShmDevice, handle: u64, region: Region, key: Vec<u8>, memory: OwnedMemory) -> Registration {
+pub(super) fn own_region(
+    device: &ShmDevice,
+    handle: u64,
+    region: Region,
+    key: Vec<u8>,
+    memory: OwnedMemory,
+    name: Option<SegmentName>,
+) -> Registration {
     let Region { base, len, exclusive, .. } = region;
-    let owned = OwnedRegion { base, len, key: key.clone(), memory, exclusive, imports: Vec::new() };
+    if !matches!(memory, OwnedMemory::User(_)) {
+        device.places.borrow_mut().insert(base.addr(), handle);
+    }
+    let was_lent = Cell::new(false);
+    let owned = OwnedRegion { base, len, key: key.clone(), memory, name, was_lent, exclusive, imports: Vec::new() };
     device.owned.borrow_mut().insert(handle, owned);
     Registration { base, len, key, handle }
+}
+
+/// The name of bytes that this device has allocated, as long as peers can open their file.
+pub(super) fn allocated(device: &ShmDevice, bytes: &Bytes<usize>) -> Option<SegmentName> {
+    let places = device.places.borrow();
+    let (_, handle) = places.range(..=bytes.start).next_back()?;
+    let owned = device.owned.borrow();
+    let region = owned.get(handle)?;
+    let (offset, len) = (bytes.start - region.base.addr(), bytes.len());
+    let name = region.name.filter(|_| len > 0 && offset + len <= region.len)?;
+    region.was_lent.set(true);
+    Some(SegmentName { offset: name.offset + offset as u64, len: len as u64, ..name })
 }
 
 /// Makes the key of a region whose bytes `mapped` peers can map.
@@ -371,17 +327,24 @@ fn own_region(device: &ShmDevice, handle: u64, region: Region, key: Vec<u8>, mem
 unsafe fn expose(
     device: &ShmDevice,
     region: Region,
-    mapped: std::ops::Range<usize>,
+    mapped: Bytes<usize>,
     memory: OwnedMemory,
 ) -> Result<Registration> {
     let Region { base, len, accumulate, revocable, .. } = region;
-    let pages = match &memory {
-        OwnedMemory::Segment(segment) => Some((segment.name()?, NO_SLOT)),
-        OwnedMemory::Slot(slot) => Some(slot.name()),
+    let pid = device.pids[device.shared.me].0;
+    let (pages, name) = match &memory {
+        OwnedMemory::Segment(segment) => {
+            let name = segment.name()?;
+            (Some((name, NO_SLOT)), Some(name))
+        }
+        OwnedMemory::Slot(slot) => {
+            let (name, number) = slot.name();
+            (Some((name, number)), Some(SegmentName { offset: slot.offset() as u64, ..name }))
+        }
         OwnedMemory::User(moved) => {
             let pages = device.moved.borrow();
-            let name = moved.as_ref().zip(pages.as_ref()).map(|(moved, pages)| pages.name(moved)).transpose()?;
-            name.map(|name| (name, NO_SLOT))
+            let name = moved.as_ref().zip(pages.as_ref()).map(|(moved, pages)| pages.name(pid, moved));
+            (name.map(|name| (name, NO_SLOT)), None)
         }
     };
     // SAFETY: by the contract.
@@ -393,15 +356,13 @@ unsafe fn expose(
         device.publish(request_key, request_key);
     }
     let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
-    let w = numbers
-        .into_iter()
-        .fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(std::process::id()), Writer::u64);
+    let w = numbers.into_iter().fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(pid), Writer::u64);
     let key = match pages {
         Some((name, slot)) => name.write(w).u64(slot),
         None => w,
     }
     .done();
-    Ok(own_region(device, request_key, region, key, memory))
+    Ok(own_region(device, request_key, region, key, memory, name))
 }
 
 pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
@@ -414,15 +375,18 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     device.service.exposures().remove(handle);
     await_transfers(device, handle)?;
     // Requests are still served after this, so that a late peer gets the error that the key is gone.
+    if !matches!(owned.memory, OwnedMemory::User(_)) {
+        device.places.borrow_mut().remove(&owned.base.addr());
+    }
     match owned.memory {
         // SAFETY: the memory is lent to the runtime until this call returns.
-        OwnedMemory::User(Some(moved)) => unsafe { give_back(device, moved, owned.exclusive) },
-        OwnedMemory::Slot(slot) => {
-            device.arena.give_back(slot);
-            Ok(())
-        }
-        _ => Ok(()),
+        OwnedMemory::User(Some(moved)) => return unsafe { give_back(device, moved, owned.exclusive) },
+        OwnedMemory::Slot(slot) => device.arena.give_back(slot),
+        // Mappings that peers keep of lent memory take no memory any more.
+        OwnedMemory::Segment(segment) if owned.was_lent.get() => segment.empty(),
+        OwnedMemory::Segment(_) | OwnedMemory::User(None) => {}
     }
+    Ok(())
 }
 
 /// Takes back the memory that is lent for one message, so that no peer writes to it when its owner is gone.
@@ -446,7 +410,7 @@ pub(super) fn forget(device: &ShmDevice, handle: u64) {
     }
 }
 
-/// Waits for the transfers by `process_vm_*` that had begun before the live key `key` was cleared.
+/// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
 ///
 /// # Errors
 /// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped.
@@ -495,7 +459,7 @@ pub(super) fn import(
         peer,
         len: import.len,
         handle,
-        mapped: (import.mapped.lo < import.mapped.hi || import.len == 0).then_some(import.mapped),
+        mapped: (import.has_mapped() || import.len == 0).then_some(import.mapped),
         lists: Some(import.lists_from()),
         steps: false,
     };
@@ -559,6 +523,16 @@ fn import_pages(
     Ok(slot.map(ImportedPages::Slot))
 }
 
+/// The bytes of lent memory that this rank can map. The name of their shared memory begins at byte `lo`.
+fn import_lent(device: &ShmDevice, peer: u32, fields: &KeyFields, r: &mut Reader<'_>) -> Option<Option<ImportedPages>> {
+    let name =
+        SegmentName::read(r).filter(|name| (name.pid, name.len) == (fields.pid, (fields.hi - fields.lo) as u64))?;
+    let found = device.views.borrow_mut().find(peer, name, &device.stats);
+    // Without the mapping, `process_vm_*` reads the bytes.
+    let found = found.inspect_err(|e| tracing::debug!("lent memory is not mapped: {e}")).ok();
+    Some(found.map(ImportedPages::Lent))
+}
+
 /// An import of another rank's region; `None` for a malformed key.
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
@@ -568,16 +542,25 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
-    let pages = if lo < hi { import_pages(device, peer, &fields, &mut r)? } else { None };
-    if lo < hi && pages.is_none() {
-        return Ok(None);
-    }
-    let base = pages.as_ref().map_or(std::ptr::null_mut(), |pages| pages.base().wrapping_sub(lo));
     let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
+    let pages = match () {
+        () if lo == hi => None,
+        () if brief => match import_lent(device, peer, &fields, &mut r) {
+            Some(pages) => pages,
+            None => return Ok(None),
+        },
+        () => match import_pages(device, peer, &fields, &mut r)? {
+            None => return Ok(None),
+            pages => pages,
+        },
+    };
+    let (lo, hi) = if pages.is_some() { (lo, hi) } else { (0, 0) };
+    let base = pages.as_ref().map_or(std::ptr::null_mut(), |pages| pages.base().wrapping_sub(lo));
     let mut vm = None;
     // The owner cannot refuse a system call, so revocable memory is not accessed by `process_vm_*`. The bytes around
-    // shared pages are too few for a system call.
-    if pages.is_none() && len > 0 && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+    // shared pages of a window are too few for a system call.
+    let unmapped = if brief { hi - lo < len } else { pages.is_none() && len > 0 };
+    if unmapped && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         let works = &device.vm_works[peer as usize];
         match if works.get() { Ok(()) } else { vm::works(watched, known) } {
             Ok(()) => {

@@ -30,6 +30,12 @@ impl<'a> Area<'a> {
         Some(Self { start: start?, end: end?, rights, offset, inode, name: fields.next() })
     }
 
+    /// Whether the memory is readable, writable, private, and without a file or a name other than the heap's.
+    pub(super) fn is_plain(&self) -> bool {
+        let plain = self.name.is_none_or(|name| name == "[heap]" || name.starts_with("[anon:"));
+        self.rights == "rw-p" && plain
+    }
+
     /// Whether the area shares the pages of an unnamed file (`memfd`) with this name and inode.
     pub(super) fn shares(&self, name: &str, inode: u64) -> bool {
         let named = self.name.and_then(|path| path.strip_prefix("/memfd:")) == Some(name);

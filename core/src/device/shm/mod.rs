@@ -12,10 +12,13 @@
 
 mod arena;
 mod channel;
+mod extents;
 mod fork;
 mod imports;
 mod layout;
+mod lend;
 mod liveness;
+mod malloc;
 mod maps;
 mod node;
 pub(crate) mod park;
@@ -24,10 +27,14 @@ mod remap;
 mod ring;
 mod segments;
 mod start;
+mod views;
 mod vm;
+mod windows;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,9 +59,11 @@ use crate::stats::{Kind, Stats};
 use arena::{Arena, ImportedSlots};
 use channel::{Channel, SHORT};
 use imports::{Import, OwnedRegion};
-use remap::{Moved, MovedPages};
+use lend::BufferUses;
+use remap::MovedPages;
 use ring::Popped;
 use segments::Segments;
+use views::Views;
 
 #[cold]
 fn garbage(source: u32, marker: u64) -> Error {
@@ -87,11 +96,15 @@ pub(crate) struct ShmDevice {
     imported_slots: ImportedSlots,
     /// Created on first use.
     moved: RefCell<Option<MovedPages>>,
-    /// Moved pages of regions that were released while another thread could store to them, and whether they were lent
-    /// exclusively. They are given back once no other thread can store, at the latest when the device is dropped, or
-    /// stay shared.
-    kept: RefCell<Vec<(Moved, bool)>>,
+    /// Moved pages of windows that were freed while another thread could store to them or another region used them.
+    /// They are given back once that has ended, at the latest when the device is dropped, or stay shared.
+    kept: RefCell<Vec<Range<usize>>>,
+    uses: RefCell<BufferUses>,
+    /// Mappings of memory that peers have lent.
+    views: RefCell<Views>,
     user_memory: UserMemory,
+    /// Maximum number of bytes of buffers of messages that stay moved.
+    buffer_cache: usize,
     /// Whether `process_vm_*` has worked, by peer.
     vm_works: Vec<Cell<bool>>,
     /// Maximum time that `release` waits for a transfer of a peer.
@@ -100,6 +113,8 @@ pub(crate) struct ShmDevice {
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
+    /// Regions that this device has allocated: handle by address.
+    places: RefCell<BTreeMap<usize, u64>>,
     imports: RefCell<FxHashMap<u64, Import>>,
     last: Cell<u64>,
     /// The number of the rank whose packets are polled first.
@@ -112,13 +127,24 @@ impl ShmDevice {
     }
 
     /// Whether only the calling thread can store to the user's memory in `[lo, hi)`, as far as this process can know:
-    /// the process has no other thread except this device's agent, and no region covers that memory, so the agent and
-    /// peers cannot reach it. Only the calling thread could start another thread meanwhile.
+    /// the process has no other thread except the runtime's, and no region covers that memory, so the agent and peers
+    /// cannot reach it. Only the calling thread could start another thread meanwhile.
     fn is_alone(&self, lo: usize, hi: usize) -> bool {
+        let is_watched = self.moved.borrow().as_ref().is_some_and(MovedPages::is_watched);
+        self.has_one_thread(is_watched) && !self.is_used(lo, hi)
+    }
+
+    /// Whether the process has no other thread than the calling one, this device's agent and, if memory `is_watched`,
+    /// the thread of the watch, which does not access it.
+    fn has_one_thread(&self, is_watched: bool) -> bool {
         // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
-        let ours = 1 + u64::from(self.service.has_agent());
-        threads == ours && !self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
+        threads == 1 + u64::from(self.service.has_agent()) + u64::from(is_watched)
+    }
+
+    /// Whether a region covers user's memory in `[lo, hi)`.
+    fn is_used(&self, lo: usize, hi: usize) -> bool {
+        self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
     }
 
     /// Stores `now` as the entry of key `key` in the table of live keys, unless a later key has replaced it.
@@ -393,6 +419,6 @@ impl Drop for ShmDevice {
     fn drop(&mut self) {
         imports::take_back_lent(self);
         let _ = self.leave(Leave::Lost);
-        imports::give_back_kept(self);
+        windows::give_back_kept(self);
     }
 }

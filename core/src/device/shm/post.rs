@@ -15,18 +15,13 @@ use crate::stats::Kind;
 /// Unmapped bytes from which one `process_vm_*` call is cheaper than requests to a target that is inside the runtime.
 const VM_FROM: usize = 16 << 10;
 
-/// A transfer by `process_vm_*`, announced to the peer while it is in progress.
-struct VmTransfer<'a> {
-    announced: &'a AtomicU64,
-    pid: u32,
-    /// Address of byte 0 of the region.
-    base: u64,
-}
+/// The word in which a transfer without the owner's help is announced to the owner while it is in progress.
+struct Announced<'a>(&'a AtomicU64);
 
-impl Drop for VmTransfer<'_> {
+impl Drop for Announced<'_> {
     fn drop(&mut self) {
         // Release: pairs with the load in `imports::await_transfers`, after which the memory may be used again.
-        self.announced.store(0, Ordering::Release);
+        self.0.store(0, Ordering::Release);
     }
 }
 
@@ -140,21 +135,18 @@ impl ShmDevice {
         let import = imports::remote(&imports, request.peer, remote, len, name)?;
         self.stats.add(kind, len);
         let mut unmapped = Pieces::new();
-        if let Some(transfer) = self.vm(import, len) {
-            // SAFETY: the caller's contract; the owner of the remote region does not take it back before `transfer` is
-            // dropped.
-            let calls = unsafe { vm::transfer(code == Code::Read, transfer.pid, blocks, transfer.base, ranges) };
-            for _ in 0..calls.map_err(|e| e.peer(import.peer))? {
-                self.stats.add(Kind::SystemCall, 0);
+        if import.brief || self.vm_pays(import, len) {
+            if let Some(_announced) = self.announce(import) {
+                // SAFETY: the caller's contract; the owner of the remote region does not take it back before the
+                // announcement ends.
+                unsafe { self.copy_directly(import, code, blocks, ranges) }?;
+                return self.start(request, unmapped, || ());
             }
-            self.stats.add(Kind::Copy, len);
-            drop(transfer);
-            return self.start(request, unmapped, || ());
-        }
-        if import.brief {
-            return Err(Error::new(ErrorKind::BadKey, name)
-                .peer(import.peer)
-                .cause("the memory had been lent for a transfer, and has been taken back"));
+            if import.brief {
+                return Err(Error::new(ErrorKind::BadKey, name)
+                    .peer(import.peer)
+                    .cause("the memory had been lent for a transfer, and has been taken back"));
+            }
         }
         import.walk(blocks, ranges, |mapped, at, local, len| {
             if mapped.is_none() {
@@ -163,17 +155,62 @@ impl ShmDevice {
         });
         self.start(request, unmapped, || {
             import.walk(blocks, ranges, |mapped, _, local, len| {
-                let Some(remote) = mapped else { return };
-                // SAFETY: local blocks are valid by the contract; the ranges were checked against the region.
-                unsafe {
-                    match code {
-                        Code::Read => copy::load(remote, local, len),
-                        _ => copy::store(local, remote, len),
-                    }
+                if let Some(remote) = mapped {
+                    // SAFETY: local blocks are valid by the contract; the ranges were checked against the region.
+                    unsafe { self.copy(code, remote, local, len) };
                 }
-                self.stats.add(Kind::Copy, len);
             });
         })
+    }
+
+    /// Copies between mapped and local bytes.
+    ///
+    /// # Safety
+    /// Both are valid, and exclusive where written as far as this rank's program is concerned.
+    unsafe fn copy(&self, code: Code, remote: *mut u8, local: *mut u8, len: usize) {
+        // SAFETY: by the contract.
+        unsafe {
+            match code {
+                Code::Read => copy::load(remote, local, len),
+                _ => copy::store(local, remote, len),
+            }
+        }
+        self.stats.add(Kind::Copy, len);
+    }
+
+    /// Copies mapped bytes, and all others by `process_vm_*`.
+    ///
+    /// # Safety
+    /// The local blocks are valid (and exclusive where written); the ranges were checked against the region, which its
+    /// owner does not take back during the call.
+    unsafe fn copy_directly(&self, import: &Import, code: Code, blocks: &[Block], ranges: &[Range]) -> Result<()> {
+        let (mut local, mut remote): (Vec<Block>, Vec<Range>) = (Vec::new(), Vec::new());
+        let (mut unmapped, pieces) = ((blocks, ranges), import.has_mapped());
+        if pieces {
+            import.walk(blocks, ranges, |mapped, offset, base, len| match mapped {
+                // SAFETY: by the contract.
+                Some(remote) => unsafe { self.copy(code, remote, base, len) },
+                None => {
+                    local.push(Block { base, len });
+                    remote.push(Range { offset, len });
+                }
+            });
+            unmapped = (&local, &remote);
+        }
+        let len = unmapped.0.iter().map(|block| block.len).sum();
+        if len == 0 {
+            return Ok(());
+        }
+        let (pid, base) = import.vm.ok_or_else(|| {
+            Error::new(ErrorKind::Unsupported, "access lent memory").peer(import.peer).cause("it is not mapped")
+        })?;
+        // SAFETY: by the contract.
+        let calls = unsafe { vm::transfer(code == Code::Read, pid, unmapped.0, base, unmapped.1) };
+        for _ in 0..calls.map_err(|e| e.peer(import.peer))? {
+            self.stats.add(Kind::SystemCall, 0);
+        }
+        self.stats.add(Kind::Copy, len);
+        Ok(())
     }
 
     /// Sends the pieces that need the target and copies the mapped ones while the target serves them. The notification
@@ -199,21 +236,21 @@ impl ShmDevice {
         Ok(Posted::Pending)
     }
 
-    /// Announces a transfer by `process_vm_*` if the call may move `len` bytes now and pays.
-    fn vm(&self, import: &Import, len: usize) -> Option<VmTransfer<'_>> {
-        let (pid, base) = import.vm?;
+    /// Whether a transfer of `len` bytes may be made by `process_vm_*` now, and whether that pays.
+    fn vm_pays(&self, import: &Import, len: usize) -> bool {
         let least = if self.user_memory == UserMemory::Vm { 1 } else { VM_FROM };
         // The call would overtake requests in progress.
-        if !import.brief && (len < least || self.service.any_to(import.peer)) {
-            return None;
-        }
+        import.vm.is_some() && len >= least && !self.service.any_to(import.peer)
+    }
+
+    /// Announces a transfer without the owner's help; `None` if the region was released.
+    fn announce(&self, import: &Import) -> Option<Announced<'_>> {
         // The owner clears the live key and then reads the announcement: either it waits for this transfer, or this
         // rank sees that the key is gone. Requests to released memory are refused with an error that names the reason.
-        let announced = self.own().word(layout::VM_TRANSFER);
-        announced.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
-        let transfer = VmTransfer { announced, pid, base };
+        let announced = Announced(self.own().word(layout::VM_TRANSFER));
+        announced.0.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
         let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
-        (live.load(Ordering::SeqCst) == import.request_key).then_some(transfer)
+        (live.load(Ordering::SeqCst) == import.request_key).then_some(announced)
     }
 }
 

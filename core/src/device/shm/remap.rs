@@ -1,12 +1,24 @@
 #![allow(unsafe_code)]
-//! Moves whole pages of a user's buffer onto shared memory at the same address, so that peers can map them, and back.
+//! Moves whole pages of the program's memory onto shared memory at the same address, so that peers can map them, and
+//! back.
+//!
+//! All moved pages of a rank are in one sparse file, at the offset that equals their address. Any consecutive moved pages
+//! are therefore one mapping at a peer, however many moves made them.
 //!
 //! Pages are copied and then exchanged, so a store between the two steps would be lost. They are therefore moved, and
-//! given back, only while no other code can store: their owner has lent them exclusively, or
+//! given back, only while no other code can store: their owner has lent them for that, or
 //! [`ShmDevice::is_alone`](super::ShmDevice) holds (the process has no other thread, and no other region of this rank
-//! covers the memory, through which its agent or a peer could write). Signal handlers of the calling thread are blocked
-//! meanwhile. Stores by the kernel on its own (`io_uring` or `libaio` into the buffer while a window over it is made or
-//! freed) cannot be detected.
+//! covers the memory, through which its agent or a peer could write). Other threads may read: they find the same bytes
+//! throughout. Signal handlers of the calling thread are blocked meanwhile. Stores by the kernel on its own (`io_uring`
+//! or `libaio` into the pages while they are moved) cannot be detected.
+//!
+//! Pages of windows are given back when the last window is freed. Pages of buffers of messages stay moved as long as the
+//! program keeps them (`lasting`), since at a later time another thread could store. Such memory is watched
+//! ([`watch`](crate::device::watch)): what the program unmaps is forgotten, and its part of the file is freed. Memory
+//! that the program moves to another address (`mremap`) still shows its part of the file there, so that part is not used
+//! again before it is unmapped. The last page of each moved part has an attribute of its own, which makes it a mapping of
+//! its own: `realloc` cannot extend moved pages over parts of the file that belong to other addresses, since `mremap`
+//! does not extend several mappings at once; it copies instead.
 //!
 //! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
 //! and anonymous (files, shared mappings, stacks) is not moved. A child made by `fork` gets private copies of moved pages
@@ -17,177 +29,321 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::ptr::null_mut;
+use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mremap_fixed, munmap};
+use rustix::process::{Resource, getrlimit};
 
+use super::extents::{Extents, without};
 use super::fork;
-use super::maps::areas;
+use super::malloc::{is_of_malloc, malloc_is_of_glibc};
+use super::maps::{Area, areas};
+use crate::device::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::segment::{self, PAGE, SegmentName, page_up};
+use crate::memory::segment::{self, PAGE, SegmentName};
 
 pub(super) const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-/// Minimum number of pages moved if they are not the whole buffer: fewer are not worth a mapping at each peer.
-const FEWEST: usize = 4;
-/// Maximum number of regions with moved pages: each takes up to three mappings here and one at each peer.
+/// Maximum number of moved parts: each takes up to four mappings here.
 const MOST: usize = 256;
 /// Bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
+/// Length of the file: all addresses that the kernel gives to a program that does not ask for more.
+const SPAN: usize = 1 << 48;
 /// Name of the shared-memory file.
 pub(super) const NAME: &str = "farside-moved";
 
 const MOVE: &str = "move a buffer onto shared memory";
 const RETURN: &str = "give a buffer back";
 
-/// Pages that were moved.
-#[derive(Debug)]
-pub(super) struct Moved {
-    /// First byte of the first moved page.
-    pub(super) base: *mut u8,
-    /// Bytes moved: whole pages.
-    pub(super) len: usize,
-    /// Their offset in the file.
-    offset: u64,
-}
-
-/// The file that holds all moved pages of a rank. No part of it is used twice.
+/// The moved pages of a rank.
 #[derive(Debug)]
 pub(super) struct MovedPages {
     file: Arc<File>,
     inode: u64,
-    used: u64,
-    regions: usize,
+    /// Moved pages. The mark says whether they stay moved when no region uses them.
+    extents: Extents,
+    /// Parts of the file that are mapped elsewhere than at their addresses, as far as known.
+    elsewhere: Extents,
+    /// `None` if memory is not to be watched, or cannot be.
+    watch: Option<Watch>,
+    malloc_is_of_glibc: bool,
+}
+
+/// The whole pages inside `bytes`.
+pub(super) fn pages_in(bytes: &Range<usize>) -> Range<usize> {
+    let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
+    start..end.max(start)
+}
+
+fn system(operation: &'static str) -> impl Fn(io::Error) -> Error {
+    move |e| Error::system(operation, e)
 }
 
 impl MovedPages {
-    /// # Errors
-    /// `System`.
-    pub(super) fn new() -> Result<Self> {
-        let file = Arc::new(segment::sparse_file(NAME, 0)?);
-        fork::register(&file)?;
-        let inode = file.metadata().map_err(|e| Error::system(MOVE, e))?.ino();
-        Ok(Self { file, inode, used: 0, regions: 0 })
-    }
-
-    /// The name of the shared memory behind moved pages.
+    /// No pages; if `watched`, memory is watched where the kernel can do that.
     ///
     /// # Errors
-    /// `System`.
-    pub(super) fn name(&self, moved: &Moved) -> Result<SegmentName> {
-        segment::name_of(&self.file, moved.offset, moved.len as u64)
+    /// `System`; `Limit` if files of this process are limited in length.
+    pub(super) fn new(watched: bool) -> Result<Self> {
+        if is_limited() {
+            return Err(Error::new(ErrorKind::Limit, MOVE)
+                .cause("the length of files is limited")
+                .remedy("raise the limit (`ulimit -f unlimited`)"));
+        }
+        let file = Arc::new(segment::sparse_file(NAME, SPAN as u64)?);
+        fork::register(&file)?;
+        let inode = file.metadata().map_err(system(MOVE))?.ino();
+        let off = |e: &io::Error| tracing::info!("buffers of messages are not mapped by peers: no userfaultfd: {e}");
+        let watch = if watched { Watch::new().inspect_err(off).ok() } else { None };
+        let (extents, elsewhere) = (Extents::default(), Extents::default());
+        Ok(Self { file, inode, extents, elsewhere, watch, malloc_is_of_glibc: malloc_is_of_glibc() })
     }
 
-    /// Moves the whole pages of `[base, base + len)`; `None` if there are too few pages, too many moved regions, or if
-    /// the memory is not private and anonymous.
+    /// The name of the shared memory behind moved bytes, for process `pid`, which is this one.
+    pub(super) fn name(&self, pid: u32, bytes: &Range<usize>) -> SegmentName {
+        let fd = self.file.as_raw_fd() as u32;
+        SegmentName { pid, fd, offset: bytes.start as u64, len: bytes.len() as u64, inode: self.inode }
+    }
+
+    /// Whether memory is watched, by a thread of the runtime.
+    pub(super) fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Bytes of pages that stay moved.
+    pub(super) fn lasting(&self) -> usize {
+        self.extents.bytes(true)
+    }
+
+    /// The first consecutive part of `bytes` that is moved, after [`settle`](Self::settle); `None` if the program could
+    /// have unmapped it unnoticed.
+    pub(super) fn find(&self, bytes: &Range<usize>) -> Option<Range<usize>> {
+        self.watch.as_ref().and_then(|_| self.extents.first(bytes))
+    }
+
+    /// Forgets pages that the program has unmapped, moved or replaced.
+    pub(super) fn settle(&mut self) {
+        let mut changed = Vec::new();
+        if let Some(watch) = &self.watch {
+            watch.settle(|start, end| changed.push(start..end));
+        }
+        for range in changed {
+            if (self.elsewhere.len() > 0 || self.extents.within(&range).next().is_some())
+                && let Err(e) = self.compare(&range)
+            {
+                tracing::warn!("{e}");
+                self.extents.remove(&range);
+                self.elsewhere.insert(range, false);
+            }
+        }
+    }
+
+    /// Moves those of `pages` that are not moved yet, and returns their length; `None` if one of them cannot be moved:
+    /// there are too many parts, or the memory is not private and anonymous; for `lasting` pages also if the memory
+    /// cannot be watched, or is not that of a `malloc` known to allow it. None of them is then moved.
     ///
     /// # Safety
-    /// No other code accesses the buffer during the call.
+    /// No other code stores to the pages during the call.
     ///
     /// # Errors
-    /// `SharedMemoryFull`, `System`; the buffer is then unchanged.
-    pub(super) unsafe fn take(&mut self, base: *mut u8, len: usize) -> Result<Option<Moved>> {
-        let (lo, hi) = (page_up(base.addr()), (base.addr() + len) / PAGE * PAGE);
-        let (pages, whole) = (hi.saturating_sub(lo) / PAGE, (lo, hi) == (base.addr(), base.addr() + len));
-        if pages == 0 || pages < FEWEST && !whole || self.regions == MOST || !is_plain(lo, hi)? {
+    /// `SharedMemoryFull`, `System`; the memory is then as before.
+    pub(super) unsafe fn take(&mut self, pages: &Range<usize>, lasting: bool) -> Result<Option<usize>> {
+        self.settle();
+        if self.watch.is_none() {
+            self.compare(pages)?;
+        }
+        let missing = self.extents.missing(pages);
+        if !self.can_move(pages, &missing, lasting).map_err(system("read the memory map"))? {
             return Ok(None);
         }
-        let (base, len, offset) = (base.with_addr(lo), hi - lo, self.used);
-        self.used += len as u64;
-        self.file.set_len(self.used).map_err(|e| Error::system(MOVE, e))?;
-        let mut moved = Moved { base, len: 0, offset };
-        while moved.len < len {
-            let piece = PIECE.min(len - moved.len);
-            // SAFETY: a part of the buffer.
-            if let Err(e) = unsafe { self.take_piece(&moved, piece) } {
-                // SAFETY: the same contract.
-                unsafe { self.give_back(&moved) }?;
-                return Err(e);
-            }
-            moved.len += piece;
+        // SAFETY: by the contract.
+        let taken = missing.iter().try_for_each(|part| unsafe { self.take_part(part, lasting) });
+        // Without a watch, lasting pages would not be forgotten.
+        if taken.is_ok() && (!lasting || self.watch.is_some()) {
+            return Ok(Some(missing.iter().map(Range::len).sum()));
         }
-        self.regions += 1;
-        Ok(Some(moved))
+        for part in &missing {
+            // SAFETY: by the contract.
+            unsafe { self.give_back(part) }?;
+        }
+        taken.map(|()| None)
     }
 
-    /// Moves the `len` bytes that follow the bytes already in `moved`.
+    fn can_move(&self, pages: &Range<usize>, missing: &[Range<usize>], lasting: bool) -> io::Result<bool> {
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        let elsewhere = missing.iter().any(|part| self.elsewhere.within(part).next().is_some());
+        if self.extents.len() >= MOST || pages.end > SPAN || elsewhere || is_limited() {
+            return Ok(false);
+        }
+        if lasting && !(self.watch.is_some() && self.malloc_is_of_glibc) {
+            return Ok(false);
+        }
+        for part in missing {
+            if !is_plain(part)? {
+                return Ok(false);
+            }
+        }
+        Ok(!lasting || is_of_malloc(pages, |area| self.holds(area) && area.offset == area.start as u64)?)
+    }
+
+    /// Moves pages, and watches them.
     ///
     /// # Safety
-    /// The contract of [`take`](Self::take).
-    unsafe fn take_piece(&self, moved: &Moved, len: usize) -> Result<()> {
+    /// The contract of [`take`](Self::take); the pages are private and anonymous.
+    unsafe fn take_part(&mut self, part: &Range<usize>, lasting: bool) -> Result<()> {
+        for start in part.clone().step_by(PIECE) {
+            let piece = start..part.end.min(start + PIECE);
+            // SAFETY: by the contract.
+            unsafe { self.take_piece(&piece) }?;
+            self.extents.insert(piece, lasting);
+        }
+        let last = with_exposed_provenance_mut(part.end - PAGE);
+        // SAFETY: a page of the file. The advice is about reading ahead, which memory does not do.
+        unsafe { madvise(last, PAGE, Advice::Random) }.map_err(|e| Error::system(MOVE, e.into()))?;
+        if let Some(watch) = &self.watch
+            && let Err(e) = watch.add(part.start, part.end)
+        {
+            tracing::info!("buffers of messages are not mapped by peers: shared memory cannot be watched: {e}");
+            self.watch = None;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// The contract of [`take_part`](Self::take_part).
+    unsafe fn take_piece(&self, piece: &Range<usize>) -> Result<()> {
+        let (base, len, offset) = (with_exposed_provenance_mut::<u8>(piece.start), piece.len(), piece.start as u64);
         let failed = |e: io::Error| {
             let full = matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::ENOMEM));
             let kind = if full { ErrorKind::SharedMemoryFull } else { ErrorKind::System };
             Error::new(kind, MOVE).cause(format!("{len} bytes")).source_error(e)
         };
-        let (base, offset) = (moved.base.wrapping_add(moved.len), moved.offset + moved.len as u64);
         if segment::overcommit_is_strict() {
             segment::reserve(&self.file, offset, len as u64).map_err(|e| failed(e.into()))?;
         }
         let _blocked = BlockedSignals::new();
-        for touched in touched(base.addr(), len) {
-            let (from, bytes) = (base.wrapping_add(touched.start), touched.end - touched.start);
+        let touched = touched(piece.start, len);
+        for run in &touched {
+            let from = base.wrapping_add(run.start);
             // SAFETY: pages of the buffer.
-            unsafe { write_all(&self.file, from, bytes, offset + touched.start as u64) }.map_err(failed)?;
+            unsafe { write_all(&self.file, from, run.len(), offset + run.start as u64) }.map_err(failed)?;
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the pages lie inside a buffer that no other code accesses; the mapping that replaces them has the
-        // same length, rights and content.
+        // SAFETY: no other code stores to the pages; the mapping that replaces them has the same length, rights and
+        // content, and the kernel exchanges the two in one step.
         unsafe { mmap(base.cast(), len, RIGHTS, flags, &self.file, offset) }.map_err(|e| failed(e.into()))?;
+        for run in touched {
+            // SAFETY: enters existing pages into the page table. Where the kernel does not do that, they are entered
+            // when they are touched.
+            let _ = unsafe { madvise(base.wrapping_add(run.start).cast(), run.len(), Advice::LinuxPopulateRead) };
+        }
         Ok(())
     }
 
-    /// Puts private memory with the current content back where the moved pages are still mapped. A peer that still maps
-    /// the shared pages accesses memory that no longer belongs to this buffer. Returns the number of bytes that the
-    /// program has unmapped or replaced.
-    ///
-    /// # Safety
-    /// No thread of this process accesses the buffer during the call. Peers may still write; bytes that they write
-    /// during the call may be lost.
-    ///
-    /// # Errors
-    /// `System`; the buffer then keeps shared pages and remains usable.
-    pub(super) unsafe fn give_back(&self, moved: &Moved) -> Result<usize> {
-        let failed = |e: io::Error| Error::system(RETURN, e);
-        let (lo, hi) = (moved.base.addr(), moved.base.addr() + moved.len);
+    /// Whether an area is a mapping of the file.
+    fn holds(&self, area: &Area<'_>) -> bool {
+        area.shares(NAME, self.inode) && area.rights == "rw-s"
+    }
+
+    /// Forgets the pages of `range` that are no longer where they were moved, and frees the parts of the file that are
+    /// not mapped anywhere. Returns the number of bytes forgotten.
+    fn compare(&mut self, range: &Range<usize>) -> Result<usize> {
+        let failed = system("read the memory map");
         let mut there = Vec::new();
-        areas(lo, hi, |area| {
-            if area.shares(NAME, self.inode) && area.rights == "rw-s" {
-                let (start, end) = (area.start.max(lo), area.end.min(hi));
-                let offset = area.offset + (start - area.start) as u64;
-                there.extend((offset == moved.offset + (start - lo) as u64).then_some(start - lo..end - lo));
+        areas(range.start, range.end, |area| {
+            there.extend((self.holds(area) && area.offset == area.start as u64).then_some(area.start..area.end));
+            Ok(())
+        })
+        .map_err(&failed)?;
+        let known = self.extents.within(range).map(|(part, _)| part);
+        let mut gone: Vec<_> = known.flat_map(|part| without(&part, there.iter().cloned())).collect();
+        let bytes = gone.iter().map(Range::len).sum();
+        if gone.is_empty() && self.elsewhere.len() == 0 {
+            return Ok(0);
+        }
+        let mut elsewhere = Extents::default();
+        areas(0, usize::MAX, |area| {
+            if self.holds(area) && area.offset != area.start as u64 {
+                let offset = area.offset as usize;
+                elsewhere.insert(offset..offset + (area.end - area.start), false);
             }
             Ok(())
         })
         .map_err(failed)?;
-        for part in &there {
+        gone.iter().for_each(|part| self.extents.remove(part));
+        gone.extend(self.elsewhere.within(&(0..usize::MAX)).map(|(part, _)| part));
+        self.elsewhere = elsewhere;
+        for part in gone {
+            self.elsewhere.missing(&part).iter().try_for_each(|part| self.free(part))?;
+        }
+        Ok(bytes)
+    }
+
+    /// Frees a part of the file.
+    fn free(&self, part: &Range<usize>) -> Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&self.file, hole, part.start as u64, part.len() as u64)
+            .map_err(|e| Error::system("free moved pages", e.into()))
+    }
+
+    /// Puts private memory with the current content back where pages of `range` are moved. A peer that still maps the
+    /// shared pages accesses memory that no longer belongs to the program. Returns the number of bytes that the program
+    /// has unmapped or replaced.
+    ///
+    /// # Safety
+    /// No thread of this process stores to the pages during the call. Peers may still write; bytes that they write
+    /// during the call may be lost.
+    ///
+    /// # Errors
+    /// `System`; the memory then keeps shared pages and remains usable.
+    unsafe fn give_back(&mut self, range: &Range<usize>) -> Result<usize> {
+        let gone = self.compare(range)?;
+        let parts: Vec<_> = self.extents.within(range).map(|(part, _)| part).collect();
+        for part in parts {
             for start in part.clone().step_by(PIECE) {
-                // SAFETY: pages of the file that are mapped at this address of the buffer.
-                unsafe { self.give_back_piece(moved, start..part.end.min(start + PIECE)) }.map_err(failed)?;
+                let piece = start..part.end.min(start + PIECE);
+                // SAFETY: by the contract; pages of the file that are mapped at their address.
+                unsafe { self.give_back_piece(&piece) }.map_err(system(RETURN))?;
+                self.extents.remove(&piece);
+                self.free(&piece)?;
             }
         }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if moved.len > 0 {
-            fallocate(&self.file, hole, moved.offset, moved.len as u64).map_err(|e| failed(e.into()))?;
-        }
-        Ok(moved.len - there.into_iter().map(|part| part.len()).sum::<usize>())
+        Ok(gone)
+    }
+
+    /// Gives back pages of `range` that do not stay moved.
+    ///
+    /// # Safety
+    /// The contract of [`give_back`](Self::give_back).
+    ///
+    /// # Errors
+    /// Those of [`give_back`](Self::give_back).
+    pub(super) unsafe fn give_back_window(&mut self, range: &Range<usize>) -> Result<usize> {
+        let gone = self.compare(range)?;
+        let parts: Vec<_> = self.extents.within(range).filter(|(_, lasting)| !lasting).collect();
+        // SAFETY: by the contract.
+        parts.iter().try_for_each(|(part, _)| unsafe { self.give_back(part) }.map(|_| ()))?;
+        Ok(gone)
     }
 
     /// # Safety
-    /// The contract of [`give_back`](Self::give_back); bytes `piece` of `moved` are still mapped where they were moved
-    /// to.
-    unsafe fn give_back_piece(&self, moved: &Moved, piece: Range<usize>) -> io::Result<()> {
-        let (len, offset) = (piece.len(), moved.offset + piece.start as u64);
+    /// The contract of [`give_back`](Self::give_back); `piece` is mapped where it was moved to.
+    unsafe fn give_back_piece(&self, piece: &Range<usize>) -> io::Result<()> {
+        let len = piece.len();
         let _blocked = BlockedSignals::new();
         // SAFETY: a fresh anonymous mapping.
         let fresh = unsafe { mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE) }?;
-        let place = moved.base.wrapping_add(piece.start);
+        let place = with_exposed_provenance_mut(piece.start);
         // SAFETY: the fresh mapping.
-        let done = unsafe { read_touched(&self.file, fresh.cast(), len, offset) }.and_then(|()| {
+        let read = unsafe { read_touched(&self.file, fresh.cast(), len, piece.start as u64) };
+        let done = read.and_then(|()| {
             // SAFETY: moves the fresh pages over the shared ones in one step; the addresses stay valid throughout.
-            Ok(unsafe { mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place.cast()) }?)
+            Ok(unsafe { mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place) }?)
         });
         if done.is_err() {
             // SAFETY: this function owns the fresh mapping and does not use it again. If `munmap` fails, the memory is
@@ -195,11 +351,6 @@ impl MovedPages {
             let _ = unsafe { munmap(fresh, len) };
         }
         done.map(|_| ())
-    }
-
-    /// Counts a region whose pages are no longer moved.
-    pub(super) fn forget(&mut self) {
-        self.regions -= 1;
     }
 }
 
@@ -292,18 +443,20 @@ fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// Whether `[lo, hi)` is covered by mappings that are readable, writable, private, and without a file or a name other
-/// than the heap's.
-fn is_plain(lo: usize, hi: usize) -> Result<bool> {
-    let (mut covered, mut plain) = (lo, true);
-    areas(lo, hi, |area| {
-        let named = area.name.is_none_or(|name| name == "[heap]" || name.starts_with("[anon:"));
-        plain &= area.start <= covered && area.rights == "rw-p" && named;
+/// Whether the length of this process's files is limited, so that the kernel would end it for a write to the file.
+fn is_limited() -> bool {
+    getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < SPAN as u64)
+}
+
+/// Whether `range` is covered by private anonymous memory.
+fn is_plain(range: &Range<usize>) -> io::Result<bool> {
+    let (mut covered, mut plain) = (range.start, true);
+    areas(range.start, range.end, |area| {
+        plain &= area.start <= covered && area.is_plain();
         covered = area.end;
         Ok(())
-    })
-    .map_err(|e| Error::system("read the memory map", e))?;
-    Ok(plain && covered >= hi)
+    })?;
+    Ok(plain && covered >= range.end)
 }
 
 #[cfg(test)]
@@ -311,10 +464,41 @@ mod tests {
     use memmap2::MmapMut;
 
     use super::*;
-    use crate::memory::segment::{Pages, open};
+    use crate::memory::segment::{Mapping, Pages, Segment, open};
 
     fn anonymous(pages: usize) -> MmapMut {
         MmapMut::map_anon(pages * PAGE).unwrap()
+    }
+
+    fn range(bytes: &mut [u8]) -> Range<usize> {
+        let range = bytes.as_mut_ptr_range();
+        range.start.expose_provenance()..range.end.expose_provenance()
+    }
+
+    /// No pages, and a thread of the watch that has started: it could take addresses that a test leaves for a moment.
+    fn watched_pages() -> MovedPages {
+        let (mut pages, mut first) = (MovedPages::new(true).unwrap(), anonymous(1));
+        assert!(take(&mut pages, &mut first, false).is_some());
+        drop(first);
+        pages.settle();
+        pages
+    }
+
+    /// Moves the whole pages of a buffer that no other code uses.
+    fn take(pages: &mut MovedPages, bytes: &mut [u8], lasting: bool) -> Option<Range<usize>> {
+        let inner = pages_in(&range(bytes));
+        // SAFETY: borrowed exclusively.
+        let moved = unsafe { pages.take(&inner, lasting) }.unwrap();
+        moved.map(|_| inner)
+    }
+
+    fn give_back(pages: &mut MovedPages, range: &Range<usize>) -> usize {
+        // SAFETY: the tests use their buffers in one thread.
+        unsafe { pages.give_back(range) }.unwrap()
+    }
+
+    fn peer(pages: &MovedPages, range: &Range<usize>) -> Mapping {
+        open(pages.name(std::process::id(), range), Pages::WhenTouched, 0).unwrap()
     }
 
     /// Bytes that a file occupies in memory.
@@ -325,43 +509,57 @@ mod tests {
     #[test]
     fn moved_pages_are_shared_until_they_are_given_back() {
         let mut buffer: Vec<u8> = (0..10 * PAGE).map(|i| i as u8).collect();
-        let (base, len) = (buffer.as_mut_ptr(), buffer.len());
-        let mut pages = MovedPages::new().unwrap();
-        // SAFETY: no other code uses the buffer until the end of the test.
-        let moved = unsafe { pages.take(base, len) }.unwrap().expect("whole pages");
-        assert!(moved.len >= 8 * PAGE && moved.base.addr() >= base.addr());
-        let peer = open(pages.name(&moved).unwrap(), Pages::WhenTouched, 0).unwrap();
+        let mut pages = MovedPages::new(false).unwrap();
+        let moved = take(&mut pages, &mut buffer, false).expect("whole pages");
+        assert!(moved.len() >= 8 * PAGE);
+        let (peer, at) = (peer(&pages, &moved), moved.start - buffer.as_ptr().addr());
         // SAFETY: inside the peer's mapping and inside the buffer.
         unsafe {
             peer.at(5).write_volatile(99);
-            assert_eq!(moved.base.add(5).read_volatile(), 99);
-            assert_eq!(pages.give_back(&moved).unwrap(), 0);
+            assert_eq!(buffer.as_ptr().add(at + 5).read_volatile(), 99);
+            assert_eq!(give_back(&mut pages, &moved), 0);
             peer.at(6).write_volatile(98);
         }
-        let at = moved.base.addr() - base.addr();
         for (i, b) in buffer.iter().enumerate() {
             assert_eq!(*b, if i == at + 5 { 99 } else { i as u8 }, "byte {i}");
         }
-        drop(buffer);
+    }
+
+    #[test]
+    fn parts_that_were_moved_one_after_the_other_are_one_mapping_of_a_peer() {
+        let (mut buffer, mut pages) = (anonymous(12), MovedPages::new(true).unwrap());
+        buffer.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i / PAGE) as u8);
+        let all = range(&mut buffer);
+        for part in [2..4, 6..9, 0..12] {
+            assert!(take(&mut pages, &mut buffer[part.start * PAGE..part.end * PAGE], false).is_some());
+        }
+        assert_eq!(pages.extents.within(&all).collect::<Vec<_>>(), [(all.clone(), false)]);
+        if pages.is_watched() {
+            assert_eq!(pages.find(&(all.start + 5..all.end - 5)), Some(all.start + 5..all.end - 5));
+        }
+        let peer = peer(&pages, &all);
+        for page in 0..12 {
+            // SAFETY: inside the peer's mapping.
+            assert_eq!(unsafe { peer.at(page * PAGE).read_volatile() }, page as u8);
+        }
+        assert_eq!(give_back(&mut pages, &all), 0);
+        assert_eq!((pages.extents.len(), in_memory(&pages), buffer[11 * PAGE]), (0, 0, 11));
     }
 
     #[test]
     fn untouched_pages_are_not_made() {
-        let mut buffer = anonymous(1000);
-        let mut pages = MovedPages::new().unwrap();
+        let (mut buffer, mut pages) = (anonymous(1000), MovedPages::new(false).unwrap());
         for page in [3, 4, 500, 999] {
             buffer[page * PAGE] = page as u8;
         }
-        // SAFETY: no other code uses the buffer.
-        let moved = unsafe { pages.take(buffer.as_mut_ptr(), buffer.len()) }.unwrap().expect("whole pages");
+        let moved = take(&mut pages, &mut buffer, false).expect("whole pages");
         let expected = |touched| if segment::overcommit_is_strict() { 1000 * PAGE } else { touched * PAGE };
-        assert_eq!((moved.len, in_memory(&pages)), (1000 * PAGE, expected(4)));
-        let peer = open(pages.name(&moved).unwrap(), Pages::WhenTouched, 0).unwrap();
+        assert_eq!((moved.len(), in_memory(&pages)), (1000 * PAGE, expected(4)));
+        let peer = peer(&pages, &moved);
         // SAFETY: inside the peer's mapping.
         unsafe { peer.at(700 * PAGE).write_volatile(7) };
         assert_eq!(in_memory(&pages), expected(5));
-        // SAFETY: no other code uses the buffer.
-        assert_eq!(unsafe { pages.give_back(&moved) }.unwrap(), 0);
+        assert_eq!(give_back(&mut pages, &moved), 0);
         assert_eq!(in_memory(&pages), 0);
         let set = [(3, 3), (4, 4), (500, 500 % 256), (700, 7), (999, 999 % 256)];
         for page in 0..1000 {
@@ -372,48 +570,136 @@ mod tests {
         assert!(resident >= 5 * PAGE);
     }
 
+    /// With a watch, pages that went are forgotten by `settle`, else by the next call that uses them.
     #[test]
     fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
-        let mut pages = MovedPages::new().unwrap();
-        let mut buffer = anonymous(12);
-        buffer.fill(1);
-        let base = buffer.as_mut_ptr();
-        // SAFETY: no other code uses the buffer; the part that is unmapped is mapped again before the buffer is
-        // dropped.
-        unsafe {
-            let moved = pages.take(base, buffer.len()).unwrap().expect("whole pages");
-            munmap(base.add(2 * PAGE).cast(), 3 * PAGE).unwrap();
-            let (flags, other) = (MapFlags::PRIVATE | MapFlags::FIXED, base.add(6 * PAGE));
-            mmap_anonymous(other.cast(), 2 * PAGE, RIGHTS, flags).unwrap();
-            other.write_volatile(5);
-            assert_eq!(pages.give_back(&moved).unwrap(), 5 * PAGE);
-            assert_eq!((other.read_volatile(), base.read_volatile(), base.add(8 * PAGE).read_volatile()), (5, 1, 1));
-            assert!(!is_plain(base.addr(), base.addr() + 12 * PAGE).unwrap());
-            mmap_anonymous(base.add(2 * PAGE).cast(), 3 * PAGE, RIGHTS, flags).unwrap();
-            assert!(is_plain(base.addr(), base.addr() + 12 * PAGE).unwrap());
+        for is_watched in [false, true] {
+            let mut pages = if is_watched { watched_pages() } else { MovedPages::new(false).unwrap() };
+            let mut buffer = anonymous(12);
+            buffer.fill(1);
+            let moved = take(&mut pages, &mut buffer, false).expect("whole pages");
+            let base = buffer.as_mut_ptr();
+            // SAFETY: no other code uses the buffer; the part that is unmapped is mapped again before the buffer is
+            // dropped.
+            unsafe {
+                munmap(base.add(2 * PAGE).cast(), 3 * PAGE).unwrap();
+                let (flags, other) = (MapFlags::PRIVATE | MapFlags::FIXED, base.add(6 * PAGE));
+                mmap_anonymous(other.cast(), 2 * PAGE, RIGHTS, flags).unwrap();
+                other.write_volatile(5);
+                if pages.is_watched() {
+                    pages.settle();
+                    assert_eq!(pages.extents.bytes(false), 7 * PAGE);
+                    assert_eq!((give_back(&mut pages, &moved), in_memory(&pages)), (0, 0));
+                } else {
+                    assert_eq!((give_back(&mut pages, &moved), in_memory(&pages)), (5 * PAGE, 0));
+                }
+                assert_eq!(
+                    (other.read_volatile(), base.read_volatile(), base.add(8 * PAGE).read_volatile()),
+                    (5, 1, 1)
+                );
+                assert!(!is_plain(&moved).unwrap());
+                mmap_anonymous(base.add(2 * PAGE).cast(), 3 * PAGE, RIGHTS, flags).unwrap();
+                assert!(is_plain(&moved).unwrap());
+            }
         }
     }
 
+    /// An allocation of `malloc` that it has mapped.
+    fn chunk(value: u8) -> Vec<u8> {
+        // Longer than the longest threshold that `malloc` adapts itself to.
+        vec![value; 40 << 20]
+    }
+
+    /// Lasting pages; `None`, with a message, if this machine has none.
+    fn lasting(buffer: &mut [u8]) -> Option<(MovedPages, Range<usize>)> {
+        let mut pages = MovedPages::new(true).unwrap();
+        let moved = take(&mut pages, buffer, true);
+        let can = pages.is_watched() && pages.malloc_is_of_glibc;
+        assert_eq!(moved.is_some(), can);
+        if !can {
+            println!("skipped: memory cannot be watched, or malloc is not that of the GNU C library");
+        }
+        Some((pages, moved?))
+    }
+
     #[test]
-    fn short_buffers_shared_mappings_and_more_than_there_may_be_are_left_alone() {
-        let mut pages = MovedPages::new().unwrap();
-        let mut small = vec![0u8; 100];
-        let shared = segment::Segment::sparse(4 * PAGE, PAGE).unwrap();
-        let mut some = anonymous(4);
-        let some = some.as_mut_ptr();
-        let alone = [(small.as_mut_ptr(), 100), (shared.mapping().at(0), 4 * PAGE), (some.wrapping_add(8), 2 * PAGE)];
-        for (base, len) in alone {
-            // SAFETY: no other code uses the buffer.
-            assert!(unsafe { pages.take(base, len) }.unwrap().is_none());
+    fn freed_buffer_is_forgotten_and_takes_no_memory() {
+        let mut buffer = chunk(3);
+        let Some((mut pages, moved)) = lasting(&mut buffer) else { return };
+        assert_eq!((pages.find(&moved), pages.lasting()), (Some(moved.clone()), moved.len()));
+        drop(buffer);
+        pages.settle();
+        assert_eq!((pages.find(&moved), pages.lasting(), in_memory(&pages)), (None, 0, 0));
+        let mut again = chunk(4);
+        let moved = take(&mut pages, &mut again, true).unwrap();
+        assert_eq!(pages.find(&moved), Some(moved));
+        assert!(again.iter().all(|byte| *byte == 4));
+    }
+
+    /// All pages of a chunk are moved, so `realloc` could move or extend their mapping, over parts of the file that
+    /// belong to other addresses.
+    #[test]
+    fn buffer_that_grows_is_copied() {
+        let mut buffer = chunk(3);
+        let len = buffer.len();
+        let mut pages = MovedPages::new(true).unwrap();
+        let bytes = range(&mut buffer);
+        let outer = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE);
+        // SAFETY: the pages belong to the chunk alone.
+        if unsafe { pages.take(&outer, true) }.unwrap().is_none() {
+            println!("skipped: memory cannot be watched, or malloc is not that of the GNU C library");
+            return;
         }
-        // SAFETY: no other code uses the buffer.
-        let page = unsafe { pages.take(some.wrapping_add(PAGE), PAGE) }.unwrap().expect("all of a buffer");
-        pages.regions = MOST;
-        let mut more = anonymous(8);
-        // SAFETY: no other code uses the buffer.
+        pages.settle();
+        buffer.reserve_exact(3 * len);
+        buffer.resize(4 * len, 5);
+        pages.settle();
+        assert_eq!((pages.lasting(), in_memory(&pages), pages.elsewhere.len()), (0, 0, 0));
+        assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == if i < len { 3 } else { 5 }));
+    }
+
+    /// Memory at another address that still shows part of the file keeps it, and its former address is not moved
+    /// until then.
+    #[test]
+    fn part_of_the_file_that_is_mapped_elsewhere_is_not_used_again() {
+        let (mut buffer, mut pages) = (anonymous(8), watched_pages());
+        buffer.fill(6);
+        let moved = take(&mut pages, &mut buffer[..4 * PAGE], false).unwrap();
+        let target = anonymous(3);
+        // SAFETY: replaces a mapping of this test, and maps the former address again.
         unsafe {
-            assert!(pages.take(more.as_mut_ptr(), 8 * PAGE).unwrap().is_none());
-            pages.give_back(&page).unwrap();
+            let from = buffer.as_mut_ptr().cast();
+            let flags = MremapFlags::MAYMOVE;
+            mremap_fixed(from, 3 * PAGE, 3 * PAGE, flags, target.as_ptr().cast_mut().cast()).unwrap();
+            mmap_anonymous(from, 4 * PAGE, RIGHTS, MapFlags::PRIVATE | MapFlags::FIXED).unwrap();
         }
+        pages.settle();
+        buffer[..4 * PAGE].fill(9);
+        assert!(take(&mut pages, &mut buffer[..4 * PAGE], false).is_none());
+        assert!(target.iter().all(|byte| *byte == 6));
+        drop(target);
+        pages.settle();
+        assert_eq!(in_memory(&pages), 0);
+        assert_eq!(take(&mut pages, &mut buffer[..4 * PAGE], false), Some(moved));
+        assert!(buffer[..4 * PAGE].iter().all(|byte| *byte == 9));
+    }
+
+    #[test]
+    fn memory_of_other_allocators_does_not_stay_moved() {
+        let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(true).unwrap());
+        assert!(take(&mut pages, &mut buffer, true).is_none());
+        assert!(take(&mut pages, &mut buffer, false).is_some());
+    }
+
+    #[test]
+    fn shared_mappings_and_more_parts_than_there_may_be_are_left_alone() {
+        let mut pages = MovedPages::new(false).unwrap();
+        let shared = Segment::sparse(4 * PAGE, PAGE).unwrap();
+        let base = shared.mapping().at(0).addr();
+        // SAFETY: no other code uses the memory.
+        assert!(unsafe { pages.take(&(base..base + 4 * PAGE), false) }.unwrap().is_none());
+        let mut buffer = anonymous(2 * MOST + 2);
+        let mut page = |i: usize| take(&mut pages, &mut buffer[i * PAGE..(i + 1) * PAGE], false).is_some();
+        assert!((0..MOST).all(|i| page(2 * i)) && !page(2 * MOST));
     }
 }

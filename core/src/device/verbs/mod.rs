@@ -31,9 +31,9 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-pub use memory::Watch;
 pub(crate) use start::{Prepared, report};
 
+pub use super::watch::Watch;
 use super::{
     Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,
     WorkRequest,

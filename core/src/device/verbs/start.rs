@@ -215,7 +215,7 @@ impl Prepared {
         let sizes = self.sizes(&sending, queue as u32).map_err(failed)?;
         let pool = Pool::new(&self.domain).map_err(locked)?;
         let regions = Regions::new(&self.domain, self.rank, addresses.len()).map_err(locked)?;
-        let kept = CacheLimits { bytes: self.settings.verbs_cache, entries: CACHE_ENTRIES };
+        let kept = CacheLimits { bytes: self.settings.buffer_cache, entries: CACHE_ENTRIES };
         let user = UserMemory::new(&self.domain, kept, self.on_demand);
         let lists = self.capabilities.lists.unwrap_or(Lists { blocks: 1, bytes: 1 });
         let sgrs_sizes = Sizes {

@@ -5,7 +5,7 @@
 //! registrations are limited; the least recently used one is dropped first, but none that is in use. An operation holds
 //! an `Rc` of its registration; one that is forgotten meanwhile is deregistered when the last `Rc` is dropped.
 //!
-//! Only the rank accesses the cache, so it needs no lock. The thread of [`super::watch`] only records ranges; the rank
+//! Only the rank accesses the cache, so it needs no lock. The thread of [`watch`](crate::device::watch) only records ranges; the rank
 //! forgets them before its next lookup.
 
 use std::cell::Cell;

@@ -8,7 +8,5 @@ pub(super) mod lent;
 pub(super) mod regions;
 pub(super) mod slab;
 pub(super) mod user;
-mod watch;
 
 pub(super) use cache::Limits as CacheLimits;
-pub use watch::Watch;

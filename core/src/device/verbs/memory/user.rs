@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Memory of the program that the HCA accesses in place (zcopy). It is registered when first needed, and stays
-//! registered for later transfers ([`super::cache`]) as long as its pages do not change ([`super::watch`]).
+//! registered for later transfers ([`super::cache`]) as long as its pages do not change ([`watch`](crate::device::watch)).
 //!
 //! `userfaultfd` reports memory that the program frees, unmaps, moves or gives back, before the address can be used
 //! again. Memory that it cannot watch (files, shared mappings on some kernels, all memory where `userfaultfd` is not
@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 
 use super::cache::{Cache, Limits};
 use super::group::{Group, groups};
-use super::watch::Watch;
 use crate::device::Block;
 use crate::device::verbs::limit::registration;
 use crate::device::verbs::sys::queue::Piece;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
+use crate::device::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::{Kind, Stats};
 

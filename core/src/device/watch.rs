@@ -1,19 +1,20 @@
 #![allow(unsafe_code)]
 //! Watches memory of the program by `userfaultfd`, and reports which of it was unmapped, moved or given back since the
-//! last call. A cached registration is thus never used for pages that have gone, regardless of which code freed them.
+//! last call. Pages that have gone are thus never used through a registration or a mapping of a peer, regardless of
+//! which code freed them.
 //!
 //! The kernel blocks a thread that unmaps watched memory until the watcher's thread has read the event. The watcher's
 //! thread only records the event, in preallocated memory: an allocation or a free could unmap watched memory, and the
 //! thread would wait for itself. [`Watch::settle`] closes the gap between the unmapping and the event: while a change
-//! is in progress the kernel refuses to fill pages (`EAGAIN`), so `settle` requests a page of its own until that is
-//! refused because the page exists (`EEXIST`), and then takes the lock under which the thread records events.
+//! is in progress the kernel refuses to fill pages (`EAGAIN`), and it checks that before the arguments. So `settle`
+//! requests no pages until that is refused because of its arguments, and then takes the lock under which the thread
+//! records events.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use memmap2::{MmapMut, MmapOptions};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
@@ -67,8 +68,6 @@ pub struct Watch {
     /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
     notes: Arc<Mutex<Notes>>,
     thread: Option<JoinHandle<()>>,
-    /// A page that is watched and present.
-    own: MmapMut,
 }
 
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
@@ -95,21 +94,18 @@ impl Watch {
         let fd = Arc::new(open(flags | user_mode).or_else(|_| open(flags))?);
         control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut own = MmapOptions::new().len(PAGE).map_anon()?;
-        own.fill(1);
         let notes = Arc::new(Mutex::new(Notes { count: 0, ranges: [(0, 0); NOTES] }));
-        let mut watch = Self { fd, stop, notes, thread: None, own };
-        watch.add(watch.own.as_ptr().addr(), watch.own.as_ptr().addr() + PAGE)?;
-        let (fd, stop, notes) = (Arc::clone(&watch.fd), Arc::clone(&watch.stop), Arc::clone(&watch.notes));
+        let clones = (Arc::clone(&fd), Arc::clone(&stop), Arc::clone(&notes));
         let thread = std::thread::Builder::new().name("farside-watch".into());
-        watch.thread = Some(thread.spawn(move || run(&fd, &stop, &notes))?);
-        Ok(watch)
+        let thread = thread.spawn(move || run(&clones.0, &clones.1, &clones.2))?;
+        Ok(Self { fd, stop, notes, thread: Some(thread) })
     }
 
     /// Adds the whole pages `[start, end)` to the watched memory.
     ///
     /// # Errors
-    /// If the memory is not anonymous, not mapped, or watched by another descriptor.
+    /// If the memory is not mapped, is of a kind that the kernel does not watch (files; shared mappings before Linux
+    /// 5.19), or is watched by another descriptor.
     pub(crate) fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
@@ -118,9 +114,8 @@ impl Watch {
     /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory
     /// before `settle` began.
     pub(crate) fn settle(&self, mut gone: impl FnMut(usize, usize)) {
-        let page = [self.own.as_ptr().addr() as u64, PAGE as u64, 0, 0];
         let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
-        while control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut page.clone()).is_err_and(is_changing) {
+        while control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut [0; 4]).is_err_and(is_changing) {
             std::thread::yield_now();
         }
         let mut notes = lock(&self.notes);
@@ -170,6 +165,8 @@ fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
 
 #[cfg(test)]
 mod tests {
+    use memmap2::{MmapMut, MmapOptions};
+
     use super::*;
 
     /// Returns `None`, with a message, if `userfaultfd` is not allowed.

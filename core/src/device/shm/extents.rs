@@ -1,0 +1,141 @@
+//! Disjoint ranges of addresses, each with a mark.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Disjoint ranges: for each start the end and the mark. Adjacent ranges with equal marks are one.
+#[derive(Debug, Default)]
+pub(super) struct Extents(BTreeMap<usize, (usize, bool)>);
+
+impl Extents {
+    /// Number of ranges.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Sum of the lengths of the ranges with this mark.
+    pub(super) fn bytes(&self, mark: bool) -> usize {
+        self.0.iter().filter(|(_, (_, of))| *of == mark).map(|(start, (end, _))| end - start).sum()
+    }
+
+    /// The parts of `range` that are here, with their marks, in order.
+    pub(super) fn within(&self, range: &Range<usize>) -> impl Iterator<Item = (Range<usize>, bool)> + use<'_> {
+        let Range { start, end } = *range;
+        let before = self.0.range(..start).next_back();
+        let inside = self.0.range(start..end.max(start));
+        before.into_iter().chain(inside).filter_map(move |(from, (to, mark))| {
+            let part = start.max(*from)..end.min(*to);
+            (part.start < part.end).then_some((part, *mark))
+        })
+    }
+
+    /// The parts of `range` that are not here, in order.
+    pub(super) fn missing(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        without(range, self.within(range).map(|(part, _)| part))
+    }
+
+    /// The first consecutive part of `range` that is here, whatever its marks.
+    pub(super) fn first(&self, range: &Range<usize>) -> Option<Range<usize>> {
+        let mut parts = self.within(range).map(|(part, _)| part);
+        let first = parts.next()?;
+        let end = parts.try_fold(first.end, |end, part| if part.start == end { Ok(part.end) } else { Err(end) });
+        let (Ok(end) | Err(end)) = end;
+        Some(first.start..end)
+    }
+
+    /// Adds `range` with this mark, in place of what is there.
+    pub(super) fn insert(&mut self, range: Range<usize>, mark: bool) {
+        self.remove(&range);
+        let Range { mut start, mut end } = range;
+        if start >= end {
+            return;
+        }
+        if let Some((from, (to, of))) = self.0.range(..start).next_back()
+            && (*to, *of) == (start, mark)
+        {
+            start = *from;
+        }
+        if let Some((to, of)) = self.0.get(&end).copied()
+            && of == mark
+        {
+            self.0.remove(&end);
+            end = to;
+        }
+        self.0.insert(start, (end, mark));
+    }
+
+    /// Removes the parts of `range` that are here.
+    pub(super) fn remove(&mut self, range: &Range<usize>) {
+        let parts: Vec<_> = self.within(range).collect();
+        for (part, mark) in parts {
+            let Some((from, (to, _))) = self.0.range(..=part.start).next_back().map(|(from, to)| (*from, *to)) else {
+                continue;
+            };
+            self.0.remove(&from);
+            for rest in [from..part.start, part.end..to] {
+                if rest.start < rest.end {
+                    self.0.insert(rest.start, (rest.end, mark));
+                }
+            }
+        }
+    }
+}
+
+/// The parts of `range` that are in none of `others`, which are in order of their starts.
+pub(super) fn without(range: &Range<usize>, others: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
+    let (mut parts, mut at) = (Vec::new(), range.start);
+    for other in others.chain([range.end..range.end]) {
+        let end = other.start.min(range.end);
+        parts.extend((at < end).then_some(at..end));
+        at = at.max(other.end);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The runs of equal values of `pages` in `range`.
+    fn runs<T: PartialEq + Copy>(pages: &[T], range: &Range<usize>) -> Vec<(Range<usize>, T)> {
+        let mut runs: Vec<(Range<usize>, T)> = Vec::new();
+        for at in range.clone() {
+            match runs.last_mut() {
+                Some((run, value)) if *value == pages[at] => run.end += 1,
+                _ => runs.push((at..at + 1, pages[at])),
+            }
+        }
+        runs
+    }
+
+    proptest! {
+        /// The reference model records the mark of each page.
+        #[test]
+        fn extents_agree_with_a_map_of_pages(ops in prop::collection::vec((0u8..3, 0usize..40, 0usize..20), 1..60)) {
+            let (mut extents, mut pages) = (Extents::default(), [None; 60]);
+            for (what, start, len) in ops {
+                let range = start..start + len;
+                match what {
+                    2 => extents.remove(&range),
+                    mark => extents.insert(range.clone(), mark == 1),
+                }
+                pages[range.clone()].fill((what < 2).then_some(what == 1));
+                let all = runs(&pages, &(0..60));
+                prop_assert_eq!(extents.len(), all.iter().filter(|(_, mark)| mark.is_some()).count());
+                for mark in [false, true] {
+                    let bytes = pages.iter().filter(|page| **page == Some(mark)).count();
+                    prop_assert_eq!(extents.bytes(mark), bytes);
+                }
+                let look = start.saturating_sub(3)..(start + len + 3).min(60);
+                let here: Vec<_> = runs(&pages, &look).into_iter().filter_map(|(r, mark)| Some((r, mark?))).collect();
+                prop_assert_eq!(extents.within(&look).collect::<Vec<_>>(), here);
+                let is_here = pages.map(|page| page.is_some());
+                let split = |here: bool| runs(&is_here, &look).into_iter().filter(move |run| run.1 == here).map(|run| run.0);
+                prop_assert_eq!(extents.missing(&look), split(false).collect::<Vec<_>>());
+                prop_assert_eq!(extents.first(&look), split(true).next());
+            }
+        }
+    }
+}

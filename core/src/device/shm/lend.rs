@@ -1,0 +1,180 @@
+#![allow(unsafe_code)]
+//! Memory that is lent to a peer for one transfer.
+//!
+//! The peer maps what it can: bytes of memory that this device has allocated, and moved pages ([`super::remap`]). It
+//! accesses all other bytes by `process_vm_*`. Pages of a buffer that is lent repeatedly are moved.
+
+use std::ops::Range;
+
+use super::imports::{self, BRIEF, OwnedMemory};
+use super::remap::pages_in;
+use super::windows::moved_pages;
+use super::{NOT_HERE, ShmDevice};
+use crate::device::{Region, Registration};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::segment::{PAGE, SegmentName};
+use crate::settings::UserMemory;
+use crate::stats::Kind;
+use crate::wire::Writer;
+
+/// Number of the use of a buffer at which its pages are moved. Moving costs about as much as sending a few times, so a
+/// buffer that is used once or twice is not worth it.
+const USES: u32 = 3;
+/// Minimum number of pages that are moved: fewer are not worth the mappings.
+const FEWEST: usize = 4;
+/// Number of buffers whose uses are counted.
+const BUFFERS: usize = 32;
+
+/// A buffer that was lent lately.
+#[derive(Clone, Copy, Debug, Default)]
+struct BufferUse {
+    start: usize,
+    len: usize,
+    uses: u32,
+    /// Its pages cannot be moved.
+    is_refused: bool,
+    /// Time of the last use.
+    last: u64,
+}
+
+/// The uses of buffers that were lent lately; the least recently used one is replaced.
+#[derive(Debug, Default)]
+pub(super) struct BufferUses {
+    buffers: [BufferUse; BUFFERS],
+    clock: u64,
+}
+
+impl BufferUses {
+    /// Counts a use; returns the buffer if its pages should be moved now.
+    fn count(&mut self, bytes: &Range<usize>) -> Option<&mut BufferUse> {
+        self.clock += 1;
+        let (start, len) = (bytes.start, bytes.len());
+        let known = self.buffers.iter().position(|buffer| buffer.start == start);
+        let oldest = || (0..BUFFERS).min_by_key(|i| self.buffers[*i].last);
+        let buffer = &mut self.buffers[known.or_else(oldest)?];
+        if known.is_none() || buffer.len < len {
+            *buffer = BufferUse { start, len, ..BufferUse::default() };
+        }
+        buffer.uses = buffer.uses.saturating_add(1);
+        buffer.last = self.clock;
+        (buffer.uses >= USES && !buffer.is_refused).then_some(buffer)
+    }
+}
+
+/// Makes the key of memory that is lent for one transfer. The key is entered only in the table of live keys.
+///
+/// # Safety
+/// The contract of [`Device::register`](crate::device::Device::register).
+pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registration> {
+    let Region { base, len, .. } = region;
+    let bytes = base.addr()..base.addr() + len;
+    // SAFETY: by the contract.
+    let (mapped, name) = unsafe { mappable(device, &region, &bytes) }.unzip();
+    if mapped.as_ref() != Some(&bytes) && !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
+        return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
+    }
+    let request_key = device.service.exposures().reserve();
+    device.publish(request_key, request_key);
+    let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
+    let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
+    let start = Writer::new().u8(BRIEF).u32(device.pids[device.shared.me].0);
+    let w = numbers.into_iter().fold(start, |w, number| w.u64(number as u64));
+    let key = match name {
+        Some(name) => name.write(w),
+        None => w,
+    }
+    .done();
+    Ok(imports::own_region(device, request_key, region, key, OwnedMemory::User(None), None))
+}
+
+/// The bytes that the peer can map, and the name of their shared memory.
+///
+/// # Safety
+/// The contract of [`lend`].
+unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<(Range<usize>, SegmentName)> {
+    if let Some(name) = imports::allocated(device, bytes) {
+        return Some((bytes.clone(), name));
+    }
+    if device.buffer_cache == 0 || !matches!(device.user_memory, UserMemory::Auto | UserMemory::Remap) {
+        return None;
+    }
+    let find = || {
+        let mut pages = device.moved.borrow_mut();
+        let pages = pages.as_mut()?;
+        pages.settle();
+        let part = pages.find(bytes)?;
+        let name = pages.name(device.pids[device.shared.me].0, &part);
+        Some((part, name))
+    };
+    let found = find();
+    let inner = pages_in(bytes);
+    if found.as_ref().is_some_and(|(part, _)| part.start <= inner.start && inner.end <= part.end) {
+        return found;
+    }
+    let mut uses = device.uses.borrow_mut();
+    let Some(buffer) = uses.count(bytes) else { return found };
+    let Some(pages) = movable(device, region, bytes) else { return found };
+    // SAFETY: by the contract, and as `movable` says.
+    match unsafe { take(device, &pages) } {
+        Ok(true) => find(),
+        Ok(false) => {
+            buffer.is_refused = true;
+            found
+        }
+        Err(e) => {
+            buffer.is_refused = true;
+            tracing::info!("a buffer of {} bytes is not mapped by peers: {e}", region.len);
+            found
+        }
+    }
+}
+
+/// The pages of a lent buffer to which no other code can store now; `None` if that may change soon. If only the calling
+/// thread can store at all, these include the pages at the edges, of which other parts are used otherwise.
+fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<Range<usize>> {
+    let outer = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE);
+    // An HCA could write to the edges.
+    let is_one_node = !device.numbers.contains(&NOT_HERE);
+    if is_one_node && device.is_alone(outer.start, outer.end) {
+        return Some(outer);
+    }
+    let inner = pages_in(bytes);
+    (region.exclusive && !device.is_used(inner.start, inner.end)).then_some(inner)
+}
+
+/// Moves pages; `false` if that is not possible.
+///
+/// # Safety
+/// No other code stores to the pages during the call.
+unsafe fn take(device: &ShmDevice, pages: &Range<usize>) -> Result<bool> {
+    if pages.len() < FEWEST * PAGE {
+        return Ok(false);
+    }
+    let mut moved = device.moved.borrow_mut();
+    let moved = moved_pages(device, &mut moved)?;
+    if moved.lasting() + pages.len() > device.buffer_cache {
+        return Ok(false);
+    }
+    // SAFETY: by the contract.
+    let taken = unsafe { moved.take(pages, true) }?;
+    Ok(taken.inspect(|bytes| device.stats.add(Kind::Remap, *bytes)).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_moved_at_their_third_use_unless_they_grow_or_were_refused() {
+        let mut uses = BufferUses::default();
+        let mut is_due = |start: usize, len: usize| uses.count(&(start..start + len)).is_some();
+        assert_eq!([is_due(8, 100), is_due(8, 50), is_due(8, 100), is_due(8, 100)], [false, false, true, true]);
+        assert_eq!([is_due(8, 101), is_due(8, 101), is_due(8, 101)], [false, false, true]);
+        (0..BUFFERS).for_each(|i| assert!(!is_due(1000 * (i + 1), 10)));
+        assert!(!is_due(8, 101), "it was the least recently used");
+        (0..2).for_each(|_| _ = is_due(16, 10));
+        uses.count(&(16..26)).unwrap().is_refused = true;
+        assert!(uses.count(&(16..26)).is_none() && uses.count(&(16..27)).is_none());
+        assert!(uses.count(&(16..27)).is_none() && uses.count(&(16..27)).is_some());
+    }
+}

@@ -1,0 +1,139 @@
+#![allow(unsafe_code)]
+//! Memory whose pages may stay moved: that of the C library's `malloc`.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use super::maps::{Area, areas};
+use crate::memory::segment::PAGE;
+
+/// Maximum number of headers of chunks that are read to find a chunk.
+const CHUNKS: usize = 4096;
+/// Maximum number of mappings in a row that are taken for the start of a row of chunks.
+const STARTS: usize = 16;
+
+/// Whether `malloc` is that of the GNU C library, in this process.
+pub(super) fn malloc_is_of_glibc() -> bool {
+    let [malloc, version] = [c"malloc", c"gnu_get_libc_version"].map(library_of);
+    malloc.is_some() && malloc == version
+}
+
+/// The address of the library that defines a function.
+fn library_of(function: &CStr) -> Option<usize> {
+    // SAFETY: a name that ends with zero, and a struct of pointers that is written before it is read. No function is
+    // called.
+    unsafe {
+        let symbol = libc::dlsym(libc::RTLD_DEFAULT, function.as_ptr());
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        (!symbol.is_null() && libc::dladdr(symbol, &raw mut found) != 0).then(|| found.dli_fbase.addr())
+    }
+}
+
+/// Whether `bytes` is in memory that glibc's `malloc` manages: in the heap, or inside one chunk that `malloc` has mapped.
+/// Such a chunk is found by the headers of the chunks in its row of mappings. `is_moved` says whether an area holds
+/// moved pages.
+///
+/// The library never takes for granted that memory which it has given back by `madvise` is zero: it does so for memory
+/// of the heap only beyond the former break, which is mapped anew, and it unmaps chunks. Moved pages keep their bytes
+/// when they are given back, so only memory of such an allocator may hold them as long as it wants.
+pub(super) fn is_of_malloc(bytes: &Range<usize>, is_moved: impl Fn(&Area<'_>) -> bool) -> io::Result<bool> {
+    let (mut row, mut end) = (Vec::new(), 0);
+    areas(0, bytes.end, |area| {
+        let fits = area.is_plain() || is_moved(area);
+        if !fits || area.start != end {
+            row.clear();
+        }
+        row.extend(fits.then_some(area.start));
+        end = area.end;
+        Ok(())
+    })?;
+    if row.is_empty() || end < bytes.end || row[0] > bytes.start {
+        return Ok(false);
+    }
+    if in_heap(bytes)? {
+        return Ok(true);
+    }
+    // Read through a file: another thread may unmap a chunk before this one meanwhile.
+    let memory = File::open("/proc/self/mem")?;
+    Ok(row
+        .iter()
+        .rev()
+        .filter(|start| **start <= bytes.start)
+        .take(STARTS)
+        .any(|start| in_chunk(&memory, *start, bytes)))
+}
+
+/// Whether `bytes` lies between the start of the heap and the break.
+fn in_heap(bytes: &Range<usize>) -> io::Result<bool> {
+    // Fields 47 and on: start_brk is the 47th, see proc(5). The name of the program is in parentheses.
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let start: Option<usize> = fields.split_ascii_whitespace().nth(44).and_then(|field| field.parse().ok());
+    // SAFETY: does not change the break.
+    let end = unsafe { libc::sbrk(0) }.addr().next_multiple_of(PAGE);
+    Ok(start.is_some_and(|start| start != 0 && start <= bytes.start && bytes.end <= end))
+}
+
+/// Whether `bytes` is inside one of the chunks that stand in a row from `at` on. A chunk that is mapped begins with
+/// zero and its length, a multiple of the page size, to which the flag `IS_MMAPPED` is added.
+fn in_chunk(memory: &File, mut at: usize, bytes: &Range<usize>) -> bool {
+    const IS_MMAPPED: usize = 2;
+    for _ in 0..CHUNKS {
+        let mut header = [0; 2 * size_of::<usize>()];
+        if memory.read_exact_at(&mut header, at as u64).is_err() {
+            return false;
+        }
+        let [before, size] = [0, 1]
+            .map(|i| header[i * size_of::<usize>()..].first_chunk().map_or(0, |word| usize::from_ne_bytes(*word)));
+        let len = size.wrapping_sub(IS_MMAPPED);
+        if before != 0 || len == 0 || !len.is_multiple_of(PAGE) {
+            return false;
+        }
+        let Some(end) = at.checked_add(len) else { return false };
+        if bytes.start < end {
+            return bytes.end <= end;
+        }
+        at = end;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Range<usize> {
+        let range = bytes.as_ptr_range();
+        range.start.addr()..range.end.addr()
+    }
+
+    fn is_of_malloc(range: &Range<usize>) -> bool {
+        super::is_of_malloc(range, |_| false).unwrap()
+    }
+
+    #[test]
+    fn memory_of_malloc_is_recognized() {
+        if !malloc_is_of_glibc() {
+            println!("skipped: malloc is not that of the GNU C library");
+            return;
+        }
+        let long: Vec<Vec<u8>> = (0..20).map(|i| vec![1; (40 << 20) + i * 5000]).collect();
+        for bytes in &long {
+            let range = of(bytes);
+            assert!(is_of_malloc(&range) && is_of_malloc(&(range.start + 70_000..range.end - 1)));
+            assert!(!is_of_malloc(&(range.start..range.end + 2 * PAGE)), "more than the chunk");
+        }
+    }
+
+    #[test]
+    fn other_memory_is_not_taken_for_that_of_malloc() {
+        let map = memmap2::MmapMut::map_anon(64 * PAGE).unwrap();
+        let stack = [0u8; 4 * PAGE];
+        assert!(!is_of_malloc(&of(&map)) && !is_of_malloc(&of(&stack)));
+        let code = is_of_malloc as fn(&Range<usize>) -> bool as usize;
+        assert!(!is_of_malloc(&(code..code + 8)));
+    }
+}

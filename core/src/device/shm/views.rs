@@ -1,0 +1,119 @@
+//! Mappings of files in which peers have lent memory. They are kept, so that memory of the same peer that is lent again
+//! needs no system call.
+//!
+//! A mapping covers an aligned stretch of a peer's file, most of which is usually not there: it takes no memory for
+//! that. The number of mappings is limited; the least recently used one that no import uses is dropped first.
+
+use std::rc::Rc;
+
+use crate::error::Result;
+use crate::memory::segment::{self, Mapping, SegmentName};
+use crate::stats::{Kind, Stats};
+
+/// Alignment of the stretches that are mapped, in bytes. A multiple of the page size.
+const STRETCH: u64 = 64 << 20;
+/// Maximum number of mappings that are kept.
+const MOST: usize = 64;
+
+/// A mapping of a peer's file.
+#[derive(Debug)]
+struct View {
+    peer: u32,
+    /// The part of the file that is mapped.
+    of: SegmentName,
+    mapping: Rc<Mapping>,
+    /// Time of the last use, on the clock of [`Views`].
+    used: u64,
+}
+
+/// The mappings of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    views: Vec<View>,
+    clock: u64,
+}
+
+/// Bytes of a peer's file in a mapping.
+#[derive(Debug)]
+pub(super) struct LentBytes {
+    mapping: Rc<Mapping>,
+    offset: usize,
+}
+
+impl LentBytes {
+    /// Address of the first byte.
+    pub(super) fn base(&self) -> *mut u8 {
+        self.mapping.at(self.offset)
+    }
+}
+
+impl Views {
+    /// The bytes of a file of `peer` that `name` names, at any offset.
+    ///
+    /// # Errors
+    /// Those of [`segment::open_around`].
+    pub(super) fn find(&mut self, peer: u32, name: SegmentName, stats: &Stats) -> Result<LentBytes> {
+        self.clock += 1;
+        let holds = |view: &View| {
+            let of = &view.of;
+            view.peer == peer
+                && (of.pid, of.fd, of.inode) == (name.pid, name.fd, name.inode)
+                && of.offset <= name.offset
+                && name.offset.checked_add(name.len).is_some_and(|end| end <= of.offset + of.len)
+        };
+        let index = match self.views.iter().position(holds) {
+            Some(index) => index,
+            None => {
+                let (of, mapping) = segment::open_around(name, STRETCH, peer)?;
+                self.make_room(stats);
+                self.views.push(View { peer, of, mapping: Rc::new(mapping), used: 0 });
+                self.views.len() - 1
+            }
+        };
+        let view = &mut self.views[index];
+        view.used = self.clock;
+        Ok(LentBytes { mapping: Rc::clone(&view.mapping), offset: (name.offset - view.of.offset) as usize })
+    }
+
+    /// Drops the least recently used mappings while there is no room for one more.
+    fn make_room(&mut self, stats: &Stats) {
+        while self.views.len() >= MOST {
+            let idle = self.views.iter().enumerate().filter(|(_, view)| Rc::strong_count(&view.mapping) == 1);
+            let Some((index, _)) = idle.min_by_key(|(_, view)| view.used) else { return };
+            let view = self.views.swap_remove(index);
+            stats.add(Kind::Evict, view.of.len as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::segment::{PAGE, Pages, Segment};
+
+    #[test]
+    fn views_are_found_again_and_the_least_recently_used_one_goes() {
+        let (mut views, stats) = (Views::default(), Stats::default());
+        let segments: Vec<Segment> =
+            (0..=MOST).map(|_| Segment::create("/dev/shm".as_ref(), 3 * PAGE, Pages::AtOnce).unwrap()).collect();
+        let part = |i: usize| SegmentName { offset: PAGE as u64 + 8, len: 100, ..segments[i].name().unwrap() };
+        let held = views.find(1, part(0), &stats).unwrap();
+        segments[0].mapping().word(PAGE + 8).store(7, std::sync::atomic::Ordering::SeqCst);
+        // SAFETY: inside the mapping.
+        #[allow(unsafe_code)]
+        let seen = unsafe { held.base().cast::<u64>().read_unaligned() };
+        assert_eq!(seen, 7);
+        let at = |views: &mut Views, i: usize| views.find(1, part(i), &stats).unwrap().base();
+        let bases: Vec<_> = (0..MOST).map(|i| at(&mut views, i)).collect();
+        assert_eq!((at(&mut views, 1), views.views.len()), (bases[1], MOST));
+        at(&mut views, MOST);
+        let evicted = || stats.snapshot().count(Kind::Evict);
+        assert_eq!((views.views.len(), evicted()), (MOST, 1));
+        assert_eq!((at(&mut views, 0), at(&mut views, 1), evicted()), (bases[0], bases[1], 1), "held, and used");
+        at(&mut views, 2);
+        assert_eq!(evicted(), 2, "it was the oldest");
+        let beyond = SegmentName { len: 2 * PAGE as u64, ..part(0) };
+        assert!(views.find(1, beyond, &stats).is_err());
+        assert!(views.find(1, SegmentName { len: u64::MAX, ..part(0) }, &stats).is_err());
+    }
+}
