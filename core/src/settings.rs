@@ -258,8 +258,8 @@ settings! {
         "Interval at which a waiting rank checks that the other ranks are alive.";
     shm_dir: String = "FARSIDE_SHM_DIR", "/dev/shm", "a directory on a memory file system", |s| Some(s.to_owned()),
         "Directory of the files that hold rings, signals and windows of up to 64 KiB; the files have no names, so they cannot be left behind. Longer windows take memory of the machine, page by page as it is touched.";
-    shm_ring: usize = "FARSIDE_SHM_RING", "32768", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
-        "Size of the ring for short messages from one rank to another.";
+    shm_ring: Option<usize> = "FARSIDE_SHM_RING", "auto", "auto, or bytes, a power of two, 8192 to 16777216", |s| number_or("auto", s).filter(|v: &Option<usize>| v.is_none_or(|n| n.is_power_of_two() && (8192..=16_777_216).contains(&n))),
+        "Size of the ring for messages from one rank to another that are not read from the sender's memory; auto divides a megabyte among the ranks of a node, but gives each at least 32768 and at most 524288 bytes.";
     shm_bounce: usize = "FARSIDE_SHM_BOUNCE", "131072", "bytes, a power of two, 8192 to 16777216", |s| number(s).filter(|v: &usize| v.is_power_of_two() && (8192..=16_777_216).contains(v)),
         "Size of a rank's bounce buffer for copies to and from memory that is not mapped.";
     shm_user_memory: UserMemory = "FARSIDE_SHM_USER_MEMORY", "auto", "auto, remap, vm, ring",
@@ -329,6 +329,17 @@ impl Settings {
     /// `Setting`, naming the variable, the value and what is allowed.
     pub fn from_env() -> Result<Self> {
         Self::from_lookup(|name| std::env::var(name).ok())
+    }
+
+    /// Size in bytes of the ring from each of `ranks` ranks of a node to another: with up to 32 ranks the rings of a rank
+    /// take no more memory together than with 32.
+    #[must_use]
+    pub fn ring(&self, ranks: usize) -> usize {
+        const LEAST: usize = 32 << 10;
+        let share = (LEAST * 32 / ranks.max(1)).max(LEAST);
+        // A rank alone sends nothing through a ring.
+        let automatic = if ranks == 1 { LEAST } else { 1 << share.ilog2() };
+        self.shm_ring.unwrap_or(automatic)
     }
 
     /// Name, value in force and origin of every setting, in the order of the table.
@@ -402,6 +413,15 @@ mod tests {
         for wrong in ["", "fast", "eager", "eager:", "eager:-1", "eager:1,", "block:1", "sgrs:1"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn rings_of_a_rank_share_a_megabyte() {
+        let automatic = Settings::from_lookup(|_| None).unwrap();
+        let rings = [1, 2, 3, 8, 31, 32, 1000].map(|ranks| automatic.ring(ranks) >> 10);
+        assert_eq!(rings, [32, 512, 256, 128, 32, 32, 32]);
+        let given = Settings::from_lookup(|n| (n == "FARSIDE_SHM_RING").then(|| "8192".into())).unwrap();
+        assert_eq!(given.ring(2), 8192);
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
 fn later_completions_send_while_both_rings_are_full() {
     over_rings(2, |job| {
         // Every message of generation g is answered by one of generation g - 1, so the rings stay full.
-        let (got, sent) = (Rc::new(Cell::new(0u32)), 3 * job.settings().shm_ring / 8192);
+        let (got, sent) = (Rc::new(Cell::new(0u32)), 3 * job.settings().ring(2) / 8192);
         let count = got.clone();
         job.active_messages().register(ID, move |m| {
             let (generation, source, count) = (m.header[0], m.source, count.clone());

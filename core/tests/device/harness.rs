@@ -30,7 +30,7 @@ impl Config {
 
     /// The properties of the configuration that checks depend on.
     pub(crate) fn setup(&self) -> Setup {
-        let ring = self.settings().shm_ring;
+        let ring = self.settings().ring(2);
         Setup {
             user_memory: self.user,
             private_pages: !self.user || matches!(self.value(USER_MEMORY), None | Some("remap")),

@@ -24,7 +24,7 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// A message that fits into half of the ring goes there whole: the sender is done when the target has not yet run. A
+/// A message that fits into half of the shortest ring of `auto` goes there whole: the sender is done when the target has not yet run. A
 /// longer one would have both ranks run in turns, one for each filling of the ring, so the target reads it from the
 /// sender's memory: two messages and one copy, whatever the length.
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_intra: 16 << 10, ..MessageCutOffs::UNMEASURED };
@@ -73,7 +73,7 @@ impl Prepared {
     pub(crate) fn new(me: usize, ranks: Vec<u32>, settings: &Settings) -> Result<Self> {
         let dir = PathBuf::from(&settings.shm_dir);
         let node = Node::of(ranks[me], &dir, settings.test_nodes)?;
-        let layout = Layout { ranks: ranks.len(), ring: settings.shm_ring, bounce: settings.shm_bounce };
+        let layout = Layout { ranks: ranks.len(), ring: settings.ring(ranks.len()), bounce: settings.shm_bounce };
         let own = Segment::create(&dir, layout.len(), Pages::AtOnce)?;
         let m = own.mapping();
         m.word(IDENTITY).store((me as u64) << 32 | ranks.len() as u64, Ordering::SeqCst);
