@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char SUITES[] = "epoch,op,am,barrier,ghost,pack,put,coll,two-sided,irregular";
+static const char SUITES[] = "epoch,op,am,barrier,ghost,pack,put,coll,two-sided,irregular,loops";
 static const char USAGE[] =
     "usage: peers [--quick] [--suites LIST] [--windows LIST] [--sizes LIST] [--counts LIST] [--budget-ms N]\n"
     "             [--single] [--packets] [--messages LIST] [--operations LIST]\n"
     "  --quick      fewer sizes and shorter blocks\n"
-    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided, irregular\n"
+    "  --suites     of epoch,op,am,barrier,ghost (all), pack, put, coll, two-sided, irregular, loops\n"
     "  --windows    of allocated,user (both)\n"
     "  --sizes      bytes of puts and gets, ascending (8,64,1024,8192,65536,1048576)\n"
     "  --counts     integers per neighbour in the ghost-area exchange, ascending (1,4,16,..,65536)\n"
@@ -19,7 +19,7 @@ static const char USAGE[] =
     "  --single     suite op: the time of every single iteration, in place of blocks\n"
     "  --packets    packets of each epoch or operation, from the counters of this machine's RDMA devices\n"
     "  --messages   suites pack and put: SHAPE:BYTES,.. of benches/src/shapes.rs\n"
-    "  --operations suite coll: of barrier,broadcast,..; see coll.c\n"
+    "  --operations suites coll and loops: of barrier,broadcast,..; see coll.c, loops.c\n"
     "An even number of ranks is needed but for pack.\n";
 
 static void refuse(int rank, const char *why, const char *what) {
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(const struct options *);
     } without_window[] = {{"ghost", run_ghost_twosided}, {"two-sided", run_two_sided}, {"irregular", run_irregular},
-                          {"coll", run_collectives}, {"put", run_alltoall}};
+                          {"loops", run_loops}, {"coll", run_collectives}, {"put", run_alltoall}};
     for (size_t i = 0; i < sizeof without_window / sizeof without_window[0]; i++)
         if (is_listed(options.suites, without_window[i].name))
             without_window[i].run(&options);

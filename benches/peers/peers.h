@@ -27,7 +27,7 @@ struct options {
     struct list counts;  /* integers per neighbour in the ghost-area exchange */
     const char *suites;  /* names, separated by commas */
     const char *windows; /* "allocated", "user" or both */
-    const char *operations; /* suite coll: names, separated by commas */
+    const char *operations; /* suites coll and loops: names, separated by commas */
     const char *messages; /* suites pack and put: SHAPE:BYTES,... */
     int single;          /* suite op: time every single iteration, as perftest does */
     int packets;         /* count the packets of RDMA devices of this machine instead */
@@ -107,6 +107,7 @@ void run_alltoall(const struct options *options);
 void run_collectives(const struct options *options);
 void run_two_sided(const struct options *options);
 void run_irregular(const struct options *options);
+void run_loops(const struct options *options);
 
 /* Whether `name` is in a comma-separated list. */
 int is_listed(const char *list, const char *name);

@@ -97,6 +97,8 @@ names! {
         Coll = "coll" "Collectives",
         /// Two-sided messages; bytes are those of a message, or the number of outstanding messages.
         TwoSided = "two-sided" "Two-sided messages",
+        /// The loops of IMB and OSU, each by size.
+        Loops = "loops" "Loops by size",
         /// Floors of the machine.
         Limit = "limit" "Limits of the machine",
     }
@@ -215,6 +217,8 @@ names! {
         Pingpong = "pingpong" "there and back",
         /// A message one way, of a ping-pong.
         Latency = "latency" "one way",
+        /// A message there and another one back at the same time.
+        Exchange = "exchange" "exchange",
         /// One of 64 consecutive messages.
         Bandwidth = "bandwidth" "message of a burst",
         /// A message one way while a number of receives with other tags is posted.

@@ -210,6 +210,11 @@ fn explanation(suite: Suite) -> &'static str {
         }
         Suite::Coll => "One call of a collective of all ranks.",
         Suite::TwoSided => "One message, one way; bytes are those of a message, or how many others are outstanding.",
+        Suite::Loops => {
+            "One C program on all libraries, in turns. One way is half of a ping-pong, exchange a send and a receive at once; \
+             put, get and accumulate (doubles) end with a flush, and a put by one rank under PSCW is a chain, in which each \
+             rank waits for its left neighbour. The limit is a memcpy of as many bytes."
+        }
         Suite::Limit => "A cache line between two cores, a copy, an atomic addition.",
     }
 }

@@ -12,10 +12,11 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The benchmarks that documents mention.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     env!("CARGO_BIN_EXE_sync-overhead"),
     env!("CARGO_BIN_EXE_datatype"),
     env!("CARGO_BIN_EXE_two-sided"),
+    env!("CARGO_BIN_EXE_loops"),
     env!("CARGO_BIN_EXE_coll"),
     env!("CARGO_BIN_EXE_messages"),
 ];

@@ -107,7 +107,7 @@ impl Floors {
     ///
     /// | measurement | parts over mapped memory | parts over RDMA ([`perftest`]) |
     /// |---|---|---|
-    /// | put, get, each of a burst | copy | a write and its completion; a read; a write of many |
+    /// | put, get, each of a burst; loops by size | copy | a write and its completion; a read; a write of many |
     /// | fetch-op, compare-and-swap, accumulate | atomic | an atomic |
     /// | fence, PSCW | copy, one line one way (half of the there-and-back) | a write one way |
     /// | lock | copy, two atomics | exclusive: an atomic; a write and its completion, with the unlock in the same list |
@@ -139,7 +139,7 @@ impl Floors {
             (Suite::Barrier, _) if rdma => sum(&[(rounds, floor(RawWrite, 8))]),
             _ if rdma => None,
             (_, FetchOp | Cas | Accumulate) => atomic,
-            (Suite::Op, _) => copy,
+            (Suite::Op | Suite::Loops, _) => copy,
             (Suite::Epoch, _) if passive => sum(&[(1.0, copy), (2.0, atomic)]),
             (Suite::Epoch, _) => sum(&[(1.0, copy), (1.0, waiting(LineOneWay))]),
             (Suite::Ghost, _) if passive => sum(&[(4.0, copy), (8.0, atomic)]),
