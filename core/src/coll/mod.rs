@@ -13,6 +13,7 @@ pub mod barrier_dissemination;
 pub mod broadcast;
 pub mod butterfly;
 mod bytes;
+mod direct;
 pub mod execute;
 pub(crate) mod gather;
 pub(crate) mod neighbor;

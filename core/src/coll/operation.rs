@@ -131,10 +131,12 @@ pub struct Call<'a> {
     pub neighbors: Neighbors<'a>,
     /// Whether input and output share memory as the table of [`Operation`] says.
     pub in_place: bool,
+    /// Whether the ranks share a node, so that they can lend each other memory.
+    pub lends: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call with defaults: root 0, equal blocks, out of place.
+    /// A call with defaults: root 0, equal blocks, out of place, on one node.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -148,6 +150,7 @@ impl<'a> Call<'a> {
             parameters: &[],
             neighbors: Neighbors::default(),
             in_place: false,
+            lends: true,
         }
     }
 

@@ -61,6 +61,7 @@ fn applies(team: &Team, case: Case, parameters: &[u32]) -> bool {
         elements: case.elements,
         sizes: if case.irregular { &sizes } else { &[] },
         parameters,
+        lends: team.is_on_one_node(),
         ..Call::new(case.operation, rank as u32, team.size() as u32)
     };
     (a.applies)(&call(0))

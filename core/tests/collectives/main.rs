@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod bytes;
+mod direct;
 mod killed;
 mod misuse;
 mod model;

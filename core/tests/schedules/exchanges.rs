@@ -34,6 +34,39 @@ fn allgathers_send_each_block_once() {
     }
 }
 
+/// A direct algorithm has a message for each loan and one for its return, all at once, and moves each element once: it
+/// is read, or written, at its place.
+#[test]
+fn direct_algorithms_move_each_element_once() {
+    use Operation as O;
+    for p in 2..=64_u32 {
+        let others = p - 1;
+        for operation in [O::Allgather, O::Alltoall, O::ReduceScatter, O::Allreduce, O::Scan] {
+            let c = cost(operation, "direct", &[], p);
+            // A rank gets the block of each other rank; in an allreduce and a scan also its results of the others' parts.
+            let elements = if matches!(operation, O::Allreduce | O::Scan) { 2 * others } else { others };
+            assert_each(&c, 2 * others, elements, c.rounds, 2, &format!("{} P {p}", operation.name()));
+        }
+        for (operation, parameters, at_root, at_others) in [
+            (O::Gather, &[][..], (others, 0), (1, 1)),
+            (O::Scatter, &[], (others, others), (1, 0)),
+            (O::Broadcast, &[0], (others, others), (1, 0)),
+            // The root reads nothing and writes a part to each rank, which reads P - 1 parts.
+            (O::Broadcast, &[1], (2 * others, others * p), (2, 0)),
+            // All ranks read the parts of all, and write their sum to the root.
+            (O::Reduce, &[], (2 * others, others), (2 * others, p)),
+        ] {
+            let c = cost(operation, "direct", parameters, p);
+            for r in 0..p as usize {
+                let want = if r == 0 { at_root } else { at_others };
+                let got = (c.messages[r], c.elements[r] as u32);
+                assert_eq!(got, want, "{} {parameters:?}, P {p}, rank {r}", operation.name());
+            }
+            assert_eq!(c.chain, 2);
+        }
+    }
+}
+
 #[test]
 fn allgather_by_recursive_doubling_sends_twice_what_is_beyond_a_power_of_two() {
     for p in 2..=128 {

@@ -149,6 +149,157 @@ fn result_of_neighbours() {
     assert_eq!((of([0, 1]), of([1, 0])), (Ok(()), Err(FaultKind::Result)));
 }
 
+/// The steps of an exchange by loans, in which each of two ranks reads the input of the other.
+fn exchange_by_loans(s: &mut Builder, rank: u32, keeps: impl Fn(usize) -> bool) -> Vec<usize> {
+    let other = 1 - rank;
+    let steps: [&dyn Fn(&mut Builder); 6] = [
+        &|s| s.copy(&[input(0, 1)], &[output(rank, 1)]),
+        &|s| s.lend(other, 0, &[input(0, 1)], &[]),
+        &|s| s.borrow(other, 0),
+        &|s| s.read_lent(other, 0, &[output(other, 1)]),
+        &|s| s.give_back(other, 0),
+        &|s| s.reclaim(other, 0),
+    ];
+    let kept: Vec<usize> = (0..steps.len()).filter(|step| keeps(*step)).collect();
+    kept.iter().for_each(|step| steps[*step](s));
+    kept
+}
+
+#[test]
+fn loans() {
+    right(Operation::Allgather, 2, |rank, s| _ = exchange_by_loans(s, rank, |_| true));
+    // A loan that only one side has; data that meets a loan.
+    let lends = |rank: u32, s: &mut Builder| {
+        s.copy(&[input(0, 1)], &[output(rank, 1)]);
+        s.lend(1 - rank, 0, &[input(0, 1)], &[]);
+        s.reclaim(1 - rank, 0);
+    };
+    wrong(FaultKind::Unmatched, Operation::Allgather, 2, lends);
+    wrong(FaultKind::Unmatched, Operation::Allgather, 2, |rank, s| match rank {
+        0 => lends(rank, s),
+        _ => exchange(s, rank, |s| s.receive(0, 0, &[output(0, 1)])),
+    });
+    // A read of a block that is lent without content.
+    wrong(FaultKind::Empty, Operation::Broadcast, 2, |rank, s| match rank {
+        0 => {
+            s.borrow(1, 0);
+            s.read_lent(1, 0, &[output(0, 1)]);
+            s.give_back(1, 0);
+        }
+        _ => {
+            s.lend(0, 0, &[output(0, 1)], &[]);
+            s.reclaim(0, 0);
+        }
+    });
+    // Loans that wait for each other: each rank lends after it has borrowed.
+    wrong(FaultKind::Deadlock, Operation::Allgather, 2, |rank, s| {
+        let scratch = s.scratch([rank]);
+        s.borrow(1 - rank, 0);
+        s.read_lent(1 - rank, 0, &[output(1 - rank, 1)]);
+        s.give_back(1 - rank, 0);
+        s.fence();
+        s.copy(&[input(0, 1)], &[scratch]);
+        s.copy(&[scratch], &[output(rank, 1)]);
+        s.lend(1 - rank, 0, &[scratch], &[]);
+        s.reclaim(1 - rank, 0);
+    });
+}
+
+/// A builder refuses to touch a block where its loan forbids it, and to leave a loan open.
+#[test]
+fn builders_refuse_what_a_loan_forbids() {
+    let refused = |steps: &dyn Fn(&mut Builder)| {
+        let made = std::panic::AssertUnwindSafe(|| {
+            let mut s = Call::new(Operation::Allreduce, 0, 2).builder(1);
+            steps(&mut s);
+            s.done()
+        });
+        std::panic::catch_unwind(made).is_err()
+    };
+    let all = [output(0, 1)];
+    let whole = |s: &mut Builder| {
+        s.lend(1, 0, &all, &[]);
+        s.reclaim(1, 0);
+        s.borrow(1, 0);
+        s.give_back(1, 0);
+    };
+    assert!(!refused(&whole));
+    assert!(refused(&|s| s.lend(1, 0, &all, &[])));
+    assert!(refused(&|s| s.borrow(1, 0)));
+    assert!(refused(&|s| s.reclaim(1, 0)));
+    assert!(refused(&|s| s.read_lent(1, 0, &all)));
+    for (read, written, touches) in [
+        (&all[..], &[][..], &(|s: &mut Builder| s.copy(&[input(0, 1)], &all)) as &dyn Fn(&mut Builder)),
+        (&[], &all, &|s| s.copy(&all, &[Slice::new(Buffer::Scratch, 0, 1)])),
+        (&[], &all, &|s| s.receive(1, 1, &all)),
+    ] {
+        let lent = |s: &mut Builder, first: bool| {
+            s.scratch([0]);
+            s.lend(1, 0, read, written);
+            if first {
+                touches(s);
+            }
+            s.reclaim(1, 0);
+            touches(s);
+        };
+        assert!(refused(&|s| lent(s, true)) && !refused(&|s| lent(s, false)));
+    }
+}
+
+/// A step: its action, the blocks that it reads and writes, and the steps before it.
+type Owned = (Action, Vec<Slice>, Vec<Slice>, Vec<u32>);
+
+/// The checker finds what a builder refuses, in schedules that no builder has made: every access of a loan is between
+/// borrow and return, and no step of the lender touches the blocks in between where the loan forbids it.
+#[test]
+fn loans_out_of_order() {
+    let calls = [0, 1].map(|rank| Call::new(Operation::Allgather, rank, 2));
+    let with = |change: &dyn Fn(u32, &mut Vec<Owned>)| {
+        let schedules = calls.map(|call| {
+            let mut s = call.builder(0);
+            exchange_by_loans(&mut s, call.rank, |_| true);
+            let s = s.done();
+            let mut steps: Vec<_> =
+                s.steps().map(|s| (s.action, s.from.to_vec(), s.into.to_vec(), s.after.to_vec())).collect();
+            change(call.rank, &mut steps);
+            s.with_steps(steps.iter().map(|(action, from, into, after)| Step { action: *action, from, into, after }))
+        });
+        check(&calls, &schedules, false, &[]).map(drop).map_err(|f| f.kind)
+    };
+    let (lend, read, give_back, reclaim) = (1, 3, 4, 5);
+    assert_eq!(with(&|_, _| {}), Ok(()));
+    // Each step without the order to the one before it.
+    for step in [read, give_back, reclaim] {
+        assert_eq!(with(&|_, steps| steps[step].3.clear()), Err(FaultKind::Race), "step {step}");
+    }
+    // An access after the return; a write of the lent block before it is reclaimed, and one after that.
+    assert_eq!(
+        with(&|_, steps| steps.push((steps[read].0, vec![], vec![output(0, 1)], vec![0, 5]))),
+        Err(FaultKind::Unmatched)
+    );
+    let lends_output = |steps: &mut Vec<Owned>, rank: u32| {
+        for step in [lend, reclaim] {
+            steps[step].1 = vec![output(rank, 1)];
+            steps[step].3.push(0);
+        }
+    };
+    let again = |rank: u32, after: Vec<u32>| (Action::Copy, vec![input(0, 1)], vec![output(rank, 1)], after);
+    assert_eq!(
+        with(&|rank, steps| {
+            lends_output(steps, rank);
+            steps.push(again(rank, vec![0, 1, 5]));
+        }),
+        Ok(())
+    );
+    assert_eq!(
+        with(&|rank, steps| {
+            lends_output(steps, rank);
+            steps.push(again(rank, vec![0, 1]));
+        }),
+        Err(FaultKind::Race)
+    );
+}
+
 #[test]
 fn doubled() {
     use FaultKind::Doubled;

@@ -131,6 +131,13 @@ fn mutants(
                 }
                 Action::Signal { to, tag } => Action::Signal { to: moved(to)?, tag },
                 Action::Await { source, tag } => Action::Await { source: moved(source)?, tag },
+                Action::Lend { to, tag } => Action::Lend { to: moved(to)?, tag },
+                Action::Borrow { source, tag } => Action::Borrow { source: moved(source)?, tag },
+                Action::Read { source, tag } => Action::Read { source: moved(source)?, tag },
+                Action::ReadReduce { source, tag, side } => Action::ReadReduce { source: moved(source)?, tag, side },
+                Action::Write { to, tag } => Action::Write { to: moved(to)?, tag },
+                Action::Return { to, tag } => Action::Return { to: moved(to)?, tag },
+                Action::Reclaim { source, tag } => Action::Reclaim { source: moved(source)?, tag },
                 Action::Reduce { .. } | Action::Copy => return None,
             })
         };
@@ -159,7 +166,16 @@ fn mutants(
             Action::Await { source, tag } => {
                 add("a message", changed(&|s| s.action = Action::Receive { source, tag }), None);
             }
-            Action::Receive { .. } | Action::Copy => {}
+            Action::ReadReduce { source, tag, side } => {
+                add("other side", changed(&|s| s.action = Action::ReadReduce { source, tag, side: other(side) }), why);
+                add("not reduced", changed(&|s| s.action = Action::Read { source, tag }), None);
+            }
+            Action::Read { source, tag } => {
+                add("reduced", changed(&|s| s.action = Action::ReadReduce { source, tag, side: Side::Left }), None);
+            }
+            Action::Lend { to, tag } => add("a signal", changed(&|s| s.action = Action::Signal { to, tag }), None),
+            Action::Return { to, tag } => add("a signal", changed(&|s| s.action = Action::Signal { to, tag }), None),
+            _ => {}
         }
         // More blocks than intended, fewer, and in another order.
         for side in [0, 1] {
@@ -209,6 +225,11 @@ fn mutants_are_found() {
         (O::Allreduce, "small-ring", &[1], 6),
         (O::ReduceScatter, "pairwise", &[], 5),
         (O::ReduceScatter, "recursive-halving", &[], 6),
+        (O::Broadcast, "direct", &[1], 5),
+        (O::Gather, "direct", &[], 4),
+        (O::Allgather, "direct", &[], 5),
+        (O::Allreduce, "direct", &[], 5),
+        (O::Exscan, "direct", &[], 5),
         (O::Scan, "recursive-doubling", &[], 6),
         (O::Exscan, "recursive-doubling", &[], 6),
         (O::NeighborAlltoall, "linear", &[], 5),

@@ -1,6 +1,6 @@
 //! Predicted times equal the closed formulas of the papers.
 
-use farside_core::coll::operation::{Call, Operation};
+use farside_core::coll::operation::{Algorithm, Call, Operation};
 use farside_core::coll::schedule::check::check_algorithm;
 use farside_core::coll::schedule::predict::{
     Bytes, LoP, LogGP, Model, OnePort, Overhead, PLogP, RoundTrip, Table, predict, predict_algorithm,
@@ -320,7 +320,9 @@ fn scatters_of_plogp() {
 fn rounds_are_times_of_one_port() {
     let model = OnePort { latency: 1.0, ..OnePort::default() };
     let (mut same, mut all) = (0, 0);
-    for a in Operation::ALL.into_iter().flat_map(table::of).filter(|a| !a.operation.name().starts_with("neighbor")) {
+    // A direct algorithm returns loans in the order in which they are used, which rounds do not follow.
+    let is_counted = |a: &&Algorithm| !a.operation.name().starts_with("neighbor") && a.name != "direct";
+    for a in Operation::ALL.into_iter().flat_map(table::of).filter(is_counted) {
         let parameters = a.defaults();
         for p in [1, 2, 3, 5, 8, 12, 17] {
             let call = |rank| Call { parameters: &parameters, elements: 1000, ..Call::new(a.operation, rank, p) };

@@ -42,7 +42,7 @@ fn in_step(schedules: &[Schedule]) -> Vec<Schedule> {
                     s.fence();
                 }
                 Action::Copy => s.copy(from, into),
-                Action::Signal { .. } | Action::Await { .. } => unreachable!("reductions have data"),
+                _ => unreachable!("reductions by messages have data"),
             }
         }
         s.done()

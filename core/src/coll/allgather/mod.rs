@@ -2,6 +2,7 @@
 //! an algorithm says so; a message whose blocks are all known to be empty is left out by both sides.
 
 pub(super) mod bruck;
+mod direct;
 pub(super) mod linear;
 mod neighbor_exchange;
 mod recursive_doubling;
@@ -17,6 +18,7 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &neighbor_exchange::ALGORITHM,
     &recursive_doubling::ALGORITHM,
     &bruck::ALGORITHM,
+    &direct::ALGORITHM,
 ];
 
 /// A schedule with the copy of the rank's own block.

@@ -19,6 +19,7 @@
 //! same bracketing.
 
 mod butterfly;
+mod direct;
 mod elimination_2_1;
 mod elimination_3_2_non_overlapping;
 mod elimination_3_2_overlapping;
@@ -43,4 +44,5 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &small_ring::ALGORITHM,
     &factorized::ALGORITHM,
     &ring::ALGORITHM,
+    &direct::ALGORITHM,
 ];

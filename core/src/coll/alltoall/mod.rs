@@ -1,6 +1,7 @@
 //! Exchanges of all with all: every rank gives every rank a block of its own.
 
 mod bruck;
+mod direct;
 mod linear;
 mod pairwise_exchange;
 
@@ -8,7 +9,8 @@ use super::operation::{Algorithm, Call};
 use super::schedule::{Builder, Slice};
 
 /// All alltoall algorithms.
-pub(crate) const ALGORITHMS: &[&Algorithm] = &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM];
+pub(crate) const ALGORITHMS: &[&Algorithm] =
+    &[&linear::ALGORITHM, &pairwise_exchange::ALGORITHM, &bruck::ALGORITHM, &direct::ALGORITHM];
 
 /// A schedule with the copy of the block to the rank itself.
 fn begun(call: &Call<'_>) -> Builder {

@@ -3,6 +3,7 @@
 mod binary;
 pub(super) mod binomial;
 mod chain;
+mod direct;
 pub(super) mod flat;
 mod k_ary;
 mod k_nomial;
@@ -28,6 +29,7 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &scatter_allgather::RING,
     &scatter_allgather::DOUBLING,
     &scatter_allgather::BRUCK,
+    &direct::ALGORITHM,
 ];
 
 const SEGMENTS: Parameter = Parameter {

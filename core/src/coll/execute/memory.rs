@@ -4,6 +4,8 @@
 use std::fmt;
 use std::rc::Rc;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::am::{Layout, Sink, Source};
 use crate::coll::schedule::{Buffer, Slice};
 use crate::device::Block;
@@ -33,6 +35,9 @@ impl fmt::Debug for Memory {
         }
     }
 }
+
+/// Blocks of memory, of which there is mostly one.
+pub(super) type Blocks = SmallVec<[Block; 1]>;
 
 /// The three buffers of a run.
 pub(super) struct Buffers<'a> {
@@ -168,14 +173,35 @@ impl Buffers<'_> {
     }
 
     /// The blocks of memory of some slices.
-    pub(super) fn each(&self, slices: &[Slice]) -> Vec<Block> {
-        if let Some(block) = self.contiguous(slices) {
-            return vec![block];
+    #[inline]
+    pub(super) fn each(&self, slices: &[Slice]) -> Blocks {
+        match self.contiguous(slices) {
+            Some(block) => smallvec![block],
+            None => self.range(slices, 0, usize::MAX),
         }
-        let pieces = Pieces(self.pieces(slices));
+    }
+
+    /// The blocks of memory of at most `len` bytes of some slices, from byte `from` on.
+    pub(super) fn range(&self, slices: &[Slice], from: usize, len: usize) -> Blocks {
+        if let Some(block) = self.contiguous(slices) {
+            return smallvec![Block { base: block.base.wrapping_add(from), len: len.min(block.len - from) }];
+        }
         let mut blocks = Vec::new();
-        pieces.blocks(0, pieces.packed_len(), &mut blocks);
-        blocks
+        Pieces(self.pieces(slices)).blocks(from, len, &mut blocks);
+        blocks.into()
+    }
+
+    /// Copies slices to a block of the same length.
+    ///
+    /// # Safety
+    /// The memory of the slices is valid and not written; that of the block is valid for writes and not accessed
+    /// otherwise.
+    pub(super) unsafe fn gather(&self, slices: &[Slice], into: Block) {
+        zip(&self.each(slices), &[into], 1, |from, into, len| {
+            // SAFETY: by the caller's promise; the block is not part of the slices, which other code may read.
+            unsafe { copy::store(from, into, len) };
+            true
+        });
     }
 
     /// Fills slices with `bytes`, which must not be longer.
@@ -212,10 +238,7 @@ impl Buffers<'_> {
             }
             true
         };
-        match (self.contiguous(from), self.contiguous(into)) {
-            (Some(from), Some(into)) => zip(&[from], &[into], 1, copy),
-            _ => zip(&self.each(from), &self.each(into), 1, copy),
-        };
+        zip(&self.each(from), &self.each(into), 1, copy);
     }
 }
 

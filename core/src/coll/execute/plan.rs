@@ -7,7 +7,7 @@ use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
-use crate::coll::schedule::{Action, Buffer, Schedule, Step};
+use crate::coll::schedule::{Action, Buffer, Port, Schedule, Slice, Step};
 use crate::coll::selection::{self, Choice, Facts, Placement};
 use crate::coll::table;
 use crate::coll::team::members::Members;
@@ -63,6 +63,8 @@ pub(super) struct Plan {
     pub(super) root: u32,
     pub(super) in_place: bool,
     pub(super) may_be_shorter: bool,
+    /// Whether the rank lends memory, or borrows.
+    pub(super) lends: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
     /// The check value in the messages of this call.
@@ -139,6 +141,7 @@ impl Plan {
             elements,
             neighbors: arguments.neighbors,
             in_place: arguments.in_place,
+            lends: team.one_node,
             ..Call::new(arguments.operation, rank, size)
         };
         let (algorithm, parameters) = match arguments.algorithm {
@@ -260,15 +263,14 @@ impl Plan {
         let mut expected: Vec<Expected> = steps
             .iter()
             .enumerate()
-            .filter_map(|(number, s)| match s.action {
-                Action::Receive { source, tag }
-                | Action::ReceiveReduce { source, tag, .. }
-                | Action::Await { source, tag } => {
+            .filter_map(|(number, s)| match s.action.message(schedule.rank())? {
+                (Port::In, (source, _, tag)) => {
                     Some(Expected { source: peers[source as usize], tag, step: number as u32 })
                 }
-                _ => None,
+                (Port::Out, _) => None,
             })
             .collect();
+        let lends = steps.iter().any(|s| matches!(s.action, Action::Lend { .. } | Action::Borrow { .. }));
         expected.sort_unstable();
         if let Some(twice) =
             expected.windows(2).find(|pair| (pair[0].source, pair[0].tag) == (pair[1].source, pair[1].tag))
@@ -295,6 +297,7 @@ impl Plan {
             root: arguments.root as u32,
             in_place: arguments.in_place,
             may_be_shorter: arguments.may_be_shorter,
+            lends,
             peers,
             check,
             agreed,
@@ -326,6 +329,20 @@ impl Plan {
             Some(((name, own), theirs)) => format!("{name}: {theirs} at rank {peer}, {own} at rank {me}"),
             None => format!("its {} differs from this one: {}", self.name(), own.replace('\n', ", ")),
         }
+    }
+
+    /// Bytes of some slices.
+    pub(super) fn bytes_of(&self, slices: &[Slice]) -> usize {
+        let bytes = |s: &Slice| {
+            let starts = &self.starts[s.buffer as usize];
+            starts[(s.first + s.count) as usize] - starts[s.first as usize]
+        };
+        slices.iter().map(bytes).sum()
+    }
+
+    /// Whether this rank or a borrower writes a buffer.
+    pub(super) fn is_written(&self, buffer: Buffer) -> bool {
+        self.schedule.steps().any(|s| s.into.iter().any(|slice| slice.buffer == buffer))
     }
 
     /// The steps that wait for `step`.

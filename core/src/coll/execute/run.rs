@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! The state machine that executes a schedule: each step starts as soon as the steps that it waits for are complete.
 
+mod loans;
 pub(super) mod question;
 mod receive;
 mod short;
@@ -15,12 +16,13 @@ use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
 use crate::am::{self, Counters, Source, Token, Unexpected};
 use crate::bill::{Account, Awaited};
-use crate::coll::schedule::{Action, Side, Slice};
+use crate::coll::schedule::{Action, Side};
 use crate::device::Block;
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::stats::Kind;
+use loans::Loans;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -78,6 +80,7 @@ pub(crate) struct Run {
     sends: RefCell<Vec<(u32, Rc<Track>)>>,
     spare: RefCell<Option<Rc<Track>>>,
     operands: RefCell<Vec<Scratch>>,
+    loans: Loans,
     advancing: Cell<bool>,
     queued: Cell<bool>,
     listed: Cell<bool>,
@@ -116,6 +119,7 @@ impl Run {
             sends: RefCell::default(),
             spare: RefCell::default(),
             operands: RefCell::default(),
+            loans: Loans::default(),
             advancing: Cell::new(false),
             queued: Cell::new(false),
             listed: Cell::new(false),
@@ -188,10 +192,8 @@ impl Run {
         let missing = silent.or_else(|| missing.clone().next());
         let sent_to = || {
             let step = self.sends.borrow().first()?.0;
-            match self.plan.schedule.step(step as usize).action {
-                Action::Send { to, .. } | Action::Signal { to, .. } => Some(self.plan.peers[to as usize]),
-                _ => None,
-            }
+            let peer = self.plan.schedule.step(step as usize).action.peer(self.plan.schedule.rank())?;
+            Some(self.plan.peers[peer as usize])
         };
         self.awaited(missing.or_else(sent_to))
     }
@@ -263,18 +265,14 @@ impl Run {
         }
     }
 
-    fn reduce(&self, from: &[Block], into: &[Slice], side: Side) {
-        let (buffers, element) = (self.buffers(), self.plan.element);
+    fn reduce(&self, from: &[Block], into: &[Block], side: Side) {
+        let element = self.plan.element;
         let Some(reduction) = self.reduction else { return };
         let reduce = |from: *const u8, into: *mut u8, len: usize| {
             // SAFETY: both have `len` bytes; `into` is the run's, as in `sink`, and does not overlap the operand.
             unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) }
         };
-        let done = match buffers.contiguous(into) {
-            Some(block) => zip(from, &[block], element, reduce),
-            None => zip(from, &buffers.each(into), element, reduce),
-        };
-        if !done {
+        if !zip(from, into, element, reduce) {
             let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
             self.fault(e.cause("the reduction has failed"), Announce::Others);
         }
@@ -323,6 +321,9 @@ impl Run {
             }
         }
         if self.state.get() == State::Active && self.open.get() == 0 {
+            if self.plan.lends {
+                self.end_loans(true);
+            }
             self.state.set(State::Done);
             if !self.persistent {
                 self.team.remove(self);
@@ -339,15 +340,19 @@ impl Run {
         match s.action {
             Action::Send { to, tag } => self.send(step, to, tag, self.buffers().source(s.from)),
             Action::Signal { to, tag } => self.send(step, to, tag, Source::of(&[])),
-            Action::Receive { .. } | Action::ReceiveReduce { .. } | Action::Await { .. } => self.receive(step),
+            Action::Receive { .. }
+            | Action::ReceiveReduce { .. }
+            | Action::Await { .. }
+            | Action::Borrow { .. }
+            | Action::Reclaim { .. } => self.receive(step),
             Action::Reduce { side } => {
                 let buffers = self.buffers();
-                match buffers.contiguous(s.from) {
-                    Some(block) => self.reduce(&[block], s.into, side),
-                    None => self.reduce(&buffers.each(s.from), s.into, side),
-                }
+                self.reduce(&buffers.each(s.from), &buffers.each(s.into), side);
                 Ok(true)
             }
+            Action::Lend { to, tag } => self.lend(step, to, tag, s.from, s.into),
+            Action::Read { .. } | Action::ReadReduce { .. } | Action::Write { .. } => self.access(step),
+            Action::Return { to, tag } => self.give_back(step, to, tag),
             Action::Copy => {
                 // SAFETY: as in `sink`.
                 unsafe { self.buffers().copy(s.from, s.into) };
@@ -384,6 +389,9 @@ impl Run {
     /// Completes the sends whose memory is free again. Returns whether there was any.
     pub(super) fn look_at_sends(self: &Rc<Self>) -> bool {
         let mut ended: smallvec::SmallVec<[(u32, Rc<Track>); 4]> = smallvec::SmallVec::new();
+        if self.plan.lends {
+            self.advance_accesses();
+        }
         self.sends.borrow_mut().retain(|(step, track)| {
             let open = track.open() > 0;
             if !open {
@@ -436,6 +444,9 @@ impl Run {
             }
         }
         self.ready.borrow_mut().clear();
+        if self.plan.lends {
+            self.end_loans(false);
+        }
         let sequence = self.sequence.get();
         self.team.remove(self);
         self.team.fail(&self.job, sequence);

@@ -2,6 +2,7 @@
 
 mod binomial;
 mod chain;
+mod direct;
 pub(super) mod flat;
 mod flat_window;
 mod k_nomial;
@@ -11,8 +12,14 @@ use super::schedule::{Buffer, Schedule, Slice};
 use super::tree::Place;
 
 /// All gather algorithms.
-pub(crate) const ALGORITHMS: &[&Algorithm] =
-    &[&flat::ALGORITHM, &flat_window::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
+    &flat::ALGORITHM,
+    &flat_window::ALGORITHM,
+    &chain::ALGORITHM,
+    &binomial::ALGORITHM,
+    &k_nomial::ALGORITHM,
+    &direct::ALGORITHM,
+];
 
 /// Gathers up a tree: a message has the blocks of a subtree, the sender's own from its input and the others from
 /// scratch. The root receives into its output, where each block has its place. The smallest subtrees, which are

@@ -18,6 +18,7 @@
 mod binomial;
 mod binomial_rotated;
 mod chain;
+mod direct;
 mod elimination_3_2;
 pub(super) mod flat;
 mod rabenseifner;
@@ -32,4 +33,5 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &chain::ALGORITHM,
     &rabenseifner::ALGORITHM,
     &elimination_3_2::ALGORITHM,
+    &direct::ALGORITHM,
 ];

@@ -14,11 +14,17 @@
 
 pub(super) mod bruck;
 mod butterfly;
+mod direct;
 mod pairwise;
 mod recursive_halving;
 
 use super::operation::Algorithm;
 
 /// All reduce_scatter algorithms.
-pub(crate) const ALGORITHMS: &[&Algorithm] =
-    &[&butterfly::ALGORITHM, &recursive_halving::ALGORITHM, &bruck::ALGORITHM, &pairwise::ALGORITHM];
+pub(crate) const ALGORITHMS: &[&Algorithm] = &[
+    &butterfly::ALGORITHM,
+    &recursive_halving::ALGORITHM,
+    &bruck::ALGORITHM,
+    &pairwise::ALGORITHM,
+    &direct::ALGORITHM,
+];

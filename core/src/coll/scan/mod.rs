@@ -3,6 +3,7 @@
 
 mod binomial;
 mod chain;
+mod direct;
 mod doubling_123;
 mod recursive_doubling;
 
@@ -18,6 +19,8 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &doubling_123::EXSCAN,
     &binomial::SCAN,
     &binomial::EXSCAN,
+    &direct::SCAN,
+    &direct::EXSCAN,
 ];
 
 /// Partial results of a rank: of the ranks up to itself and, in an exscan, of the ranks before itself.

@@ -2,6 +2,7 @@
 
 mod binomial;
 mod chain;
+mod direct;
 mod flat;
 mod k_nomial;
 
@@ -11,7 +12,7 @@ use super::tree::Place;
 
 /// All scatter algorithms.
 pub(crate) const ALGORITHMS: &[&Algorithm] =
-    &[&flat::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM];
+    &[&flat::ALGORITHM, &chain::ALGORITHM, &binomial::ALGORITHM, &k_nomial::ALGORITHM, &direct::ALGORITHM];
 
 /// Scatters down a tree: a message has the blocks of a subtree. A rank receives its own block into the output and the
 /// others into scratch; the root sends from its input, whose blocks need not be moved into the order of the tree.

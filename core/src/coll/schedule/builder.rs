@@ -1,17 +1,38 @@
 //! Makes a schedule from steps in the order of the algorithm.
 
-use super::{Action, Buffer, List, Schedule, Side, Sizes, Slice, Stored};
+use super::{Action, Buffer, List, RETURNED, Schedule, Side, Sizes, Slice, Stored};
 
 /// Steps that have touched a block.
 #[derive(Clone, Debug, Default)]
 struct Touched {
     writer: Option<u32>,
     readers: Vec<u32>,
+    /// Loans that are not reclaimed, in which the block may be read, and written.
+    lent: [u32; 2],
+}
+
+/// A loan of this rank that is not reclaimed.
+#[derive(Debug)]
+struct Lent {
+    to: u32,
+    tag: u32,
+    step: u32,
+    blocks: [Vec<Slice>; 2],
+}
+
+/// A loan to this rank that is not returned, and the steps that use it.
+#[derive(Debug)]
+struct Borrowed {
+    loan: (u32, u32),
+    step: u32,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
 }
 
 /// Makes the schedule of one rank. Steps are added in the order in which the algorithm does them one after the other;
 /// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
 /// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
+/// - both use the same loan, and one of them writes, borrows, returns or reclaims it;
 /// - one of them is a signal (but see [`signal_after`](Self::signal_after)) or an await, or a [`fence`](Self::fence) is
 ///   between them; but an await does not wait for the signals and awaits directly before it.
 #[derive(Debug)]
@@ -27,6 +48,8 @@ pub struct Builder {
     /// Whether the run has awaits, so that a signal begins another.
     awaits: bool,
     in_place: Option<u32>,
+    lent: Vec<Lent>,
+    borrowed: Vec<Borrowed>,
 }
 
 impl Builder {
@@ -37,7 +60,8 @@ impl Builder {
         let schedule = Schedule { rank, size, input, output, scratch, steps, slices, after, is_checked: true };
         let of = |n: u32| vec![Touched::default(); n as usize];
         let touched = [of(input.count), of(output.count), Vec::new()];
-        Self { schedule, touched, open: Vec::new(), last: Vec::new(), run: None, awaits: false, in_place: None }
+        let (open, last, run, lent, borrowed) = Default::default();
+        Self { schedule, touched, open, last, run, awaits: false, in_place: None, lent, borrowed }
     }
 
     /// Makes the call in place: block `b` of the input is block `b + first` of the output, which at first has the
@@ -118,6 +142,47 @@ impl Builder {
         self.add(Action::Await { source, tag }, &[], &[]);
     }
 
+    /// Lends blocks to a rank: those of `read` to be read, those of `written` to be written.
+    pub fn lend(&mut self, to: u32, tag: u32, read: &[Slice], written: &[Slice]) {
+        self.add(Action::Lend { to, tag }, read, written);
+    }
+
+    /// Waits for a loan before the steps that use it.
+    pub fn borrow(&mut self, source: u32, tag: u32) {
+        self.add(Action::Borrow { source, tag }, &[], &[]);
+    }
+
+    /// Reads a loan into blocks.
+    pub fn read_lent(&mut self, source: u32, tag: u32, into: &[Slice]) {
+        self.add(Action::Read { source, tag }, &[], into);
+    }
+
+    /// Reduces a loan, as operands, into blocks.
+    pub fn reduce_lent(&mut self, source: u32, tag: u32, side: Side, into: &[Slice]) {
+        self.add(Action::ReadReduce { source, tag, side }, &[], into);
+    }
+
+    /// Writes blocks into a loan.
+    pub fn write_lent(&mut self, to: u32, tag: u32, from: &[Slice]) {
+        self.add(Action::Write { to, tag }, from, &[]);
+    }
+
+    /// Returns a loan after the steps that use it.
+    pub fn give_back(&mut self, to: u32, tag: u32) {
+        self.add(Action::Return { to, tag }, &[], &[]);
+    }
+
+    /// Waits until a loan has been returned, before later steps that write its blocks, or read those that were lent to
+    /// be written.
+    ///
+    /// # Panics
+    /// If there is no such loan.
+    pub fn reclaim(&mut self, source: u32, tag: u32) {
+        let lent = self.lent.iter().find(|l| (l.to, l.tag) == (source, tag));
+        let [from, into] = lent.expect("a loan that was not made is reclaimed").blocks.clone();
+        self.add(Action::Reclaim { source, tag }, &from, &into);
+    }
+
     /// Makes later steps wait for all earlier ones: the end of a round, if an algorithm must go in step.
     pub fn fence(&mut self) {
         if !self.open.is_empty() {
@@ -133,16 +198,15 @@ impl Builder {
     /// Adds a step. If it is a signal, `orders` says that all earlier steps come before it and all later ones after it.
     ///
     /// # Panics
-    /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, or the peer is this
-    /// rank or not a rank of the call: a mistake of the algorithm.
+    /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, a lent block is touched
+    /// where its loan forbids it, a loan is used that was not borrowed, or the peer is this rank or not a rank of the
+    /// call: a mistake of the algorithm.
     fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
-        if let Action::Send { to: peer, .. }
-        | Action::Receive { source: peer, .. }
-        | Action::ReceiveReduce { source: peer, .. }
-        | Action::Signal { to: peer, .. }
-        | Action::Await { source: peer, .. } = action
-        {
+        if let Some(peer) = action.peer(self.rank()) {
             assert!(peer < self.size() && peer != self.rank(), "rank {} names rank {peer}", self.rank());
+        }
+        if let Action::Lend { tag, .. } | Action::Borrow { tag, .. } = action {
+            assert!(tag < RETURNED, "a loan has the tag {tag}");
         }
         assert!(into.iter().all(|s| s.buffer != Buffer::Input), "the input is written");
         let moved;
@@ -191,11 +255,16 @@ impl Builder {
             }
             _ => {
                 after.extend(&self.last);
+                self.use_loan(action, number, &mut after);
                 for slice in from {
                     self.read(*slice, number, &mut after);
                 }
                 for slice in into {
                     self.write(*slice, number, &mut after);
+                }
+                if let Action::Lend { to, tag } = action {
+                    self.mark(from, into, |n| n + 1);
+                    self.lent.push(Lent { to, tag, step: number, blocks: [from.to_vec(), into.to_vec()] });
                 }
                 self.open.push(number);
             }
@@ -226,8 +295,59 @@ impl Builder {
         &mut all[first..end]
     }
 
+    /// Orders a step among those that use the same loan, and ends the loan if the step does.
+    fn use_loan(&mut self, action: Action, number: u32, after: &mut Vec<u32>) {
+        let find = |all: &[Borrowed], loan| {
+            all.iter().position(|b| b.loan == loan).expect("a loan that was not borrowed is used")
+        };
+        match action {
+            Action::Borrow { source, tag } => {
+                let (reads, writes) = Default::default();
+                self.borrowed.push(Borrowed { loan: (source, tag), step: number, reads, writes });
+            }
+            Action::Read { source, tag } | Action::ReadReduce { source, tag, .. } => {
+                let at = find(&self.borrowed, (source, tag));
+                let loan = &mut self.borrowed[at];
+                after.push(loan.step);
+                after.extend(&loan.writes);
+                loan.reads.push(number);
+            }
+            Action::Write { to, tag } => {
+                let at = find(&self.borrowed, (to, tag));
+                let loan = &mut self.borrowed[at];
+                after.push(loan.step);
+                after.extend(loan.reads.iter().chain(&loan.writes));
+                loan.writes.push(number);
+            }
+            Action::Return { to, tag } => {
+                let at = find(&self.borrowed, (to, tag));
+                let loan = self.borrowed.swap_remove(at);
+                after.push(loan.step);
+                after.extend(loan.reads.iter().chain(&loan.writes));
+            }
+            Action::Reclaim { source, tag } => {
+                if let Some(at) = self.lent.iter().position(|l| (l.to, l.tag) == (source, tag)) {
+                    let Lent { step, blocks: [from, into], .. } = self.lent.swap_remove(at);
+                    after.push(step);
+                    self.mark(&from, &into, |n| n - 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes the numbers of loans in which blocks may be read, and written.
+    fn mark(&mut self, from: &[Slice], into: &[Slice], change: fn(u32) -> u32) {
+        for (slices, way) in [(from, 0), (into, 1)] {
+            for slice in slices {
+                self.blocks(*slice).iter_mut().for_each(|block| block.lent[way] = change(block.lent[way]));
+            }
+        }
+    }
+
     fn read(&mut self, slice: Slice, number: u32, after: &mut Vec<u32>) {
         for block in self.blocks(slice) {
+            assert!(block.lent[1] == 0, "a block that is lent to be written is read");
             after.extend(block.writer);
             block.readers.push(number);
         }
@@ -235,14 +355,19 @@ impl Builder {
 
     fn write(&mut self, slice: Slice, number: u32, after: &mut Vec<u32>) {
         for block in self.blocks(slice) {
+            assert!(block.lent == [0, 0], "a lent block is written");
             after.extend(block.writer.replace(number).filter(|w| *w != number));
             after.extend(block.readers.drain(..).filter(|r| *r != number));
         }
     }
 
     /// The schedule.
+    ///
+    /// # Panics
+    /// If a loan is not returned or not reclaimed: a mistake of the algorithm.
     #[must_use]
     pub fn done(self) -> Schedule {
+        assert!(self.lent.is_empty() && self.borrowed.is_empty(), "a loan does not end");
         self.schedule
     }
 }

@@ -4,11 +4,12 @@
 use std::io::{Result, Write};
 
 use super::predict::Bytes;
-use super::{Action, Schedule};
+use super::{Action, Port, Schedule, Slice};
 
 /// Writes the schedules of `size` ranks, where `of(rank)` is that of a rank. A step has the label `l` and its number,
 /// from 1 on; the reduction of a received message is a separate step with the label `c`. A signal is a message of one
-/// byte, and a reduction takes `reduction` nanoseconds for each byte.
+/// byte, and a reduction takes `reduction` nanoseconds for each byte. GOAL has no access to remote memory: the data of a
+/// loan is sent with it, or with its return.
 ///
 /// # Errors
 /// Those of `out`.
@@ -30,18 +31,24 @@ pub fn write(
         writeln!(out, "\nrank {rank} {{")?;
         for (step, number) in schedule.steps().zip(1u32..) {
             let nanoseconds = |b: u64| (b as f64 * reduction).round();
-            let of = |slices| bytes.of(&schedule, slices);
+            let of = |slices: &[Slice]| bytes.of(&schedule, slices);
             match step.action {
-                Action::Send { to, tag } => {
-                    writeln!(out, "l{number}: send {}b to {to} tag {tag}", of(step.from).max(1))?
+                Action::Reduce { .. } | Action::ReadReduce { .. } => {
+                    writeln!(out, "l{number}: calc {}", nanoseconds(of(step.into)))?;
                 }
-                Action::Signal { to, tag } => writeln!(out, "l{number}: send 1b to {to} tag {tag}")?,
-                Action::Receive { source, tag } | Action::ReceiveReduce { source, tag, .. } => {
-                    writeln!(out, "l{number}: recv {}b from {source} tag {tag}", of(step.into).max(1))?;
-                }
-                Action::Await { source, tag } => writeln!(out, "l{number}: recv 1b from {source} tag {tag}")?,
-                Action::Reduce { .. } => writeln!(out, "l{number}: calc {}", nanoseconds(of(step.into)))?,
-                Action::Copy => writeln!(out, "l{number}: calc 0")?,
+                action => match action.message(rank) {
+                    Some((Port::Out, (_, to, tag))) => {
+                        writeln!(out, "l{number}: send {}b to {to} tag {tag}", of(&schedule.carried(step)).max(1))?;
+                    }
+                    Some((Port::In, (source, _, tag))) => {
+                        writeln!(
+                            out,
+                            "l{number}: recv {}b from {source} tag {tag}",
+                            of(&schedule.carried(step)).max(1)
+                        )?;
+                    }
+                    None => writeln!(out, "l{number}: calc 0")?,
+                },
             }
             for d in step.after {
                 writeln!(out, "l{number} requires {}", last(*d))?;

@@ -12,6 +12,7 @@ pub mod goal;
 pub mod picture;
 pub mod predict;
 
+use std::borrow::Cow;
 use std::fmt;
 
 pub use builder::Builder;
@@ -140,7 +141,62 @@ pub enum Action {
         /// The signal's tag.
         tag: u32,
     },
+    /// Lends memory to a rank until the loan is [reclaimed](Self::Reclaim): the blocks of `from` to be read, those of
+    /// `into` to be written. A message without data.
+    Lend {
+        /// The borrowing rank.
+        to: u32,
+        /// The loan's tag, which is also that of its message.
+        tag: u32,
+    },
+    /// Waits for a loan.
+    Borrow {
+        /// The lending rank.
+        source: u32,
+        /// The loan's tag.
+        tag: u32,
+    },
+    /// Reads the blocks that are lent to be read into the blocks of `into`.
+    Read {
+        /// The lending rank.
+        source: u32,
+        /// The loan's tag.
+        tag: u32,
+    },
+    /// Reduces the blocks that are lent to be read, as operands, into the blocks of `into`.
+    ReadReduce {
+        /// The lending rank.
+        source: u32,
+        /// The loan's tag.
+        tag: u32,
+        /// The side of the operator on which the operands stand.
+        side: Side,
+    },
+    /// Writes the blocks of `from` into the blocks that are lent to be written.
+    Write {
+        /// The lending rank.
+        to: u32,
+        /// The loan's tag.
+        tag: u32,
+    },
+    /// Returns a loan: this rank does not access its blocks any more. A message without data.
+    Return {
+        /// The lending rank.
+        to: u32,
+        /// The loan's tag.
+        tag: u32,
+    },
+    /// Waits until a loan has been returned. `from` and `into` are the blocks of the loan.
+    Reclaim {
+        /// The borrowing rank.
+        source: u32,
+        /// The loan's tag.
+        tag: u32,
+    },
 }
+
+/// Set in the tag of a message that returns a loan. Tags of schedules are lower.
+pub(crate) const RETURNED: u32 = 1 << 30;
 
 /// Whether a step sends or receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,12 +209,32 @@ impl Action {
     /// The port that the action uses and its message, as (from, to, tag), at rank `own`.
     pub(crate) fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
         match self {
-            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
-            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
-                Some((Port::In, (source, own, tag)))
+            Self::Send { to, tag } | Self::Signal { to, tag } | Self::Lend { to, tag } => {
+                Some((Port::Out, (own, to, tag)))
             }
-            Self::Reduce { .. } | Self::Copy => None,
+            Self::Receive { source, tag }
+            | Self::ReceiveReduce { source, tag, .. }
+            | Self::Await { source, tag }
+            | Self::Borrow { source, tag } => Some((Port::In, (source, own, tag))),
+            Self::Return { to, tag } => Some((Port::Out, (own, to, RETURNED | tag))),
+            Self::Reclaim { source, tag } => Some((Port::In, (source, own, RETURNED | tag))),
+            Self::Reduce { .. } | Self::Copy | Self::Read { .. } | Self::ReadReduce { .. } | Self::Write { .. } => None,
         }
+    }
+
+    /// The loan whose memory the step accesses, as lending rank and tag.
+    pub(crate) fn loan(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Read { source, tag } | Self::ReadReduce { source, tag, .. } => Some((source, tag)),
+            Self::Write { to, tag } => Some((to, tag)),
+            _ => None,
+        }
+    }
+
+    /// The rank that the action names.
+    pub(crate) fn peer(self, own: u32) -> Option<u32> {
+        let of_message = |(port, (from, to, _))| if port == Port::Out { to } else { from };
+        self.message(own).map(of_message).or(self.loan().map(|(lender, _)| lender))
     }
 }
 
@@ -318,7 +394,8 @@ impl Schedule {
     }
 
     /// Whether all steps came through a [`Builder`]: their slices lie inside their buffers, the input is not written,
-    /// no step reduces a block into itself, and steps that touch the same block are ordered.
+    /// no step reduces a block into itself, steps that touch the same block are ordered, and no step touches a block
+    /// that is lent to be written, or writes one that is lent to be read.
     pub(crate) fn is_checked(&self) -> bool {
         self.is_checked
     }
@@ -340,6 +417,24 @@ impl Schedule {
             Buffer::Input => self.input.count,
             Buffer::Output => self.output.count,
             Buffer::Scratch => self.scratch.len() as u32,
+        }
+    }
+
+    /// The blocks that a step moves if messages carry all data: lent blocks travel with their loan, and written ones with
+    /// its return.
+    pub(crate) fn carried<'a>(&self, step: Step<'a>) -> Cow<'a, [Slice]> {
+        let of_loan = |lender: u32, tag: u32, reads: bool| {
+            let is_it = move |s: &Step<'_>| {
+                s.action.loan() == Some((lender, tag)) && reads != matches!(s.action, Action::Write { .. })
+            };
+            let slices = |s: Step<'_>| if reads { s.into.to_vec() } else { s.from.to_vec() };
+            self.steps().filter(is_it).flat_map(slices).collect::<Vec<_>>()
+        };
+        match step.action {
+            Action::Send { .. } | Action::Lend { .. } => step.from.into(),
+            Action::Borrow { source, tag } => of_loan(source, tag, true).into(),
+            Action::Return { to, tag } => of_loan(to, tag, false).into(),
+            _ => step.into.into(),
         }
     }
 

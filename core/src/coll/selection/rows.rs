@@ -14,7 +14,8 @@ pub struct Row {
     pub operation: O,
     /// The greatest number of ranks.
     pub(crate) most_ranks: u32,
-    /// The greatest number of bytes, counted as in [`Facts::bytes`].
+    /// The least and the greatest number of bytes, counted as in [`Facts::bytes`].
+    pub(crate) least_bytes: u64,
     pub(crate) most_bytes: u64,
     /// The placement of the ranks.
     pub(crate) placement: Placement,
@@ -40,7 +41,7 @@ impl Row {
     #[must_use]
     pub(crate) fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
-            && facts.bytes <= self.most_bytes
+            && (self.least_bytes..=self.most_bytes).contains(&facts.bytes)
             && facts.placement >= self.placement
             && (ranks.is_power_of_two() || !self.power_of_two)
     }
@@ -65,6 +66,10 @@ impl Row {
         Self { most_bytes, ..self }
     }
 
+    const fn from_bytes(self, least_bytes: u64) -> Self {
+        Self { least_bytes, ..self }
+    }
+
     const fn one_node(self) -> Self {
         Self { placement: Placement::OneNode, ..self }
     }
@@ -87,6 +92,7 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
     Row {
         operation,
         most_ranks: u32::MAX,
+        least_bytes: 0,
         most_bytes: u64::MAX,
         placement: Placement::Anywhere,
         power_of_two: false,
@@ -95,17 +101,25 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
     }
 }
 
+/// Bytes from which a device of a node asks the receiver of a message before it sends the data.
+const LONG: u64 = (16 << 10) + 1;
+
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
 ///
 /// Where ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
 /// follow measurements with 4 and 8 ranks on 2 processors.
+///
+/// Ranks of a node access data that is longer than a message sent without asking in place: it is copied once, and two
+/// messages of a pair are the least (a rendezvous has as many).
 pub const ROWS: &[Row] = &[
     // Through short data in blocking calls.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
-    row(O::Broadcast, "flat").ranks(16).oversubscribed(),
+    // The root does not wait for a processor to write.
+    row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
     row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
+    row(O::Broadcast, "direct").from_bytes(LONG).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
@@ -116,10 +130,12 @@ pub const ROWS: &[Row] = &[
     // MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
+    row(O::Scatter, "direct").from_bytes(LONG).one_node(),
     // Open MPI.
     row(O::Scatter, "flat").ranks(10),
     row(O::Scatter, "binomial").bytes(300),
     row(O::Scatter, "flat"),
+    row(O::Gather, "direct").from_bytes(LONG).one_node(),
     row(O::Gather, "flat").ranks(10).bytes(6000),
     row(O::Gather, "binomial").bytes(1024),
     row(O::Gather, "flat").ranks(60).bytes(6000),
@@ -130,6 +146,7 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
+    row(O::Allgather, "direct").from_bytes(2 * LONG).one_node(),
     // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
@@ -140,16 +157,17 @@ pub const ROWS: &[Row] = &[
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
     row(O::Allgather, "ring"),
+    row(O::Alltoall, "direct").from_bytes(LONG).one_node(),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
-    row(O::Alltoall, "linear").ranks(8).one_node(),
     row(O::Alltoall, "pairwise-exchange"),
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
     row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
-    row(O::Reduce, "chain").ranks(16).bytes(32_768).oversubscribed().with(&[Value::SegmentsOf(4096)]),
+    row(O::Reduce, "direct").oversubscribed().from_bytes(8193),
+    row(O::Reduce, "direct").one_node().from_bytes(LONG),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
     // Segments that fit in packets, and so need no answer.
@@ -158,10 +176,12 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
     row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
+    row(O::Allreduce, "direct").from_bytes(LONG).one_node(),
     row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
+    row(O::ReduceScatter, "direct").from_bytes(2 * LONG).one_node(),
     // One exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
@@ -169,12 +189,13 @@ pub const ROWS: &[Row] = &[
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
+    row(O::Scan, "direct").from_bytes(LONG).one_node(),
     // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
     row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Scan, "recursive-doubling").bytes(262_144),
-    row(O::Scan, "chain").ranks(16).oversubscribed().with(&[Value::SegmentsOf(131_072)]),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
+    row(O::Exscan, "direct").from_bytes(LONG).one_node(),
     // One message: no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),

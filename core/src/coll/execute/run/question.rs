@@ -15,7 +15,7 @@ use std::rc::Rc;
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
 use crate::coll::execute::plan::{Check, PATIENCE, Plan, QUESTION};
-use crate::coll::schedule::{Action, Step};
+use crate::coll::schedule::{Port, Step};
 use crate::wire::{Reader, Writer};
 
 /// Tag in a question about short data.
@@ -56,6 +56,10 @@ impl Run {
     /// Asks for the messages that the run waits for, if it has waited for some checks of the peers. A run that has
     /// asked for the properties of another call fails then without them.
     pub(in crate::coll::execute) fn ask(self: &Rc<Self>) {
+        if self.plan.lends {
+            self.look_at_failed_access();
+            self.queue();
+        }
         let (left, patience) = self.patience.get();
         if self.state.get() != State::Active || left > 1 {
             self.patience.set((left.saturating_sub(1), patience));
@@ -119,11 +123,10 @@ impl Run {
         }
         if self.state.get() == State::Active {
             let short = question.tag == SHORT;
-            let is_it = |step: Step<'_>| match step.action {
-                Action::Send { to, tag } | Action::Signal { to, tag } => {
-                    (self.plan.peers[to as usize], tag) == (source, question.tag)
-                }
-                _ => false,
+            let is_it = |step: Step<'_>| {
+                let message = step.action.message(self.plan.schedule.rank());
+                let is_it = |to: u32, tag| (self.plan.peers[to as usize], tag) == (source, question.tag);
+                matches!(message, Some((Port::Out, (_, to, tag))) if is_it(to, tag))
             };
             let sends = short == self.short.get() && (short || self.plan.schedule.steps().any(is_it));
             if let Some(cause) = self.plan.other_call(check) {

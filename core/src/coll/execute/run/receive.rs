@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::super::calls::{Announce, EarlyMessage, Header};
 use super::super::memory::Scratch;
 use super::super::plan::Check;
+use super::loans::LONGEST;
 use super::{Run, Slot, State};
 use crate::am::{self, Delivery, Message, Received, Sink, Then, Unexpected};
 use crate::coll::schedule::{Action, Slice};
@@ -141,6 +142,11 @@ impl Run {
             return true;
         }
         let step = self.plan.schedule.step(expected.step as usize);
+        match step.action {
+            Action::Borrow { .. } if len <= LONGEST => return true,
+            Action::Reclaim { .. } if len == 0 => return true,
+            _ => {}
+        }
         let is_block = matches!((step.action, step.into), (Action::Receive { .. }, [Slice { count: 1, .. }]));
         let right = self.plan.may_be_shorter && is_block && len < want;
         if !right {
@@ -160,6 +166,7 @@ impl Run {
                 // SAFETY: the buffer is kept, and not accessed otherwise, until the message is received or abandoned.
                 (unsafe { Sink::memory(operand.start_mut(), bytes) }, operand)
             }
+            Action::Borrow { .. } | Action::Reclaim { .. } => (Sink::buffer(Vec::new()), Scratch::default()),
             // SAFETY: the memory is the run's until it has ended: by the contract of `start`, and since no other step
             // in progress touches these blocks.
             _ => (unsafe { self.buffers().sink(s.into) }, Scratch::default()),
@@ -167,7 +174,7 @@ impl Run {
     }
 
     /// Memory for an operand, aligned for its elements; `None`, and the run fails, if it cannot be allocated.
-    fn operand(&self, bytes: usize) -> Option<Scratch> {
+    pub(super) fn operand(&self, bytes: usize) -> Option<Scratch> {
         let mut spare = self.operands.borrow_mut();
         if let Some(at) = spare.iter().position(|operand| operand.has_room(bytes)) {
             return Some(spare.swap_remove(at));
@@ -188,8 +195,11 @@ impl Run {
         let step = self.plan.expected[slot].step;
         let was = std::mem::replace(&mut self.slots.borrow_mut()[slot], Slot::Done);
         match (received, was) {
-            (Ok(_), Slot::Filling(_, operand)) => {
-                if !operand.is_empty() {
+            (Ok(received), Slot::Filling(_, operand)) => {
+                let action = self.plan.schedule.step(step as usize).action;
+                if matches!(action, Action::Borrow { .. } | Action::Reclaim { .. }) {
+                    self.consume(step, &received.buffer);
+                } else if !operand.is_empty() {
                     // SAFETY: the operand has at least the bytes of the step, and all of it is initialized.
                     let data = unsafe { std::slice::from_raw_parts(operand.start(), self.plan.bytes[step as usize]) };
                     self.consume(step, data);
@@ -221,13 +231,15 @@ impl Run {
         match s.action {
             // SAFETY: as in `sink`.
             Action::Receive { .. } => unsafe { self.buffers().fill(s.into, data) },
+            Action::Borrow { source, tag } => self.borrow(source, tag, data),
+            Action::Reclaim { .. } => self.reclaim(s),
             Action::ReceiveReduce { side, .. } => {
                 if data.as_ptr().addr().is_multiple_of(self.plan.align) {
-                    self.reduce(&[Block::of(data.as_ptr(), data.len())], s.into, side);
+                    self.reduce(&[Block::of(data.as_ptr(), data.len())], &self.buffers().each(s.into), side);
                 } else if let Some(mut operand) = self.operand(data.len()) {
                     // SAFETY: the operand has at least the bytes of the message, and only this call has it.
                     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), operand.start_mut(), data.len()) };
-                    self.reduce(&[Block::of(operand.start(), data.len())], s.into, side);
+                    self.reduce(&[Block::of(operand.start(), data.len())], &self.buffers().each(s.into), side);
                     self.operands.borrow_mut().push(operand);
                 }
             }

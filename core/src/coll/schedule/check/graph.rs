@@ -9,8 +9,16 @@ use crate::coll::schedule::{Action, Schedule};
 pub(crate) type Node = (u32, u32);
 
 impl Action {
-    fn is_signal(self) -> bool {
-        matches!(self, Self::Signal { .. } | Self::Await { .. })
+    /// Whether `into` takes the message of this action.
+    fn meets(self, into: Self) -> bool {
+        use Action as A;
+        match self {
+            A::Send { .. } => matches!(into, A::Receive { .. } | A::ReceiveReduce { .. }),
+            A::Signal { .. } => matches!(into, A::Await { .. }),
+            A::Lend { .. } => matches!(into, A::Borrow { .. }),
+            A::Return { .. } => matches!(into, A::Reclaim { .. }),
+            _ => false,
+        }
     }
 }
 
@@ -22,6 +30,8 @@ pub(crate) struct Graph<'a> {
     first: Vec<u32>,
     /// For each step of a message: its other side.
     partner: Vec<Node>,
+    /// The step that lends, by lending rank, borrowing rank and tag.
+    loans: FxHashMap<(u32, u32, u32), Node>,
     /// For each step: the start of the steps that wait for it in `dependents`.
     start: Vec<u32>,
     dependents: Vec<u32>,
@@ -34,8 +44,14 @@ impl<'a> Graph<'a> {
             first.push(first[first.len() - 1] + s.len() as u32);
         }
         let all = first[schedules.len()] as usize;
-        let mut graph =
-            Self { schedules, first, partner: vec![(0, 0); all], start: vec![0; all + 1], dependents: Vec::new() };
+        let mut graph = Self {
+            schedules,
+            first,
+            partner: vec![(0, 0); all],
+            loans: FxHashMap::default(),
+            start: vec![0; all + 1],
+            dependents: Vec::new(),
+        };
         graph.connect()?;
         graph.find_dependents();
         Ok(graph)
@@ -58,6 +74,13 @@ impl<'a> Graph<'a> {
     /// The other side of a message.
     pub(crate) fn partner(&self, node: Node) -> Node {
         self.partner[self.index(node)]
+    }
+
+    /// The step that lends the memory which a step of a rank accesses.
+    pub(crate) fn lend(&self, node: Node) -> Result<Option<Node>, Fault> {
+        let Some((lender, tag)) = self.action(node).loan() else { return Ok(None) };
+        let lend = self.loans.get(&(lender, node.0, tag)).copied();
+        lend.map(Some).ok_or_else(|| self.fault(node, FaultKind::Unmatched, "there is no such loan"))
     }
 
     /// Steps of the same rank that wait for a step.
@@ -94,9 +117,12 @@ impl<'a> Graph<'a> {
             return Err(self.fault(node, FaultKind::Unmatched, "only one side has this message"));
         }
         for (out, into) in sides.into_values().filter_map(|[out, into]| out.zip(into)) {
-            if self.action(out).is_signal() != self.action(into).is_signal() {
-                let what = "a signal meets a receive, or a message an await";
+            if !self.action(out).meets(self.action(into)) {
+                let what = "takes a message of another kind: a signal as data, or a loan as a signal";
                 return Err(self.fault(into, FaultKind::Unmatched, what));
+            }
+            if let Action::Lend { to, tag } = self.action(out) {
+                self.loans.insert((out.0, to, tag), out);
             }
             let (a, b) = (self.index(out), self.index(into));
             (self.partner[a], self.partner[b]) = (into, out);

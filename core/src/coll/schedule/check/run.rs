@@ -8,7 +8,7 @@ use super::results::{self, Memory};
 use super::value::{Sets, Value};
 use super::{Cost, Fault, FaultKind};
 use crate::coll::operation::{Call, Operation};
-use crate::coll::schedule::{Action, Buffer, Port, Side, Slice};
+use crate::coll::schedule::{Action, Buffer, Port, Side, Slice, Step};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -123,8 +123,7 @@ impl<'a> Run<'a> {
         let step = graph.schedules[node.0 as usize].step(node.1 as usize);
         self.follow(node, step.after);
         let Some((port, _)) = step.action.message(node.0) else {
-            self.load(node, step.from)?;
-            self.apply(node)?;
+            self.access(node, step)?;
             self.complete(node);
             return Ok(1);
         };
@@ -132,7 +131,7 @@ impl<'a> Run<'a> {
         let mut done = 0;
         if port == Port::Out {
             self.cost.messages[node.0 as usize] += 1;
-            if matches!(step.action, Action::Signal { .. }) {
+            if matches!(step.action, Action::Signal { .. } | Action::Lend { .. } | Action::Return { .. }) {
                 self.complete(node);
                 done += 1;
             }
@@ -142,16 +141,40 @@ impl<'a> Run<'a> {
             return Ok(done);
         }
         let (out, into) = if port == Port::Out { (node, partner) } else { (partner, node) };
-        self.load(out, graph.schedules[out.0 as usize].step(out.1 as usize).from)?;
-        self.cost.elements[out.0 as usize] += self.moved.iter().map(|m| m.elements).sum::<u64>();
         self.arrive(out, into);
-        self.apply(into)?;
+        if let Action::Send { .. } = graph.action(out) {
+            self.load(out, graph.schedules[out.0 as usize].step(out.1 as usize).from)?;
+            self.send_moved(out.0);
+            self.apply(into, into, graph.schedules[into.0 as usize].step(into.1 as usize).into)?;
+        }
         self.complete(into);
         if self.state[graph.index(out)] == State::Begun {
             self.complete(out);
             done += 1;
         }
         Ok(done + 1)
+    }
+
+    /// Moves the data of a step without a message: within its rank, or out of or into memory that is lent to it.
+    fn access(&mut self, node: Node, step: Step<'_>) -> Result<(), Fault> {
+        let graph = self.graph;
+        let Some(lend) = graph.lend(node)? else {
+            self.load(node, step.from)?;
+            return self.apply(node, node, step.into);
+        };
+        let lent = graph.schedules[lend.0 as usize].step(lend.1 as usize);
+        let (from, into) = match step.action {
+            Action::Write { .. } => ((node, step.from), (lend, lent.into)),
+            _ => ((lend, lent.from), (node, step.into)),
+        };
+        self.load(from.0, from.1)?;
+        self.send_moved(from.0.0);
+        self.apply(node, into.0, into.1)
+    }
+
+    /// Counts the blocks in `moved` as sent by a rank.
+    fn send_moved(&mut self, rank: u32) {
+        self.cost.elements[rank as usize] += self.moved.iter().map(|m| m.elements).sum::<u64>();
     }
 
     /// A step takes over the knowledge of the steps before it.
@@ -198,24 +221,24 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Stores or reduces the contents in `moved`.
-    fn apply(&mut self, node: Node) -> Result<(), Fault> {
-        let schedule = &self.graph.schedules[node.0 as usize];
-        let step = schedule.step(node.1 as usize);
-        let wanted = step.into.iter().map(|s| s.count as usize).sum::<usize>();
+    /// Stores or reduces the contents in `moved` into blocks of the rank of step `at`; `node` is the step that does so.
+    fn apply(&mut self, node: Node, at: Node, into: &[Slice]) -> Result<(), Fault> {
+        let wanted = into.iter().map(|s| s.count as usize).sum::<usize>();
         if wanted != self.moved.len() {
             let what = format!("{} blocks come for {wanted}", self.moved.len());
             return Err(self.fault(node, FaultKind::Shape, what));
         }
-        let side = match step.action {
-            Action::ReceiveReduce { side, .. } | Action::Reduce { side } => Some(side),
+        let side = match self.graph.action(node) {
+            Action::ReceiveReduce { side, .. } | Action::Reduce { side } | Action::ReadReduce { side, .. } => {
+                Some(side)
+            }
             _ => None,
         };
-        let blocks = step.into.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
+        let blocks = into.iter().flat_map(|s| s.blocks().map(|b| (s.buffer, b)));
         for (place, (buffer, b)) in blocks.enumerate() {
             let moved = self.moved[place];
-            self.fits(node, moved, buffer, b)?;
-            let own = *self.memories[node.0 as usize].at(buffer, b);
+            self.fits(at, moved, buffer, b)?;
+            let own = *self.memories[at.0 as usize].at(buffer, b);
             let value = match side {
                 Some(side) if moved.elements > 0 => {
                     self.cost.reduced[node.0 as usize] += moved.elements;
@@ -223,7 +246,7 @@ impl<'a> Run<'a> {
                 }
                 _ => moved.value,
             };
-            *self.memories[node.0 as usize].at(buffer, b) = value;
+            *self.memories[at.0 as usize].at(buffer, b) = value;
         }
         Ok(())
     }

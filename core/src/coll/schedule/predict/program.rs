@@ -1,7 +1,8 @@
-//! A schedule in the compact form of a prediction: a few bytes for each step.
+//! A schedule in the compact form of a prediction: a few bytes for each step. The data of a loan goes with the messages
+//! that lend and return it.
 
 use super::Bytes;
-use crate::coll::schedule::{Action, Schedule};
+use crate::coll::schedule::{Action, Port, Schedule};
 
 /// The action of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,14 +51,16 @@ impl Program {
                 next = starts.next();
                 put(&mut code, u64::from(next.unwrap_or(i) - i));
             }
-            let (kind, peer, tag, slices) = match step.action {
-                Action::Send { to, tag } | Action::Signal { to, tag } => (Kind::Send, to, tag, step.from),
-                Action::Receive { source, tag } | Action::Await { source, tag } => {
-                    (Kind::Receive, source, tag, step.into)
+            let (kind, peer, tag) = match step.action.message(schedule.rank()) {
+                Some((Port::Out, (_, to, tag))) => (Kind::Send, to, tag),
+                Some((Port::In, (source, _, tag))) if matches!(step.action, Action::ReceiveReduce { .. }) => {
+                    (Kind::ReceiveReduce, source, tag)
                 }
-                Action::ReceiveReduce { source, tag, .. } => (Kind::ReceiveReduce, source, tag, step.into),
-                Action::Reduce { .. } => (Kind::Reduce, 0, 0, step.into),
-                Action::Copy => (Kind::Copy, 0, 0, step.into),
+                Some((Port::In, (source, _, tag))) => (Kind::Receive, source, tag),
+                None if matches!(step.action, Action::Reduce { .. } | Action::ReadReduce { .. }) => {
+                    (Kind::Reduce, 0, 0)
+                }
+                None => (Kind::Copy, 0, 0),
             };
             program.sends += u32::from(kind == Kind::Send);
             program.receives += u32::from(matches!(kind, Kind::Receive | Kind::ReceiveReduce));
@@ -65,7 +68,7 @@ impl Program {
             put(&mut code, kind as u64 | (after.clone().count() as u64) << 3);
             put(&mut code, u64::from(peer));
             put(&mut code, u64::from(tag));
-            put(&mut code, bytes.of(schedule, slices));
+            put(&mut code, bytes.of(schedule, &schedule.carried(step)));
             after.for_each(|d| put(&mut code, u64::from(i - d)));
         }
         program.code = code.into();

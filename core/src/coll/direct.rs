@@ -1,0 +1,42 @@
+//! Direct algorithms: the ranks share a node, lend each other the buffers of the call, and read, reduce and write data at
+//! its final place. A rank lends to those that access its buffers, and waits until they have returned the loans: two
+//! messages without data for each pair of ranks, whatever the length.
+
+use super::operation::Call;
+use super::schedule::{Builder, Side, Slice};
+
+/// The tag of all loans: there is one from a rank to another.
+pub(super) const LOAN: u32 = 0;
+
+/// Adds the steps of `work` between the messages of the loans. `lent(to)` gives the blocks that this rank lends to rank
+/// `to` to be read and to be written, if it lends any; `lends(source)` says whether rank `source` lends to this one.
+pub(super) fn with_loans(
+    call: &Call<'_>,
+    s: &mut Builder,
+    lent: impl Fn(u32) -> Option<[Vec<Slice>; 2]>,
+    lends: impl Fn(u32) -> bool,
+    work: impl FnOnce(&mut Builder),
+) {
+    let (p, me) = (call.size, call.rank);
+    // In turn from the next rank on, so that ranks do not all serve or access the same one first.
+    let others = || (1..p).map(|i| (me + i) % p);
+    let borrowers = || others().filter_map(|to| Some((to, lent(to)?)));
+    let lenders = || others().filter(|source| lends(*source));
+    borrowers().for_each(|(to, [read, written])| s.lend(to, LOAN, &read, &written));
+    lenders().for_each(|source| s.borrow(source, LOAN));
+    work(s);
+    lenders().for_each(|source| s.give_back(source, LOAN));
+    borrowers().for_each(|(to, _)| s.reclaim(to, LOAN));
+}
+
+/// Reduces the blocks that all other ranks lend, and this rank's `own` block, into `sum`, in the order of the ranks.
+pub(super) fn reduce_in_order(call: &Call<'_>, s: &mut Builder, own: Slice, sum: Slice) {
+    for rank in 0..call.size {
+        match (rank, rank == call.rank) {
+            (0, true) => s.copy(&[own], &[sum]),
+            (0, false) => s.read_lent(0, LOAN, &[sum]),
+            (_, true) => s.reduce(&[own], Side::Right, &[sum]),
+            (_, false) => s.reduce_lent(rank, LOAN, Side::Right, &[sum]),
+        }
+    }
+}

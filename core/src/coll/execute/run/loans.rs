@@ -1,0 +1,386 @@
+#![allow(unsafe_code)]
+//! Memory that ranks of a node lend each other for a call.
+//!
+//! The lender registers its buffer for the call ([`Region::brief`]), once for all its loans, and tells the borrower the
+//! key and the place of the lent blocks. The borrower imports the key when it first uses it, reads, reduces and writes
+//! the blocks in place, and returns the loan. Blocks that are not one piece of memory, and memory that cannot be lent,
+//! go through memory of the device, which every rank of the node can access: the lender copies blocks that are read
+//! into it, and those that were written out of it.
+//!
+//! A call that fails releases what it has lent, after which no borrower accesses the memory, and the borrower's next
+//! access fails.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use smallvec::smallvec;
+
+use super::Run;
+use crate::am::Source;
+use crate::bill::Account;
+use crate::coll::execute::calls::Announce;
+use crate::coll::execute::memory::{Memory, Scratch};
+use crate::coll::schedule::{Action, Buffer, RETURNED, Slice, Step};
+use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Track;
+use crate::stats::Kind;
+use crate::wire::{Reader, Writer};
+
+/// Bytes of an operand that are read at a time: the reduction finds them in the processor's cache.
+const PIECE: usize = 64 << 10;
+/// Maximum number of blocks of this rank in one request.
+const BLOCKS: usize = 1024;
+/// Maximum length of the message of a loan: two keys with their places.
+pub(super) const LONGEST: usize = 4096;
+
+/// Consecutive bytes of a region of the lender.
+#[derive(Debug, Default)]
+struct Lent {
+    key: Vec<u8>,
+    offset: usize,
+    len: usize,
+}
+
+impl Lent {
+    fn write(&self, w: Writer) -> Writer {
+        w.bytes(&self.key).u64(self.offset as u64).u64(self.len as u64)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self { key: r.bytes()?.to_vec(), offset: r.u64()?.try_into().ok()?, len: r.u64()?.try_into().ok()? })
+    }
+}
+
+/// A loan to this rank.
+#[derive(Debug)]
+struct Borrowed {
+    /// The lender's number in the team, and the tag.
+    loan: (u32, u32),
+    /// The bytes that may be read, and those that may be written.
+    lent: [Lent; 2],
+    /// The imported regions of `lent`; the same one if the keys are equal.
+    regions: [Option<RemoteRegion>; 2],
+}
+
+/// Memory that this rank has registered for its loans.
+#[derive(Debug)]
+struct Registered {
+    block: Block,
+    registration: Registration,
+}
+
+/// An access to lent memory, made in pieces.
+struct Access {
+    step: u32,
+    /// The lending rank of the job.
+    peer: u32,
+    region: u64,
+    offset: usize,
+    len: usize,
+    /// Bytes that are done, and bytes of the piece in progress.
+    done: usize,
+    posted: usize,
+    /// The piece of an operand.
+    operand: Scratch,
+    track: Rc<Track>,
+    /// Number of requests that the track counts while none of this access is in progress.
+    idle: usize,
+}
+
+/// The loans of a run.
+#[derive(Default)]
+pub(super) struct Loans {
+    registered: RefCell<Vec<Registered>>,
+    /// Regions of the device with the blocks that a borrower writes, by the step that reclaims them.
+    written: RefCell<Vec<(Action, Block)>>,
+    /// Messages that are being sent.
+    messages: RefCell<Vec<Vec<u8>>>,
+    borrowed: RefCell<Vec<Borrowed>>,
+    accesses: RefCell<Vec<Access>>,
+    /// The error of an access to memory that its lender may have taken back, and whether peers were checked since.
+    failed: RefCell<Option<(Error, bool)>>,
+}
+
+impl Run {
+    /// Lends blocks to a rank of the team. Returns whether the message has been sent.
+    pub(super) fn lend(&self, step: u32, to: u32, tag: u32, from: &[Slice], into: &[Slice]) -> Result<bool> {
+        let (read, written) = (self.lent(from, None)?, self.lent(into, Some(Action::Reclaim { source: to, tag }))?);
+        let message = written.write(read.write(Writer::new())).done();
+        let source = Source::Bytes(Block::of(message.as_ptr(), message.len()));
+        self.loans.messages.borrow_mut().push(message);
+        self.send(step, to, tag, source)
+    }
+
+    /// Registers blocks; `reclaim` is the step after which written blocks are here.
+    fn lent(&self, slices: &[Slice], reclaim: Option<Action>) -> Result<Lent> {
+        let (buffers, len) = (self.buffers(), self.plan.bytes_of(slices));
+        if len == 0 {
+            return Ok(Lent::default());
+        }
+        if let (Some(block), [slice, ..]) = (buffers.contiguous(slices), slices)
+            && let Some((base, key)) = self.register(block, slice.buffer)
+        {
+            return Ok(Lent { key, offset: block.base.addr() - base, len });
+        }
+        let region = Region { one_node: true, ..Region::allocated(len) };
+        let registration = self.job.device().allocate(region)?;
+        let block = Block { base: registration.base, len };
+        match reclaim {
+            Some(reclaim) => self.loans.written.borrow_mut().push((reclaim, block)),
+            // SAFETY: the blocks are not written while they are lent; the region is new.
+            None => unsafe { buffers.gather(slices, block) },
+        }
+        let key = registration.key.clone();
+        self.loans.registered.borrow_mut().push(Registered { block, registration });
+        Ok(Lent { key, offset: 0, len })
+    }
+
+    /// The start and the key of registered memory around a block of a buffer; `None` if the memory cannot be lent. A
+    /// buffer without gaps is registered as a whole.
+    fn register(&self, block: Block, buffer: Buffer) -> Option<(usize, Vec<u8>)> {
+        let mut registered = self.loans.registered.borrow_mut();
+        let (start, end) = (block.base.addr(), block.base.addr() + block.len);
+        let known =
+            registered.iter().find(|r| r.block.base.addr() <= start && end <= r.block.base.addr() + r.block.len);
+        if let Some(Registered { block, registration }) = known {
+            return Some((block.base.addr(), registration.key.clone()));
+        }
+        let whole = match self.memory[buffer as usize] {
+            Memory::Contiguous(base) => Block { base, len: *self.plan.starts[buffer as usize].last()? },
+            _ => block,
+        };
+        let exclusive = self.plan.is_written(buffer);
+        let region = Region { brief: true, one_node: true, exclusive, ..Region::of(whole.base, whole.len) };
+        // SAFETY: by the contract of `start` the memory is the run's, or only read if it is not exclusive, until the
+        // run has ended; it releases the region before.
+        let registration = unsafe { self.job.device().register(region) };
+        let registration = registration.inspect_err(|e| tracing::debug!("a buffer is copied to be lent: {e}")).ok()?;
+        let key = registration.key.clone();
+        registered.push(Registered { block: whole, registration });
+        Some((whole.base.addr(), key))
+    }
+
+    /// Keeps a loan to this rank, as its message describes it.
+    #[cold]
+    pub(super) fn borrow(&self, lender: u32, tag: u32, message: &[u8]) {
+        let mut r = Reader::new(message);
+        let lent = Lent::read(&mut r).zip(Lent::read(&mut r)).filter(|_| r.is_empty());
+        match lent {
+            Some((read, written)) => {
+                let (lent, regions) = ([read, written], [None, None]);
+                self.loans.borrowed.borrow_mut().push(Borrowed { loan: (lender, tag), lent, regions });
+            }
+            None => {
+                let e = Error::new(ErrorKind::Protocol, self.name()).peer(self.plan.peers[lender as usize]);
+                self.fault(e.cause("malformed loan"), Announce::Others);
+            }
+        }
+    }
+
+    /// Takes back what a borrower has written beside the blocks.
+    pub(super) fn reclaim(&self, step: Step<'_>) {
+        for (_, block) in self.loans.written.borrow().iter().filter(|(action, _)| *action == step.action) {
+            // SAFETY: the region has the length of the blocks, which are the run's and no longer lent, and the borrower
+            // has returned it.
+            unsafe { self.buffers().fill(step.into, std::slice::from_raw_parts(block.base, block.len)) };
+        }
+    }
+
+    /// Returns a loan.
+    pub(super) fn give_back(&self, step: u32, to: u32, tag: u32) -> Result<bool> {
+        let mut borrowed = self.loans.borrowed.borrow_mut();
+        if let Some(at) = borrowed.iter().position(|b| b.loan == (to, tag)) {
+            self.forget(&borrowed.swap_remove(at));
+        }
+        drop(borrowed);
+        self.send(step, to, RETURNED | tag, Source::of(&[]))
+    }
+
+    fn forget(&self, borrowed: &Borrowed) {
+        let [read, written] = borrowed.regions.each_ref().map(|r| r.as_ref().map(|r| r.handle));
+        for handle in read.into_iter().chain(written.filter(|_| written != read)) {
+            // SAFETY: no access to the region is in progress.
+            unsafe { self.job.device().forget(handle) };
+        }
+    }
+
+    /// Starts a step that accesses lent memory. Returns whether it is complete.
+    pub(super) fn access(&self, step: u32) -> Result<bool> {
+        let s = self.plan.schedule.step(step as usize);
+        let writes = matches!(s.action, Action::Write { .. });
+        let loan = s.action.loan().unwrap_or_default();
+        let len = self.plan.bytes[step as usize];
+        let peer = self.plan.peers[loan.0 as usize];
+        let mut borrowed = self.loans.borrowed.borrow_mut();
+        let borrowed = borrowed.iter_mut().find(|b| b.loan == loan);
+        let borrowed = borrowed.unwrap_or_else(|| unreachable!("a builder orders an access after its loan"));
+        let Lent { key, offset, len: lent } = &borrowed.lent[usize::from(writes)];
+        let len = self.agreed_length(peer, s, len, *lent)?;
+        if len == 0 {
+            return Ok(true);
+        }
+        let region = match &borrowed.regions {
+            [_, Some(region)] if writes => region.handle,
+            [Some(region), _] if !writes || *key == borrowed.lent[0].key => region.handle,
+            _ => match self.job.device().import(peer, key, None) {
+                Ok(region) => borrowed.regions[usize::from(writes)].insert(region).handle,
+                Err(e) => {
+                    self.access_failed(e);
+                    return Ok(false);
+                }
+            },
+        };
+        let (kind, track) = (if writes { Kind::Write } else { Kind::Read }, Track::new());
+        if let Some(bill) = self.job.bill() {
+            bill.posted(Account::team(self.team.context()), |stats| stats.add(kind, len));
+        }
+        let operand = match s.action {
+            Action::ReadReduce { .. } => self.operand(len.min(self.piece())).ok_or_else(|| {
+                Error::new(ErrorKind::Limit, self.name()).rank(self.job.rank()).cause("cannot allocate an operand")
+            })?,
+            _ => Scratch::default(),
+        };
+        let (done, posted, idle) = (0, 0, 0);
+        let mut access = Access { step, peer, region, offset: *offset, len, done, posted, operand, track, idle };
+        match self.advance_access(&mut access) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.end_access(access);
+                return Ok(true);
+            }
+            Err(e) => {
+                self.access_failed(e);
+                return Ok(false);
+            }
+        }
+        // The step is in the list of sends until it is complete, like other steps that wait for a track.
+        access.track.open_one();
+        access.idle = 1;
+        self.sends.borrow_mut().push((step, Rc::clone(&access.track)));
+        self.loans.accesses.borrow_mut().push(access);
+        Ok(false)
+    }
+
+    /// The bytes of an access: those of the step's own blocks, which the lent ones must equal, unless blocks may be
+    /// shorter than those that receive them.
+    fn agreed_length(&self, peer: u32, step: Step<'_>, own: usize, lent: usize) -> Result<usize> {
+        let (sent, room) = if matches!(step.action, Action::Write { .. }) { (own, lent) } else { (lent, own) };
+        let may_be_shorter = self.plan.may_be_shorter && !matches!(step.action, Action::ReadReduce { .. });
+        if sent == room || may_be_shorter && sent < room {
+            return Ok(sent);
+        }
+        let e = Error::new(ErrorKind::Mismatch, self.name()).rank(self.job.rank()).peer(peer);
+        Err(e.cause(format!("{lent} bytes lent for a {}, {own} expected", self.name())))
+    }
+
+    /// Bytes of an operand that are read at a time: whole elements.
+    fn piece(&self) -> usize {
+        let element = self.plan.element.max(1);
+        (PIECE / element).max(1) * element
+    }
+
+    /// Makes as much of an access as possible without waiting. Returns whether it is complete.
+    fn advance_access(&self, access: &mut Access) -> Result<bool> {
+        let s = self.plan.schedule.step(access.step as usize);
+        loop {
+            if access.posted > 0 {
+                if access.track.open() > access.idle {
+                    return Ok(false);
+                }
+                access.track.check()?;
+                if let Action::ReadReduce { side, .. } = s.action {
+                    let into = self.buffers().range(s.into, access.done, access.posted);
+                    self.reduce(&[Block::of(access.operand.start(), access.posted)], &into, side);
+                }
+                access.done += std::mem::take(&mut access.posted);
+            }
+            let left = access.len - access.done;
+            if left == 0 {
+                return Ok(true);
+            }
+            let place = Place { region: access.region, offset: access.offset + access.done };
+            let blocks = match s.action {
+                Action::ReadReduce { .. } => {
+                    smallvec![Block { base: access.operand.start_mut(), len: left.min(self.piece()) }]
+                }
+                Action::Write { .. } => self.buffers().range(s.from, access.done, left),
+                _ => self.buffers().range(s.into, access.done, left),
+            };
+            let blocks = &blocks[..blocks.len().min(self.job.device().capabilities().max_blocks.min(BLOCKS))];
+            let operation = match s.action {
+                Action::Write { .. } => Operation::Write { from: blocks, to: place },
+                _ => Operation::Read { into: blocks, from: place },
+            };
+            // SAFETY: the blocks are the run's until the step is complete, and the run cancels the track when it ends.
+            if unsafe { self.job.try_post(access.peer, operation, None, &[&access.track]) }?.is_none() {
+                return Ok(false);
+            }
+            access.posted = blocks.iter().map(|b| b.len).sum();
+        }
+    }
+
+    /// Handles the error of an access: its step does not end. The lender takes its memory back if the call has failed
+    /// there: then the first rank to fail announces its error, which is the one to report. If the lender is gone, the
+    /// next check of the peers says so. Otherwise this error fails the run, at the second check.
+    #[cold]
+    fn access_failed(&self, error: Error) {
+        self.loans.failed.borrow_mut().get_or_insert((error.during(self.name()), false));
+    }
+
+    /// Called once for each check of the peers.
+    pub(super) fn look_at_failed_access(&self) {
+        let mut failed = self.loans.failed.borrow_mut();
+        match &mut *failed {
+            Some((_, checked @ false)) => *checked = true,
+            Some(_) => {
+                if let Some((error, _)) = failed.take() {
+                    self.fault(error, Announce::Others);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn end_access(&self, access: Access) {
+        if !access.operand.is_empty() {
+            self.operands.borrow_mut().push(access.operand);
+        }
+    }
+
+    /// Continues the accesses that wait.
+    #[cold]
+    pub(super) fn advance_accesses(&self) {
+        let accesses = std::mem::take(&mut *self.loans.accesses.borrow_mut());
+        for mut access in accesses {
+            match self.advance_access(&mut access) {
+                Ok(false) => self.loans.accesses.borrow_mut().push(access),
+                Ok(true) => {
+                    access.track.close();
+                    self.end_access(access);
+                }
+                Err(e) => self.access_failed(e),
+            }
+        }
+    }
+
+    /// Ends all loans. Afterwards no rank accesses memory that this one has lent, and this rank none of others.
+    #[cold]
+    pub(super) fn end_loans(&self, are_returned: bool) {
+        self.loans.accesses.borrow_mut().clear();
+        self.loans.borrowed.borrow_mut().drain(..).for_each(|b| self.forget(&b));
+        self.loans.written.borrow_mut().clear();
+        self.loans.messages.borrow_mut().clear();
+        *self.loans.failed.borrow_mut() = None;
+        let registered = std::mem::take(&mut *self.loans.registered.borrow_mut());
+        for Registered { registration: Registration { handle, .. }, .. } in registered {
+            if are_returned {
+                self.job.device().sealed(handle);
+            }
+            // SAFETY: a registration of this run, which does not use the region any more.
+            if let Err(e) = unsafe { self.job.device().release(handle) } {
+                tracing::warn!("lent memory was not released: {e}");
+            }
+        }
+    }
+}
