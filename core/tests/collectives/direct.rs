@@ -1,13 +1,16 @@
+#![allow(unsafe_code)]
 //! Direct algorithms on a device: messages, bytes and copies of each rank are those of the schedule; memory that cannot be
 //! lent goes through memory of the device; a call that one rank gives up fails at all.
 
+use farside_core::coll::execute::{self, Arguments, Memory, Shape};
 use farside_core::coll::operation::Operation as O;
 use farside_core::coll::table;
+use farside_core::device::{Region, Registration};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-use crate::model::{Case, Made, Placing};
+use crate::model::{COMPOSE, Case, Made, Placing, compose, reduction, value};
 use crate::some_sizes;
 
 /// Elements of a vector or block: more than a message has that is sent without asking the receiver.
@@ -98,6 +101,56 @@ fn messages_bytes_and_copies_of_direct_algorithms() {
                 if matches!(operation, O::Allreduce | O::Scan | O::Reduce | O::Allgather) {
                     counted(&team, operation, true)?;
                 }
+            }
+            team.barrier()
+        })
+        .unwrap();
+    }
+}
+
+/// In memory that all ranks map, operands are reduced where they are, without a copy or a system call.
+#[test]
+fn mapped_operands_are_reduced_in_place() {
+    for p in some_sizes() {
+        Job::threads_with(p, &with("FARSIDE_PEER_CHECK_MS", "2000"), |job| {
+            let team = job.world()?;
+            if !team.is_on_one_node() {
+                return Ok(());
+            }
+            let allocated =
+                || job.device().allocate(Region { one_node: true, ..Region::allocated(8 * ELEMENTS as usize) });
+            let (input, output) = (allocated()?, allocated()?);
+            // SAFETY: memory of the device with this many words, which no other rank accesses outside of the call.
+            let words =
+                |of: &Registration| unsafe { std::slice::from_raw_parts_mut(of.base.cast::<u64>(), ELEMENTS as usize) };
+            let content = |rank: usize, i: usize| value(rank, 0, i as u64);
+            words(&input).iter_mut().enumerate().for_each(|(i, word)| *word = content(team.rank(), i));
+            let arguments = Arguments {
+                shape: Shape::Vector(ELEMENTS),
+                element: 8,
+                input: Memory::Contiguous(input.base),
+                output: Memory::Contiguous(output.base),
+                reduction: Some(reduction(&COMPOSE, false)),
+                algorithm: table::named(O::Allreduce, "direct").map(|a| (a, &[][..])),
+                ..Arguments::new(O::Allreduce)
+            };
+            team.barrier()?;
+            let before = job.stats();
+            // SAFETY: the buffers outlive the call.
+            unsafe { execute::run(&team, &arguments) }?;
+            let stats = job.stats() - before;
+            let want = |i: usize| (0..team.size()).map(|rank| content(rank, i)).reduce(compose).unwrap();
+            assert!(words(&output).iter().enumerate().all(|(i, word)| *word == want(i)));
+            let [read, written] = moved(O::Allreduce, team.rank() as u64, team.size() as u64, 8 * ELEMENTS);
+            assert_eq!([Kind::Read, Kind::Write].map(|kind| stats.bytes(kind)), [read, written], "{stats:?}");
+            // The first operand is copied into the result, if it is of another rank.
+            let first = if team.rank() == 0 { 0 } else { read / (team.size() as u64 - 1) };
+            assert!((written + first..written + first + (1 << 10)).contains(&stats.bytes(Kind::Copy)), "{stats:?}");
+            assert_eq!(stats.count(Kind::SystemCall), 0, "{stats:?}");
+            team.barrier()?;
+            for memory in [input, output] {
+                // SAFETY: registrations of this device, which are not used any more.
+                unsafe { job.device().release(memory.handle) }?;
             }
             team.barrier()
         })

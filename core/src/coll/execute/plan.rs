@@ -340,11 +340,6 @@ impl Plan {
         slices.iter().map(bytes).sum()
     }
 
-    /// Whether this rank or a borrower writes a buffer.
-    pub(super) fn is_written(&self, buffer: Buffer) -> bool {
-        self.schedule.steps().any(|s| s.into.iter().any(|slice| slice.buffer == buffer))
-    }
-
     /// The steps that wait for `step`.
     #[inline]
     pub(super) fn followers(&self, step: u32) -> &[u32] {

@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::Run;
 use crate::am::Source;
@@ -21,7 +21,7 @@ use crate::bill::Account;
 use crate::coll::execute::calls::Announce;
 use crate::coll::execute::memory::{Memory, Scratch};
 use crate::coll::schedule::{Action, Buffer, RETURNED, Slice, Step};
-use crate::device::{Block, Operation, Place, Region, Registration, RemoteRegion};
+use crate::device::{Block, Mapped, Operation, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Track;
 use crate::stats::Kind;
@@ -78,6 +78,10 @@ struct Access {
     region: u64,
     offset: usize,
     len: usize,
+    /// The bytes of the region that this rank has mapped.
+    mapped: Option<Mapped>,
+    /// Whether an operand was used where it is mapped, which no request has done.
+    unconfirmed: bool,
     /// Bytes that are done, and bytes of the piece in progress.
     done: usize,
     posted: usize,
@@ -150,10 +154,9 @@ impl Run {
             Memory::Contiguous(base) => Block { base, len: *self.plan.starts[buffer as usize].last()? },
             _ => block,
         };
-        let exclusive = self.plan.is_written(buffer);
-        let region = Region { brief: true, one_node: true, exclusive, ..Region::of(whole.base, whole.len) };
-        // SAFETY: by the contract of `start` the memory is the run's, or only read if it is not exclusive, until the
-        // run has ended; it releases the region before.
+        let region = Region { brief: true, one_node: true, exclusive: true, ..Region::of(whole.base, whole.len) };
+        // SAFETY: by the contract of `start` no other code writes the memory until the run has ended; it releases the
+        // region before.
         let registration = unsafe { self.job.device().register(region) };
         let registration = registration.inspect_err(|e| tracing::debug!("a buffer is copied to be lent: {e}")).ok()?;
         let key = registration.key.clone();
@@ -216,15 +219,15 @@ impl Run {
         let borrowed = borrowed.iter_mut().find(|b| b.loan == loan);
         let borrowed = borrowed.unwrap_or_else(|| unreachable!("a builder orders an access after its loan"));
         let Lent { key, offset, len: lent } = &borrowed.lent[usize::from(writes)];
-        let len = self.agreed_length(peer, s, len, *lent)?;
+        let (offset, len) = (*offset, self.agreed_length(peer, s, len, *lent)?);
         if len == 0 {
             return Ok(true);
         }
         let region = match &borrowed.regions {
-            [_, Some(region)] if writes => region.handle,
-            [Some(region), _] if !writes || *key == borrowed.lent[0].key => region.handle,
+            [_, Some(region)] if writes => *region,
+            [Some(region), _] if !writes || *key == borrowed.lent[0].key => *region,
             _ => match self.job.device().import(peer, key, None) {
-                Ok(region) => borrowed.regions[usize::from(writes)].insert(region).handle,
+                Ok(region) => *borrowed.regions[usize::from(writes)].insert(region),
                 Err(e) => {
                     self.access_failed(e);
                     return Ok(false);
@@ -235,14 +238,14 @@ impl Run {
         if let Some(bill) = self.job.bill() {
             bill.posted(Account::team(self.team.context()), |stats| stats.add(kind, len));
         }
-        let operand = match s.action {
-            Action::ReadReduce { .. } => self.operand(len.min(self.piece())).ok_or_else(|| {
-                Error::new(ErrorKind::Limit, self.name()).rank(self.job.rank()).cause("cannot allocate an operand")
-            })?,
-            _ => Scratch::default(),
-        };
-        let (done, posted, idle) = (0, 0, 0);
-        let mut access = Access { step, peer, region, offset: *offset, len, done, posted, operand, track, idle };
+        let RemoteRegion { handle, mapped, len: of_region, .. } = region;
+        if offset.checked_add(len).is_none_or(|end| end > of_region) {
+            let e = Error::new(ErrorKind::Protocol, self.name()).rank(self.job.rank()).peer(peer);
+            return Err(e.cause(format!("{len} bytes at byte {offset} of a region of {of_region} bytes are lent")));
+        }
+        let (unconfirmed, done, posted, operand, idle) = (false, 0, 0, Scratch::default(), 0);
+        let mut access =
+            Access { step, peer, region: handle, offset, len, mapped, unconfirmed, done, posted, operand, track, idle };
         match self.advance_access(&mut access) {
             Ok(false) => {}
             Ok(true) => {
@@ -284,11 +287,11 @@ impl Run {
     fn advance_access(&self, access: &mut Access) -> Result<bool> {
         let s = self.plan.schedule.step(access.step as usize);
         loop {
+            if access.track.open() > access.idle {
+                return Ok(false);
+            }
+            access.track.check()?;
             if access.posted > 0 {
-                if access.track.open() > access.idle {
-                    return Ok(false);
-                }
-                access.track.check()?;
                 if let Action::ReadReduce { side, .. } = s.action {
                     let into = self.buffers().range(s.into, access.done, access.posted);
                     self.reduce(&[Block::of(access.operand.start(), access.posted)], &into, side);
@@ -296,13 +299,28 @@ impl Run {
                 access.done += std::mem::take(&mut access.posted);
             }
             let left = access.len - access.done;
-            if left == 0 {
+            if left == 0 && !access.unconfirmed {
                 return Ok(true);
+            }
+            if let Action::ReadReduce { side, .. } = s.action
+                && let Some(operand) = self.mapped_operand(access)
+            {
+                let into = self.buffers().range(s.into, access.done, operand.len);
+                self.reduce(&[operand], &into, side);
+                self.job.device().own_stats().add(Kind::Read, operand.len);
+                (access.done, access.unconfirmed) = (access.done + operand.len, true);
+                continue;
             }
             let place = Place { region: access.region, offset: access.offset + access.done };
             let blocks = match s.action {
+                // Only confirms that the memory has not been taken back.
+                Action::ReadReduce { .. } if left == 0 => SmallVec::new(),
                 Action::ReadReduce { .. } => {
-                    smallvec![Block { base: access.operand.start_mut(), len: left.min(self.piece()) }]
+                    if access.operand.is_empty() {
+                        let Some(operand) = self.operand(access.len.min(self.piece())) else { return Ok(false) };
+                        access.operand = operand;
+                    }
+                    smallvec![Block { base: access.operand.start_mut(), len: self.unmapped_operand(access, left) }]
                 }
                 Action::Write { .. } => self.buffers().range(s.from, access.done, left),
                 _ => self.buffers().range(s.into, access.done, left),
@@ -317,7 +335,26 @@ impl Run {
                 return Ok(false);
             }
             access.posted = blocks.iter().map(|b| b.len).sum();
+            // If the request succeeds, the memory had not been taken back before it: what was read in place is right.
+            access.unconfirmed = false;
         }
+    }
+
+    /// The next elements of an operand that this rank has mapped.
+    fn mapped_operand(&self, access: &Access) -> Option<Block> {
+        let (mapped, at, element) = (access.mapped?, access.offset + access.done, self.plan.element.max(1));
+        let end = mapped.hi.min(access.offset + access.len);
+        let len = end.checked_sub(at).filter(|_| mapped.lo <= at)? / element * element;
+        let base = mapped.base.wrapping_add(at);
+        (len > 0 && base.addr().is_multiple_of(self.plan.align)).then_some(Block { base, len })
+    }
+
+    /// Bytes of an operand to read at a time: whole elements, at most to the first one that is mapped.
+    fn unmapped_operand(&self, access: &Access, left: usize) -> usize {
+        let element = self.plan.element.max(1);
+        let at = access.offset + access.done;
+        let before = access.mapped.and_then(|m| m.lo.checked_sub(at)).filter(|bytes| *bytes > 0);
+        before.map_or(usize::MAX, |bytes| bytes.div_ceil(element) * element).min(left).min(self.piece())
     }
 
     /// Handles the error of an access: its step does not end. The lender takes its memory back if the call has failed
