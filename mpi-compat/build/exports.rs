@@ -7,6 +7,23 @@ use std::fmt::Write;
 
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
+/// Functions with a form `X_now` in their module, which does the usual case: see `entry::at_once`.
+const AT_ONCE: [&str; 13] = [
+    "MPI_Send",
+    "MPI_Isend",
+    "MPI_Irecv",
+    "MPI_Wait",
+    "MPI_Test",
+    "MPI_Put",
+    "MPI_Get",
+    "MPI_Accumulate",
+    "MPI_Fetch_and_op",
+    "MPI_Compare_and_swap",
+    "MPI_Win_flush",
+    "MPI_Win_lock",
+    "MPI_Win_unlock",
+];
+
 /// The exported functions.
 pub(crate) fn exports(table: &Table) -> String {
     let mut out = String::new();
@@ -214,6 +231,8 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
     }
     let arguments = arguments.join(", ");
+    let now = AT_ONCE.contains(&function.base());
+    let now = now.then(|| format!("crate::{module}::{implementation}_now(runtime, {arguments})"));
     let body = if module == "tool" && function.mark != Mark::NotYet {
         // Errors are returned, without an error handler.
         format!("crate::tool::{implementation}({passed})")
@@ -230,22 +249,28 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         let on = object(function);
         match function.mark {
             Mark::NotYet => format!("not_yet(\"{name}\", {on})"),
-            mark => format!(
-                "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| crate::{module}::{implementation}(call{}{arguments}))",
-                if arguments.is_empty() { "" } else { ", " }
-            ),
+            mark => {
+                let comma = if arguments.is_empty() { "" } else { ", " };
+                let now = now.as_ref().map_or_else(String::new, |now| {
+                    format!("if unbiased_now(call, |runtime| {now}) {{ return Ok(()); }}\n")
+                });
+                format!(
+                    "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| {{\n\
+                     {now}crate::{module}::{implementation}(call{comma}{arguments})\n}})"
+                )
+            }
         }
     };
     let lower = name.to_lowercase();
-    // Functions that are not implemented ignore their parameters.
-    let unused = if function.mark == Mark::NotYet { "#[allow(unused_variables)]\n" } else { "" };
-    write!(
-        out,
-        "{unused}#[inline(never)]\nunsafe extern \"C-unwind\" fn {lower}({parameters}) -> {returns} {{\n\
-         // SAFETY: the caller passes what the prototype and the standard ask for.\n\
-         #[allow(unused_unsafe)]\nunsafe {{ {body} }}\n}}\n"
-    )
-    .expect("a string");
+    let body = match now {
+        Some(now) => {
+            let checked = format!("{lower}_checked");
+            write_body(out, &checked, &parameters, &returns, &body);
+            format!("if at_once(|runtime| {now}) {{ return crate::constants::MPI_SUCCESS; }}\n{checked}({passed})")
+        }
+        None => body,
+    };
+    write_body(out, &lower, &parameters, &returns, &body);
     for prefix in ["", "P"] {
         write!(
             out,
@@ -254,6 +279,19 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         )
         .expect("a string");
     }
+}
+
+/// Writes a function that the symbols call.
+fn write_body(out: &mut String, name: &str, parameters: &str, returns: &str, body: &str) {
+    // Functions that are not implemented ignore their parameters.
+    let unused = if body.starts_with("not_yet(") { "#[allow(unused_variables)]\n" } else { "" };
+    write!(
+        out,
+        "{unused}#[inline(never)]\nunsafe extern \"C-unwind\" fn {name}({parameters}) -> {returns} {{\n\
+         // SAFETY: the caller passes what the prototype and the standard ask for.\n\
+         #[allow(unused_unsafe)]\nunsafe {{ {body} }}\n}}\n"
+    )
+    .expect("a string");
 }
 
 /// The types of handles, the constants, and the names of predefined datatypes.

@@ -20,6 +20,14 @@ macro_rules! conversions {
     (@ $kind:ident, $int:ident,) => { Objects::<$kind, ()>::default().of_int($int) };
 }
 
+pub fn request_toint(handle: Request) -> c_int {
+    to_int(handle)
+}
+
+pub fn request_fromint(int: c_int) -> Request {
+    Runtime::with(|runtime| runtime.receives.of_int(int).unwrap_or_else(|| runtime.requests.of_int(int)))
+}
+
 conversions! {
     Comm: comm_toint, comm_fromint, comms;
     Errhandler: errhandler_toint, errhandler_fromint, errhandlers;
@@ -28,7 +36,6 @@ conversions! {
     Info: info_toint, info_fromint, infos;
     Message: message_toint, message_fromint, messages;
     Op: op_toint, op_fromint, ops;
-    Request: request_toint, request_fromint, requests;
     Session: session_toint, session_fromint, sessions;
     Type: type_toint, type_fromint, types;
     Win: win_toint, win_fromint, wins;

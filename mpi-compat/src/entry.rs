@@ -5,14 +5,32 @@ use std::ffi::c_int;
 use crate::constants::*;
 use crate::errors::{self, On};
 use crate::fail::{Fail, Result, fail};
-use crate::lock::Taken;
-use crate::runtime::{Call, not_running};
+use crate::lock::{Biased, LOCK, Taken};
+use crate::runtime::{Call, Runtime, not_running};
 
 /// When a function may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     Running,
     Always,
+}
+
+/// Runs the usual case of a function in the thread to which the lock is biased: `now` returns whether the call is
+/// complete, and otherwise has changed nothing. Nothing of it is needed after a call, so it saves no registers.
+#[inline(always)]
+pub fn at_once(now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
+    let Some(biased) = Biased::new() else { return false };
+    let done = now(Runtime::of_biased(&biased)).unwrap_or(false);
+    if !done {
+        biased.take_again();
+    }
+    done
+}
+
+/// Runs the usual case of a function in a thread to which the lock is not biased; in any other, [`at_once`] has tried.
+#[inline(always)]
+pub fn unbiased_now(call: &Call<'_>, now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
+    !LOCK.is_biased() && now(call).unwrap_or(false)
 }
 
 /// Runs the body of a function, and calls an error handler if it fails. `handles` are the names and values of the

@@ -39,9 +39,6 @@ fn start(call: &Call<'_>, level: c_int) -> Result {
         Phase::After => return Err(fail(MPI_ERR_OTHER, "MPI was finalized, and cannot be initialized again")),
     }
     crate::comm::predefined(call, &start_job(call)?)?;
-    if level < MPI_THREAD_MULTIPLE {
-        LOCK.bias();
-    }
     call.level.set(level);
     call.main_thread.set(this_thread());
     call.phase.set(Phase::Running);

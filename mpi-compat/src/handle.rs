@@ -1,10 +1,11 @@
+#![allow(unsafe_code)]
 //! Handles, which C programs hold, and the tables of the objects that they refer to.
 //!
 //! A predefined handle is a constant below 4096. Any other is `kind << 56 | generation << 32 | index + 4096`, so that
-//! the use of a freed handle, or of one of another kind, is detected. Its integer form is the lower half; the table
-//! supplies the generation.
+//! the use of a freed handle, or of one of another kind, is detected: its slot has another value. Its integer form is
+//! the lower half; the table supplies the rest.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -18,11 +19,11 @@ pub use crate::constants::{Comm, Errhandler, File, Group, Info, Message, Op, Req
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
 /// No slot.
-const NONE: u32 = u32::MAX;
+pub const NONE: u32 = u32::MAX;
 /// The holder count of a handle that is never released.
 const FOR_GOOD: u32 = u32::MAX;
-/// Bits of a generation.
-const GENERATIONS: u32 = 1 << 24;
+/// The bits of a generation in a handle.
+const GENERATION: usize = 0xff_ffff << 32;
 
 /// A type of handle.
 pub trait Handle: Copy {
@@ -75,19 +76,48 @@ handles! {
     11 Message: "matched message", MPI_MESSAGE_NULL, MPI_ERR_REQUEST;
 }
 
+/// The mark of a free slot, in its value.
+const FREE: usize = 1 << 31;
+
+/// The value of a slot that was never used.
+pub fn unused<H: Handle>(index: usize) -> usize {
+    H::KIND << 56 | FREE | (index + FIRST)
+}
+
+/// The handle of a free slot with this value: the mark carries into the generation.
+#[inline(always)]
+pub fn taken<H: Handle>(value: usize) -> usize {
+    let next = value.wrapping_add(FREE);
+    // The generation after the last is 1.
+    if next & GENERATION == 0 { H::KIND << 56 | 1 << 32 | next & INDEX } else { next }
+}
+
+/// The value of a slot whose handle is freed, which no handle has.
+#[inline(always)]
+pub fn freed(value: usize) -> usize {
+    value | FREE
+}
+
+/// The index of the slot of a handle that is not predefined; another value gives the index of no or another slot.
+#[inline(always)]
+pub fn index_of(value: usize) -> usize {
+    (value & INDEX).wrapping_sub(FIRST)
+}
+
 /// A slot in a table of objects.
 struct Slot<T: ?Sized> {
-    generation: u32,
+    /// The handle, or [`freed`].
+    value: usize,
     object: Option<Rc<T>>,
     /// How often the handle was given out and not freed; in a free slot, the next free slot.
     holders: u32,
 }
 
-/// The objects of one kind.
+/// The objects of one kind. References into the tables end before anything else can access them.
 pub struct Objects<H, T: ?Sized> {
     /// Objects of predefined handles, indexed by the distance from the null handle.
-    fixed: RefCell<Vec<Option<Rc<T>>>>,
-    slots: RefCell<Vec<Slot<T>>>,
+    fixed: UnsafeCell<Vec<Option<Rc<T>>>>,
+    slots: UnsafeCell<Vec<Slot<T>>>,
     /// The first free slot, or `NONE`.
     free: Cell<u32>,
     kind: PhantomData<H>,
@@ -106,14 +136,34 @@ impl<H: Handle, T: ?Sized> Default for Objects<H, T> {
 }
 
 impl<H: Handle, T: ?Sized> Objects<H, T> {
+    /// The slots, of which the caller keeps no reference while code outside this module runs, but for that of
+    /// [`look`](Self::look).
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // the table is not `Sync`, and its methods do not call each other with a reference
+    fn slots(&self) -> &mut Vec<Slot<T>> {
+        // SAFETY: the callers keep no other reference, as stated above.
+        unsafe { &mut *self.slots.get() }
+    }
+
+    /// The slot of a handle that is in use and not predefined.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // as above
+    fn slot(&self, value: usize) -> Option<&mut Slot<T>> {
+        self.slots().get_mut(index_of(value)).filter(|slot| slot.value == value)
+    }
+
     /// Gives a predefined handle its object.
     pub fn fix(&self, handle: H, object: Option<Rc<T>>) {
-        let mut fixed = self.fixed.borrow_mut();
         let at = handle.value() - H::NULL;
-        if at >= fixed.len() {
-            fixed.resize_with(at + 1, || None);
-        }
-        fixed[at] = object;
+        // SAFETY: no reference is kept; the former object is dropped after the access.
+        let former = unsafe {
+            let fixed = &mut *self.fixed.get();
+            if at >= fixed.len() {
+                fixed.resize_with(at + 1, || None);
+            }
+            std::mem::replace(&mut fixed[at], object)
+        };
+        drop(former);
     }
 
     /// A new handle.
@@ -122,40 +172,35 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         if self.free.get() == NONE {
             self.add_place();
         }
-        let mut slots = self.slots.borrow_mut();
         let index = self.free.get();
-        let slot = &mut slots[index as usize];
+        let slot = &mut self.slots()[index as usize];
         self.free.set(slot.holders);
-        slot.generation = if slot.generation < GENERATIONS - 1 { slot.generation + 1 } else { 1 };
-        slot.object = Some(object);
-        slot.holders = 1;
-        H::from_value(H::KIND << 56 | (slot.generation as usize) << 32 | (index as usize + FIRST))
+        *slot = Slot { value: taken::<H>(slot.value), object: Some(object), holders: 1 };
+        H::from_value(slot.value)
     }
 
     /// Adds a free slot.
     #[cold]
     fn add_place(&self) {
-        let mut slots = self.slots.borrow_mut();
+        let slots = self.slots();
         let holders = self.free.replace(slots.len() as u32);
-        slots.push(Slot { generation: 0, object: None, holders });
+        slots.push(Slot { value: unused::<H>(slots.len()), object: None, holders });
     }
 
     /// A new handle that stays valid, however often it is released.
     pub fn insert_for_good(&self, object: Rc<T>) -> H {
         let handle = self.insert(object);
-        if let Some(index) = Self::index(handle.value()) {
-            self.slots.borrow_mut()[index].holders = FOR_GOOD;
+        if let Some(slot) = self.slot(handle.value()) {
+            slot.holders = FOR_GOOD;
         }
         handle
     }
 
     /// Makes a handle refer to another object.
     pub fn replace(&self, handle: H, object: Rc<T>) {
-        if let Some(index) = Self::index(handle.value())
-            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
-        {
-            slot.object = Some(object);
-        }
+        let former = self.slot(handle.value()).map(|slot| slot.object.replace(object));
+        // Dropping this object may access this table.
+        drop(former);
     }
 
     /// The existing handle of an object, which must be freed once more; or a new one.
@@ -167,11 +212,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         if value < FIRST && value != 0 {
             return H::from_value(value);
         }
-        if let Some(index) = Self::index(value)
-            && let Some(slot) = self.slots.borrow_mut().get_mut(index)
-            && slot.generation as usize == value >> 32 & 0xff_ffff
-            && slot.object.is_some()
-        {
+        if let Some(slot) = self.slot(value) {
             slot.holders += 1;
             return H::from_value(value);
         }
@@ -180,54 +221,39 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         handle
     }
 
-    fn index(value: usize) -> Option<usize> {
-        (value >> 56 == H::KIND).then(|| (value & INDEX).wrapping_sub(FIRST))
-    }
-
     /// The object of a handle.
     #[inline(always)]
     pub fn get(&self, handle: H) -> Result<Rc<T>, Fail> {
-        let value = handle.value();
-        match Self::index(value) {
-            Some(index) => {
-                let slots = self.slots.borrow();
-                let slot = slots.get(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff);
-                if let Some(object) = slot.and_then(|slot| slot.object.as_ref()) {
-                    return Ok(Rc::clone(object));
-                }
-            }
-            None => {
-                if let Some(Some(object)) = self.fixed.borrow().get(value.wrapping_sub(H::NULL)) {
-                    return Ok(Rc::clone(object));
-                }
-            }
-        }
-        Err(bad::<H>(value))
+        self.find(handle.value()).map(Rc::clone).ok_or_else(|| bad::<H>(handle.value()))
     }
 
-    /// Calls `f` with the object of a handle that is not predefined; `None` if there is no such object. `f` does not
-    /// wait, and calls no function of the program.
+    /// The object of a handle. The caller keeps no reference while code outside this module runs, as for `slots`.
     #[inline(always)]
-    pub fn peek<R>(&self, handle: H, f: impl FnOnce(&T) -> R) -> Option<R> {
-        let value = handle.value();
-        let slots = self.slots.borrow();
-        let slot = slots.get(Self::index(value)?)?;
-        let current = slot.generation as usize == value >> 32 & 0xff_ffff;
-        slot.object.as_deref().filter(|_| current).map(f)
+    fn find(&self, value: usize) -> Option<&Rc<T>> {
+        if value >= FIRST {
+            return self.slot(value)?.object.as_ref();
+        }
+        // SAFETY: as stated above.
+        let fixed = unsafe { &*self.fixed.get() };
+        fixed.get(value.wrapping_sub(H::NULL))?.as_ref()
     }
 
-    /// Frees a handle that is held once if `f` returns true for its object, and returns the object. `f` does not wait,
-    /// and calls no function of the program.
+    /// The object of a handle.
+    ///
+    /// # Safety
+    /// Until the last use of the reference the caller does not wait, makes and frees no object of this kind, and calls no
+    /// function of the program.
     #[inline(always)]
-    pub fn release_if(&self, handle: H, f: impl FnOnce(&T) -> bool) -> Option<Rc<T>> {
-        let value = handle.value();
-        let index = Self::index(value)?;
-        let mut slots = self.slots.borrow_mut();
-        let slot = slots.get_mut(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff)?;
-        if slot.holders != 1 || !f(slot.object.as_deref()?) {
-            return None;
-        }
-        slot.holders = self.free.replace(index as u32);
+    pub unsafe fn look(&self, handle: H) -> Option<&T> {
+        self.find(handle.value()).map(|object| &**object)
+    }
+
+    /// Frees a slot that is in use, and returns its object, which is dropped after the last access to the slot, since
+    /// dropping it may release objects that it holds, of this table too.
+    #[inline(always)]
+    fn vacate(&self, slot: &mut Slot<T>) -> Option<Rc<T>> {
+        slot.holders = self.free.replace(index_of(slot.value) as u32);
+        slot.value = freed(slot.value);
         slot.object.take()
     }
 
@@ -235,13 +261,10 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
     #[inline]
     pub fn release(&self, handle: H) -> Result<bool, Fail> {
         let value = handle.value();
-        let Some(index) = Self::index(value) else {
+        let Some(slot) = self.slot(value) else {
             self.get(handle)?;
             return Err(fail(H::CLASS, format!("a predefined {} cannot be freed", H::WHAT)).value(value));
         };
-        let mut slots = self.slots.borrow_mut();
-        let slot = slots.get_mut(index).filter(|slot| slot.generation as usize == value >> 32 & 0xff_ffff);
-        let Some(slot) = slot.filter(|slot| slot.object.is_some()) else { return Err(bad::<H>(value)) };
         if slot.holders == FOR_GOOD {
             return Ok(false);
         }
@@ -249,17 +272,13 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         if slot.holders > 0 {
             return Ok(false);
         }
-        let object = slot.object.take();
-        drop(slots);
-        // Dropping this object may release objects that it holds, of this table too.
-        drop(object);
-        self.slots.borrow_mut()[index].holders = self.free.replace(index as u32);
+        drop(self.vacate(slot));
         Ok(true)
     }
 
     /// Whether the next `release` frees the object.
     pub fn is_last(&self, handle: H) -> bool {
-        Self::index(handle.value()).is_some_and(|index| self.slots.borrow().get(index).is_some_and(|s| s.holders == 1))
+        self.slot(handle.value()).is_some_and(|slot| slot.holders == 1)
     }
 
     /// The handle of an integer made by [`to_int`]; an invalid handle for any other integer.
@@ -268,8 +287,7 @@ impl<H: Handle, T: ?Sized> Objects<H, T> {
         if value < FIRST || int < 0 {
             return H::from_value(value);
         }
-        let generation = self.slots.borrow().get(value - FIRST).map_or(0, |slot| slot.generation);
-        H::from_value(H::KIND << 56 | (generation as usize) << 32 | value)
+        H::from_value(self.slots().get(value - FIRST).map_or(H::KIND << 56 | value, |slot| slot.value & !FREE))
     }
 }
 

@@ -38,6 +38,11 @@
 //! argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An error code is
 //! the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
+//! **The usual case** of a function that `build/exports.rs` lists in `AT_ONCE` is done by its `X_now`, before the call
+//! proper (`entry::at_once`): with the lock biased to the thread, all arguments valid, predefined types, and nothing to
+//! wait for. It returns false otherwise, and has changed nothing; the call proper then has every check and every error.
+//! `X_now` stands on the `_now` methods of core and windows, with which the slow methods begin too.
+//!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed
 //! while a function of the program runs**. Calls that wait let other threads in between two rounds of progress
@@ -57,7 +62,9 @@
 //! too, with another `Form`. A call that fails before its start fails at the other ranks too (`Caller::checked`).
 //!
 //! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
-//! cancel and free work on. Calls that wait use `Call::wait`, or `request::finish` for an operation without a request.
+//! cancel and free work on. A receive that is not persistent stands in a table of its own (`objects::Receives`), from
+//! which it is completed; it becomes an `Operation` if the program cancels it, frees it or reads its status. Calls that
+//! wait use `Call::wait`, or `request::finish` for an operation without a request.
 //!
 //! **Files** are not implemented. They need an `Objects<File, ..>` in `Runtime` and a row in `conversion`.
 

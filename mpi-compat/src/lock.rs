@@ -2,10 +2,10 @@
 //! The recursive lock of the library. It may be biased to one thread, which then owns it from call to call, and takes
 //! and gives it without an atomic read-modify-write.
 //!
-//! Below `MPI_THREAD_MULTIPLE` the lock is biased to the thread that started MPI. Another thread that wants the lock
-//! ends the bias for good: it clears `biased`, puts a fence into every thread of the process (`membarrier`), and takes
-//! the lock once the biased thread is outside. The biased thread stores `inside` before it loads `biased`; since the
-//! fence stands between the other thread's store and load, one of the two threads sees the other's store.
+//! While MPI is active, the lock is biased to the thread that started it, until another thread wants the lock. That
+//! thread ends the bias for good: it clears `biased`, puts a fence into every thread of the process (`membarrier`), and
+//! takes the lock once the biased thread is outside. The biased thread stores `inside` before it loads `biased`; since
+//! the fence stands between the other thread's store and load, one of the two threads sees the other's store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -42,35 +42,54 @@ pub fn this_thread() -> u64 {
 pub struct Ownership<W> {
     /// The number of the owner, and whether the lock is biased to it; 0 if no thread has the lock.
     owner: W,
-    /// The recursion depth of the owner.
+    /// The recursion depth of an owner to which the lock is not biased.
     depth: W,
     /// The recursion depth of a biased owner, 0 while it is outside. Only that thread writes it.
     inside: W,
-    /// Whether the lock is still biased to its owner.
+    /// The number of the thread to which the lock is biased; 0 if there is none, or another thread wants the lock.
     biased: W,
 }
 
 impl<W: Word<u64>> Ownership<W> {
-    /// Takes the lock if that is possible at once. `order` keeps stores before loads, with the help of the other side.
+    /// Takes the lock if it is biased to this thread. `order` keeps stores before loads, with the help of the other
+    /// side.
     #[inline(always)]
-    fn take(&self, me: u64, order: impl Fn()) -> bool {
-        // Relaxed: a thread finds its own number only if it has stored it itself.
-        let owner = self.owner.load(Ordering::Relaxed);
-        if owner == me | BIASED {
-            let inside = self.inside.load(Ordering::Relaxed);
-            // Relaxed: only the owner writes it; `order` and the barrier of `take_from` keep this store before the load
-            // of `biased`, as `take_from` keeps its store of `biased` before its load of `inside`.
-            self.inside.store(inside + 1, Ordering::Relaxed);
-            order();
-            if inside > 0 || self.biased.load(Ordering::Relaxed) != 0 {
-                return true;
-            }
-            // Release: pairs with the Acquire of `take_from`.
-            self.inside.store(0, Ordering::Release);
+    fn take_biased(&self, me: u64, order: impl Fn()) -> bool {
+        // Relaxed, here and below: a thread finds its own number only if it has stored it itself.
+        if self.biased.load(Ordering::Relaxed) != me {
             return false;
         }
+        // Relaxed: only the biased thread writes it; `order` and the barrier of `take_from` keep this store before the
+        // load of `biased`, as `take_from` keeps its store of `biased` before its load of `inside`.
+        self.inside.store(self.inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        order();
+        if self.biased.load(Ordering::Relaxed) == me {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Takes the lock if that is possible at once.
+    #[inline(always)]
+    fn take(&self, me: u64, order: impl Fn()) -> bool {
+        self.take_biased(me, order) || self.take_unbiased(me)
+    }
+
+    #[inline(never)]
+    fn take_unbiased(&self, me: u64) -> bool {
+        // Relaxed: a thread finds its own number only if it has stored it itself.
+        let owner = self.owner.load(Ordering::Relaxed);
+        // Relaxed, here and below: only the owner reads and writes its depth.
+        if owner == me | BIASED {
+            // Another thread has ended the bias, and waits until this one is outside.
+            let inside = self.inside.load(Ordering::Relaxed);
+            if inside > 0 {
+                self.inside.store(inside + 1, Ordering::Relaxed);
+            }
+            return inside > 0;
+        }
         if owner == me {
-            // Relaxed: only the owner reads and writes the depth, here and below.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return true;
         }
@@ -110,43 +129,75 @@ impl<W: Word<u64>> Ownership<W> {
         if self.owner.load(Ordering::Relaxed) & BIASED == 0 { &self.depth } else { &self.inside }
     }
 
+    /// Lowers the recursion depth of the biased owner.
+    #[inline(always)]
+    fn leave(&self) {
+        // Release: pairs with the Acquire of `take_from`.
+        self.inside.store(self.inside.load(Ordering::Relaxed) - 1, Ordering::Release);
+    }
+
     /// Gives the lock back once; returns whether other threads may be able to take it then.
     #[inline(always)]
     fn give(&self, order: impl Fn()) -> bool {
-        // Relaxed: this thread has stored the owner itself.
-        if self.owner.load(Ordering::Relaxed) & BIASED != 0 {
-            let inside = self.inside.load(Ordering::Relaxed) - 1;
-            return self.leave_biased(inside, order);
+        // Relaxed: if the lock is biased, then to this thread, which has it.
+        if self.biased.load(Ordering::Relaxed) == 0 {
+            return self.give_unbiased(order);
         }
-        // Relaxed: only the owner reads and writes the depth.
-        let depth = self.depth.load(Ordering::Relaxed) - 1;
-        if depth > 0 {
-            self.depth.store(depth, Ordering::Relaxed);
-            return false;
-        }
-        self.give_all(order)
-    }
-
-    /// Sets the recursion depth of the biased owner; returns whether other threads may be able to take the lock.
-    #[inline(always)]
-    fn leave_biased(&self, inside: u64, order: impl Fn()) -> bool {
-        // Release: pairs with the Acquire of `take_from`.
-        self.inside.store(inside, Ordering::Release);
+        self.leave();
         order();
         // Relaxed: `order` and the barrier of `take_from` keep this load after the store of `inside`.
-        inside == 0 && self.biased.load(Ordering::Relaxed) == 0
+        self.biased.load(Ordering::Relaxed) == 0
     }
 
-    #[inline(always)]
-    fn give_all(&self, order: impl Fn()) -> bool {
+    #[inline(never)]
+    fn give_unbiased(&self, order: impl Fn()) -> bool {
+        let depth = self.depth();
+        // Relaxed: only the owner reads and writes the depth.
+        let left = depth.load(Ordering::Relaxed) - 1;
+        if left > 0 {
+            depth.store(left, Ordering::Relaxed);
+            return false;
+        }
+        self.give_all(order);
+        true
+    }
+
+    /// Gives the lock back completely.
+    fn give_all(&self, order: impl Fn()) {
         // Relaxed: this thread has stored the owner itself.
         if self.owner.load(Ordering::Relaxed) & BIASED == 0 {
             // Release: pairs with the Acquire of `take_free`.
             self.owner.store(0, Ordering::Release);
-            order();
-            return true;
+        } else {
+            // Release: pairs with the Acquire of `take_from`.
+            self.inside.store(0, Ordering::Release);
         }
-        self.leave_biased(0, order)
+        order();
+    }
+
+    /// Biases the lock to its owner.
+    fn bias(&self) {
+        // Relaxed: this thread has stored the owner itself.
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner & BIASED == 0 {
+            self.inside.store(self.depth.load(Ordering::Relaxed), Ordering::SeqCst);
+            self.biased.store(owner, Ordering::SeqCst);
+            self.owner.store(owner | BIASED, Ordering::SeqCst);
+        }
+    }
+
+    /// Ends the bias, if the lock is biased to its owner.
+    fn unbias(&self) {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner & BIASED != 0 {
+            let depth = self.inside.load(Ordering::Relaxed);
+            self.biased.store(0, Ordering::SeqCst);
+            self.depth.store(depth, Ordering::SeqCst);
+            // In this order, so that a thread that sees this one outside sees that the lock is not biased. In a child
+            // made by fork, this thread may be outside.
+            self.owner.store(if depth == 0 { 0 } else { owner & !BIASED }, Ordering::SeqCst);
+            self.inside.store(0, Ordering::SeqCst);
+        }
     }
 }
 
@@ -195,8 +246,38 @@ impl Taken {
 impl Drop for Taken {
     #[inline(always)]
     fn drop(&mut self) {
-        if LOCK.ownership.give(order) && LOCK.is_wanted() {
-            LOCK.wake();
+        if LOCK.ownership.give(order) {
+            LOCK.wake_if_wanted();
+        }
+    }
+}
+
+/// The lock of a thread to which it is biased, taken once.
+pub struct Biased(());
+
+impl Biased {
+    /// Takes the lock if it is biased to this thread, and so MPI is active.
+    #[inline(always)]
+    pub fn new() -> Option<Self> {
+        LOCK.ownership.take_biased(this_thread(), order).then(|| Self(()))
+    }
+
+    /// Gives the lock back; this thread takes it again at once, whether another one waits for it or not.
+    #[inline(always)]
+    pub fn take_again(self) {
+        LOCK.ownership.leave();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Biased {
+    #[inline(always)]
+    fn drop(&mut self) {
+        LOCK.ownership.leave();
+        order();
+        // Relaxed: as in `give`.
+        if LOCK.ownership.biased.load(Ordering::Relaxed) == 0 {
+            LOCK.wake_if_wanted();
         }
     }
 }
@@ -220,13 +301,24 @@ impl Lock {
         self.has_barrier.store(registered, Ordering::SeqCst);
     }
 
-    /// Biases the lock to its owner from now on, if [`use_barrier`](Self::use_barrier) has found a `membarrier`.
+    /// Biases the lock to its owner, if [`use_barrier`](Self::use_barrier) has found a `membarrier` and no thread has
+    /// waited for the lock.
     pub fn bias(&self) {
-        if self.has_barrier.load(Ordering::SeqCst) {
-            self.ownership.inside.store(self.ownership.depth.load(Ordering::Relaxed), Ordering::SeqCst);
-            self.ownership.biased.store(1, Ordering::SeqCst);
-            self.ownership.owner.store(this_thread() | BIASED, Ordering::SeqCst);
+        if self.has_barrier.load(Ordering::SeqCst) && self.waited.load(Ordering::SeqCst) == 0 {
+            self.ownership.bias();
         }
+    }
+
+    /// Ends the bias.
+    pub fn unbias(&self) {
+        self.ownership.unbias();
+    }
+
+    /// Whether it is biased.
+    #[inline(always)]
+    pub fn is_biased(&self) -> bool {
+        // Relaxed: asked by its owner, which finds what it has stored itself; a bias that ends now changes nothing.
+        self.ownership.biased.load(Ordering::Relaxed) != 0
     }
 
     /// Sets the waker by which threads that want the lock wake its owner.
@@ -252,9 +344,11 @@ impl Lock {
     }
 
     #[cold]
-    fn wake(&self) {
-        drop(self.queue());
-        self.free.notify_one();
+    fn wake_if_wanted(&self) {
+        if self.is_wanted() {
+            drop(self.queue());
+            self.free.notify_one();
+        }
     }
 
     /// Waits until the lock is free, and takes it.
@@ -278,9 +372,8 @@ impl Lock {
     pub fn leave(&self) -> u64 {
         // Relaxed: only the owner reads and writes the depth, as in `enter`.
         let depth = self.ownership.depth().load(Ordering::Relaxed);
-        if self.ownership.give_all(order) && self.is_wanted() {
-            self.wake();
-        }
+        self.ownership.give_all(order);
+        self.wake_if_wanted();
         depth
     }
 

@@ -15,7 +15,8 @@ use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
-use crate::objects::{CommObject, Data, Partner, TypeObject, Typed};
+use crate::handle::Comm;
+use crate::objects::{CommObject, Data, Outcome, Partner, TypeObject, Typed};
 use crate::operands::{Address, Buffer, Peer};
 use crate::runtime::Call;
 
@@ -194,11 +195,9 @@ impl Peer {
 
     #[inline]
     fn member(self, comm: &CommObject) -> Result<Option<u32>> {
-        let members = &comm.peers.members;
-        match usize::try_from(self.rank).ok().and_then(|rank| members.get(rank)) {
-            Some(member) => Ok(Some(*member)),
-            None if self.rank == MPI_PROC_NULL => Ok(None),
-            None => Err(bad_rank(self.rank, members.len(), self.names[0])),
+        match comm.peers.member(self.rank) {
+            None if self.rank != MPI_PROC_NULL => Err(bad_rank(self.rank, comm.peers.members.len(), self.names[0])),
+            member => Ok(member),
         }
     }
 }
@@ -217,4 +216,29 @@ fn bad_tag(tag: c_int, name: &'static str) -> Fail {
 #[inline]
 pub fn pattern(comm: &CommObject, source: Option<u32>, tag: c_int) -> Pattern {
     Pattern::new(comm.context, source, (tag != MPI_ANY_TAG).then_some(tag))
+}
+
+impl Outcome {
+    /// The outcome of a receive that has ended well.
+    #[inline(always)]
+    pub fn received(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Self {
+        let status = status_of(&comm.1, received);
+        let failed = (received.kept < received.len).then(|| truncated(comm, received, status.source));
+        Self { status, failed }
+    }
+}
+
+/// The status of a receive that has ended well.
+#[inline(always)]
+pub fn status_of(comm: &CommObject, received: &two_sided::Status) -> Status {
+    Status::received(rank_of(comm, received.source), received.tag, received.kept)
+}
+
+#[cold]
+fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source: c_int) -> Fail {
+    let text = format!(
+        "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
+        received.len, received.tag, received.kept
+    );
+    fail(MPI_ERR_TRUNCATE, text).on(comm)
 }

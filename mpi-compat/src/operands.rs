@@ -147,10 +147,4 @@ impl Place {
     pub fn new(rank: c_int, displacement: i64, n: i64, datatype: Type, win: Win) -> Self {
         Self { rank, displacement, n, datatype, win }
     }
-
-    /// A copy for a function that is not inlined: see [`Buffer::copied`].
-    #[inline(always)]
-    pub fn copied(self) -> Self {
-        Self::new(self.rank, self.displacement, self.n, self.datatype, self.win)
-    }
 }

@@ -23,7 +23,7 @@ use crate::constants::*;
 use crate::errhandler::{ErrhandlerObject, HasErrhandler};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Errhandler, Group, Info, Message, Objects, Op, Request, Session, Type, Win};
-use crate::lock::{LOCK, Taken};
+use crate::lock::{Biased, LOCK, Taken};
 use crate::objects::{self, *};
 use crate::waiting::Waiting;
 
@@ -78,8 +78,8 @@ pub struct Runtime {
     pub requests: Objects<Request, dyn Operation>,
     /// The request that stands for all sends that were complete at their start.
     pub complete_send: Cell<Request>,
-    /// Point-to-point operations for reuse.
-    pub spare: Spare,
+    /// The receives of requests that are not persistent.
+    pub receives: Receives,
     /// Requests that were freed before their operations were over.
     pub freed: RefCell<Vec<Rc<dyn Operation>>>,
     pub messages: Objects<Message, MessageObject>,
@@ -129,7 +129,7 @@ impl Runtime {
             sessions: Objects::default(),
             requests: Objects::default(),
             complete_send: Cell::new(MPI_REQUEST_NULL),
-            spare: Spare::default(),
+            receives: Receives::default(),
             freed: RefCell::default(),
             messages: Objects::default(),
             buffer: Attached::default(),
@@ -163,10 +163,19 @@ impl Runtime {
         &RUNTIME.get_or_init(|| Shared(Self::new())).0
     }
 
-    /// Updates `active` after MPI was started or ended, or a session opened or closed.
+    /// The state, in a call of the thread to which the lock is biased.
+    #[inline(always)]
+    pub fn of_biased(_: &Biased) -> &Self {
+        // SAFETY: `set_active`, a method of this state, has biased the lock.
+        unsafe { &RUNTIME.get().unwrap_unchecked().0 }
+    }
+
+    /// Updates `active` after MPI was started or ended, or a session opened or closed. The lock is biased only while
+    /// MPI is active.
     pub fn set_active(&self) {
         let phase = self.phase.get();
         self.active.set(phase == Phase::Running || phase != Phase::Child && self.sessions_open.get() > 0);
+        if self.active.get() { LOCK.bias() } else { LOCK.unbias() }
     }
 
     /// Makes calls fail in a child of this process. The C library calls it in the only thread of the child.
@@ -236,11 +245,6 @@ pub trait Operation: Any {
 
     /// Whether the operation can be completed without waiting. Makes no progress, and calls no function of the program.
     fn is_over(&self) -> bool;
-
-    /// Whether completing the operation now frees the request.
-    fn is_finished(&self) -> bool {
-        self.persistence() == Persistence::None && self.is_over()
-    }
 
     /// The status and the error of an operation that is over, which stays as it is.
     fn outcome(&self, call: &Call<'_>) -> Outcome;

@@ -112,14 +112,17 @@ fn joined(header: &[u8], data: &[u8]) -> [u64; REST] {
 
 #[inline(always)]
 fn words_of(bytes: &[u8]) -> [u64; REST] {
-    let mut rest = bytes;
-    std::array::from_fn(|_| match rest.split_first_chunk::<8>() {
-        Some((word, others)) => {
-            rest = others;
-            u64::from_le_bytes(*word)
-        }
-        None => std::mem::take(&mut rest).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    })
+    let (mut rest, mut words) = (bytes, [0; REST]);
+    for word in &mut words {
+        *word = match rest.split_first_chunk::<8>() {
+            Some((first, others)) => {
+                rest = others;
+                u64::from_le_bytes(*first)
+            }
+            None => std::mem::take(&mut rest).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+    }
+    words
 }
 
 /// Sends a message that does not fit into a short packet, is to be acknowledged, has to queue, or is invalid.

@@ -70,6 +70,11 @@ impl Sink {
         Self(SinkKind::Discard)
     }
 
+    /// Whether it is [`discard`](Self::discard).
+    pub(crate) fn is_discard(&self) -> bool {
+        matches!(self.0, SinkKind::Discard)
+    }
+
     /// Stores the data in `buffer`, resized to the message; the completion gets the buffer.
     #[must_use]
     pub fn buffer(buffer: Vec<u8>) -> Self {

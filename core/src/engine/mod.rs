@@ -432,6 +432,12 @@ impl Engine {
         self.wait_hook.set(Some(pause));
     }
 
+    /// Whether the job has ended for this rank.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
     /// Fails once the job has ended, since other ranks do not answer any more.
     ///
     /// # Errors

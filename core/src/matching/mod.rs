@@ -53,6 +53,13 @@ impl Pattern {
         Self { low: context as u64 | (tag as u32 as u64) << 32, high: source as u64 | (any_source + any_tag) << 32 }
     }
 
+    /// A pattern that leaves nothing open.
+    #[must_use]
+    #[inline(always)]
+    pub const fn exact(context: u32, source: u32, tag: i32) -> Self {
+        Self { low: context as u64 | (tag as u32 as u64) << 32, high: source as u64 }
+    }
+
     /// The context of the team.
     #[must_use]
     pub fn context(&self) -> u32 {
@@ -208,13 +215,14 @@ impl<R, M> Matching<R, M> {
         self.kept
     }
 
+    #[inline(always)]
     fn next(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
 
     /// Posts a receive; the caller has found no unexpected message for it ([`take_unexpected`](Self::take_unexpected)).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn post(&mut self, pattern: Pattern, receive: R) -> Ticket {
         let number = self.next();
         let ticket = self.posted.insert((pattern, receive), number);
@@ -224,9 +232,10 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Removes and returns the posted receive that gets a message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_posted(&mut self, envelope: &Envelope) -> Option<R> {
-        let exact = self.receives.head(&envelope.pattern(0));
+        let Envelope { context, source, tag } = *envelope;
+        let exact = self.receives.head(&Pattern::exact(context, source, tag));
         let first = if self.waiting[1..] == [0; KINDS - 1] { exact } else { self.first_posted(envelope, exact) };
         self.unpost(first)
     }

@@ -118,8 +118,7 @@ impl PartitionedReceive {
             return;
         }
         let posted = self.post(source, offer, |receive, pattern, sink| {
-            receive.post(sink);
-            receive.ticket.set(Some(two_sided.matching.borrow_mut().post(pattern, Rc::clone(receive))));
+            two_sided.post(receive, pattern, sink);
             Ok(())
         });
         debug_assert!(posted.is_ok());

@@ -30,7 +30,6 @@ impl Mailbox {
     ///
     /// # Errors
     /// `NoSuchRank`, `Freed`; an error of sending; `BadArgument` if `receive` was started and has not ended.
-    #[inline]
     pub unsafe fn start_receive(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) -> Result<()> {
         check(self, "receive a message", &pattern)?;
         receive.check_free()?;
@@ -51,10 +50,27 @@ impl Mailbox {
             bill.called(Account::team(pattern.context()), RECEIVE);
             receive.awaited.set(Some(awaited(pattern.context(), pattern.source())));
         }
-        receive.post(sink);
-        let ticket = two_sided.matching.borrow_mut().post(pattern, Rc::clone(receive));
-        receive.ticket.set(Some(ticket));
+        two_sided.post(receive, pattern, sink);
         Ok(())
+    }
+
+    /// Posts a receive into `len` bytes at `base`, if no unexpected message is there and there is nothing else to do for
+    /// it. Returns whether it was posted; otherwise nothing has changed, and
+    /// [`start_receive`](Self::start_receive) starts it, or has the error. Makes no progress.
+    ///
+    /// # Safety
+    /// The contract of [`start_receive`](Self::start_receive). `receive` [is done](Receive::is_done), and the source is
+    /// a rank of the job.
+    #[inline(always)]
+    pub unsafe fn post_now(&self, receive: &Rc<Receive>, pattern: Pattern, base: *mut u8, len: usize) -> bool {
+        debug_assert!(receive.is_done());
+        let two_sided = self.two_sided();
+        if self.has_ended() || self.bill().is_some() || two_sided.owes_credit() || two_sided.has_unexpected() {
+            return false;
+        }
+        // SAFETY: the same contract.
+        two_sided.post(receive, pattern, unsafe { Sink::memory(base, len) });
+        true
     }
 
     /// Takes the unexpected message that a receive of `pattern` gets. Drops messages that their senders have withdrawn.

@@ -103,6 +103,13 @@ impl Mailbox {
         mode: Mode,
     ) -> Result<Sending> {
         const OP: &str = "send a message";
+        if mode == Mode::Standard
+            && let Source::Bytes(block) = &source
+            // SAFETY: the same contract.
+            && unsafe { self.send_now(target, context, tag, block.base, block.len) }
+        {
+            return Ok(Sending::Done);
+        }
         self.running(OP)?;
         if target >= self.size() {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
@@ -116,38 +123,49 @@ impl Mailbox {
         let eager = mode == Mode::Standard
             && len <= am::eager(self, HEADER)
             && (target == self.rank() || self.spend(target, len)?);
-        if eager && let Source::Bytes(block) = &source {
-            // SAFETY: valid during the call.
-            let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(block.base, len) } };
-            if self.send_at_once(target, context, tag, data)? {
-                return Ok(Sending::Done);
-            }
-        }
         // SAFETY: the same contract.
         unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
     }
 
-    /// Sends a message that goes to this rank, or fits into one short packet, if no message is queued before it;
-    /// returns whether it was sent.
+    /// Sends a standard message of contiguous bytes if it fits into one short packet, or goes to this rank, and no
+    /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has changed,
+    /// and [`start_message`](Self::start_message) sends it, or has the error. Makes no progress.
+    ///
+    /// # Safety
+    /// `len` bytes at `base` are valid for reads.
     #[inline(always)]
-    fn send_at_once(&self, target: u32, context: u32, tag: i32, data: &[u8]) -> Result<bool> {
-        if target != self.rank() {
-            return if data.len() <= am::SHORT_DATA {
-                am::try_send_short(self, target, HANDLER, header(context, tag), data)
-            } else {
-                Ok(false)
-            };
+    pub unsafe fn send_now(&self, target: u32, context: u32, tag: i32, base: *const u8, len: usize) -> bool {
+        if self.has_ended() || self.bill().is_some() {
+            return false;
         }
-        if self.active_messages().has_own() {
-            return Ok(false);
+        // SAFETY: valid during the call.
+        let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(base, len) } };
+        if target == self.rank() {
+            return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
-        let envelope = Envelope { context, source: target, tag };
+        let credits = &self.two_sided().credits;
+        if len > am::SHORT_DATA || target >= self.size() || !credits.spend(target, len) {
+            return false;
+        }
+        let sent = matches!(am::try_send_short(self, target, HANDLER, header(context, tag), data), Ok(true));
+        if !sent {
+            credits.unspend(target, len);
+        }
+        sent
+    }
+
+    /// Sends a message of this rank to itself, if no other one is queued before it and it is not too long to copy.
+    #[inline(always)]
+    fn send_to_own_receive(&self, envelope: Envelope, data: &[u8]) -> bool {
+        if self.active_messages().has_own() || data.len() > am::SHORT_DATA && data.len() > am::eager(self, HEADER) {
+            return false;
+        }
         let posted = self.two_sided().matching.borrow_mut().take_posted(&envelope);
         match posted {
             Some(receive) => receive.take(envelope, data),
             None => self.keep_own(envelope, data),
         }
-        Ok(true)
+        true
     }
 
     /// Keeps a copy of a message of this rank to itself for which no receive is posted.

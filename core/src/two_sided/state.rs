@@ -9,7 +9,7 @@ use super::offers::Offers;
 use crate::am::{self, Received, Sink, Token};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
-use crate::matching::{Envelope, Matching, Ticket};
+use crate::matching::{Envelope, Matching, Pattern, Ticket};
 
 /// The two-sided messages of a rank.
 pub struct TwoSided {
@@ -42,6 +42,14 @@ impl TwoSided {
     #[inline]
     pub(super) fn has_unexpected(&self) -> bool {
         self.matching.borrow().unexpected() > 0
+    }
+
+    /// Posts a receive whose message has not arrived.
+    #[inline(always)]
+    pub(super) fn post(&self, receive: &Rc<Receive>, pattern: Pattern, sink: Sink) {
+        receive.post(sink);
+        let ticket = self.matching.borrow_mut().post(pattern, Rc::clone(receive));
+        receive.ticket.set(Some(ticket));
     }
 
     /// Numbers of posted receives and of unexpected messages.
@@ -118,7 +126,7 @@ enum Stage {
 pub struct Receive {
     stage: Cell<Stage>,
     /// Destination of the bytes, while the receive is posted. Its memory is not accessed after the end.
-    sink: RefCell<Sink>,
+    sink: Cell<Sink>,
     /// Token of the message whose bytes are arriving.
     token: Cell<Option<Token>>,
     /// Result, if it has ended.
@@ -159,9 +167,12 @@ impl Receive {
     }
 
     /// Starts the receive as posted: its message has not arrived.
-    #[inline]
-    pub(super) fn post(&self, sink: Sink) {
-        *self.sink.borrow_mut() = sink;
+    #[inline(always)]
+    fn post(&self, sink: Sink) {
+        let former = self.sink.replace(sink);
+        debug_assert!(former.is_discard());
+        // Forgotten, since it owns nothing: a receive that ends takes its sink.
+        std::mem::forget(former);
         self.stage.set(Stage::Posted);
     }
 
@@ -195,6 +206,13 @@ impl Receive {
         }
     }
 
+    /// The status of a receive that has ended well and whose outcome has not been taken.
+    #[must_use]
+    #[inline(always)]
+    pub fn status(&self) -> Option<Status> {
+        (self.stage.get() == Stage::Ended).then(|| self.status.get())
+    }
+
     /// Marks the receive as matched, and returns its sink.
     #[inline]
     pub(super) fn matched(&self, token: Option<Token>) -> Sink {
@@ -205,10 +223,14 @@ impl Receive {
     /// Ends a posted receive with a message that has arrived completely.
     #[inline(always)]
     pub(super) fn take(&self, envelope: Envelope, data: &[u8]) {
-        let kept = self.sink.borrow().take_into_memory(data);
-        match kept {
-            Some(kept) => self.came(envelope, data.len(), kept),
-            None => self.fill(envelope, self.sink.take(), data),
+        let sink = self.sink.take();
+        match sink.take_into_memory(data) {
+            Some(kept) => {
+                // Forgotten, since memory is not owned.
+                std::mem::forget(sink);
+                self.came(envelope, data.len(), kept);
+            }
+            None => self.fill(envelope, sink, data),
         }
     }
 

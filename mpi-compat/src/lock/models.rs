@@ -92,7 +92,7 @@ impl Model {
 /// Threads that make calls: the first, to which the lock may be biased, makes `rounds` calls, each other one makes one.
 fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
     let word = |value| ModelWord(AtomicU64::new(value));
-    let (owner, biased) = if biased { (2 | BIASED, 1) } else { (0, 0) };
+    let (owner, biased) = if biased { (2 | BIASED, 2) } else { (0, 0) };
     let model: &'static Model = Box::leak(Box::new(Model {
         ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), biased: word(biased) },
         inside: loom::cell::UnsafeCell::new(Cell::new(0)),

@@ -26,6 +26,13 @@ impl GroupObject {
         Rc::new(Self { members: members.into(), session: session.cloned() })
     }
 
+    /// The rank of the job of a rank in the group; `None` for any other number.
+    #[inline(always)]
+    pub fn member(&self, rank: c_int) -> Option<u32> {
+        // A negative number becomes one that is too great.
+        self.members.get(rank as usize).copied()
+    }
+
     /// The rank in the group of a rank of the job.
     #[inline]
     pub fn rank_of(&self, job_rank: u32) -> Option<usize> {

@@ -1,19 +1,21 @@
+#![allow(unsafe_code)]
 //! Point-to-point messages: their memory, their operations, and the messages that a probe has matched.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::am::Layout;
+use farside_core::bill::Awaited;
 use farside_core::device::Block;
-use farside_core::two_sided::{Matched, Receive, Sending};
+use farside_core::two_sided::{self, Matched, Receive, Sending};
 use farside_datatype::TypeMap;
 
 use super::CommObject;
 use crate::arguments::StatusOut;
 use crate::constants::*;
 use crate::fail::{Fail, Result};
-use crate::handle::Objects;
+use crate::handle::{NONE, Objects, Request, freed, index_of, taken, unused};
 
 /// The status and the error of an operation that has ended.
 #[derive(Clone)]
@@ -120,19 +122,170 @@ pub struct PointToPoint {
     pub known: Cell<Option<Box<Outcome>>>,
 }
 
-/// Operations that are over and have no other owner; new operations reuse them.
-#[derive(Default)]
-pub struct Spare(pub RefCell<Vec<Rc<PointToPoint>>>);
+impl PointToPoint {
+    /// An operation that is not started. A persistent one starts the message `again`.
+    pub fn new(comm: Option<(Comm, Rc<CommObject>)>, again: Option<(Partner, c_int, Data)>) -> Self {
+        let (stage, target, receive, cancelled, known) = Default::default();
+        Self { comm, again, stage, sending: RefCell::new(Sending::Done), target, receive, cancelled, known }
+    }
 
-impl Spare {
-    const MOST: usize = 256;
+    /// An operation at a stage.
+    pub fn at(comm: Option<(Comm, Rc<CommObject>)>, stage: Stage) -> Rc<Self> {
+        Rc::new(Self { stage: Cell::new(stage), ..Self::new(comm, None) })
+    }
+}
 
-    #[inline]
-    pub fn keep(&self, operation: Rc<PointToPoint>) {
-        let mut spare = self.0.borrow_mut();
-        if spare.len() < Self::MOST {
-            spare.push(operation);
+/// The receives of requests that are not persistent. Each is in a slot of the table, which its handle names, and
+/// allocates nothing. A program that cancels the request, frees it, or reads its status makes it an operation of its
+/// own.
+pub struct Receives {
+    /// No reference is kept while code outside this module runs, but for that of [`next`](Self::next).
+    slots: UnsafeCell<Vec<ReceiveSlot>>,
+    /// The first free slot, or `NONE`.
+    free: Cell<u32>,
+}
+
+/// A slot of [`Receives`].
+pub struct ReceiveSlot {
+    /// The handle, or [`freed`].
+    value: usize,
+    /// In a free slot, the next free slot.
+    next: u32,
+    /// `None` in a free slot.
+    comm: Option<(Comm, Rc<CommObject>)>,
+    /// The receive in core, which the next request of this slot uses again.
+    pub receive: Rc<Receive>,
+    operation: Option<Rc<PointToPoint>>,
+}
+
+/// The communicator of a receive that has ended, and its outcome.
+pub type Received = ((Comm, Rc<CommObject>), farside_core::Result<Option<two_sided::Status>>);
+
+impl Default for Receives {
+    fn default() -> Self {
+        Self { slots: UnsafeCell::default(), free: Cell::new(NONE) }
+    }
+}
+
+impl Receives {
+    /// The first index of receives in handles of requests.
+    const FIRST: usize = 1 << 30;
+
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // the table is not `Sync`, and its methods do not call each other with a reference
+    fn slots(&self) -> &mut Vec<ReceiveSlot> {
+        // SAFETY: no other reference is kept, as the field states.
+        unsafe { &mut *self.slots.get() }
+    }
+
+    /// The slot of a request in use.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // as above
+    fn slot(&self, request: Request) -> Option<&mut ReceiveSlot> {
+        let at = index_of(request.0).wrapping_sub(Self::FIRST);
+        self.slots().get_mut(at).filter(|slot| slot.value == request.0)
+    }
+
+    /// A free slot, for the next request; `None` if there is none.
+    ///
+    /// # Safety
+    /// The reference is used only to start the receive and then for [`open`](Self::open).
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // as above
+    pub unsafe fn next(&self) -> Option<&mut ReceiveSlot> {
+        self.slots().get_mut(self.free.get() as usize)
+    }
+
+    /// The receive of the next request, in core.
+    pub fn reserve(&self) -> Rc<Receive> {
+        let slots = self.slots();
+        if self.free.get() == NONE {
+            let next = self.free.replace(slots.len() as u32);
+            let value = unused::<Request>(Self::FIRST + slots.len());
+            slots.push(ReceiveSlot { value, next, comm: None, receive: Receive::new(), operation: None });
         }
+        Rc::clone(&slots[self.free.get() as usize].receive)
+    }
+
+    /// A request for the receive of a slot, which is the [`next`](Self::next) and whose receive has been started.
+    #[inline(always)]
+    pub fn open(&self, slot: &mut ReceiveSlot, comm: (Comm, Rc<CommObject>)) -> Request {
+        self.free.set(slot.next);
+        slot.value = taken::<Request>(slot.value);
+        // A free slot has no communicator to drop.
+        std::mem::forget(slot.comm.replace(comm));
+        Request(slot.value)
+    }
+
+    /// Whether a request is one of a receive in this table.
+    #[inline(always)]
+    pub fn has(&self, request: Request) -> bool {
+        self.slot(request).is_some()
+    }
+
+    /// Whether the receive of a request is over. That of another request, or of one that was freed, is.
+    #[inline(always)]
+    pub fn is_over(&self, request: Request) -> bool {
+        self.slot(request).is_none_or(|slot| slot.receive.is_done())
+    }
+
+    /// The operation that a receive waits for.
+    pub fn awaits(&self, request: Request) -> Option<Awaited> {
+        self.slot(request).map(|slot| slot.receive.awaits())
+    }
+
+    /// Ends a request whose receive is over, and returns its outcome; `None` if the request is an operation of its own.
+    #[inline(always)]
+    pub fn close(&self, request: Request) -> Option<Received> {
+        let slot = self.slot(request).filter(|slot| slot.operation.is_none())?;
+        let outcome = slot.receive.outcome();
+        self.vacate(slot).map(|comm| (comm, outcome))
+    }
+
+    /// Ends a request whose receive has got a whole message, and returns its status; `None` for any other request.
+    #[inline(always)]
+    pub fn close_now(&self, request: Request) -> Option<(two_sided::Status, Rc<CommObject>)> {
+        let slot = self.slot(request)?;
+        let status = slot.receive.status().filter(|status| status.kept == status.len && slot.operation.is_none())?;
+        let _ = slot.receive.outcome();
+        Some((status, self.vacate(slot)?.1))
+    }
+
+    #[inline(always)]
+    fn vacate(&self, slot: &mut ReceiveSlot) -> Option<(Comm, Rc<CommObject>)> {
+        slot.next = self.free.replace((index_of(slot.value) - Self::FIRST) as u32);
+        slot.value = freed(slot.value);
+        if Rc::strong_count(&slot.receive) != 1 {
+            slot.receive = Receive::new();
+        }
+        slot.comm.take()
+    }
+
+    /// The operation of a request, which the request becomes if it is not one yet.
+    pub fn operation(&self, request: Request) -> Option<Rc<PointToPoint>> {
+        let slot = self.slot(request)?;
+        let comm = slot.comm.as_ref()?;
+        let make = || {
+            let (stage, receive) = (Cell::new(Stage::Receiving), Rc::clone(&slot.receive));
+            let comm = Some((comm.0, Rc::clone(&comm.1)));
+            Rc::new(PointToPoint { stage, receive, ..PointToPoint::new(comm, None) })
+        };
+        Some(Rc::clone(slot.operation.get_or_insert_with(make)))
+    }
+
+    /// Frees a request, and returns its operation if it is one of its own.
+    pub fn release(&self, request: Request) -> Option<Rc<PointToPoint>> {
+        let slot = self.slot(request)?;
+        let (operation, comm) = (slot.operation.take(), self.vacate(slot));
+        // Dropped after the last access to the slot.
+        drop(comm);
+        operation
+    }
+
+    /// The request of an integer, if it is one of a receive.
+    pub fn of_int(&self, int: c_int) -> Option<Request> {
+        let at = index_of(int as usize).wrapping_sub(Self::FIRST);
+        self.slots().get(at).map(|slot| Request(slot.value & !(1 << 31)))
     }
 }
 

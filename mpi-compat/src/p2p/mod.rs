@@ -10,19 +10,21 @@ mod send;
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use farside_core::two_sided::Sending;
+use farside_core::two_sided::{Receive, Sending};
 
+use crate::constants::MPI_REQUEST_NULL;
 use crate::fail::Result;
 use crate::handle::{Comm, Request};
+use crate::message::pattern;
 use crate::objects::{CommObject, Data, Mode, Partner, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 pub use probe::*;
 pub use receive::*;
 pub use send::*;
 
-use operation::start_send;
+use operation::{start_receive, start_send};
 
 /// A send or receive with its arguments checked.
 #[derive(Clone)]
@@ -55,12 +57,13 @@ impl Message {
 
     /// Makes a persistent request for the message.
     fn persistent(self, call: &Call<'_>) -> Request {
-        call.requests.insert(PointToPoint::new(call, self.comm, Some((self.partner, self.tag, self.data))))
+        let again = Some((self.partner, self.tag, self.data));
+        call.requests.insert(Rc::new(PointToPoint::new(Some(self.comm), again)))
     }
 
     /// Starts the message; a send takes its data from `copy` if there is one.
     fn begin(self, call: &Call<'_>, copy: Option<&[u8]>) -> Result<Rc<PointToPoint>> {
-        let operation = PointToPoint::new(call, self.comm, None);
+        let operation = PointToPoint::at(Some(self.comm), Stage::Inactive);
         operation.begin(call, self.partner, self.tag, &copy.map_or(self.data, Data::of))?;
         Ok(operation)
     }
@@ -80,30 +83,52 @@ fn begin_send(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result<Opt
             Err(failed) => return Err(failed.on(&(to.comm, object))),
         },
     };
-    Ok(Some(open_send(call, (to.comm, object), sending)))
+    Ok(Some(open_send((to.comm, object), sending)))
 }
 
 /// The operation of a send that has not completed, or is to `MPI_PROC_NULL`.
 #[inline(never)]
-fn open_send(call: &Call<'_>, comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
-    let operation = PointToPoint::new(call, comm, None);
-    match sending {
-        None => operation.stage.set(Stage::ProcNull),
-        Some((target, sending)) => operation.sends(target, sending),
+fn open_send(comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> Rc<PointToPoint> {
+    let operation = PointToPoint::at(Some(comm), Stage::ProcNull);
+    if let Some((target, sending)) = sending {
+        operation.sends(target, sending);
     }
     operation
 }
 
-/// Starts a receive.
+/// Sends a message of a predefined type if that needs no request: [`at_once`](crate::entry::at_once).
 #[inline(always)]
-fn begin_receive(call: &Call<'_>, data: Buffer, from: Peer) -> Result<Rc<PointToPoint>> {
-    let object = call.comms.get(from.comm)?;
-    let partner = from.source(&object)?;
-    let data = Data::new(call, data)?;
-    let operation = PointToPoint::new(call, (from.comm, object), None);
-    match partner {
-        Partner::From(source) => operation.begin_receive((source, from.tag), &data)?,
-        _ => operation.stage.set(Stage::ProcNull),
+pub fn send_now(runtime: &Runtime, data: Buffer, to: Peer) -> Result<bool> {
+    let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
+    // SAFETY: the call does not wait, and calls no function of the program.
+    let Some(comm) = (unsafe { runtime.comms.look(to.comm) }) else { return Ok(false) };
+    let Some(target) = comm.peers.member(to.rank).filter(|_| to.tag >= 0 && !data.address.is_constant()) else {
+        return Ok(false);
+    };
+    // SAFETY: the program does not change the message during the call.
+    Ok(unsafe { comm.team.job().send_now(target, comm.context, to.tag, data.address.at(), len) })
+}
+
+impl Message {
+    /// Starts the message as a receive; `None` if its source is `MPI_PROC_NULL`.
+    fn begin_receive(self, call: &Call<'_>) -> Result<Option<Request>> {
+        let Partner::From(source) = self.partner else { return Ok(None) };
+        let pattern = pattern(&self.comm.1, source, self.tag);
+        // SAFETY: requests are kept until they are over, and other receives are given up.
+        open(call, self.comm, |comm, receive| unsafe { start_receive(comm, receive, pattern, &self.data) }).map(Some)
     }
-    Ok(operation)
+}
+
+/// A request for a receive that `start` starts.
+fn open(
+    call: &Call<'_>,
+    comm: (Comm, Rc<CommObject>),
+    start: impl FnOnce(&(Comm, Rc<CommObject>), &Rc<Receive>) -> Result,
+) -> Result<Request> {
+    let receive = call.receives.reserve();
+    start(&comm, &receive)?;
+    drop(receive);
+    // SAFETY: used only for `open`. The receive is that of `reserve`, since starting it makes no request.
+    let slot = unsafe { call.receives.next() };
+    Ok(slot.map_or(MPI_REQUEST_NULL, |slot| call.receives.open(slot, comm)))
 }

@@ -1,24 +1,40 @@
 #![allow(unsafe_code)]
-//! The operation of a send or receive, as programs use it by its request. Up to 256 operations that are over are
-//! reused, so that a message of contiguous data allocates no operation.
+//! The operation of a send or receive, as programs use it by its request.
 
-use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
+use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Receive, Sending};
 use farside_core::{ErrorKind, Job};
 
 use crate::arguments::StatusOut;
-use crate::constants::*;
 use crate::errhandler::HasErrhandler;
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Fail, Result};
 use crate::handle::Comm;
-use crate::message::{self, pattern, rank_of};
+use crate::message::{self, pattern};
 use crate::objects::{CommObject, Data, Mode, Outcome, Partner, PointToPoint, Stage};
 use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
+
+/// Starts a receive; one that fails is given up.
+///
+/// # Safety
+/// The program does not access the buffer until the receive is over or given up.
+pub(super) unsafe fn start_receive(
+    comm: &(Comm, Rc<CommObject>),
+    receive: &Rc<Receive>,
+    pattern: Pattern,
+    data: &Data,
+) -> Result {
+    let job = comm.1.team.job();
+    // SAFETY: the same contract.
+    unsafe { job.start_receive(receive, pattern, data.sink()) }.map_err(|e| {
+        job.forget_receive(receive);
+        Fail::from(e).on(comm)
+    })
+}
 
 /// Starts a send to rank `target` of the job.
 #[inline(always)]
@@ -37,56 +53,7 @@ pub(super) fn start_send(
     message::start_send(comm, to, mode, data)
 }
 
-/// The status of a receive that is over.
-#[inline(always)]
-fn received_status(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status) -> Outcome {
-    let status = Status::received(rank_of(&comm.1, received.source), received.tag, received.kept);
-    let failed = (received.kept < received.len).then(|| truncated(comm, received, status.source));
-    Outcome { status, failed }
-}
-
-#[cold]
-fn truncated(comm: &(Comm, Rc<CommObject>), received: &two_sided::Status, source: c_int) -> Fail {
-    let text = format!(
-        "a message of {} bytes from rank {source} with tag {}, and the receive has room for {}",
-        received.len, received.tag, received.kept
-    );
-    fail(MPI_ERR_TRUNCATE, text).on(comm)
-}
-
 impl PointToPoint {
-    /// An operation that is not started. A persistent one starts the message `again`.
-    #[inline(always)]
-    pub(super) fn new(
-        call: &Call<'_>,
-        comm: (Comm, Rc<CommObject>),
-        again: Option<(Partner, c_int, Data)>,
-    ) -> Rc<Self> {
-        let spare = call.spare.0.borrow_mut().pop();
-        let mut operation = spare.unwrap_or_else(|| Self::empty(Stage::Inactive, None));
-        // No other owner holds it.
-        if let Some(own) = Rc::get_mut(&mut operation) {
-            own.comm = Some(comm);
-            if again.is_some() {
-                own.again = again;
-            }
-        }
-        operation
-    }
-
-    #[cold]
-    fn empty(stage: Stage, known: Option<Outcome>) -> Rc<Self> {
-        let (comm, again, target, cancelled) = Default::default();
-        let (sending, receive) = (RefCell::new(Sending::Done), Receive::new());
-        let (stage, known) = (Cell::new(stage), Cell::new(known.map(Box::new)));
-        Rc::new(Self { comm, again, stage, sending, target, receive, cancelled, known })
-    }
-
-    /// The receive of `MPI_MESSAGE_NO_PROC`, which is complete.
-    pub(super) fn of_proc_null() -> Rc<Self> {
-        Self::empty(Stage::Known, Some(Status::FROM_PROC_NULL.into()))
-    }
-
     /// Starts it.
     pub(super) fn begin(&self, call: &Call<'_>, partner: Partner, tag: c_int, data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
@@ -109,16 +76,10 @@ impl PointToPoint {
     }
 
     /// Starts a receive.
-    #[inline(always)]
-    pub(super) fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
+    fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
-        let (job, pattern) = (comm.1.team.job(), pattern(&comm.1, source, tag));
-        // SAFETY: the program does not access the buffer until the receive is over; blocking calls forget a receive
-        // that fails, and requests are kept until they are over.
-        if let Err(e) = unsafe { job.start_receive(&self.receive, pattern, data.sink()) } {
-            job.forget_receive(&self.receive);
-            return Err(Fail::from(e).on(comm));
-        }
+        // SAFETY: requests are kept until they are over, and other receives are given up.
+        unsafe { start_receive(comm, &self.receive, pattern(&comm.1, source, tag), data) }?;
         self.stage.set(Stage::Receiving);
         Ok(())
     }
@@ -126,15 +87,15 @@ impl PointToPoint {
     /// The outcome of an operation that is over. Called once.
     #[inline(always)]
     fn ended(&self, stage: Stage) -> Outcome {
-        let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
         let ended = match stage {
             Stage::ProcNull => return Outcome::from(Status::FROM_PROC_NULL),
             Stage::Inactive | Stage::Known => return Outcome::from(Status::EMPTY),
             Stage::Receiving => self.receive.outcome(),
             Stage::Sending => self.sending.replace(Sending::Done).outcome().map(|_| None),
         };
+        let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
         match ended {
-            Ok(Some(received)) => received_status(comm, &received),
+            Ok(Some(received)) => Outcome::received(comm, &received),
             Ok(None) => Outcome::from(Status::EMPTY),
             Err(e) if self.cancelled.get() && e.kind() == ErrorKind::Aborted => Outcome::from(Status::CANCELLED),
             Err(e) => Outcome { status: Status::EMPTY, failed: Some(Fail::from(e).on(comm)) },
@@ -213,22 +174,8 @@ impl Operation for PointToPoint {
         }
     }
 
-    #[inline]
-    fn complete(mut self: Rc<Self>, call: &Call<'_>, status: StatusOut) -> Result {
+    fn complete(self: Rc<Self>, _: &Call<'_>, status: StatusOut) -> Result {
         let stage = self.stage.take();
-        let completed = match self.known.take() {
-            Some(known) => known.put(status),
-            None => self.ended(stage).put(status),
-        };
-        // An operation with another owner, such as a persistent request, is not reused.
-        if self.again.is_none()
-            && let Some(own) = Rc::get_mut(&mut self)
-            && Rc::strong_count(&own.receive) == 1
-        {
-            own.comm = None;
-            own.cancelled.set(false);
-            call.spare.keep(self);
-        }
-        completed
+        self.known.take().map_or_else(|| self.ended(stage), |known| *known).put(status)
     }
 }

@@ -7,16 +7,17 @@ use std::rc::Rc;
 
 use farside_core::bill::{Account, Awaited};
 use farside_core::matching::Pattern;
-use farside_core::two_sided::Matched;
 
+use super::open;
+use super::receive::of_proc_null;
 use crate::arguments::{Out, StatusOut};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{self, Comm, Request};
 use crate::message::{pattern, rank_of};
-use crate::objects::{CommObject, Data, MessageObject, Partner, PointToPoint, Stage};
+use crate::objects::{CommObject, Data, MessageObject, Partner};
 use crate::operands::{Buffer, Peer};
-use crate::request::finish;
+use crate::request::finish_receive;
 use crate::runtime::Call;
 use crate::status::Status;
 
@@ -130,15 +131,15 @@ pub fn improbe(
     Ok(())
 }
 
-/// Starts the receive of a matched message, whose handle becomes null.
-fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result<Rc<PointToPoint>> {
+/// Starts the receive of a matched message, whose handle becomes null; `None` for `MPI_MESSAGE_NO_PROC`.
+fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result<Option<Request>> {
     let handle = message.get();
     let object = call.messages.get(handle).map_err(|failed| failed.named("message"))?;
     let data = Data::new(call, data);
     let Some(blame) = &object.comm else {
         data?;
         message.set(MPI_MESSAGE_NULL);
-        return Ok(PointToPoint::of_proc_null());
+        return Ok(None);
     };
     let data = data.map_err(|failed| failed.on(blame))?;
     let comm = (blame.0, Rc::clone(&blame.1));
@@ -146,29 +147,22 @@ fn start(call: &Call<'_>, data: Buffer, message: Out<handle::Message>) -> Result
     let taken = taken.ok_or_else(|| fail(MPI_ERR_REQUEST, "was received already").named("message").on(blame))?;
     call.messages.release(handle)?;
     message.set(MPI_MESSAGE_NULL);
-    let received = PointToPoint::new(call, comm, None);
-    received.begin_taken(call, taken, &data).map_err(|failed| failed.on(blame))?;
-    Ok(received)
-}
-
-impl PointToPoint {
-    /// Starts the receive of a matched message.
-    fn begin_taken(&self, call: &Call<'_>, taken: Matched, data: &Data) -> Result {
-        let job = call.job()?;
+    let started = open(call, comm, |comm, receive| {
+        let job = comm.1.team.job();
         // SAFETY: the program does not access the buffer until the receive is over; a receive that fails is given up.
-        let begun = unsafe { job.receive_message(&self.receive, taken, data.sink()) };
-        begun.inspect_err(|_| job.forget_receive(&self.receive))?;
-        self.stage.set(Stage::Receiving);
+        let begun = unsafe { job.receive_message(receive, taken, data.sink()) };
+        begun.inspect_err(|_| job.forget_receive(receive))?;
         Ok(())
-    }
+    });
+    started.map(Some).map_err(|failed| failed.on(blame))
 }
 
 pub fn mrecv(call: &Call<'_>, data: Buffer, message: Out<handle::Message>, status: StatusOut) -> Result {
-    finish(call, start(call, data, message)?, status)
+    finish_receive(call, start(call, data, message)?, status)
 }
 
 pub fn imrecv(call: &Call<'_>, data: Buffer, message: Out<handle::Message>, request: Out<Request>) -> Result {
     let started = start(call, data, message)?;
-    request.set(call.requests.insert(started));
+    request.set(started.unwrap_or_else(|| of_proc_null(call, None)));
     Ok(())
 }

@@ -1,28 +1,61 @@
+#![allow(unsafe_code)]
 //! Receives, and combined sends and receives (MPI-5.0 sections 3.2, 3.7, 3.9 to 3.11).
 
 use std::rc::Rc;
 
 use farside_core::Job;
+use farside_core::matching::Pattern;
 
-use super::{Message, begin_receive};
+use super::Message;
 use crate::arguments::{Out, StatusOut};
 use crate::constants::MPI_ERR_BUFFER;
 use crate::errhandler::HasErrhandler;
 use crate::fail::{Result, fail};
-use crate::handle::Request;
-use crate::objects::{Mode, Outcome, PointToPoint};
+use crate::handle::{Comm, Request};
+use crate::message::pattern;
+use crate::objects::{CommObject, Mode, Outcome, Partner, PointToPoint, Stage};
 use crate::operands::{Buffer, Peer};
-use crate::request::finish;
-use crate::runtime::{Call, Operation};
+use crate::request::{finish_receive, give_up_receive, on};
+use crate::runtime::{Call, Operation, Runtime};
 
-#[inline(always)]
 pub fn recv(call: &Call<'_>, data: Buffer, from: Peer, status: StatusOut) -> Result {
-    finish(call, begin_receive(call, data, from)?, status)
+    finish_receive(call, Message::receive(call, data, from)?.begin_receive(call)?, status)
 }
 
+/// A request for a receive from `MPI_PROC_NULL`, or of `MPI_MESSAGE_NO_PROC`.
+pub(super) fn of_proc_null(call: &Call<'_>, comm: Option<(Comm, Rc<CommObject>)>) -> Request {
+    call.requests.insert(PointToPoint::at(comm, Stage::ProcNull))
+}
+
+/// Posts a receive of a predefined type: [`at_once`](crate::entry::at_once).
 #[inline(always)]
+pub fn irecv_now(runtime: &Runtime, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
+    let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
+    let comm = runtime.comms.get(from.comm)?;
+    let pattern = match comm.peers.member(from.rank) {
+        _ if data.address.is_constant() => return Ok(false),
+        Some(source) if from.tag >= 0 => Pattern::exact(comm.context, source, from.tag),
+        _ => match from.source(&comm)? {
+            Partner::From(source) => pattern(&comm, source, from.tag),
+            _ => return Ok(false),
+        },
+    };
+    // SAFETY: posting a receive makes no request.
+    let Some(slot) = (unsafe { runtime.receives.next() }) else { return Ok(false) };
+    // SAFETY: the program does not access the buffer until the receive is over; that of a free slot is done, and members
+    // are ranks of the job.
+    let posted = unsafe { comm.team.job().post_now(&slot.receive, pattern, data.address.at(), len) };
+    if posted {
+        request.set(runtime.receives.open(slot, (from.comm, comm)));
+    }
+    Ok(posted)
+}
+
 pub fn irecv(call: &Call<'_>, data: Buffer, from: Peer, request: Out<Request>) -> Result {
-    request.set(call.requests.insert(begin_receive(call, data, from)?));
+    let message = Message::receive(call, data, from)?;
+    let comm = (message.comm.0, Rc::clone(&message.comm.1));
+    let begun = message.begin_receive(call)?;
+    request.set(begun.unwrap_or_else(|| of_proc_null(call, Some(comm))));
     Ok(())
 }
 
@@ -87,24 +120,52 @@ impl Operation for Exchange {
     }
 }
 
-fn exchange(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Peer) -> Result<Exchange> {
+/// The two messages of an exchange.
+fn messages(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Peer) -> Result<(Message, Message)> {
     let send = Message::send(call, sent, to, Mode::Standard)?;
     let receive = Message::receive(call, received, from)?;
     if send.is_real() && receive.is_real() && send.data.overlaps(&receive.data) {
         return Err(fail(MPI_ERR_BUFFER, "overlaps sendbuf").named(received.address.name()));
     }
-    Exchange::start(call, send, receive, None)
+    Ok((send, receive))
 }
 
-fn replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<Exchange> {
+/// The two messages of an exchange in one buffer, and a copy of the bytes to send.
+fn replacing(call: &Call<'_>, data: Buffer, to: Peer, from: Peer) -> Result<(Message, Message, Box<[u8]>)> {
     let send = Message::send(call, data, to, Mode::Standard)?;
     let receive = Message::receive(call, data, from)?;
     let copy = send.data.copied()?;
-    Exchange::start(call, send, receive, Some(copy))
+    Ok((send, receive, copy))
+}
+
+/// Starts both messages, and waits for both.
+fn exchange(call: &Call<'_>, send: Message, receive: Message, copy: Option<&[u8]>, status: StatusOut) -> Result {
+    let receiving = receive.begin_receive(call)?;
+    let is_over = || receiving.is_none_or(|request| call.receives.is_over(request));
+    let sent = send.begin(call, copy).and_then(|send| {
+        let awaited = || if is_over() { send.awaits() } else { receiving.and_then(|r| call.receives.awaits(r)) };
+        let waited = call.wait_until(awaited, || is_over() && send.is_over());
+        if let Err(failed) = waited {
+            send.give_up(&call.job()?);
+            return Err(on(&*send, failed));
+        }
+        Ok(send)
+    });
+    match sent {
+        Ok(send) => {
+            let sent = send.complete(call, StatusOut::IGNORE);
+            finish_receive(call, receiving, status).and(sent)
+        }
+        Err(failed) => {
+            give_up_receive(call, receiving)?;
+            Err(failed)
+        }
+    }
 }
 
 pub fn sendrecv(call: &Call<'_>, sent: Buffer, to: Peer, received: Buffer, from: Peer, status: StatusOut) -> Result {
-    finish(call, Rc::new(exchange(call, sent, to, received, from)?), status)
+    let (send, receive) = messages(call, sent, to, received, from)?;
+    exchange(call, send, receive, None, status)
 }
 
 pub fn isendrecv(
@@ -115,15 +176,18 @@ pub fn isendrecv(
     from: Peer,
     request: Out<Request>,
 ) -> Result {
-    request.set(call.requests.insert(Rc::new(exchange(call, sent, to, received, from)?)));
+    let (send, receive) = messages(call, sent, to, received, from)?;
+    request.set(call.requests.insert(Rc::new(Exchange::start(call, send, receive, None)?)));
     Ok(())
 }
 
 pub fn sendrecv_replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer, status: StatusOut) -> Result {
-    finish(call, Rc::new(replace(call, data, to, from)?), status)
+    let (send, receive, copy) = replacing(call, data, to, from)?;
+    exchange(call, send, receive, Some(&copy), status)
 }
 
 pub fn isendrecv_replace(call: &Call<'_>, data: Buffer, to: Peer, from: Peer, request: Out<Request>) -> Result {
-    request.set(call.requests.insert(Rc::new(replace(call, data, to, from)?)));
+    let (send, receive, copy) = replacing(call, data, to, from)?;
+    request.set(call.requests.insert(Rc::new(Exchange::start(call, send, receive, Some(copy))?)));
     Ok(())
 }

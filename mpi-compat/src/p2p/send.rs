@@ -1,13 +1,13 @@
 //! Sends (MPI-5.0 sections 3.2, 3.4, 3.7, 3.9): four modes, each blocking, non-blocking and persistent.
 
-use super::{Message, begin_send};
+use super::{Message, begin_send, send_now};
 use crate::arguments::{Out, StatusOut};
 use crate::fail::Result;
 use crate::handle::Request;
 use crate::objects::Mode;
 use crate::operands::{Buffer, Peer};
 use crate::request::{complete_send, finish};
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 #[inline(always)]
 fn wait(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode) -> Result {
@@ -34,6 +34,15 @@ fn persistent(call: &Call<'_>, data: Buffer, to: Peer, mode: Mode, request: Out<
 #[inline(always)]
 pub fn send(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
     wait(call, data, to, Mode::Standard)
+}
+
+#[inline(always)]
+pub fn isend_now(runtime: &Runtime, data: Buffer, to: Peer, request: Out<Request>) -> Result<bool> {
+    let sent = send_now(runtime, data, to)?;
+    if sent {
+        request.set(runtime.complete_send.get());
+    }
+    Ok(sent)
 }
 
 #[inline(always)]

@@ -2,16 +2,16 @@
 //! calls that do not free the requests.
 
 use std::ffi::c_int;
-use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::{complete_send, get, is_null, on};
+use super::Active;
 use crate::arguments::{List, ListOut, Out, StatusOut, count};
 use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::Request;
-use crate::runtime::{Call, Operation, Persistence};
+use crate::message::status_of;
+use crate::runtime::{Call, Runtime};
 use crate::status::Status;
 
 /// Whether a call completes requests, or only reads their outcomes.
@@ -21,92 +21,58 @@ enum Consume {
     No,
 }
 
-/// The operation of a request if it is active; `None` if it is null, or persistent and not started.
+/// Completes and frees the request of a short send, or of a receive that has ended well; otherwise returns false, and
+/// changes nothing.
 #[inline(always)]
-fn active(call: &Call<'_>, request: Request, name: &'static str) -> Result<Option<Rc<dyn Operation>>> {
-    if is_null(request) {
-        return Ok(None);
-    }
-    let operation = get(call, request, name)?;
-    Ok((operation.persistence() != Persistence::Inactive).then_some(operation))
-}
-
-/// Returns the status and error of an operation that is over; a request that is freed becomes null.
-#[inline]
-fn take(
-    call: &Call<'_>,
-    operation: Rc<dyn Operation>,
-    request: &mut Request,
-    consume: Consume,
-    status: StatusOut,
-) -> Result {
-    if consume == Consume::No {
-        return operation.outcome(call).put(status);
-    }
-    if operation.persistence() == Persistence::None {
-        // A request that is named twice has been released already.
-        let _ = call.requests.release(*request);
-        *request = MPI_REQUEST_NULL;
-    }
-    operation.complete(call, status)
-}
-
-/// Completes and frees a request whose operation is over; `None` if it is not over, or the request is null.
-#[inline(always)]
-fn finished(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Option<Result> {
+pub fn wait_now(runtime: &Runtime, request: Out<Request>, status: StatusOut) -> Result<bool> {
     let handle = request.get();
-    if handle == complete_send(call) {
-        request.set(MPI_REQUEST_NULL);
+    if handle == runtime.complete_send.get() {
         status.set(Status::EMPTY);
-        return Some(Ok(()));
+    } else {
+        let Some((received, comm)) = runtime.receives.close_now(handle) else { return Ok(false) };
+        status.set(status_of(&comm, &received));
     }
-    let operation = call.requests.release_if(handle, Operation::is_finished)?;
     request.set(MPI_REQUEST_NULL);
-    Some(operation.complete(call, status))
+    Ok(true)
 }
 
-#[inline(always)]
 pub fn wait(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
-    finished(call, request, status).unwrap_or_else(|| wait_open(call, request, status))
-}
-
-#[inline(never)]
-fn wait_open(call: &Call<'_>, request: Out<Request>, status: StatusOut) -> Result {
     let mut handle = request.get();
-    let Some(operation) = active(call, handle, "request")? else {
+    let Some(active) = Active::of(call, handle, "request")? else {
         status.set_empty();
         return Ok(());
     };
-    call.wait_until(|| operation.awaits(), || operation.is_over()).map_err(|failed| on(&*operation, failed))?;
-    let completed = take(call, operation, &mut handle, Consume::Yes, status);
+    call.wait_until(|| active.awaits(call), || active.is_over(call)).map_err(|failed| active.blame(call, failed))?;
+    let completed = active.complete(call, &mut handle, status);
     request.set(handle);
     completed
 }
 
 fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: StatusOut, consume: Consume) -> Result {
-    let Some(operation) = active(call, *handle, "request")? else {
+    let Some(active) = Active::of(call, *handle, "request")? else {
         flag.set(1);
         status.set_empty();
         return Ok(());
     };
-    let over = call.test(|| operation.is_over()).map_err(|failed| on(&*operation, failed))?;
+    let over = call.test(|| active.is_over(call)).map_err(|failed| active.blame(call, failed))?;
     flag.set(over.into());
-    if over { take(call, operation, handle, consume, status) } else { Ok(()) }
-}
-
-#[inline(always)]
-pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
-    match finished(call, request, status) {
-        Some(completed) => {
-            flag.set(1);
-            completed
-        }
-        None => test_open(call, request, flag, status),
+    match consume {
+        _ if !over => Ok(()),
+        Consume::Yes => active.complete(call, handle, status),
+        Consume::No => active.read(call, status),
     }
 }
 
-#[inline(never)]
-fn test_open(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
+#[inline(always)]
+pub fn test_now(runtime: &Runtime, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result<bool> {
+    let completed = wait_now(runtime, request, status)?;
+    if completed {
+        flag.set(1);
+    }
+    Ok(completed)
+}
+
+pub fn test(call: &Call<'_>, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result {
     let mut handle = request.get();
     let tested = test_one(call, &mut handle, flag, status, Consume::Yes);
     request.set(handle);
@@ -126,7 +92,7 @@ struct Requests<'c> {
     call: &'c Call<'c>,
     handles: SmallVec<[Request; FEW]>,
     /// The operation of each request; `None` if that is null or inactive.
-    operations: SmallVec<[Option<Rc<dyn Operation>>; FEW]>,
+    operations: SmallVec<[Option<Active>; FEW]>,
     consume: Consume,
 }
 
@@ -136,7 +102,7 @@ impl<'c> Requests<'c> {
         let len = count(n.into(), name)? as usize;
         for at in 0..len {
             let handle = array.get(at, len)?;
-            self.operations.push(active(self.call, handle, "array_of_requests")?);
+            self.operations.push(Active::of(self.call, handle, "array_of_requests")?);
             self.handles.push(handle);
         }
         Ok(())
@@ -144,17 +110,19 @@ impl<'c> Requests<'c> {
 
     /// The index of the first request whose operation is over.
     fn first_over(&self) -> Option<usize> {
-        self.operations.iter().position(|operation| operation.as_ref().is_some_and(|operation| operation.is_over()))
+        self.operations.iter().position(|one| one.as_ref().is_some_and(|one| one.is_over(self.call)))
     }
 
     /// Waits until `ready`, or tests it with one round of progress. An error is raised on the first request that is not
     /// over.
     fn until(&self, wait: bool, ready: impl FnMut() -> bool) -> Result<bool> {
-        let awaited = || self.operations.iter().flatten().find(|o| !o.is_over()).and_then(|o| o.awaits());
-        let met = if wait { self.call.wait_until(awaited, ready).map(|()| true) } else { self.call.test(ready) };
-        met.map_err(|failed| {
-            let open = self.operations.iter().flatten().find(|operation| !operation.is_over());
-            open.map_or(failed.clone(), |operation| on(&**operation, failed))
+        let call = self.call;
+        let open = || self.operations.iter().flatten().find(|one| !one.is_over(call));
+        let awaited = || open().and_then(|one| one.awaits(call));
+        let met = if wait { call.wait_until(awaited, ready).map(|()| true) } else { call.test(ready) };
+        met.map_err(|failed| match open() {
+            Some(one) => one.blame(call, failed),
+            None => failed,
         })
     }
 
@@ -162,7 +130,7 @@ impl<'c> Requests<'c> {
     fn all(&mut self, wait: bool, statuses: StatusOut) -> Result<bool> {
         let mut at = 0;
         let over = self.until(wait, || {
-            while self.operations.get(at).is_some_and(|one| one.as_ref().is_none_or(|one| one.is_over())) {
+            while self.operations.get(at).is_some_and(|one| one.as_ref().is_none_or(|one| one.is_over(self.call))) {
                 at += 1;
             }
             at == self.operations.len()
@@ -203,7 +171,7 @@ impl<'c> Requests<'c> {
             return Ok(());
         }
         self.until(wait, || self.first_over().is_some())?;
-        let over = |at: &usize| self.operations[*at].as_ref().is_some_and(|operation| operation.is_over());
+        let over = |at: &usize| self.operations[*at].as_ref().is_some_and(|one| one.is_over(self.call));
         let which: Vec<usize> = (0..self.operations.len()).filter(over).collect();
         outcount.set(which.len() as c_int);
         indices.write(&which.iter().map(|at| *at as c_int).collect::<Vec<_>>())?;
@@ -213,7 +181,8 @@ impl<'c> Requests<'c> {
     /// Returns the status and error of request `at`, which is over.
     fn take(&mut self, at: usize, status: StatusOut) -> Result {
         match self.operations[at].take() {
-            Some(operation) => take(self.call, operation, &mut self.handles[at], self.consume, status),
+            Some(one) if self.consume == Consume::Yes => one.complete(self.call, &mut self.handles[at], status),
+            Some(one) => one.read(self.call, status),
             None => {
                 status.set(Status::EMPTY);
                 Ok(())

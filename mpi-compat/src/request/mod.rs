@@ -1,6 +1,7 @@
 //! Requests (MPI-5.0 sections 3.7 and 3.9), which programs use to complete operations. Every chapter that starts
 //! operations makes objects of trait [`Operation`] and puts them into `Runtime::requests`.
 
+mod active;
 mod completion;
 mod generalized;
 
@@ -15,6 +16,9 @@ use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Handle, Request};
 use crate::runtime::{Call, Operation, Persistence};
+use crate::status::Status;
+
+use active::Active;
 
 pub use completion::*;
 pub use generalized::*;
@@ -35,6 +39,30 @@ pub fn finish(call: &Call<'_>, operation: Rc<impl Operation>, status: StatusOut)
     operation.complete(call, status)
 }
 
+/// Waits for a receive, and gives it up if that fails; `None` is a receive from `MPI_PROC_NULL`.
+pub fn finish_receive(call: &Call<'_>, request: Option<Request>, status: StatusOut) -> Result {
+    let Some(mut request) = request else {
+        status.set(Status::FROM_PROC_NULL);
+        return Ok(());
+    };
+    let receive = Active::Receive(request);
+    if let Err(failed) = call.wait_until(|| receive.awaits(call), || receive.is_over(call)) {
+        let failed = receive.blame(call, failed);
+        give_up_receive(call, Some(request))?;
+        return Err(failed);
+    }
+    receive.complete(call, &mut request, status)
+}
+
+/// Gives up a receive, and frees its request.
+pub fn give_up_receive(call: &Call<'_>, request: Option<Request>) -> Result {
+    if let Some(operation) = request.and_then(|request| call.receives.operation(request)) {
+        operation.give_up(&call.job()?);
+        request.and_then(|request| call.receives.release(request));
+    }
+    Ok(())
+}
+
 /// Makes the error handler of the operation's object get the error.
 pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
     match operation.object() {
@@ -46,14 +74,25 @@ pub fn on(operation: &dyn Operation, failed: Fail) -> Fail {
 /// The operation of a request that must not be null.
 #[inline]
 pub fn get(call: &Call<'_>, request: Request, name: &'static str) -> Result<Rc<dyn Operation>> {
+    if let Some(receive) = call.receives.operation(request) {
+        return Ok(receive);
+    }
     call.requests.get(request).map_err(|failed| failed.named(name))
+}
+
+/// Frees a request, whose operation the caller has.
+fn release(call: &Call<'_>, request: Request) {
+    // A request that a call names twice has been released already.
+    if call.receives.release(request).is_none() {
+        let _ = call.requests.release(request);
+    }
 }
 
 pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
     let handle = request.get();
     let operation = get(call, handle, "request")?;
     if !operation.free(call)? {
-        call.requests.release(handle)?;
+        release(call, handle);
         let mut freed = call.freed.borrow_mut();
         freed.retain(|operation| !operation.is_over());
         if !operation.is_over() {

@@ -19,8 +19,8 @@ use crate::handle::{Op, Type, Win};
 use crate::objects::elements::element;
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
-use crate::operands::{Address, Buffer, Place};
-use crate::runtime::Call;
+use crate::operands::{Buffer, Place};
+use crate::runtime::{Call, Runtime};
 
 /// The effect of an accumulate.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -150,8 +150,8 @@ impl Remote {
 /// Accumulates one element of a predefined type by a processor instruction, if the target memory is mapped and ready;
 /// returns whether it did. The old value is not fetched if `old` is null.
 #[inline(never)]
-fn accumulate_now(
-    call: &Call<'_>,
+fn update_now(
+    runtime: &Runtime,
     origin: *mut u8,
     old: *mut u8,
     datatype: Type,
@@ -160,19 +160,18 @@ fn accumulate_now(
     op: Op,
     win: Win,
 ) -> bool {
-    let (Some(atomics), Some(operation)) = (call.plain.atomics(datatype), operation(op)) else { return false };
+    let (Some(atomics), Some(operation)) = (runtime.plain.atomics(datatype), operation(op)) else { return false };
     let operand = if operation == Operation::NoOp { old } else { origin };
     if !atomics.allow(operation) || is_constant(operand.cast()) {
         return false;
     }
-    let done = call.wins.peek(win, |win| {
-        let Some((raw, target, offset)) = win.place(rank, displacement) else { return false };
-        // SAFETY: the program does not access the buffers until the operation is complete.
-        with_element!(atomics.ty, T => unsafe {
-            raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
-        }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
-    });
-    done == Some(true)
+    // SAFETY: the operation does not wait, and calls no function of the program.
+    let place = unsafe { runtime.wins.look(win) }.and_then(|win| win.place(rank, displacement));
+    let Some((raw, target, offset)) = place else { return false };
+    // SAFETY: the program does not access the buffers until the operation is complete.
+    with_element!(atomics.ty, T => unsafe {
+        raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
+    }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
 }
 
 /// The arguments of an accumulate.
@@ -221,23 +220,14 @@ impl Checked {
 }
 
 #[inline(always)]
+pub fn accumulate_now(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
+    let one = (origin.n, origin.datatype) == (1, at.datatype) && at.n == 1;
+    let (from, old) = (origin.address.at(), std::ptr::null_mut());
+    Ok(one && update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
+}
+
 pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
-    if (origin.n, origin.datatype) == (at.n, at.datatype)
-        && origin.n == 1
-        && accumulate_now(
-            call,
-            origin.address.at(),
-            std::ptr::null_mut(),
-            at.datatype,
-            at.rank,
-            at.displacement,
-            op,
-            at.win,
-        )
-    {
-        return Ok(());
-    }
-    Accumulate { origin: origin.copied(), result: None, at: at.copied(), op }.issue(call)
+    Accumulate { origin, result: None, at, op }.issue(call)
 }
 
 pub fn get_accumulate(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
@@ -251,15 +241,15 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
 }
 
 #[inline(always)]
-pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
+pub fn fetch_and_op_now(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
     let (from, old) = (origin.address.at(), result.address.at());
-    if !result.address.is_constant()
-        && accumulate_now(call, from, old, at.datatype, at.rank, at.displacement, op, at.win)
-    {
-        return Ok(());
-    }
+    let is_place = !result.address.is_constant();
+    Ok(is_place && update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
+}
+
+pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
     predefined(call, at.datatype)?;
-    Accumulate { origin: origin.copied(), result: Some(result.copied()), at: at.copied(), op }.issue(call)
+    Accumulate { origin, result: Some(result), at, op }.issue(call)
 }
 
 /// The value of a type at an address of the program.
@@ -273,46 +263,44 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
 
 /// Compares and swaps an integer of a predefined type, if the target memory is mapped and ready; returns whether it
 /// did.
-#[inline]
-fn swap_now(call: &Call<'_>, [new, old, result]: [Address; 3], at: Place) -> bool {
-    let atomics = call.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
-    let Some(atomics) = atomics else { return false };
+#[inline(always)]
+pub fn compare_and_swap_now(
+    runtime: &Runtime,
+    origin: Buffer,
+    compare: Buffer,
+    result: Buffer,
+    at: Place,
+) -> Result<bool> {
+    let atomics = runtime.plain.atomics(at.datatype).filter(|atomics| atomics.is_swapped);
+    let Some(atomics) = atomics else { return Ok(false) };
+    let [new, old, result] = [origin.address, compare.address, result.address];
     if new.is_constant() || old.is_constant() || result.is_constant() {
-        return false;
+        return Ok(false);
     }
     let (new, old, result) = (new.at(), old.at(), result.at());
-    let done = call.wins.peek(at.win, |win| {
-        let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
-        macro_rules! swap {
-            ($t:ty) => {
-                // SAFETY: the program gives values of the type, and does not access the result until the operation is
-                // complete.
-                unsafe {
-                    let (old, new) = (value::<$t>(old), value::<$t>(new));
-                    raw.compare_and_swap_now(old, new, result.cast::<$t>(), target, offset)
-                }
-            };
-        }
-        match atomics.ty.size() {
-            1 => swap!(u8),
-            2 => swap!(u16),
-            4 => swap!(u32),
-            _ => swap!(u64),
-        }
-    });
-    done == Some(true)
-}
-
-#[inline(always)]
-pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result {
-    if swap_now(call, [origin.address, compare.address, result.address], at) {
-        return Ok(());
+    // SAFETY: the operation does not wait, and calls no function of the program.
+    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
+    let Some((raw, target, offset)) = place else { return Ok(false) };
+    macro_rules! swap {
+        ($t:ty) => {
+            // SAFETY: the program gives values of the type, and does not access the result until the operation is
+            // complete.
+            unsafe {
+                let (old, new) = (value::<$t>(old), value::<$t>(new));
+                raw.compare_and_swap_now(old, new, result.cast::<$t>(), target, offset)
+            }
+        };
     }
-    compare_and_swap_checked(call, [origin.copied(), compare.copied(), result.copied()], at.copied())
+    Ok(match atomics.ty.size() {
+        1 => swap!(u8),
+        2 => swap!(u16),
+        4 => swap!(u32),
+        _ => swap!(u64),
+    })
 }
 
-#[inline(never)]
-fn compare_and_swap_checked(call: &Call<'_>, buffers: [Buffer; 3], at: Place) -> Result {
+pub fn compare_and_swap(call: &Call<'_>, origin: Buffer, compare: Buffer, result: Buffer, at: Place) -> Result {
+    let buffers = [origin, compare, result];
     let remote = Remote::new(call, at)?;
     let named = predefined(call, at.datatype)?;
     if !is_swapped(named) {

@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Synchronization: fence, post-start-complete-wait, locks and flushes (MPI-5.0 section 12.5).
 
 use std::ffi::c_int;
@@ -10,7 +11,7 @@ use crate::constants::*;
 use crate::fail::{Result, fail};
 use crate::handle::{Group, Win};
 use crate::objects::WinObject;
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 const ASSERTS: [(c_int, Assert); 5] = [
     (MPI_MODE_NOCHECK, Assert::NOCHECK),
@@ -104,6 +105,25 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
     hold_if_loaded(&object, target)
 }
 
+/// Takes a lock that is biased to this rank.
+#[inline(always)]
+pub fn win_lock_now(runtime: &Runtime, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result<bool> {
+    let kind = match (lock_type, assert) {
+        (MPI_LOCK_EXCLUSIVE, 0) => LockKind::Exclusive,
+        (MPI_LOCK_SHARED, 0) => LockKind::Shared,
+        _ => return Ok(false),
+    };
+    // SAFETY: taking a biased lock does not wait, and calls no function of the program.
+    let Some(object) = (unsafe { runtime.wins.look(win) }) else { return Ok(false) };
+    Ok(!object.raw().is_posted() && object.raw().lock_now(kind, rank as usize))
+}
+
+#[inline(always)]
+pub fn win_unlock_now(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
+    // SAFETY: as in `win_lock_now`.
+    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().unlock_now(rank as usize)))
+}
+
 /// Waits until a requested lock is held if the program can load and store the target's memory, since it may do so once
 /// the call has returned.
 #[inline]
@@ -132,7 +152,13 @@ pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
     Ok(call.wins.get(win)?.raw().unlock_all()?)
 }
 
-#[inline]
+/// Flushes a target, or completes locally, which is the same, if nothing has to be awaited.
+#[inline(always)]
+pub fn win_flush_now(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
+    // SAFETY: such a flush does not wait, and calls no function of the program.
+    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().flush_now(rank as usize)))
+}
+
 pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {
     let object = call.wins.get(win)?;
     object.target(rank, "rank")?.map_or(Ok(()), |target| Ok(object.raw().flush(target)?))

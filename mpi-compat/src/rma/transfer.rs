@@ -4,7 +4,7 @@
 use super::access::{Local, Remote};
 use crate::fail::Result;
 use crate::operands::{Buffer, Place};
-use crate::runtime::Call;
+use crate::runtime::{Call, Runtime};
 
 /// The direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,42 +46,40 @@ impl Remote {
 /// The lock is held, and no reference is kept. Compiled for each direction, so that all of it is inlined into its
 /// caller.
 #[inline(always)]
-fn transfer_now<const PUT: bool>(call: &Call<'_>, origin: Buffer, at: Place) -> bool {
-    let Some(len) = call.plain.size(origin.n, origin.datatype) else { return false };
+fn transfer_now<const PUT: bool>(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+    let Some(len) = runtime.plain.size(origin.n, origin.datatype) else { return Ok(false) };
     let same = (origin.n, origin.datatype) == (at.n, at.datatype);
-    if origin.address.is_constant() || !same && call.plain.size(at.n, at.datatype) != Some(len) {
-        return false;
+    if origin.address.is_constant() || !same && runtime.plain.size(at.n, at.datatype) != Some(len) {
+        return Ok(false);
     }
-    let done = call.wins.peek(at.win, |win| {
-        let Some((raw, target, offset)) = win.place(at.rank, at.displacement) else { return false };
-        let base = origin.address.at();
-        // SAFETY: the program does not access the buffer until the operation is complete.
-        unsafe { if PUT { raw.put_now(base, len, target, offset) } else { raw.get_now(base, len, target, offset) } }
-    });
-    done == Some(true)
+    // SAFETY: a transfer does not wait, and calls no function of the program.
+    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
+    let Some((raw, target, offset)) = place else { return Ok(false) };
+    let base = origin.address.at();
+    // SAFETY: the program does not access the buffer until the operation is complete.
+    Ok(unsafe { if PUT { raw.put_now(base, len, target, offset) } else { raw.get_now(base, len, target, offset) } })
 }
 
-#[inline(never)]
-fn transfer_checked(call: &Call<'_>, origin: Buffer, at: Place, direction: Direction) -> Result {
+fn transfer(call: &Call<'_>, origin: Buffer, at: Place, direction: Direction) -> Result {
     let remote = Remote::new(call, at)?;
     let local = Local::new(call, origin)?;
     remote.map_or(Ok(()), |remote| remote.transfer(&local, direction))
 }
 
 #[inline(always)]
+pub fn put_now(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+    transfer_now::<true>(runtime, origin, at)
+}
+
 pub fn put(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    if transfer_now::<true>(call, origin, at) {
-        Ok(())
-    } else {
-        transfer_checked(call, origin.copied(), at.copied(), Direction::Put)
-    }
+    transfer(call, origin, at, Direction::Put)
 }
 
 #[inline(always)]
+pub fn get_now(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+    transfer_now::<false>(runtime, origin, at)
+}
+
 pub fn get(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
-    if transfer_now::<false>(call, origin, at) {
-        Ok(())
-    } else {
-        transfer_checked(call, origin.copied(), at.copied(), Direction::Get)
-    }
+    transfer(call, origin, at, Direction::Get)
 }

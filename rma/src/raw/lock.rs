@@ -32,6 +32,14 @@ use super::{Access, RawWindow};
 use crate::assert::Assert;
 
 impl RawWindow {
+    /// Locks `target`'s memory by a claim, if no epoch is open and the bias lets this rank in; returns whether it did.
+    /// Then the target is ready; otherwise [`lock`](Self::lock) requests the lock or returns the error.
+    #[inline]
+    pub fn lock_now(&self, kind: LockKind, target: usize) -> bool {
+        let t = self.targets.get(target).filter(|_| self.access.get() == Access::None && self.job.bill().is_none());
+        t.is_some_and(|t| self.lock_by_claim(kind, t))
+    }
+
     /// Locks `target`'s memory. Never blocks: operations wait in a queue until the lock is granted.
     ///
     /// # Errors
@@ -39,11 +47,11 @@ impl RawWindow {
     /// window made without locks; `NoSuchRank`.
     pub fn lock(&self, kind: LockKind, target: usize, asserts: Assert) -> Result<()> {
         const OP: &str = "lock";
-        self.called(OP);
-        let t = self.target(target, OP)?;
-        if self.access.get() == Access::None && !asserts.contains(Assert::NOCHECK) && self.lock_by_claim(kind, t) {
+        if !asserts.contains(Assert::NOCHECK) && self.lock_now(kind, target) {
             return Ok(());
         }
+        self.called(OP);
+        let t = self.target(target, OP)?;
         self.check_lockable(OP)?;
         let count = match self.access.get() {
             Access::None => {
@@ -100,23 +108,32 @@ impl RawWindow {
     /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, although the lock is then released.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
-        self.called(OP);
-        let t = self.target(target, OP)?;
-        // On a mapped window with an empty queue, all operations are complete.
-        if t.lock.get() == LockState::Claimed
-            && self.access.get() == Access::Lock(1)
-            && self.mapped
-            && self.epoch.get() != super::NO_EPOCH
-            && self.operations.queue.borrow().is_empty()
-            && !self.operations.failed.get()
-        {
-            self.leave_by_claim(t, target);
-            t.lock.set(LockState::No);
-            t.ready.set(0);
-            self.close_epoch();
+        if self.unlock_now(target) {
             return Ok(());
         }
-        self.unlock_by_word(OP, t, target)
+        self.called(OP);
+        self.unlock_by_word(OP, self.target(target, OP)?, target)
+    }
+
+    /// Releases a claim, if that closes the epoch and nothing has to be awaited, and returns whether it did. Otherwise
+    /// it does nothing, and [`unlock`](Self::unlock) completes the operations or returns the error.
+    #[inline]
+    pub fn unlock_now(&self, target: usize) -> bool {
+        let claimed = |t: &&Target| t.lock.get() == LockState::Claimed && self.access.get() == Access::Lock(1);
+        let Some(t) = self.targets.get(target).filter(claimed) else { return false };
+        // On a mapped window with an empty queue, all operations are complete.
+        let is_complete = self.mapped
+            && self.epoch.get() != super::NO_EPOCH
+            && self.operations.queue.borrow().is_empty()
+            && !self.operations.failed.get();
+        if !is_complete || self.job.bill().is_some() {
+            return false;
+        }
+        self.leave_by_claim(t, target);
+        t.lock.set(LockState::No);
+        t.ready.set(0);
+        self.close_epoch();
+        true
     }
 
     /// [`unlock`](Self::unlock) of a lock that is not a claim, or with operations still to be completed.
@@ -163,6 +180,9 @@ impl RawWindow {
     #[inline]
     pub fn flush(&self, target: usize) -> Result<()> {
         const OP: &str = "flush";
+        if self.flush_now(target) {
+            return Ok(());
+        }
         self.called(OP);
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
@@ -179,6 +199,27 @@ impl RawWindow {
             self.complete_at(target)?;
         }
         self.finish_flush()
+    }
+
+    /// Flushes if the target is ready and nothing has to be awaited, and returns whether it did. Otherwise it does
+    /// nothing, and [`flush`](Self::flush) completes the operations or returns the error.
+    #[inline(always)]
+    pub fn flush_now(&self, target: usize) -> bool {
+        let Some(t) = self.targets.get(target) else { return false };
+        let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
+        let is_idle = is_passive && t.ready.get() == self.epoch.get() && self.mapped && t.track.open() == 0;
+        let next = self.locking.flushes.get().wrapping_add(1);
+        if !is_idle || t.track.has_failed() || next.is_multiple_of(4096) || self.job.bill().is_some() {
+            return false;
+        }
+        if !self.operations.queue.borrow().is_empty() {
+            return false;
+        }
+        if self.operations.stored.replace(false) {
+            self.job.store_order().fence_before_load();
+        }
+        self.locking.flushes.set(next);
+        true
     }
 
     /// The end of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a fence keeps later
