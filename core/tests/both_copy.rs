@@ -101,8 +101,12 @@ struct Receiver {
 
 impl Receiver {
     fn new(job: &Job, room: usize) -> Result<Self> {
-        let mut sink = vec![0xee; room + 1];
-        let (token, result, base) = (Rc::default(), Rc::default(), sink.as_mut_ptr());
+        Self::into(job, vec![0xee; room + 1], 0, room)
+    }
+
+    /// A receiver into `room` bytes of `sink` from `at` on.
+    fn into(job: &Job, mut sink: Vec<u8>, at: usize, room: usize) -> Result<Self> {
+        let (token, result, base) = (Rc::default(), Rc::default(), sink[at..].as_mut_ptr());
         let receiver = Self { sink, token, result };
         let (token, result) = (receiver.token.clone(), receiver.result.clone());
         job.active_messages().register(ID, move |m| {
@@ -266,6 +270,53 @@ fn sinks_are_lent_for_any_number_of_messages() {
             assert_eq!(spent(job, before).2, 2 * MESSAGES);
         }
         job.world()?.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
+fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
+    const LEN: usize = 1 << 20;
+    const MESSAGES: usize = 20;
+    #[cfg(feature = "verbs")]
+    if let Err(e) = farside_core::device::verbs::Watch::new() {
+        return println!("memory cannot be watched: {e}");
+    }
+    if cfg!(not(all(target_env = "gnu", feature = "verbs"))) {
+        return;
+    }
+    // The buffers are mapped by `malloc`, each for itself.
+    // SAFETY: a parameter of the allocator.
+    unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
+    over_two(|job, _| {
+        let track = Track::new();
+        let (mut data, sink) = (vec![0; LEN + 4096], vec![0xee; LEN + 4096]);
+        // Other parts of the pages at the edges could be used by other ranks.
+        let [from, to] = [&data, &sink].map(|memory| memory.as_ptr().align_offset(4096));
+        let receiver = Receiver::into(job, sink, to, LEN)?;
+        job.world()?.barrier()?;
+        let mut before = job.stats();
+        for message in 0..2 * MESSAGES {
+            if message == MESSAGES {
+                before = job.stats();
+            }
+            if job.rank() == 0 {
+                data[from..from + LEN].copy_from_slice(&pattern(message, LEN));
+                start(job, &data[from..from + LEN], &track)?;
+                wait_for(job, &track)?;
+            } else {
+                assert_eq!(receiver.wait(job)?.kept, LEN);
+                assert!(receiver.bytes()[to..to + LEN] == pattern(message, LEN), "message {message}");
+            }
+        }
+        let (read, written, _) = spent(job, before);
+        println!("rank {}: {read} bytes read, {written} written", job.rank());
+        assert_eq!((job.stats() - before).count(Kind::SystemCall), 0, "{:?}", job.stats() - before);
+        assert!(job.stats().count(Kind::Remap) > 0);
+        let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
+        let sum: u64 = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap())).sum();
+        assert_eq!(sum, (MESSAGES * LEN) as u64);
+        Ok(())
     })
     .unwrap();
 }
