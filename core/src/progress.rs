@@ -3,9 +3,11 @@
 //!
 //! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
 //! ranks than cores it yields a few times, and then sleeps. Two ranks that run at the same time can answer each other
-//! without a context switch, so as long as answers arrive within a short spin, a rank spins before it yields. Every
-//! sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which the other ranks are checked, so that a dead rank leads to
-//! an error within that time instead of a hang.
+//! without a context switch, so a rank spins as long as answers arrive within a spin. Where they do not, it gives the
+//! core up at once: beside other programs a spin in vain uses up the time in which the kernel would let the rank run
+//! as soon as it is woken. For the same reason a rank asks the kernel for the shortest slice of time: a rank that is
+//! woken then runs before programs with longer slices. Every sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which
+//! the other ranks are checked, so that a dead rank leads to an error within that time instead of a hang.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -51,13 +53,14 @@ const TURNS: u32 = 256;
 /// Polls of the awaited condition before yielding: they take about as long as a yield.
 const LOOKS: u32 = 32;
 
-/// Whether the ranks that this one waits for have lately answered within a short spin, so that spinning before a yield
-/// pays.
+/// Whether the ranks that this one waits for have lately answered within a spin, so that spinning pays.
 #[derive(Debug, Default)]
 struct AdaptiveSpin {
-    /// Saturating: +1 when a short spin saw the answer, -1 when it did not.
+    /// Saturating: +1 when a spin saw the answer, -1 when it did not.
     score: Cell<u32>,
     asked: Cell<u32>,
+    /// The number of preemptions at the end of the last spin that did not see the answer.
+    preempted: Cell<i64>,
 }
 
 impl AdaptiveSpin {
@@ -76,6 +79,48 @@ impl AdaptiveSpin {
         let score = self.score.get();
         self.score.set(if answered { (score + 1).min(Self::MOST) } else { score.saturating_sub(1) });
     }
+
+    /// Records a spin that did not see the answer, before which or in which other programs may have taken the core:
+    /// then the awaited rank may have none, and spinning does not pay.
+    fn record_vain(&self, preemptions: i64) {
+        self.record(false);
+        if self.preempted.replace(preemptions) != preemptions {
+            self.score.set(0);
+        }
+    }
+}
+
+/// The shortest slice of time that the kernel gives, in nanoseconds.
+const SHORTEST_SLICE: u64 = 100_000;
+
+/// Number of times that the kernel has taken the core from this thread while it could run.
+fn preemptions() -> i64 {
+    // SAFETY: a struct of integers, for which all zeros is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is valid for writes. The call cannot fail; if it did, the count would be 0.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
+}
+
+/// Asks the kernel (from Linux 6.12 on) for the shortest slice of time, which changes nothing about this thread's share
+/// of a core. Threads that are not in the default scheduling class are left alone, and an error is ignored: an older
+/// kernel or a container may not permit the call.
+fn ask_for_short_slice() {
+    if let Some(mut attributes) = scheduling().filter(|now| now.sched_policy == libc::SCHED_OTHER as u32) {
+        attributes.sched_runtime = SHORTEST_SLICE;
+        // SAFETY: `attributes` was filled by the kernel and is valid for reads; 0 is the calling thread.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    }
+}
+
+/// The scheduling attributes of the calling thread; `None` if they cannot be read.
+fn scheduling() -> Option<libc::sched_attr> {
+    // SAFETY: a struct of integers, for which all zeros is valid.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    let (of, size) = (&raw mut attributes, size_of::<libc::sched_attr>());
+    // SAFETY: `attributes` is valid for writes of its size; 0 is the calling thread.
+    let read = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, of, size, 0) } == 0;
+    read.then_some(attributes)
 }
 
 impl Progress {
@@ -90,13 +135,20 @@ impl Progress {
             WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),
             WaitPolicy::Park => (Duration::ZERO, 0, true),
         };
+        if park {
+            ask_for_short_slice();
+        }
         Self {
             spin,
             yields,
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
             spins: if spin > Duration::ZERO { SPINS } else { 0 },
-            answers: AdaptiveSpin::default(),
+            answers: AdaptiveSpin {
+                score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MOST }),
+                preempted: Cell::new(preemptions()),
+                ..AdaptiveSpin::default()
+            },
             pause: mapped,
             last_check: Cell::new(None),
             checks: Cell::new(0),
@@ -176,14 +228,22 @@ impl Progress {
         blocked: impl Fn() -> bool,
     ) -> Result<R> {
         let (mut turns, mut busy) = (0u32, 0u32);
+        let worthwhile = || self.spin > Duration::ZERO && (!self.park || self.answers.is_worthwhile());
+        let mut spins = worthwhile();
         let mut spun_since = None;
         let mut yields = 0;
         loop {
             if let Some(r) = ready()? {
+                if spins {
+                    self.answers.record(true);
+                }
                 return Ok(r);
             }
             if turn()? {
-                (turns, yields, spun_since) = (0, 0, None);
+                if spins {
+                    self.answers.record(true);
+                }
+                (turns, yields, spun_since, spins) = (0, 0, None, worthwhile());
                 // Traffic of other ranks must not hide the loss of the awaited one.
                 busy = busy.wrapping_add(1);
                 if busy.is_multiple_of(TURNS) {
@@ -192,7 +252,7 @@ impl Progress {
                 continue;
             }
             turns = turns.wrapping_add(1);
-            if self.spin > Duration::ZERO {
+            if spins {
                 if !turns.is_multiple_of(TURNS) {
                     self.relax();
                     continue;
@@ -201,6 +261,9 @@ impl Progress {
                 if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
                     continue;
                 }
+            }
+            if std::mem::take(&mut spins) {
+                self.answers.record_vain(preemptions());
             }
             if yields < self.yields {
                 if self.answers.is_worthwhile() {
@@ -329,6 +392,61 @@ mod tests {
         let deadline = device.now() + Duration::from_secs(5);
         let taken = progress.wait("take a lock", &device, Some(deadline), take, || Ok(false), || true);
         assert_eq!(taken.unwrap(), 2);
+    }
+
+    /// The number of turns of a wait whose condition comes true after the first sleep.
+    fn turns_before_sleep(progress: &Progress, device: &Loopback) -> u32 {
+        let (turns, looked) = (Cell::new(0), Cell::new(None));
+        // Only a sleep comes between two looks without a turn.
+        let slept = || Ok((looked.replace(Some(turns.get())) == Some(turns.get())).then(|| turns.get()));
+        let turn = || {
+            turns.set(turns.get() + 1);
+            Ok(false)
+        };
+        progress.wait("a peer", device, None, slept, turn, || true).unwrap()
+    }
+
+    #[test]
+    fn rank_sleeps_at_once_after_spins_in_vain_and_spins_again_when_answers_come() {
+        let device = Loopback::new(&Hub::new(1), 0);
+        let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "auto(1)".into())).unwrap();
+        let progress = Progress::new(&settings, false, true);
+        assert!(turns_before_sleep(&progress, &device) >= TURNS);
+        (0..AdaptiveSpin::MOST).for_each(|_| _ = turns_before_sleep(&progress, &device));
+        let all = (0..10 * AdaptiveSpin::SELDOM).map(|_| turns_before_sleep(&progress, &device));
+        assert_eq!(all.filter(|turns| *turns > 1).count(), 10, "one wait in eight spins");
+        // An answer in a spin: the next wait spins too.
+        let seen = Cell::new(0);
+        let answer = || Ok((seen.replace(seen.get() + 1) == 3).then_some(()));
+        while progress.answers.score.get() == 0 {
+            seen.set(0);
+            progress.wait("a peer", &device, None, answer, || Ok(false), || false).unwrap();
+        }
+        assert!(turns_before_sleep(&progress, &device) >= TURNS);
+    }
+
+    #[test]
+    fn rank_that_may_sleep_has_the_shortest_slice_and_the_same_priority() {
+        let Some(before) = scheduling().filter(|now| now.sched_runtime > 0) else { return };
+        let of = |wait: &str| {
+            let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.into())).unwrap();
+            let _ = Progress::new(&settings, false, true);
+            scheduling().unwrap()
+        };
+        assert_eq!(of("spin").sched_runtime, before.sched_runtime);
+        let after = of("auto");
+        assert_eq!((after.sched_runtime, after.sched_nice), (SHORTEST_SLICE, before.sched_nice));
+    }
+
+    #[test]
+    fn preemption_ends_spins_at_once() {
+        let answers = AdaptiveSpin::default();
+        answers.record_vain(3);
+        (0..AdaptiveSpin::MOST).for_each(|_| answers.record(true));
+        answers.record_vain(3);
+        assert_eq!(answers.score.get(), AdaptiveSpin::MOST - 1);
+        answers.record_vain(4);
+        assert_eq!(answers.score.get(), 0);
     }
 
     #[test]
