@@ -111,9 +111,14 @@ impl Boards {
         pieces: u32,
     ) -> Option<Claims> {
         let mapped = self.peers.entry(peer).or_insert_with(|| {
-            let mapped = device.import(peer, key, None).ok()?.mapped?;
-            let whole = mapped.lo == 0 && mapped.hi >= SLOT * SLOTS && mapped.base.addr().is_multiple_of(SLOT);
-            whole.then_some(mapped)
+            let remote = device.import(peer, key, None).ok()?;
+            let is_whole = |m: &Mapped| m.lo == 0 && m.hi >= SLOT * SLOTS && m.base.addr().is_multiple_of(SLOT);
+            let mapped = remote.mapped.filter(is_whole);
+            if mapped.is_none() {
+                // SAFETY: nothing accesses the mapping.
+                unsafe { device.forget(remote.handle) };
+            }
+            mapped
         });
         let slot = (number >> 32) as u32;
         let base = mapped.filter(|_| (slot as usize) < SLOTS)?.base;

@@ -90,8 +90,9 @@ pub(super) struct Writing {
     /// The place of the claims: the key of the target's board, and the number of the message in it.
     pub(super) board: (Vec<u8>, u64),
     pub(super) begun: Option<Write>,
-    /// Number of pieces that have been posted.
+    /// Number of pieces that have been posted, and number of those that the target knows to be written.
     pub(super) posted: u32,
+    pub(super) reported: u32,
 }
 
 /// A message of which this rank writes pieces.
@@ -110,7 +111,7 @@ impl Writing {
     pub(super) fn read(number: u64, bytes: &[u8], len: usize) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let (board, sink) = ((r.bytes()?.to_vec(), number), Offer::read(r.rest())?);
-        (sink.len() <= len).then_some(Self { sink, board, begun: None, posted: 0 })
+        (sink.len() <= len).then_some(Self { sink, board, begun: None, posted: 0, reported: 0 })
     }
 }
 
@@ -119,11 +120,15 @@ impl Read {
         Self { offer, begun: None, cancelled: false }
     }
 
-    /// Takes the sender's report of how many pieces it has written.
-    pub(super) fn was_written(&mut self, pieces: u64) {
-        if let Some(lent) = self.begun.as_mut().and_then(|begun| begun.lent.as_mut()) {
-            lent.written = pieces;
-        }
+    /// Takes the sender's report of how many pieces it has written; `false` if those are more than this rank has left
+    /// to it.
+    #[must_use]
+    pub(super) fn was_written(&mut self, pieces: u64) -> bool {
+        let Some(begun) = &mut self.begun else { return true };
+        let own = begun.posted + u32::from(begun.claimed);
+        let Some(lent) = &mut begun.lent else { return true };
+        lent.written = pieces;
+        pieces == FAILED || pieces <= u64::from(begun.pieces.count() - own)
     }
 }
 

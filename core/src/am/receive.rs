@@ -297,10 +297,9 @@ impl ActiveMessages {
 
     /// Handles the number of pieces that the sender has written into a lent sink; the message may have ended meanwhile.
     fn was_written(&self, token: Token, pieces: u64) -> Result<()> {
-        if let Some(Arrival::Offered { read, .. }) = self.arrivals.borrow_mut().open.get_mut(&token) {
-            read.was_written(pieces);
-        }
-        Ok(())
+        let mut arrivals = self.arrivals.borrow_mut();
+        let Some(Arrival::Offered { read, .. }) = arrivals.open.get_mut(&token) else { return Ok(()) };
+        if read.was_written(pieces) { Ok(()) } else { Err(garbage(token.source, "more pieces than were left")) }
     }
 
     /// Handles a message that its sender cancels; with `withdrawn` it is cancelled only if it is held.

@@ -30,11 +30,11 @@ impl Writing {
             }
         }
         let Some(begun) = &self.begun else { return Step { report: None, is_last: true } };
-        let before = self.posted;
         match begun.post(job, target, &self.sink.ranges, &mut self.posted) {
             Ok(is_last) => {
-                let is_complete = begun.track.open() == 0 && self.posted > before;
-                Step { report: is_complete.then_some(self.posted.into()), is_last }
+                let is_news = begun.track.open() == 0 && self.posted > self.reported;
+                self.reported = if is_news { self.posted } else { self.reported };
+                Step { report: is_news.then_some(self.posted.into()), is_last }
             }
             Err(e) => {
                 tracing::debug!("the target copies the rest of a message alone: {e}");
@@ -72,7 +72,8 @@ impl Write {
         let mut left = TURN;
         while self.track.open() == 0 && left > 0 {
             self.track.check()?;
-            if !self.claims.claim() {
+            // The target could reset its claims.
+            if *posted == self.pieces.count() || !self.claims.claim() {
                 return Ok(true);
             }
             let (from, len) = self.pieces.nth(self.pieces.count() - 1 - *posted);
