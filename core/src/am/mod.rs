@@ -42,6 +42,7 @@ mod write;
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use messenger::Messenger;
+pub(crate) use read::is_read_if_mapped;
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{SHORT_DATA, eager, notify, try_send_short};
 pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};

@@ -72,6 +72,20 @@ pub(super) fn forget(job: &Messenger, region: u64) {
     unsafe { job.device().forget(region) };
 }
 
+/// Whether the target should read a message of one block although it could be sent eagerly: peers of this node can map
+/// its memory, so a read is one copy. Counts a use of the memory.
+///
+/// # Safety
+/// The contract of [`start_send`](super::start_send).
+#[inline]
+pub(crate) unsafe fn is_read_if_mapped(job: &Messenger, target: u32, source: &Source) -> bool {
+    let Source::Bytes(block) = source else { return false };
+    // SAFETY: by the contract.
+    block.len >= job.message_cut_offs().read_intra
+        && job.device().shares_memory(target)
+        && unsafe { job.device().peers_can_map(*block) }
+}
+
 impl Offer {
     /// Offers `source` to `target`, if the data can be read and that is better than packets.
     pub(super) fn make(job: &Messenger, target: u32, source: &Source) -> Result<Option<(Offered, Self)>> {

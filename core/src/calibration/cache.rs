@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FITTED: Fitted = Fitted { most: 32 << 10, values: [16 << 10, 2 << 10] };
+    const FITTED: Fitted = Fitted { most: 32 << 10, values: [16 << 10, 9 << 10] };
 
     fn cache(folder: &Path) -> Cache {
         Cache::of(folder, machine())

@@ -7,48 +7,64 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::cache::Cache;
-use super::{Fitted, Measured, QUANTITIES};
+use super::{Fitted, Measured, QUANTITIES, Quantity};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Source, Then};
+use crate::device::Block;
 use crate::engine::CancelOnDrop;
 use crate::error::Result;
+use crate::memory::segment::PAGE;
 use crate::tracked::Track;
 
 const OP: &str = "calibrate";
 const HANDLER: HandlerId = HandlerId(u16::MAX - 5);
 /// Round trips each way at each length, of which the shortest counts: what disturbs a round trip makes it longer.
-const ROUNDS: usize = 8;
+const ROUNDS: usize = 5;
 /// A measurement that takes longer is given up, and made again at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
+
+/// The header of a message: the number of its way, and of its round.
+type Header = [u8; 2];
 
 /// Something that has arrived.
 #[derive(Clone, Copy)]
 enum Arrived {
-    /// A message, with the number of its way and its length.
-    Message(u8, usize),
+    /// A message, with its length.
+    Message(Header, usize),
     End(Option<Measured>),
 }
 
 /// Memory for messages, and the last arrival. The handler owns it too, so it outlives all messages.
 struct Inbox {
-    from: Vec<u8>,
-    into: *mut [u8],
+    /// Maximum length of a message; a multiple of a page.
+    most: usize,
+    /// A place for each round, for messages that are sent and received; with room to align them to pages.
+    memory: [*mut [u8]; 2],
     arrived: Cell<Option<Arrived>>,
 }
 
 impl Inbox {
-    fn new(len: usize) -> Self {
-        let zeroed = || vec![0; len];
-        Self { from: zeroed(), into: Box::into_raw(zeroed().into_boxed_slice()), arrived: Cell::new(None) }
+    fn new(most: usize) -> Self {
+        let len = if most == 0 { 0 } else { ROUNDS * most + PAGE };
+        // Pages that have not been written would all be one page of zeros.
+        let memory = [(); 2].map(|()| Box::into_raw(vec![1; len].into_boxed_slice()));
+        Self { most, memory, arrived: Cell::new(None) }
+    }
+
+    /// The place of messages that are sent (0) or received (1) with this header.
+    fn place(&self, side: usize, [way, round]: Header) -> *mut u8 {
+        let base = self.memory[side].cast::<u8>();
+        let round = if quantity(way).reused { 0 } else { usize::from(round) % ROUNDS };
+        base.wrapping_add(base.align_offset(PAGE) + round * self.most)
     }
 
     fn take(self: &Rc<Self>, m: Message<'_>) -> Delivery {
         match *m.header {
-            [way] if usize::from(way) < 2 * QUANTITIES.len() => {
-                let (inbox, len) = (Rc::clone(self), m.len.min(self.into.len()));
+            [way, round] if usize::from(way) < 2 * QUANTITIES.len() => {
+                let (inbox, header, len) = (Rc::clone(self), [way, round], m.len.min(self.most));
                 // SAFETY: the completion, which owns the inbox, keeps the memory; only this message accesses it, since
                 // the next one comes when this one has been answered.
-                let sink = unsafe { Sink::memory(self.into.cast(), len) };
-                let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(way, len)));
+                let sink = unsafe { Sink::memory(self.place(1, header), len) };
+                let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(header, len)));
                 Delivery::Into(sink, Then::quick(arrived))
             }
             _ => {
@@ -61,9 +77,16 @@ impl Inbox {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw`, and no message to it is left.
-        drop(unsafe { Box::from_raw(self.into) });
+        for memory in self.memory {
+            // SAFETY: made by `Box::into_raw`, and no message from it or to it is left.
+            drop(unsafe { Box::from_raw(memory) });
+        }
     }
+}
+
+/// The quantity of a way.
+fn quantity(way: u8) -> &'static Quantity {
+    &QUANTITIES[usize::from(way) / 2]
 }
 
 /// One end of the measurement.
@@ -113,7 +136,7 @@ impl End<'_> {
     fn follow(&self, leader: u32) -> Result<Option<Measured>> {
         loop {
             match self.job.wait(OP, || Ok(self.inbox.arrived.take()))? {
-                Arrived::Message(way, len) => self.send(leader, way, len)?,
+                Arrived::Message(header, len) => self.send(leader, header, len)?,
                 Arrived::End(measured) => return Ok(measured),
             }
         }
@@ -127,14 +150,14 @@ impl End<'_> {
             let mut times = Vec::new();
             for len in quantity.lengths(most) {
                 let mut best = [f64::MAX; 2];
-                for _ in 0..ROUNDS {
+                for round in 0..ROUNDS as u8 {
                     for (best, way) in best.iter_mut().zip(way..) {
                         let before = self.job.device().now();
                         if before.duration_since(start) >= limit {
                             tracing::info!("cut-offs cannot be measured while other programs disturb the ranks");
                             return Ok(None);
                         }
-                        self.send(partner, way, len)?;
+                        self.send(partner, [way, round], len)?;
                         self.job.wait(OP, || Ok(self.inbox.arrived.take()))?;
                         *best = best.min(self.job.device().now().duration_since(before).as_secs_f64());
                         messages += 2;
@@ -149,19 +172,14 @@ impl End<'_> {
     }
 
     /// Sends a message; its memory is free afterwards.
-    fn send(&self, to: u32, way: u8, len: usize) -> Result<()> {
-        let quantity = &QUANTITIES[usize::from(way) / 2];
-        self.job.set_message_cut_offs(quantity.ways[usize::from(way) % 2]);
-        let (source, track) = (Source::of(&self.inbox.from[..len]), Track::new());
+    fn send(&self, to: u32, header: Header, len: usize) -> Result<()> {
+        let [way, _] = header;
+        self.job.set_message_cut_offs(quantity(way).ways[usize::from(way) % 2]);
+        let source = Source::Bytes(Block { base: self.inbox.place(0, header), len });
+        let track = Track::new();
         let _open = CancelOnDrop::new(self.job, &track);
         // SAFETY: the message is complete or cancelled when this returns; the handler is this module's.
-        unsafe {
-            if quantity.waits {
-                am::start_rendezvous(self.job, to, HANDLER, &[way], source, &track)?;
-            } else {
-                am::start_send(self.job, to, HANDLER, &[way], source, Counters::default(), &track)?;
-            }
-        }
+        unsafe { am::start_send(self.job, to, HANDLER, &header, source, Counters::default(), &track) }?;
         self.job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
         track.check()
     }

@@ -28,21 +28,20 @@ struct Quantity {
     field: fn(&mut MessageCutOffs) -> &mut usize,
     /// The cut-offs that make messages of any length go each way.
     ways: [MessageCutOffs; 2],
-    /// Whether the messages wait at their sender, whatever their length.
-    waits: bool,
+    /// Whether the messages use the same memory again and again, which peers then map if the system permits.
+    reused: bool,
     /// The lower bound, and the shortest measured length. The upper bound is the device's
     /// [`most_eager`](MessageCutOffs::most_eager).
     least: usize,
 }
 
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
-const PACKETS: MessageCutOffs = MessageCutOffs::UNMEASURED;
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
 
 /// All quantities. A new one is a row here, with the fields of [`MessageCutOffs`] that its two ways need.
 const QUANTITIES: [Quantity; 2] = [
-    Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], waits: false, least: 8 << 10 },
-    Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [PACKETS, READ], waits: true, least: 1 << 10 },
+    Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], reused: false, least: 8 << 10 },
+    Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [EAGER, READ], reused: true, least: 8 << 10 },
 ];
 
 impl Quantity {
@@ -86,7 +85,8 @@ impl Fitted {
         for (quantity, value) in QUANTITIES.iter().zip(self.values) {
             *(quantity.field)(&mut to) = value.min(to.most_eager.max(quantity.least));
         }
-        to
+        // A message that is not sent eagerly is read: in packets it could be longer than the device's buffers.
+        MessageCutOffs { read_intra: to.read_intra.min(to.eager), ..to }
     }
 }
 

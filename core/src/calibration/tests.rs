@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn values_come_back_as_they_were_and_damaged_ones_do_not() {
-    let fitted = Fitted::new(64 << 10, [20_000, 3_000]).unwrap();
+    let fitted = Fitted::new(64 << 10, [20_000, 9_000]).unwrap();
     let bytes = Measured { fitted, messages: 7 }.write();
     assert_eq!(Measured::read(&bytes), Some(Measured { fitted, messages: 7 }));
     assert!((0..bytes.len()).all(|len| Measured::read(&bytes[..len]).is_none()));
@@ -18,9 +18,12 @@ fn values_come_back_as_they_were_and_damaged_ones_do_not() {
 #[test]
 fn values_are_bounded_by_the_device_and_outranked_by_settings() {
     let device = MessageCutOffs { most_eager: 32 << 10, read_inter: 5, ..MessageCutOffs::UNMEASURED };
-    let fitted = Fitted::new(1 << 20, [1 << 20, 3_000]).unwrap();
+    let fitted = Fitted::new(1 << 20, [1 << 20, 9_000]).unwrap();
     let applied = fitted.applied(device);
-    assert_eq!(applied, MessageCutOffs { eager: 32 << 10, read_intra: 3_000, ..device });
+    assert_eq!(applied, MessageCutOffs { eager: 32 << 10, read_intra: 9_000, ..device });
+    // What is not sent eagerly is read.
+    let other = Fitted::new(1 << 20, [10_000, 20_000]).unwrap().applied(device);
+    assert_eq!(other, MessageCutOffs { eager: 10_000, read_intra: 10_000, ..device });
     let set = |n: &str| (n == "FARSIDE_TRANSFER").then(|| "eager:7".to_owned());
     let settings = Settings::from_lookup(set).unwrap();
     assert_eq!(applied.adjusted(&settings.transfer), MessageCutOffs { eager: 7, ..applied });
@@ -44,8 +47,6 @@ fn measured(limit: Duration, cache: impl Fn() -> Option<Cache> + Sync) -> Vec<Op
         let before = job.message_cut_offs();
         let measured = measure::together(job, &[0, 1, 2], before.most_eager, limit, cache())?;
         assert_eq!(job.message_cut_offs(), before);
-        // The handler is gone, so the job could measure again.
-        measure::together(job, &[0, 1, 2], before.most_eager, Duration::ZERO, None)?;
         Ok(measured)
     };
     Job::threads_with(3, &settings, measure).unwrap()

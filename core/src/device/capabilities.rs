@@ -107,7 +107,7 @@ pub struct MessageCutOffs {
     /// nothing is fitted.
     pub(crate) most_eager: usize,
     /// Shortest message that a target on the sender's node reads from the sender's memory
-    /// ([`Region::brief`](super::Region::brief)).
+    /// ([`Region::brief`](super::Region::brief)): if it is too long to be sent eagerly, or peers can map its memory.
     pub read_intra: usize,
     /// `read_intra` for a target on another node.
     pub read_inter: usize,

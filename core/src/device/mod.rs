@@ -7,6 +7,12 @@
 macro_rules! forward {
     ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
     (@sealed $i:ident) => { fn sealed(&self, handle: u64) { self.$i.sealed(handle); } };
+    (@peers_can_map $i:ident) => {
+        unsafe fn peers_can_map(&self, memory: Block) -> bool {
+            // SAFETY: the same contract.
+            unsafe { self.$i.peers_can_map(memory) }
+        }
+    };
     (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
     (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
     (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
@@ -458,6 +464,14 @@ pub trait Device: fmt::Debug {
     /// Reports that every peer that will use the registration has imported it, or has read it if it is
     /// [brief](Region::brief). The device can free what only the import needs.
     fn sealed(&self, _handle: u64) {}
+    /// Counts a use of `memory` as the source of a message; returns whether peers can map all of it if it is lent now,
+    /// so that a read takes no system call. A device may exchange the pages of memory that is used repeatedly.
+    ///
+    /// # Safety
+    /// The memory is valid for reads, and no other code stores to it during the call.
+    unsafe fn peers_can_map(&self, _memory: Block) -> bool {
+        false
+    }
     /// Ends a registration: allocated memory is unmapped here, and registered memory belongs to the caller alone again.
     /// No transfer of a peer touches the memory after the return. Transfers that peers begin later get an error, or
     /// reach pages that no other process sees, or, if the memory was not [exclusive](Region::exclusive), reach the

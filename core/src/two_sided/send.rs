@@ -122,7 +122,9 @@ impl Mailbox {
         }
         let eager = mode == Mode::Standard
             && len <= am::eager(self, HEADER)
-            && (target == self.rank() || self.spend(target, len)?);
+            && (target == self.rank()
+                // SAFETY: the same contract.
+                || !unsafe { am::is_read_if_mapped(self, target, &source) } && self.spend(target, len)?);
         // SAFETY: the same contract.
         unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
     }

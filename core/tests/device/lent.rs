@@ -4,8 +4,11 @@
 
 use std::alloc::Layout;
 
+use farside_core::am::{Sink, Source};
 use farside_core::device::{Block, Operation, Place, Range, Region, RemoteVector};
+use farside_core::matching::Pattern;
 use farside_core::stats::Kind;
+use farside_core::two_sided::{Mode, Receive};
 use farside_core::{Job, Result, Team, coll};
 
 use crate::harness::settings;
@@ -114,6 +117,42 @@ fn third_message_of_a_buffer_makes_no_system_call() {
         buffer.fill(5000, 9, 50_000);
         assert_eq!(calls(job, team, buffer.0.wrapping_add(5000), 9, 50_000)?, 0);
         assert_eq!(job.stats().count(Kind::Remap), u64::from(job.rank() == 0));
+        Ok(())
+    });
+}
+
+/// A message of rank 0 to rank 1; returns the number of reads that it has taken.
+fn message(job: &Job, team: &Team, pages: &Pages, seed: usize) -> Result<u64> {
+    let (len, before) = (pages.1.size(), job.stats());
+    pages.fill(0, seed, len);
+    if job.rank() == 0 {
+        let source = Source::Bytes(Block { base: pages.0, len });
+        // SAFETY: the bytes stay as they are until the message has been sent.
+        let sending = unsafe { job.start_message(1, 5, 0, source, Mode::Standard) }?;
+        job.wait("a send", || sending.outcome())?;
+    } else {
+        let (mut into, receive) = (vec![0u8; len], Receive::new());
+        // SAFETY: the vector is used after the end of the receive only.
+        let sink = unsafe { Sink::memory(into.as_mut_ptr(), len) };
+        // SAFETY: as above.
+        unsafe { job.start_receive(&receive, Pattern::new(5, Some(0), Some(0)), sink) }?;
+        job.wait("a receive", || receive.outcome())?;
+        assert!(into == pattern(seed, len), "message {seed}");
+    }
+    let reads = (job.stats() - before).count(Kind::Read);
+    Ok(u64::from_le_bytes(coll::broadcast(team, 1, &reads.to_le_bytes())?.try_into().unwrap()))
+}
+
+#[test]
+fn messages_that_may_be_sent_at_once_are_read_from_a_buffer_that_is_used_again() {
+    let set = [("FARSIDE_TRANSFER", "eager:1000000,read-intra:16384")];
+    let test = concat!(module_path!(), "::messages_that_may_be_sent_at_once_are_read_from_a_buffer_that_is_used_again");
+    pair(test, &set, |job, team| {
+        let buffers = [(); 4].map(|()| Pages::new(0, 25 << 12));
+        let uses = [(0, 0), (1, 0), (2, 0), (3, 0), (0, 0), (0, 1), (0, 1), (1, 0)];
+        for (seed, (at, reads)) in uses.into_iter().enumerate() {
+            assert_eq!(message(job, team, &buffers[at], seed)?, reads, "message {seed}, buffer {at}");
+        }
         Ok(())
     });
 }

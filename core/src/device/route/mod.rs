@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{
-    Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
+    Block, Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
     Registration, RemoteRegion, Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
@@ -184,6 +184,11 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
 
     fn sealed(&self, handle: u64) {
         self.device(Side::of(handle)).sealed(inner(handle));
+    }
+
+    unsafe fn peers_can_map(&self, memory: Block) -> bool {
+        // SAFETY: the same contract.
+        unsafe { self.intra.peers_can_map(memory) }
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {

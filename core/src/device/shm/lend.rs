@@ -10,7 +10,7 @@ use super::imports::{self, BRIEF, OwnedMemory};
 use super::remap::pages_in;
 use super::windows::moved_pages;
 use super::{NOT_HERE, ShmDevice};
-use crate::device::{Region, Registration};
+use crate::device::{Block, Region, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{PAGE, SegmentName};
 use crate::settings::UserMemory;
@@ -85,6 +85,17 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     }
     .done();
     Ok(imports::own_region(device, request_key, region, key, OwnedMemory::User(None), None))
+}
+
+/// Counts a use of `memory`; returns whether peers can map all of it.
+///
+/// # Safety
+/// The contract of [`Device::peers_can_map`](crate::device::Device::peers_can_map).
+pub(super) unsafe fn is_mappable(device: &ShmDevice, memory: Block) -> bool {
+    let bytes = memory.base.addr()..memory.base.addr() + memory.len;
+    let region = Region { one_node: true, exclusive: true, ..Region::of(memory.base, memory.len) };
+    // SAFETY: by the contract.
+    unsafe { mappable(device, &region, &bytes) }.is_some_and(|(part, _)| part == bytes)
 }
 
 /// The bytes that the peer can map, and the name of their shared memory.

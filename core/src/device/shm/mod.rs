@@ -255,6 +255,11 @@ impl Device for ShmDevice {
         }
     }
 
+    unsafe fn peers_can_map(&self, memory: Block) -> bool {
+        // SAFETY: the same contract.
+        unsafe { lend::is_mappable(self, memory) }
+    }
+
     unsafe fn release(&self, handle: u64) -> Result<()> {
         imports::release(self, handle)
     }
