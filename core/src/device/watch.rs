@@ -11,10 +11,13 @@
 //! records events.
 
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::mm::{UserfaultfdFlags, userfaultfd};
 
@@ -58,15 +61,47 @@ impl Notes {
     }
 }
 
+/// The state that the thread and the rank share.
+#[derive(Debug)]
+struct Shared {
+    /// The thread holds the lock while it reads events; the rank holds it only to copy. A free by the rank under the
+    /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
+    notes: Mutex<Notes>,
+    /// The thread has started: from now on it stores to this state and to its stack only.
+    is_started: AtomicBool,
+}
+
+/// Shared state in pages of its own. The thread may store to it at any time, also while a rank moves pages of the
+/// allocator, which must have no other writer.
+#[derive(Debug)]
+struct SharedPages(MmapRaw);
+
+impl SharedPages {
+    fn new() -> io::Result<Self> {
+        let map = MmapRaw::from(MmapOptions::new().len(size_of::<Shared>()).map_anon()?);
+        let notes = Mutex::new(Notes { count: 0, ranges: [(0, 0); NOTES] });
+        // SAFETY: a new mapping, long enough and aligned to a page.
+        unsafe { map.as_mut_ptr().cast::<Shared>().write(Shared { notes, is_started: AtomicBool::new(false) }) };
+        Ok(Self(map))
+    }
+}
+
+impl Deref for SharedPages {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        // SAFETY: written by `new`, mapped as long as `self`, and accessed by shared references only.
+        unsafe { &*self.0.as_ptr().cast::<Shared>() }
+    }
+}
+
 /// A watcher. Its ranges are watched until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     fd: Arc<OwnedFd>,
     /// Readable when the thread must end.
     stop: Arc<OwnedFd>,
-    /// The thread holds the lock while it reads events; the rank holds it only to copy. A free by the rank under the
-    /// lock could touch watched memory, and would wait for the thread, which waits for the lock.
-    notes: Arc<Mutex<Notes>>,
+    shared: Arc<SharedPages>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -94,11 +129,15 @@ impl Watch {
         let fd = Arc::new(open(flags | user_mode).or_else(|_| open(flags))?);
         control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let notes = Arc::new(Mutex::new(Notes { count: 0, ranges: [(0, 0); NOTES] }));
-        let clones = (Arc::clone(&fd), Arc::clone(&stop), Arc::clone(&notes));
+        let shared = Arc::new(SharedPages::new()?);
+        let clones = (Arc::clone(&fd), Arc::clone(&stop), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("farside-watch".into());
         let thread = thread.spawn(move || run(&clones.0, &clones.1, &clones.2))?;
-        Ok(Self { fd, stop, notes, thread: Some(thread) })
+        // Acquire: pairs with the Release of `run`.
+        while !shared.is_started.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Ok(Self { fd, stop, shared, thread: Some(thread) })
     }
 
     /// Adds the whole pages `[start, end)` to the watched memory.
@@ -112,13 +151,15 @@ impl Watch {
     }
 
     /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory
-    /// before `settle` began.
-    pub(crate) fn settle(&self, mut gone: impl FnMut(usize, usize)) {
+    /// before `settle` began. If the process may have `other_threads`, which could be in such a call now, this takes a
+    /// system call. Without other threads, every such call has returned, so the thread has read its event, and has
+    /// recorded it when it gives up the lock.
+    pub(crate) fn settle(&self, other_threads: bool, mut gone: impl FnMut(usize, usize)) {
         let is_changing = |e: io::Error| e.raw_os_error() == Some(libc::EAGAIN);
-        while control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut [0; 4]).is_err_and(is_changing) {
+        while other_threads && control(&self.fd, uffd::UFFDIO_ZEROPAGE, &mut [0; 4]).is_err_and(is_changing) {
             std::thread::yield_now();
         }
-        let mut notes = lock(&self.notes);
+        let mut notes = lock(&self.shared.notes);
         if notes.count == 0 {
             return;
         }
@@ -139,12 +180,14 @@ impl Drop for Watch {
 }
 
 /// The watcher's thread. It allocates and frees no memory while it runs.
-fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
+fn run(fd: &OwnedFd, stop: &OwnedFd, shared: &Shared) {
     let mut polls = [PollFd::new(fd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+    // Release: pairs with the Acquire of `Watch::new`, after all other stores of this thread.
+    shared.is_started.store(true, Ordering::Release);
     while polls[1].revents().is_empty() {
         let _ = poll(&mut polls, None);
         // Locked before the event is read: `settle` waits for the lock, or finds the note.
-        let mut notes = lock(notes);
+        let mut notes = lock(&shared.notes);
         let mut message = [0; 32];
         while rustix::io::read(fd, &mut message) == Ok(32) {
             let at = |i: usize| message[8 * i..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
@@ -165,7 +208,7 @@ fn run(fd: &OwnedFd, stop: &OwnedFd, notes: &Mutex<Notes>) {
 
 #[cfg(test)]
 mod tests {
-    use memmap2::{MmapMut, MmapOptions};
+    use memmap2::MmapMut;
 
     use super::*;
 
@@ -182,8 +225,22 @@ mod tests {
 
     fn gone(watch: &Watch) -> Vec<(usize, usize)> {
         let mut all = Vec::new();
-        watch.settle(|start, end| all.push((start, end)));
+        watch.settle(true, |start, end| all.push((start, end)));
         all
+    }
+
+    #[test]
+    fn memory_that_this_thread_has_unmapped_is_known_without_a_system_call() {
+        let Some(watch) = watch() else { return };
+        for round in 0..500 {
+            let m = pages(8);
+            let at = m.as_ptr().addr();
+            watch.add(at, at + 8 * PAGE).unwrap();
+            drop(m);
+            let mut all = Vec::new();
+            watch.settle(false, |start, end| all.push((start, end)));
+            assert_eq!(all, [(at, at + 8 * PAGE)], "round {round}");
+        }
     }
 
     #[test]

@@ -150,18 +150,20 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
     let rights = [('r', MprotectFlags::READ), ('w', MprotectFlags::WRITE), ('x', MprotectFlags::EXEC)];
     let rights = rights.into_iter().filter(|(letter, _)| area.rights.contains(*letter));
     let rights = rights.fold(MprotectFlags::empty(), |all, (_, one)| all | one);
-    // SAFETY: the addresses belong to the area, and its bytes do not change.
+    // SAFETY: the addresses belong to the area, and its bytes do not change. They are exchanged in one step, since they
+    // may be those of this process's allocator, where the state of the file is too.
     unsafe {
-        if let Some(file) = of.file.upgrade().filter(|file| file.metadata().is_ok_and(|meta| meta.ino() == of.inode)) {
-            mmap_anonymous(place, len, RIGHTS, MapFlags::PRIVATE | MapFlags::FIXED)?;
-            read_touched(&file, place.cast(), len, area.offset)?;
+        let fresh = mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?;
+        // Not upgraded: the counters may still be in pages that are shared with the parent.
+        let file = (of.file.strong_count() > 0).then(|| &*of.file.as_ptr());
+        if let Some(file) = file.filter(|file| file.metadata().is_ok_and(|meta| meta.ino() == of.inode)) {
+            read_touched(file, fresh.cast(), len, area.offset)?;
         } else {
             // Without the file, its holes are not known.
             mprotect(place, len, MprotectFlags::READ)?;
-            let fresh = mmap_anonymous(null_mut(), len, RIGHTS, MapFlags::PRIVATE)?;
             fresh.cast::<u8>().copy_from_nonoverlapping(place.cast(), len);
-            mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place)?;
         }
+        mremap_fixed(fresh, len, len, MremapFlags::MAYMOVE, place)?;
         if rights != MprotectFlags::READ | MprotectFlags::WRITE {
             mprotect(place, len, rights)?;
         }

@@ -112,7 +112,8 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     let find = || {
         let mut pages = device.moved.borrow_mut();
         let pages = pages.as_mut()?;
-        pages.settle();
+        let other_threads = pages.has_other_threads();
+        pages.settle(other_threads);
         let part = pages.find(bytes)?;
         let name = pages.name(device.pids[device.shared.me].0, &part);
         Some((part, name))
@@ -141,12 +142,12 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
 }
 
 /// The pages of a lent buffer to which no other code can store now; `None` if that may change soon. If only the calling
-/// thread can store at all, these include the pages at the edges, of which other parts are used otherwise.
+/// thread can store at all, these include the pages at the edges, other parts of which may belong to anything: to the
+/// agent's state, too, and to memory that an HCA writes.
 fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<Range<usize>> {
     let outer = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE);
-    // An HCA could write to the edges.
-    let is_one_node = !device.numbers.contains(&NOT_HERE);
-    if is_one_node && device.is_alone(outer.start, outer.end) {
+    let has_others = device.service.has_agent() || device.numbers.contains(&NOT_HERE);
+    if !has_others && device.is_alone(outer.start, outer.end) {
         return Some(outer);
     }
     let inner = pages_in(bytes);

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU32;
 
 use super::maps::{Area, areas};
 use crate::memory::segment::PAGE;
@@ -19,6 +20,16 @@ const STARTS: usize = 16;
 pub(super) fn malloc_is_of_glibc() -> bool {
     let [malloc, version] = [c"malloc", c"gnu_get_libc_version"].map(library_of);
     malloc.is_some() && malloc == version
+}
+
+/// The counter in which the GNU C library keeps the number of threads that it has started and that have not ended, the
+/// first one included; `None` if this C library has none. The name is private to the library, for debuggers.
+pub(super) fn thread_counter() -> Option<&'static AtomicU32> {
+    // SAFETY: a name and a version that end with zero. The library is not unloaded, and changes the variable atomically.
+    unsafe {
+        let counter = libc::dlvsym(libc::RTLD_DEFAULT, c"__nptl_nthreads".as_ptr(), c"GLIBC_PRIVATE".as_ptr());
+        (!counter.is_null()).then(|| AtomicU32::from_ptr(counter.cast()))
+    }
 }
 
 /// The address of the library that defines a function.
@@ -135,5 +146,24 @@ mod tests {
         assert!(!is_of_malloc(&of(&map)) && !is_of_malloc(&of(&stack)));
         let code = is_of_malloc as fn(&Range<usize>) -> bool as usize;
         assert!(!is_of_malloc(&(code..code + 8)));
+    }
+    #[test]
+    fn threads_are_counted_by_the_c_library() {
+        let Some(counter) = thread_counter() else { return println!("skipped: the C library has no counter") };
+        let count = || counter.load(std::sync::atomic::Ordering::SeqCst) as usize;
+        let of_kernel = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let (stop, start) = (AtomicU32::new(0), std::time::Instant::now());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+            });
+            // Threads of other tests start and end meanwhile.
+            while count() != of_kernel() || count() < 2 {
+                assert!(start.elapsed().as_secs() < 60, "{} and {}", count(), of_kernel());
+            }
+            stop.store(1, std::sync::atomic::Ordering::SeqCst);
+        });
     }
 }

@@ -31,6 +31,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
@@ -39,7 +40,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::extents::{Extents, without};
 use super::fork;
-use super::malloc::{is_of_malloc, malloc_is_of_glibc};
+use super::malloc::{is_of_malloc, malloc_is_of_glibc, thread_counter};
 use super::maps::{Area, areas};
 use crate::device::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
@@ -70,6 +71,8 @@ pub(super) struct MovedPages {
     /// `None` if memory is not to be watched, or cannot be.
     watch: Option<Watch>,
     malloc_is_of_glibc: bool,
+    /// The number of threads of the process, as the C library counts them.
+    threads: Option<&'static AtomicU32>,
 }
 
 /// The whole pages inside `bytes`.
@@ -99,7 +102,8 @@ impl MovedPages {
         let off = |e: &io::Error| tracing::info!("buffers of messages are not mapped by peers: no userfaultfd: {e}");
         let watch = if watched { Watch::new().inspect_err(off).ok() } else { None };
         let (extents, elsewhere) = (Extents::default(), Extents::default());
-        Ok(Self { file, inode, extents, elsewhere, watch, malloc_is_of_glibc: malloc_is_of_glibc() })
+        let (malloc_is_of_glibc, threads) = (malloc_is_of_glibc(), thread_counter());
+        Ok(Self { file, inode, extents, elsewhere, watch, malloc_is_of_glibc, threads })
     }
 
     /// The name of the shared memory behind moved bytes, for process `pid`, which is this one.
@@ -124,11 +128,17 @@ impl MovedPages {
         self.watch.as_ref().and_then(|_| self.extents.first(bytes))
     }
 
+    /// Whether the process may have other threads than the calling one and that of the watch.
+    pub(super) fn has_other_threads(&self) -> bool {
+        // Acquire: what a thread has unmapped before it ended is recorded.
+        self.threads.is_none_or(|threads| threads.load(Ordering::Acquire) != 1 + u32::from(self.is_watched()))
+    }
+
     /// Forgets pages that the program has unmapped, moved or replaced.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, other_threads: bool) {
         let mut changed = Vec::new();
         if let Some(watch) = &self.watch {
-            watch.settle(|start, end| changed.push(start..end));
+            watch.settle(other_threads, |start, end| changed.push(start..end));
         }
         for range in changed {
             if (self.elsewhere.len() > 0 || self.extents.within(&range).next().is_some())
@@ -151,7 +161,7 @@ impl MovedPages {
     /// # Errors
     /// `SharedMemoryFull`, `System`; the memory is then as before.
     pub(super) unsafe fn take(&mut self, pages: &Range<usize>, lasting: bool) -> Result<Option<usize>> {
-        self.settle();
+        self.settle(true);
         if self.watch.is_none() {
             self.compare(pages)?;
         }
@@ -475,15 +485,6 @@ mod tests {
         range.start.expose_provenance()..range.end.expose_provenance()
     }
 
-    /// No pages, and a thread of the watch that has started: it could take addresses that a test leaves for a moment.
-    fn watched_pages() -> MovedPages {
-        let (mut pages, mut first) = (MovedPages::new(true).unwrap(), anonymous(1));
-        assert!(take(&mut pages, &mut first, false).is_some());
-        drop(first);
-        pages.settle();
-        pages
-    }
-
     /// Moves the whole pages of a buffer that no other code uses.
     fn take(pages: &mut MovedPages, bytes: &mut [u8], lasting: bool) -> Option<Range<usize>> {
         let inner = pages_in(&range(bytes));
@@ -574,8 +575,7 @@ mod tests {
     #[test]
     fn pages_that_the_program_has_unmapped_or_replaced_are_left_alone() {
         for is_watched in [false, true] {
-            let mut pages = if is_watched { watched_pages() } else { MovedPages::new(false).unwrap() };
-            let mut buffer = anonymous(12);
+            let (mut buffer, mut pages) = (anonymous(12), MovedPages::new(is_watched).unwrap());
             buffer.fill(1);
             let moved = take(&mut pages, &mut buffer, false).expect("whole pages");
             let base = buffer.as_mut_ptr();
@@ -587,7 +587,7 @@ mod tests {
                 mmap_anonymous(other.cast(), 2 * PAGE, RIGHTS, flags).unwrap();
                 other.write_volatile(5);
                 if pages.is_watched() {
-                    pages.settle();
+                    pages.settle(true);
                     assert_eq!(pages.extents.bytes(false), 7 * PAGE);
                     assert_eq!((give_back(&mut pages, &moved), in_memory(&pages)), (0, 0));
                 } else {
@@ -628,7 +628,7 @@ mod tests {
         let Some((mut pages, moved)) = lasting(&mut buffer) else { return };
         assert_eq!((pages.find(&moved), pages.lasting()), (Some(moved.clone()), moved.len()));
         drop(buffer);
-        pages.settle();
+        pages.settle(true);
         assert_eq!((pages.find(&moved), pages.lasting(), in_memory(&pages)), (None, 0, 0));
         let mut again = chunk(4);
         let moved = take(&mut pages, &mut again, true).unwrap();
@@ -650,10 +650,10 @@ mod tests {
             println!("skipped: memory cannot be watched, or malloc is not that of the GNU C library");
             return;
         }
-        pages.settle();
+        pages.settle(true);
         buffer.reserve_exact(3 * len);
         buffer.resize(4 * len, 5);
-        pages.settle();
+        pages.settle(true);
         assert_eq!((pages.lasting(), in_memory(&pages), pages.elsewhere.len()), (0, 0, 0));
         assert!(buffer.iter().enumerate().all(|(i, byte)| *byte == if i < len { 3 } else { 5 }));
     }
@@ -662,7 +662,7 @@ mod tests {
     /// until then.
     #[test]
     fn part_of_the_file_that_is_mapped_elsewhere_is_not_used_again() {
-        let (mut buffer, mut pages) = (anonymous(8), watched_pages());
+        let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(true).unwrap());
         buffer.fill(6);
         let moved = take(&mut pages, &mut buffer[..4 * PAGE], false).unwrap();
         let target = anonymous(3);
@@ -673,12 +673,12 @@ mod tests {
             mremap_fixed(from, 3 * PAGE, 3 * PAGE, flags, target.as_ptr().cast_mut().cast()).unwrap();
             mmap_anonymous(from, 4 * PAGE, RIGHTS, MapFlags::PRIVATE | MapFlags::FIXED).unwrap();
         }
-        pages.settle();
+        pages.settle(true);
         buffer[..4 * PAGE].fill(9);
         assert!(take(&mut pages, &mut buffer[..4 * PAGE], false).is_none());
         assert!(target.iter().all(|byte| *byte == 6));
         drop(target);
-        pages.settle();
+        pages.settle(true);
         assert_eq!(in_memory(&pages), 0);
         assert_eq!(take(&mut pages, &mut buffer[..4 * PAGE], false), Some(moved));
         assert!(buffer[..4 * PAGE].iter().all(|byte| *byte == 9));

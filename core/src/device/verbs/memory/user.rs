@@ -66,7 +66,7 @@ impl UserMemory {
     fn settle(&mut self) {
         if let Some(Ok(watch)) = &self.watch {
             let cache = &mut self.cache;
-            watch.settle(|start, end| _ = cache.forget(&Group { start, end, parts: vec![(start, end)] }));
+            watch.settle(true, |start, end| _ = cache.forget(&Group { start, end, parts: vec![(start, end)] }));
         }
     }
 
