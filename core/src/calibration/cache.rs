@@ -136,6 +136,7 @@ fn machine() -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LEAST;
     use super::*;
     use proptest::prelude::*;
 
@@ -181,13 +182,13 @@ mod tests {
         for end in 0..good.len() {
             assert_eq!(cache.parse(&good[..end]), None, "the first {end} bytes");
         }
-        let (eager, least) = (format!("eager {}", FITTED.values[0]), QUANTITIES[0].least);
+        let eager = format!("eager {}", FITTED.values[0]);
         let wrong = [
             good.replace("cut-offs 1", "cut-offs 2"),
             good.replace(&machine(), "another machine"),
             good.replace(&eager, "eager -1"),
             good.replace(&eager, "eager 99999999999999999999"),
-            good.replace(&eager, &format!("eager {}", least - 1)),
+            good.replace(&eager, &format!("eager {}", LEAST - 1)),
             good.replace(&eager, &format!("eager {}", FITTED.most + 1)),
             good.replace("read-intra", "read-inter"),
             format!("{good}\n"),

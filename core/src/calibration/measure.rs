@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::cache::Cache;
-use super::{Fitted, Measured, QUANTITIES, Quantity};
+use super::{Fitted, LEAST, Measured, QUANTITIES, Quantity};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Source, Then};
 use crate::device::Block;
 use crate::engine::CancelOnDrop;
@@ -148,7 +148,7 @@ impl End<'_> {
         let mut values = [most; QUANTITIES.len()];
         for ((quantity, value), way) in QUANTITIES.iter().zip(&mut values).zip((0..).step_by(2)) {
             let mut times = Vec::new();
-            for len in quantity.lengths(most) {
+            for len in lengths(most) {
                 let mut best = [f64::MAX; 2];
                 for round in 0..ROUNDS as u8 {
                     for (best, way) in best.iter_mut().zip(way..) {
@@ -187,6 +187,11 @@ impl End<'_> {
 
 fn cannot_keep(e: &std::io::Error) {
     tracing::info!("cut-offs of this machine cannot be kept: {e}");
+}
+
+/// The measured lengths: powers of two.
+fn lengths(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(LEAST), |len| len.checked_mul(2)).take_while(move |len| *len <= most)
 }
 
 /// The length from which the second way is faster: between the two measured lengths that separate the ways with the

@@ -30,26 +30,20 @@ struct Quantity {
     ways: [MessageCutOffs; 2],
     /// Whether the messages use the same memory again and again, which peers then map if the system permits.
     reused: bool,
-    /// The lower bound, and the shortest measured length. The upper bound is the device's
-    /// [`most_eager`](MessageCutOffs::most_eager).
-    least: usize,
 }
+
+/// The lower bound of all values, and the shortest measured length. The upper bound is the device's
+/// [`most_eager`](MessageCutOffs::most_eager).
+const LEAST: usize = 8 << 10;
 
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
 
 /// All quantities. A new one is a row here, with the fields of [`MessageCutOffs`] that its two ways need.
 const QUANTITIES: [Quantity; 2] = [
-    Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], reused: false, least: 8 << 10 },
-    Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [EAGER, READ], reused: true, least: 8 << 10 },
+    Quantity { name: "eager", field: |c| &mut c.eager, ways: [EAGER, READ], reused: false },
+    Quantity { name: "read-intra", field: |c| &mut c.read_intra, ways: [EAGER, READ], reused: true },
 ];
-
-impl Quantity {
-    /// The measured lengths: powers of two times `least`, up to the device's bound.
-    fn lengths(&self, most: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(self.least), |len| len.checked_mul(2)).take_while(move |len| *len <= most)
-    }
-}
 
 /// Values of all [`QUANTITIES`], each within its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +56,7 @@ struct Fitted {
 impl Fitted {
     /// `None` if a value is out of its bounds.
     fn new(most: usize, values: [usize; QUANTITIES.len()]) -> Option<Self> {
-        let within = |(quantity, value): (&Quantity, &usize)| (quantity.least..=most).contains(value);
-        QUANTITIES.iter().zip(&values).all(within).then_some(Self { most, values })
+        values.iter().all(|value| (LEAST..=most).contains(value)).then_some(Self { most, values })
     }
 
     fn write(&self, w: Writer) -> Writer {
@@ -83,7 +76,7 @@ impl Fitted {
     /// The cut-offs of a device, with these values, as far as the device's bound allows them.
     fn applied(&self, mut to: MessageCutOffs) -> MessageCutOffs {
         for (quantity, value) in QUANTITIES.iter().zip(self.values) {
-            *(quantity.field)(&mut to) = value.min(to.most_eager.max(quantity.least));
+            *(quantity.field)(&mut to) = value.min(to.most_eager);
         }
         // A message that is not sent eagerly is read: in packets it could be longer than the device's buffers.
         MessageCutOffs { read_intra: to.read_intra.min(to.eager), ..to }
@@ -158,6 +151,9 @@ impl Calibration {
         let capabilities = job.device().capabilities();
         let [leader, partner, ..] = capabilities.node[..] else { return Ok(()) };
         let most = capabilities.messages.most_eager;
+        if most < LEAST {
+            return Ok(());
+        }
         let [first, second] = [known(job, leader)?, known(job, partner)?];
         let found = match first {
             Known::Values(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),

@@ -36,7 +36,6 @@ fn every_quantity_has_a_setting_of_its_name() {
         let settings = Settings::from_lookup(set).unwrap();
         let mut cut_offs = MessageCutOffs::UNMEASURED.adjusted(&settings.transfer);
         assert_eq!(*(quantity.field)(&mut cut_offs), 12345, "{}", quantity.name);
-        assert!(quantity.lengths(1 << 20).all(|len| (quantity.least..=1 << 20).contains(&len)));
     }
 }
 
