@@ -44,7 +44,7 @@ impl Turns {
 /// Runs two ranks that read messages of any length; not where they cannot map each other's memory, or share a processor.
 fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     match std::thread::available_parallelism() {
-        Ok(processors) if processors.get() > 1 => on_processors(f),
+        Ok(processors) if processors.get() > 1 => with(&[], f),
         _ => {
             println!("the two ranks share a processor");
             Ok(())
@@ -52,13 +52,15 @@ fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     }
 }
 
-fn on_processors(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
+/// The same with these settings, on any processors.
+fn with(set: &[(&str, &str)], f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
-    let reading = |name: &str| (name == "FARSIDE_TRANSFER").then(|| "eager:0,read-intra:1".to_owned());
-    let settings = Settings::from_lookup(|name| reading(name).or_else(|| machine(name))).unwrap();
+    let set = [&[("FARSIDE_TRANSFER", "eager:0,read-intra:1")], set].concat();
+    let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let settings = Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap();
     let turns = Turns::default();
     let run = |job: &Job| {
         if !job.device().shares_memory(1 - job.rank()) {
@@ -248,25 +250,55 @@ fn target_does_not_wait_for_a_sender_that_has_copied_some_pieces_and_computes() 
 }
 
 #[test]
+fn sender_that_sleeps_is_woken_once_at_the_end() {
+    // It sleeps for long without looking for lost ranks.
+    with(&[("FARSIDE_WAIT", "park"), ("FARSIDE_PEER_CHECK_MS", "2000")], |job, turns| {
+        let (data, track) = (pattern(12, LEN), Track::new());
+        let receiver = Receiver::new(job, LEN)?;
+        job.world()?.barrier()?;
+        if job.rank() == 0 {
+            turns.at(0, || start(job, &data, &track))?;
+            wait_for(job, &track)?;
+        } else {
+            turns.at(1, || ());
+            let start = Instant::now();
+            while !job.device().is_asleep(0) {
+                assert!(start.elapsed() < LIMIT, "it never sleeps");
+                std::thread::yield_now();
+            }
+            let before = job.stats();
+            receiver.wait(job)?;
+            job.wait("the end", || Ok(job.active_messages().is_quiet().then_some(())))?;
+            assert_eq!((spent(job, before), (job.stats() - before).count(Kind::Wake)), ((LEN as u64, 0, 1), 1));
+            assert!(receiver.is(&data));
+        }
+        job.world()?.barrier()
+    })
+    .unwrap();
+}
+
+#[test]
 fn sinks_are_lent_for_any_number_of_messages() {
     const MESSAGES: u64 = 70;
-    over_two(|job, _| {
+    over_two(|job, turns| {
         let (data, track) = (pattern(11, 128 << 10), Track::new());
         let receiver = Receiver::new(job, data.len())?;
         job.world()?.barrier()?;
         let before = job.stats();
-        for _ in 0..MESSAGES {
+        for message in 0..MESSAGES as usize {
             if job.rank() == 0 {
-                start(job, &data, &track)?;
-                wait_for(job, &track)?;
+                turns.at(3 * message, || start(job, &data, &track))?;
+                turns.at(3 * message + 2, || wait_for(job, &track))?;
             } else {
-                receiver.wait(job)?;
+                turns.at(3 * message + 1, || {
+                    receiver.wait(job)?;
+                    job.wait("the end", || Ok(job.active_messages().is_quiet().then_some(())))
+                })?;
                 assert!(receiver.is(&data));
                 receiver.fill();
             }
         }
         if job.rank() == 1 {
-            job.wait("the end", || Ok(job.active_messages().is_quiet().then_some(())))?;
             assert_eq!(spent(job, before).2, 2 * MESSAGES);
         }
         job.world()?.barrier()
@@ -334,7 +366,7 @@ fn target_copies_alone_where_the_ranks_share_a_processor() {
             libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
         };
         assert_eq!(bound, 0);
-        on_processors(|job, _| {
+        with(&[], |job, _| {
             let (data, track) = (pattern(10, LEN), Track::new());
             let receiver = Receiver::new(job, LEN)?;
             job.world()?.barrier()?;

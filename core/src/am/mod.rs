@@ -11,7 +11,7 @@
 //! | longer, up to the device's [`eager`](crate::device::MessageCutOffs::eager) bytes | ⌈bytes / packet⌉ |
 //! | longer still: rendezvous | a request to send (RTS) with the header; when the handler, or later [`deliver`], has named a sink, a clear to send (CTS); the data |
 //! | longer still, where the target [reads](crate::device::MessageCutOffs) the sender's memory | RTS, and when the data has been read, the end (FIN) |
-//! | the same from 128 KiB on, where both ranks have a processor and share memory | RTS; the target's sink (SINK), into which the sender writes pieces while the target reads others; if it has written any, their number (WRITTEN); FIN |
+//! | the same from 128 KiB on, where both ranks have a processor and share memory, and the sender is awake | RTS; the target's sink (SINK), into which the sender writes pieces while the target reads others; if it has written any, their number (WRITTEN); FIN |
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and

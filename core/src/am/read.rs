@@ -205,7 +205,9 @@ impl Reading {
         let shortest = kept / into.len().max(ranges.len()).max(1);
         let Some(region) = import(job, token.source, &offer.key, shortest)? else { return Ok(None) };
         let one_node = job.device().shares_memory(token.source);
-        let shared = Pieces::shared(kept).filter(|_| one_node && !job.is_on_oversubscribed_node());
+        // A sender that has to be woken, or needs this rank's processor, would cost more than it copies.
+        let is_ready = one_node && !job.is_on_oversubscribed_node() && !job.device().is_asleep(token.source);
+        let shared = Pieces::shared(kept).filter(|_| is_ready);
         let lent = shared.and_then(|pieces| LentSink::offer(job, token, &into, pieces));
         let alone = Pieces::of(kept, if one_node { TURN } else { kept });
         let pieces = shared.filter(|_| lent.is_some()).unwrap_or(alone);

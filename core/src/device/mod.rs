@@ -14,6 +14,7 @@ macro_rules! forward {
         }
     };
     (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
+    (@is_asleep $i:ident) => { fn is_asleep(&self, peer: u32) -> bool { self.$i.is_asleep(peer) } };
     (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
     (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
     (@stats $i:ident) => {
@@ -517,6 +518,10 @@ pub trait Device: fmt::Debug {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
     /// Wakes a peer that may sleep, after a store to its mapped memory.
     fn wake(&self, _peer: u32) {}
+    /// Whether a peer is known to sleep, so that it can do nothing before it is woken. The answer may be out of date.
+    fn is_asleep(&self, _peer: u32) -> bool {
+        false
+    }
     /// A function that ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with
     /// another, and for a program of several threads.
     ///

@@ -374,6 +374,12 @@ impl Device for ShmDevice {
         }
     }
 
+    fn is_asleep(&self, peer: u32) -> bool {
+        let number = self.numbers.get(peer as usize).copied().unwrap_or(NOT_HERE);
+        let peer = self.shared.peers.get(number as usize);
+        peer.is_some_and(|peer| park::is_asleep(peer.half(layout::SLEEPING)))
+    }
+
     fn waker(&self) -> Result<Waker> {
         // Separate counters, because only one thread may write a set of counters.
         let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));

@@ -72,7 +72,7 @@ pub(super) fn sleep<W: Word<u32>>(
     ready
 }
 
-/// Whether a rank sleeps or is about to. The caller has executed a barrier before.
+/// Whether a rank sleeps or is about to. The caller has executed a barrier before if the answer must be current.
 #[inline(always)]
 pub(super) fn is_asleep<W: Word<u32>>(sleeping: &W) -> bool {
     // Relaxed: ordered by the caller's barrier, which pairs with the sleeper's.
