@@ -84,11 +84,12 @@ impl Extents {
 /// The parts of `range` that are in none of `others`, which are in order of their starts.
 pub(super) fn without(range: &Range<usize>, others: impl Iterator<Item = Range<usize>>) -> Vec<Range<usize>> {
     let (mut parts, mut at) = (Vec::new(), range.start);
-    for other in others.chain([range.end..range.end]) {
+    for other in others {
         let end = other.start.min(range.end);
         parts.extend((at < end).then_some(at..end));
         at = at.max(other.end);
     }
+    parts.extend((at < range.end).then_some(at..range.end));
     parts
 }
 

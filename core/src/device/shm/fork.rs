@@ -100,7 +100,7 @@ fn lock() -> MutexGuard<'static, Vec<MovedFile>> {
 
 extern "C" fn before() {
     let (_blocked, files) = (BlockedSignals::new(), lock());
-    let pipe = (!files.is_empty()).then(|| io::pipe());
+    let pipe = (!files.is_empty()).then(io::pipe);
     // SAFETY: this thread holds the lock.
     unsafe { *FORK.0.get() = Some(Fork { files, pipe, _blocked }) };
 }
