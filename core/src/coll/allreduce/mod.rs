@@ -6,6 +6,7 @@
 //! | algorithm | P | rounds, short vector | rounds, long vector | elements, short | elements, long | order |
 //! |---|---|---|---|---|---|---|
 //! | linear | any | 1, of P - 1 messages at once | | (P - 1)m | | ranks |
+//! | direct | any, on one node | 2, of P - 1 messages without data at once | | 2m(1 - 1/P) | | ranks |
 //! | butterfly | 2^n | n | 2n | nm | 2m(1 - 1/P) | ranks |
 //! | recursive-doubling | any | log2 P' + 2 | | (log2 P' + 2)m | | ranks |
 //! | rabenseifner | any | log2 P' + 2 | 2 log2 P' + 2 | (log2 P' + 2)m | 2m(2 - 1/P') | ranks |

@@ -21,6 +21,9 @@
 //! four collectives: its data goes through the lines of that array. All ranks must make the call in the same way: a
 //! rank that starts it without waiting gets a `Mismatch`.
 //!
+//! **Loans.** Where ranks of a node lend each other memory, a rank accesses buffers of others during its own call only,
+//! and those of a call that has failed not at all.
+//!
 //! **Ends.** A call that is dropped before it is complete is cancelled: its memory is not touched after that, and it
 //! fails at the other ranks with an error that names this one. The drop does not wait.
 

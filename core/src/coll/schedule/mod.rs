@@ -4,6 +4,10 @@
 //! A step sends, receives, reduces or copies named blocks of named buffers, never bytes or pointers; so one description
 //! is executed, checked for every P without a device ([`check`]), and predicted. The dependencies of a step follow from
 //! the blocks that it reads and writes, in the order in which the algorithm adds its steps ([`Builder`]).
+//!
+//! Ranks of a node may lend blocks instead of sending them ([`Action::Lend`]): the borrower accesses them at their place,
+//! and returns the loan.
+//!
 //! After Hoefler, Siebert, Lumsdaine, "Group Operation Assembly Language" (2009), and Cowan et al., "MSCCLang" (2023).
 
 mod builder;
