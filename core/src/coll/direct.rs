@@ -2,11 +2,20 @@
 //! its final place. A rank lends to those that access its buffers, and waits until they have returned the loans: two
 //! messages without data for each pair of ranks, whatever the length.
 
-use super::operation::Call;
+use super::operation::{Call, Parameter};
 use super::schedule::{Builder, Side, Slice};
 
 /// The tag of all loans: there is one from a rank to another.
 pub(super) const LOAN: u32 = 0;
+
+/// The parts in which a rank reduces its part of a vector.
+pub(super) const PIECES: Parameter = Parameter {
+    name: "pieces",
+    default: 1,
+    least: 1,
+    most: 512,
+    help: "pieces of the vector, rounded up to as many for each rank; a short one stays in the cache until it is written",
+};
 
 /// Adds the steps of `work` between the messages of the loans. `lent(to)` gives the blocks that this rank lends to rank
 /// `to` to be read and to be written, if it lends any; `lends(source)` says whether rank `source` lends to this one.
@@ -29,14 +38,26 @@ pub(super) fn with_loans(
     borrowers().for_each(|(to, _)| s.reclaim(to, LOAN));
 }
 
-/// Reduces the blocks that all other ranks lend, and this rank's `own` block, into `sum`, in the order of the ranks.
-pub(super) fn reduce_in_order(call: &Call<'_>, s: &mut Builder, own: Slice, sum: Slice) {
+/// The parts of a vector that a rank reduces, if each has `each` of `parts`.
+pub(super) fn parts_of(rank: u32, each: u32, parts: u32) -> (u32, u32) {
+    let first = (rank * each).min(parts);
+    (first, each.min(parts - first))
+}
+
+/// Reduces the block with number `number` in the loans of all other ranks, and this rank's `own` block, into `sum`, in
+/// the order of the ranks. In place `sum` has the content of `own`.
+pub(super) fn reduce_in_order(call: &Call<'_>, s: &mut Builder, number: u32, own: Slice, sum: Slice, in_place: bool) {
+    if in_place {
+        (0..call.rank).rev().for_each(|rank| s.reduce_lent(rank, LOAN, number, Side::Left, &[sum]));
+        (call.rank + 1..call.size).for_each(|rank| s.reduce_lent(rank, LOAN, number, Side::Right, &[sum]));
+        return;
+    }
     for rank in 0..call.size {
         match (rank, rank == call.rank) {
             (0, true) => s.copy(&[own], &[sum]),
-            (0, false) => s.read_lent(0, LOAN, &[sum]),
+            (0, false) => s.read_lent(0, LOAN, number, &[sum]),
             (_, true) => s.reduce(&[own], Side::Right, &[sum]),
-            (_, false) => s.reduce_lent(rank, LOAN, Side::Right, &[sum]),
+            (_, false) => s.reduce_lent(rank, LOAN, number, Side::Right, &[sum]),
         }
     }
 }

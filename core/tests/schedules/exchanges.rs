@@ -42,7 +42,7 @@ fn direct_algorithms_move_each_element_once() {
     for p in 2..=64_u32 {
         let others = p - 1;
         for operation in [O::Allgather, O::Alltoall, O::ReduceScatter, O::Allreduce, O::Scan] {
-            let c = cost(operation, "direct", &[], p);
+            let c = cost(operation, "direct", if operation == O::Allreduce { &[1] } else { &[] }, p);
             // A rank gets the block of each other rank; in an allreduce and a scan also its results of the others' parts.
             let elements = if matches!(operation, O::Allreduce | O::Scan) { 2 * others } else { others };
             assert_each(&c, 2 * others, elements, c.rounds, 2, &format!("{} P {p}", operation.name()));
@@ -54,7 +54,7 @@ fn direct_algorithms_move_each_element_once() {
             // The root reads nothing and writes a part to each rank, which reads P - 1 parts.
             (O::Broadcast, &[1], (2 * others, others * p), (2, 0)),
             // All ranks read the parts of all, and write their sum to the root.
-            (O::Reduce, &[], (2 * others, others), (2 * others, p)),
+            (O::Reduce, &[1], (2 * others, others), (2 * others, p)),
         ] {
             let c = cost(operation, "direct", parameters, p);
             for r in 0..p as usize {

@@ -156,7 +156,7 @@ fn exchange_by_loans(s: &mut Builder, rank: u32, keeps: impl Fn(usize) -> bool) 
         &|s| s.copy(&[input(0, 1)], &[output(rank, 1)]),
         &|s| s.lend(other, 0, &[input(0, 1)], &[]),
         &|s| s.borrow(other, 0),
-        &|s| s.read_lent(other, 0, &[output(other, 1)]),
+        &|s| s.read_lent(other, 0, 0, &[output(other, 1)]),
         &|s| s.give_back(other, 0),
         &|s| s.reclaim(other, 0),
     ];
@@ -183,7 +183,7 @@ fn loans() {
     wrong(FaultKind::Empty, Operation::Broadcast, 2, |rank, s| match rank {
         0 => {
             s.borrow(1, 0);
-            s.read_lent(1, 0, &[output(0, 1)]);
+            s.read_lent(1, 0, 0, &[output(0, 1)]);
             s.give_back(1, 0);
         }
         _ => {
@@ -195,7 +195,7 @@ fn loans() {
     wrong(FaultKind::Deadlock, Operation::Allgather, 2, |rank, s| {
         let scratch = s.scratch([rank]);
         s.borrow(1 - rank, 0);
-        s.read_lent(1 - rank, 0, &[output(1 - rank, 1)]);
+        s.read_lent(1 - rank, 0, 0, &[output(1 - rank, 1)]);
         s.give_back(1 - rank, 0);
         s.fence();
         s.copy(&[input(0, 1)], &[scratch]);
@@ -227,7 +227,7 @@ fn builders_refuse_what_a_loan_forbids() {
     assert!(refused(&|s| s.lend(1, 0, &all, &[])));
     assert!(refused(&|s| s.borrow(1, 0)));
     assert!(refused(&|s| s.reclaim(1, 0)));
-    assert!(refused(&|s| s.read_lent(1, 0, &all)));
+    assert!(refused(&|s| s.read_lent(1, 0, 0, &all)));
     for (read, written, touches) in [
         (&all[..], &[][..], &(|s: &mut Builder| s.copy(&[input(0, 1)], &all)) as &dyn Fn(&mut Builder)),
         (&[], &all, &|s| s.copy(&all, &[Slice::new(Buffer::Scratch, 0, 1)])),

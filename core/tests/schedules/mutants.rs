@@ -133,9 +133,11 @@ fn mutants(
                 Action::Await { source, tag } => Action::Await { source: moved(source)?, tag },
                 Action::Lend { to, tag } => Action::Lend { to: moved(to)?, tag },
                 Action::Borrow { source, tag } => Action::Borrow { source: moved(source)?, tag },
-                Action::Read { source, tag } => Action::Read { source: moved(source)?, tag },
-                Action::ReadReduce { source, tag, side } => Action::ReadReduce { source: moved(source)?, tag, side },
-                Action::Write { to, tag } => Action::Write { to: moved(to)?, tag },
+                Action::Read { source, tag, first } => Action::Read { source: moved(source)?, tag, first },
+                Action::ReadReduce { source, tag, first, side } => {
+                    Action::ReadReduce { source: moved(source)?, tag, first, side }
+                }
+                Action::Write { to, tag, first } => Action::Write { to: moved(to)?, tag, first },
                 Action::Return { to, tag } => Action::Return { to: moved(to)?, tag },
                 Action::Reclaim { source, tag } => Action::Reclaim { source: moved(source)?, tag },
                 Action::Reduce { .. } | Action::Copy => return None,
@@ -166,12 +168,26 @@ fn mutants(
             Action::Await { source, tag } => {
                 add("a message", changed(&|s| s.action = Action::Receive { source, tag }), None);
             }
-            Action::ReadReduce { source, tag, side } => {
-                add("other side", changed(&|s| s.action = Action::ReadReduce { source, tag, side: other(side) }), why);
-                add("not reduced", changed(&|s| s.action = Action::Read { source, tag }), None);
+            Action::ReadReduce { source, tag, first, side } => {
+                add(
+                    "other side",
+                    changed(&|s| s.action = Action::ReadReduce { source, tag, first, side: other(side) }),
+                    why,
+                );
+                add("not reduced", changed(&|s| s.action = Action::Read { source, tag, first }), None);
+                add(
+                    "block after",
+                    changed(&|s| s.action = Action::ReadReduce { source, tag, first: first + 1, side }),
+                    None,
+                );
             }
-            Action::Read { source, tag } => {
-                add("reduced", changed(&|s| s.action = Action::ReadReduce { source, tag, side: Side::Left }), None);
+            Action::Read { source, tag, first } => {
+                let side = Side::Left;
+                add("reduced", changed(&|s| s.action = Action::ReadReduce { source, tag, first, side }), None);
+                add("block after", changed(&|s| s.action = Action::Read { source, tag, first: first + 1 }), None);
+            }
+            Action::Write { to, tag, first } => {
+                add("block after", changed(&|s| s.action = Action::Write { to, tag, first: first + 1 }), None);
             }
             Action::Lend { to, tag } => add("a signal", changed(&|s| s.action = Action::Signal { to, tag }), None),
             Action::Return { to, tag } => add("a signal", changed(&|s| s.action = Action::Signal { to, tag }), None),
@@ -229,6 +245,8 @@ fn mutants_are_found() {
         (O::Gather, "direct", &[], 4),
         (O::Allgather, "direct", &[], 5),
         (O::Allreduce, "direct", &[], 5),
+        (O::Allreduce, "direct", &[8], 4),
+        (O::Reduce, "direct", &[7], 3),
         (O::Exscan, "direct", &[], 5),
         (O::Scan, "recursive-doubling", &[], 6),
         (O::Exscan, "recursive-doubling", &[], 6),

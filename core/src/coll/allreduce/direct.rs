@@ -1,7 +1,8 @@
-//! Direct: a vector of P parts; every rank reduces its part out of the vectors of all ranks, in their order, and writes
-//! the result to all: 2m(1 - 1/P) elements. Only one rank accesses a part, so the call may be in place.
+//! Direct: every rank reduces one P-th of the vector, piece by piece, out of the vectors of all ranks, in their order,
+//! and writes the result to all: 2m(1 - 1/P) elements. Only one rank accesses a part, so the call may be in place; then
+//! parts have different bracketings.
 
-use crate::coll::direct::{LOAN, reduce_in_order, with_loans};
+use crate::coll::direct::{LOAN, PIECES, parts_of, reduce_in_order, with_loans};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
@@ -10,7 +11,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "direct",
     source: "Hashmi, Chakraborty, Bayatpour, Subramoni, Panda 2018 (shared address space reductions)",
-    parameters: &[],
+    parameters: &[PIECES],
     commutative: false,
     applies: |call| call.lends,
     build,
@@ -18,24 +19,26 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 
 fn build(call: &Call<'_>) -> Schedule {
     let (p, me) = (call.size, call.rank);
-    let parts = call.parts(p);
+    let each = call.parameters[0].div_ceil(p);
+    let parts = call.parts(p * each);
     let mut s = call.builder(parts);
-    let lent = |to: u32| (to < parts).then(|| [vec![Slice::input(to, 1)], vec![Slice::output(to, 1)]]);
+    let of = |rank: u32| {
+        let (first, count) = parts_of(rank, each, parts);
+        (count > 0).then(|| [Slice::input(first, count), Slice::output(first, count)])
+    };
+    let lent = |to: u32| of(to).map(|[read, written]| [vec![read], vec![written]]);
     with_loans(
         call,
         &mut s,
         lent,
-        |_| me < parts,
+        |_| of(me).is_some(),
         |s| {
-            if me >= parts {
-                return;
+            let Some([own, output]) = of(me) else { return };
+            for number in 0..own.count {
+                let piece = output.part(number, 1);
+                reduce_in_order(call, s, number, own.part(number, 1), piece, call.in_place);
+                (1..p).for_each(|i| s.write_lent((me + i) % p, LOAN, number, &[piece]));
             }
-            let (own, output) = (Slice::input(me, 1), Slice::output(me, 1));
-            // In place, the part of this rank stays until those of lower ranks are reduced.
-            let sum = if call.in_place && me > 0 { s.scratch_like(output) } else { output };
-            reduce_in_order(call, s, own, sum);
-            (1..p).for_each(|i| s.write_lent((me + i) % p, LOAN, &[sum]));
-            s.copy(&[sum], &[output]);
         },
     );
     s.done()

@@ -16,8 +16,8 @@
 //! | factorized | any | the least of the above by cost | | | | ranks |
 //! | ring | any | | 2(P - 1) | | 2m(1 - 1/P) | any, by part |
 //!
-//! If P is a power of two, the eliminating rounds are omitted. All algorithms but the ring reduce every element by the
-//! same bracketing.
+//! If P is a power of two, the eliminating rounds are omitted. All algorithms but the ring, and the
+//! direct one in place, reduce every element by the same bracketing.
 
 mod butterfly;
 mod direct;

@@ -26,7 +26,7 @@ fn build(call: &Call<'_>) -> Schedule {
         |s| {
             s.copy(&[Slice::input(me, 1)], &[Slice::output(me, 1)]);
             for source in (1..p).map(|i| (me + p - i) % p) {
-                s.read_lent(source, LOAN, &[Slice::output(source, 1)]);
+                s.read_lent(source, LOAN, 0, &[Slice::output(source, 1)]);
             }
         },
     );

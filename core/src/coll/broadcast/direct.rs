@@ -34,9 +34,9 @@ fn build(call: &Call<'_>) -> Schedule {
     };
     let lends = |source: u32| source == root || is_root && written.count > 0;
     with_loans(call, &mut s, lent, lends, |s| match is_root {
-        false => s.read_lent(root, LOAN, &[read]),
+        false => s.read_lent(root, LOAN, 0, &[read]),
         true if written.count > 0 => {
-            (1..p).for_each(|i| s.write_lent(call.absolute(i), LOAN, &[written]));
+            (1..p).for_each(|i| s.write_lent(call.absolute(i), LOAN, 0, &[written]));
         }
         true => {}
     });

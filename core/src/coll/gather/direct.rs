@@ -29,7 +29,7 @@ fn build(call: &Call<'_>) -> Schedule {
             if is_root {
                 s.copy(&[own], &[Slice::output(me, 1)]);
             } else {
-                s.write_lent(root, LOAN, &[own]);
+                s.write_lent(root, LOAN, 0, &[own]);
             }
         },
     );

@@ -1,7 +1,7 @@
-//! Direct: a vector of P parts; every rank reduces its part out of the vectors of all ranks, in their order, and writes
-//! the result to the root: m(1 - 1/P) elements to read, and as many for the root to get.
+//! Direct: every rank reduces one P-th of the vector, piece by piece, out of the vectors of all ranks, in their order,
+//! and writes the result to the root: m(1 - 1/P) elements to read, and as many for the root to get.
 
-use crate::coll::direct::{LOAN, reduce_in_order, with_loans};
+use crate::coll::direct::{LOAN, PIECES, parts_of, reduce_in_order, with_loans};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Schedule, Slice};
 
@@ -10,36 +10,38 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "direct",
     source: "Hashmi, Chakraborty, Bayatpour, Subramoni, Panda 2018 (shared address space reductions)",
-    parameters: &[],
+    parameters: &[PIECES],
     commutative: false,
     applies: |call| call.lends,
     build,
 };
 
 fn build(call: &Call<'_>) -> Schedule {
-    let (me, root) = (call.rank, call.root);
-    let parts = call.parts(call.size);
+    let (p, me, root) = (call.size, call.rank, call.root);
+    let each = call.parameters[0].div_ceil(p);
+    let parts = call.parts(p * each);
     let mut s = call.builder(parts);
-    let written = |to: u32| if me == root { vec![Slice::output(to, 1)] } else { vec![] };
-    let lent = |to: u32| (to < parts).then(|| [vec![Slice::input(to, 1)], written(to)]);
+    let of = |rank: u32| Some(parts_of(rank, each, parts)).filter(|(_, count)| *count > 0);
+    let lent = |to: u32| {
+        let (first, count) = of(to)?;
+        let written = if me == root { vec![Slice::output(first, count)] } else { vec![] };
+        Some([vec![Slice::input(first, count)], written])
+    };
     with_loans(
         call,
         &mut s,
         lent,
-        |_| me < parts,
+        |_| of(me).is_some(),
         |s| {
-            if me >= parts {
-                return;
-            }
-            let own = Slice::input(me, 1);
-            // In place, the part of the root stays until those of lower ranks are reduced.
-            let direct = me == root && (!call.in_place || me == 0);
-            let sum = if direct { Slice::output(me, 1) } else { s.scratch_like(own) };
-            reduce_in_order(call, s, own, sum);
-            if me == root {
-                s.copy(&[sum], &[Slice::output(me, 1)]);
-            } else {
-                s.write_lent(root, LOAN, &[sum]);
+            let Some((first, count)) = of(me) else { return };
+            let own = Slice::input(first, count);
+            let sum = if me == root { Slice::output(first, count) } else { s.scratch_like(own) };
+            for number in 0..count {
+                let piece = sum.part(number, 1);
+                reduce_in_order(call, s, number, own.part(number, 1), piece, call.in_place && me == root);
+                if me != root {
+                    s.write_lent(root, LOAN, number, &[piece]);
+                }
             }
         },
     );

@@ -25,7 +25,7 @@ fn build(call: &Call<'_>) -> Schedule {
         lent,
         |_| true,
         |s| {
-            reduce_in_order(call, s, Slice::input(call.rank, 1), Slice::output(0, 1));
+            reduce_in_order(call, s, 0, Slice::input(call.rank, 1), Slice::output(0, 1), false);
         },
     );
     s.done()

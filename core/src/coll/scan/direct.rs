@@ -49,7 +49,7 @@ fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
     let sum = s.scratch_like(own);
     let give = |s: &mut Builder, rank: u32| match rank == me {
         true => s.copy(&[sum], &[output]),
-        false => s.write_lent(rank, LOAN, &[sum]),
+        false => s.write_lent(rank, LOAN, 0, &[sum]),
     };
     // The contribution of a rank, which in place is where its result goes, is read before that.
     let came = if is_scan || p < 3 { None } else { Some(s.scratch_like(own)) };
@@ -58,9 +58,9 @@ fn part(call: &Call<'_>, s: &mut Builder, is_scan: bool) {
         match (rank == me, rank == 0 || !is_scan) {
             _ if !is_scan && rank + 1 == p => {}
             (true, true) => s.copy(&[own], &[into]),
-            (false, true) => s.read_lent(rank, LOAN, &[into]),
+            (false, true) => s.read_lent(rank, LOAN, 0, &[into]),
             (true, false) => s.reduce(&[own], Side::Right, &[sum]),
-            (false, false) => s.reduce_lent(rank, LOAN, Side::Right, &[sum]),
+            (false, false) => s.reduce_lent(rank, LOAN, 0, Side::Right, &[sum]),
         }
         if is_scan || rank > 0 {
             give(s, rank);

@@ -27,7 +27,7 @@ fn build(call: &Call<'_>) -> Schedule {
         |source| source == root,
         |s| {
             if !is_root {
-                s.read_lent(root, LOAN, &[output]);
+                s.read_lent(root, LOAN, 0, &[output]);
             } else if !call.in_place {
                 s.copy(&[Slice::input(me, 1)], &[output]);
             }

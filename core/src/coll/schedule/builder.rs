@@ -152,19 +152,19 @@ impl Builder {
         self.add(Action::Borrow { source, tag }, &[], &[]);
     }
 
-    /// Reads a loan into blocks.
-    pub fn read_lent(&mut self, source: u32, tag: u32, into: &[Slice]) {
-        self.add(Action::Read { source, tag }, &[], into);
+    /// Reads blocks of a loan, from block `first` of it on.
+    pub fn read_lent(&mut self, source: u32, tag: u32, first: u32, into: &[Slice]) {
+        self.add(Action::Read { source, tag, first }, &[], into);
     }
 
-    /// Reduces a loan, as operands, into blocks.
-    pub fn reduce_lent(&mut self, source: u32, tag: u32, side: Side, into: &[Slice]) {
-        self.add(Action::ReadReduce { source, tag, side }, &[], into);
+    /// Reduces blocks of a loan, as operands, from block `first` of it on.
+    pub fn reduce_lent(&mut self, source: u32, tag: u32, first: u32, side: Side, into: &[Slice]) {
+        self.add(Action::ReadReduce { source, tag, first, side }, &[], into);
     }
 
-    /// Writes blocks into a loan.
-    pub fn write_lent(&mut self, to: u32, tag: u32, from: &[Slice]) {
-        self.add(Action::Write { to, tag }, from, &[]);
+    /// Writes blocks of a loan, from block `first` of it on.
+    pub fn write_lent(&mut self, to: u32, tag: u32, first: u32, from: &[Slice]) {
+        self.add(Action::Write { to, tag, first }, from, &[]);
     }
 
     /// Returns a loan after the steps that use it.
@@ -305,14 +305,14 @@ impl Builder {
                 let (reads, writes) = Default::default();
                 self.borrowed.push(Borrowed { loan: (source, tag), step: number, reads, writes });
             }
-            Action::Read { source, tag } | Action::ReadReduce { source, tag, .. } => {
+            Action::Read { source, tag, .. } | Action::ReadReduce { source, tag, .. } => {
                 let at = find(&self.borrowed, (source, tag));
                 let loan = &mut self.borrowed[at];
                 after.push(loan.step);
                 after.extend(&loan.writes);
                 loan.reads.push(number);
             }
-            Action::Write { to, tag } => {
+            Action::Write { to, tag, .. } => {
                 let at = find(&self.borrowed, (to, tag));
                 let loan = &mut self.borrowed[at];
                 after.push(loan.step);

@@ -81,6 +81,18 @@ impl Slice {
         Self::new(self.buffer, self.first + first, count)
     }
 
+    /// `count` blocks of a list of slices, from block `first` on; fewer if the list has fewer.
+    pub(crate) fn part_of(list: &[Self], first: u32, count: u32) -> Vec<Self> {
+        let (mut skip, mut left, mut part) = (first, count, Vec::new());
+        for slice in list {
+            let from = skip.min(slice.count);
+            let now = left.min(slice.count - from);
+            (skip, left) = (skip - from, left - now);
+            part.extend((now > 0).then(|| slice.part(from, now)));
+        }
+        part
+    }
+
     /// The block numbers of the slice.
     pub(crate) fn blocks(self) -> impl Iterator<Item = u32> + Clone {
         self.first..self.first + self.count
@@ -160,28 +172,34 @@ pub enum Action {
         /// The loan's tag.
         tag: u32,
     },
-    /// Reads the blocks that are lent to be read into the blocks of `into`.
+    /// Reads blocks that are lent to be read into the blocks of `into`.
     Read {
         /// The lending rank.
         source: u32,
         /// The loan's tag.
         tag: u32,
+        /// The first block, counted in the loan.
+        first: u32,
     },
-    /// Reduces the blocks that are lent to be read, as operands, into the blocks of `into`.
+    /// Reduces blocks that are lent to be read, as operands, into the blocks of `into`.
     ReadReduce {
         /// The lending rank.
         source: u32,
         /// The loan's tag.
         tag: u32,
+        /// The first block, counted in the loan.
+        first: u32,
         /// The side of the operator on which the operands stand.
         side: Side,
     },
-    /// Writes the blocks of `from` into the blocks that are lent to be written.
+    /// Writes the blocks of `from` into blocks that are lent to be written.
     Write {
         /// The lending rank.
         to: u32,
         /// The loan's tag.
         tag: u32,
+        /// The first block, counted in the loan.
+        first: u32,
     },
     /// Returns a loan: this rank does not access its blocks any more. A message without data.
     Return {
@@ -226,11 +244,13 @@ impl Action {
         }
     }
 
-    /// The loan whose memory the step accesses, as lending rank and tag.
-    pub(crate) fn loan(self) -> Option<(u32, u32)> {
+    /// The loan whose memory the step accesses, as lending rank and tag, and the first block.
+    pub(crate) fn loan(self) -> Option<((u32, u32), u32)> {
         match self {
-            Self::Read { source, tag } | Self::ReadReduce { source, tag, .. } => Some((source, tag)),
-            Self::Write { to, tag } => Some((to, tag)),
+            Self::Read { source, tag, first } | Self::ReadReduce { source, tag, first, .. } => {
+                Some(((source, tag), first))
+            }
+            Self::Write { to, tag, first } => Some(((to, tag), first)),
             _ => None,
         }
     }
@@ -238,7 +258,7 @@ impl Action {
     /// The rank that the action names.
     pub(crate) fn peer(self, own: u32) -> Option<u32> {
         let of_message = |(port, (from, to, _))| if port == Port::Out { to } else { from };
-        self.message(own).map(of_message).or(self.loan().map(|(lender, _)| lender))
+        self.message(own).map(of_message).or(self.loan().map(|((lender, _), _)| lender))
     }
 }
 
@@ -429,7 +449,8 @@ impl Schedule {
     pub(crate) fn carried<'a>(&self, step: Step<'a>) -> Cow<'a, [Slice]> {
         let of_loan = |lender: u32, tag: u32, reads: bool| {
             let is_it = move |s: &Step<'_>| {
-                s.action.loan() == Some((lender, tag)) && reads != matches!(s.action, Action::Write { .. })
+                s.action.loan().is_some_and(|(loan, _)| loan == (lender, tag))
+                    && reads != matches!(s.action, Action::Write { .. })
             };
             let slices = |s: Step<'_>| if reads { s.into.to_vec() } else { s.from.to_vec() };
             self.steps().filter(is_it).flat_map(slices).collect::<Vec<_>>()

@@ -104,6 +104,9 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 /// Bytes from which a device of a node asks the receiver of a message before it sends the data.
 const LONG: u64 = (16 << 10) + 1;
 
+/// Bytes of a piece that stays in the first caches of a processor, beside another one, until it is written.
+const PIECE: u64 = 128 << 10;
+
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.
 ///
 /// Where ranks share processors, the total work and the number of wake-ups matter, not the number of rounds: these rows
@@ -166,8 +169,8 @@ pub const ROWS: &[Row] = &[
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
     row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
-    row(O::Reduce, "direct").oversubscribed().from_bytes(8193),
-    row(O::Reduce, "direct").one_node().from_bytes(LONG),
+    row(O::Reduce, "direct").oversubscribed().from_bytes(8193).with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Reduce, "direct").one_node().from_bytes(LONG).with(&[Value::SegmentsOf(PIECE)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
     // Segments that fit in packets, and so need no answer.
@@ -176,7 +179,7 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
     row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
-    row(O::Allreduce, "direct").from_bytes(LONG).one_node(),
+    row(O::Allreduce, "direct").from_bytes(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
     row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),

@@ -31,24 +31,42 @@ use crate::wire::{Reader, Writer};
 const PIECE: usize = 64 << 10;
 /// Maximum number of blocks of this rank in one request.
 const BLOCKS: usize = 1024;
-/// Maximum length of the message of a loan: two keys with their places.
-pub(super) const LONGEST: usize = 4096;
+/// Maximum length of the message of a loan: two keys with the ends of blocks.
+pub(super) const LONGEST: usize = 16 << 10;
 
-/// Consecutive bytes of a region of the lender.
+/// Blocks, one after the other, in a region of the lender.
 #[derive(Debug, Default)]
 struct Lent {
     key: Vec<u8>,
+    /// The offset of the first block, and the end of each.
     offset: usize,
-    len: usize,
+    ends: Vec<usize>,
 }
 
 impl Lent {
     fn write(&self, w: Writer) -> Writer {
-        w.bytes(&self.key).u64(self.offset as u64).u64(self.len as u64)
+        let w = w.bytes(&self.key).u64(self.offset as u64).u32(self.ends.len() as u32);
+        self.ends.iter().fold(w, |w, end| w.u64(*end as u64))
     }
 
+    /// Reads what [`write`](Self::write) writes; `None` if it is malformed.
     fn read(r: &mut Reader<'_>) -> Option<Self> {
-        Some(Self { key: r.bytes()?.to_vec(), offset: r.u64()?.try_into().ok()?, len: r.u64()?.try_into().ok()? })
+        let (key, offset, count) = (r.bytes()?.to_vec(), r.u64()?.try_into().ok()?, r.u32()?);
+        let mut ends = Vec::new();
+        for _ in 0..count {
+            ends.push(r.u64()?.try_into().ok()?);
+        }
+        let starts = std::iter::once(&offset).chain(&ends);
+        starts.zip(&ends).all(|(start, end)| start <= end).then_some(Self { key, offset, ends })
+    }
+
+    /// Offset and length of `count` blocks from block `first` on; those that the loan does not have are empty.
+    fn part(&self, first: u32, count: u32) -> (usize, usize) {
+        let end = |blocks: u32| match (blocks as usize).min(self.ends.len()) {
+            0 => self.offset,
+            blocks => self.ends[blocks - 1],
+        };
+        (end(first), end(first + count) - end(first))
     }
 }
 
@@ -125,7 +143,7 @@ impl Run {
         if let (Some(block), [slice, ..]) = (buffers.contiguous(slices), slices)
             && let Some((base, key)) = self.register(block, slice.buffer)
         {
-            return Ok(Lent { key, offset: block.base.addr() - base, len });
+            return Ok(self.lent_at(key, block.base.addr() - base, slices));
         }
         let region = Region { one_node: true, ..Region::allocated(len) };
         let registration = self.job.device().allocate(region)?;
@@ -137,7 +155,18 @@ impl Run {
         }
         let key = registration.key.clone();
         self.loans.registered.borrow_mut().push(Registered { block, registration });
-        Ok(Lent { key, offset: 0, len })
+        Ok(self.lent_at(key, 0, slices))
+    }
+
+    /// Blocks at an offset in the region of a key.
+    fn lent_at(&self, key: Vec<u8>, offset: usize, slices: &[Slice]) -> Lent {
+        let blocks = slices.iter().flat_map(|s| s.blocks().map(|b| Slice::new(s.buffer, b, 1)));
+        let mut end = offset;
+        let ends = blocks.map(|block| {
+            end += self.plan.bytes_of(&[block]);
+            end
+        });
+        Lent { key, offset, ends: ends.collect() }
     }
 
     /// The start and the key of registered memory around a block of a buffer; `None` if the memory cannot be lent. A
@@ -212,14 +241,16 @@ impl Run {
     pub(super) fn access(&self, step: u32) -> Result<bool> {
         let s = self.plan.schedule.step(step as usize);
         let writes = matches!(s.action, Action::Write { .. });
-        let loan = s.action.loan().unwrap_or_default();
+        let (loan, first) = s.action.loan().unwrap_or_default();
         let len = self.plan.bytes[step as usize];
         let peer = self.plan.peers[loan.0 as usize];
         let mut borrowed = self.loans.borrowed.borrow_mut();
         let borrowed = borrowed.iter_mut().find(|b| b.loan == loan);
         let borrowed = borrowed.unwrap_or_else(|| unreachable!("a builder orders an access after its loan"));
-        let Lent { key, offset, len: lent } = &borrowed.lent[usize::from(writes)];
-        let (offset, len) = (*offset, self.agreed_length(peer, s, len, *lent)?);
+        let lent = &borrowed.lent[usize::from(writes)];
+        let own = if writes { s.from } else { s.into };
+        let (offset, available) = lent.part(first, own.iter().map(|s| s.count).sum());
+        let (key, len) = (&lent.key, self.agreed_length(peer, s, len, available)?);
         if len == 0 {
             return Ok(true);
         }

@@ -78,7 +78,7 @@ impl<'a> Graph<'a> {
 
     /// The step that lends the memory which a step of a rank accesses.
     pub(crate) fn lend(&self, node: Node) -> Result<Option<Node>, Fault> {
-        let Some((lender, tag)) = self.action(node).loan() else { return Ok(None) };
+        let Some(((lender, tag), _)) = self.action(node).loan() else { return Ok(None) };
         let lend = self.loans.get(&(lender, node.0, tag)).copied();
         lend.map(Some).ok_or_else(|| self.fault(node, FaultKind::Unmatched, "there is no such loan"))
     }

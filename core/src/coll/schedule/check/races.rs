@@ -138,8 +138,10 @@ fn use_loan(
             loans.push(Loan { key, begin: i, reads, writes, ended: false });
             return Ok(());
         }
-        Action::Read { source, tag } | Action::ReadReduce { source, tag, .. } => ((false, source, tag), false, false),
-        Action::Write { to, tag } => ((false, to, tag), true, false),
+        Action::Read { source, tag, .. } | Action::ReadReduce { source, tag, .. } => {
+            ((false, source, tag), false, false)
+        }
+        Action::Write { to, tag, .. } => ((false, to, tag), true, false),
         Action::Return { to, tag } => ((false, to, tag), true, true),
         Action::Reclaim { source, tag } => ((true, source, tag), true, true),
         _ => return Ok(()),

@@ -163,13 +163,16 @@ impl<'a> Run<'a> {
             return self.apply(node, node, step.into);
         };
         let lent = graph.schedules[lend.0 as usize].step(lend.1 as usize);
-        let (from, into) = match step.action {
-            Action::Write { .. } => ((node, step.from), (lend, lent.into)),
-            _ => ((lend, lent.from), (node, step.into)),
-        };
-        self.load(from.0, from.1)?;
-        self.send_moved(from.0.0);
-        self.apply(node, into.0, into.1)
+        let first = step.action.loan().map_or(0, |(_, first)| first);
+        let part = |lent: &[Slice], own: &[Slice]| Slice::part_of(lent, first, own.iter().map(|s| s.count).sum());
+        if let Action::Write { .. } = step.action {
+            self.load(node, step.from)?;
+            self.send_moved(node.0);
+            return self.apply(node, lend, &part(lent.into, step.from));
+        }
+        self.load(lend, &part(lent.from, step.into))?;
+        self.send_moved(lend.0);
+        self.apply(node, node, step.into)
     }
 
     /// Counts the blocks in `moved` as sent by a rank.
