@@ -29,13 +29,16 @@ mod uffd {
     pub(crate) const API: u64 = 0xaa;
     pub(crate) const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
     pub(crate) const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    pub(crate) const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
     pub(crate) const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
     pub(crate) const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-    /// Features: events of `mremap`, of pages given back (`madvise`) and of unmapping; a flag that distinguishes faults
-    /// of protected pages.
-    pub(crate) const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1;
-    /// No page is ever protected, so this mode makes no faults, only events.
+    /// Feature: a flag that distinguishes faults of protected pages.
+    pub(crate) const PROTECTED_FAULTS: u64 = 1;
+    /// Features: events of `mremap`, of pages given back (`madvise`) and of unmapping.
+    pub(crate) const EVENTS: u64 = 1 << 2 | 1 << 3 | 1 << 6;
+    /// While no page is protected, this mode makes no faults, only events.
     pub(crate) const MODE_WRITE_PROTECT: u64 = 2;
+    pub(crate) const PROTECT: u64 = 1;
     pub(crate) const EVENT_PAGEFAULT: u8 = 0x12;
     pub(crate) const EVENT_REMAP: u8 = 0x14;
     pub(crate) const EVENT_REMOVE: u8 = 0x15;
@@ -115,19 +118,38 @@ fn control(fd: &OwnedFd, request: libc::c_ulong, argument: &mut [u64]) -> io::Re
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Opens a descriptor of `userfaultfd` with these features.
+///
+/// # Errors
+/// If the kernel has no such `userfaultfd`, or does not allow it to this process.
+pub(crate) fn open(features: u64) -> io::Result<OwnedFd> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    // SAFETY: stores that a fault stops are resumed by the thread of the watch, or when the descriptor is closed.
+    let open = |flags| unsafe { userfaultfd(flags) };
+    // Without the flag, system calls of other threads also wait for a page that is protected; not all processes may.
+    let user_mode = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
+    let fd = open(flags).or_else(|_| open(flags | user_mode))?;
+    control(&fd, uffd::UFFDIO_API, &mut [uffd::API, features | uffd::PROTECTED_FAULTS, 0])?;
+    Ok(fd)
+}
+
+/// Stops stores to the present pages `[start, end)` until the descriptor is closed, or other pages are there.
+///
+/// # Errors
+/// If the kernel cannot protect such memory, or it is watched by another descriptor.
+pub(crate) fn protect(fd: &OwnedFd, start: usize, end: usize) -> io::Result<()> {
+    let (start, len) = (start as u64, (end - start) as u64);
+    control(fd, uffd::UFFDIO_REGISTER, &mut [start, len, uffd::MODE_WRITE_PROTECT, 0])?;
+    control(fd, uffd::UFFDIO_WRITEPROTECT, &mut [start, len, uffd::PROTECT])
+}
+
 impl Watch {
     /// Starts a watcher and its thread.
     ///
     /// # Errors
     /// If the kernel has no `userfaultfd` with events, or does not allow it to this process.
     pub fn new() -> io::Result<Self> {
-        let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-        // SAFETY: only its events are used; the thread resumes any write that the one enabled kind of fault stops.
-        let open = |flags| unsafe { userfaultfd(flags) };
-        // Allowed to all processes; kernels before 5.11 only know the variant without the flag.
-        let user_mode = UserfaultfdFlags::from_bits_retain(uffd::USER_MODE_ONLY);
-        let fd = Arc::new(open(flags | user_mode).or_else(|_| open(flags))?);
-        control(&fd, uffd::UFFDIO_API, &mut [uffd::API, uffd::FEATURES, 0])?;
+        let fd = Arc::new(open(uffd::EVENTS)?);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let shared = Arc::new(SharedPages::new()?);
         let clones = (Arc::clone(&fd), Arc::clone(&stop), Arc::clone(&shared));
@@ -148,6 +170,14 @@ impl Watch {
     pub(crate) fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
+    }
+
+    /// Ends the watch of the whole pages `[start, end)`.
+    ///
+    /// # Errors
+    /// If the memory is not mapped.
+    pub(crate) fn remove(&self, start: usize, end: usize) -> io::Result<()> {
+        control(&self.fd, uffd::UFFDIO_UNREGISTER, &mut [start as u64, (end - start) as u64])
     }
 
     /// Calls `gone` with every watched range that was unmapped, moved or given back by a call that changed the memory

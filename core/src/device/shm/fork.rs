@@ -10,7 +10,9 @@
 //! may or may not be in the copies, whatever their order.
 //!
 //! The child finds the pages in the list of mappings, also those that the program has moved elsewhere by `mremap`. It
-//! allocates nothing: threads that it does not have may have held the locks of an allocator.
+//! allocates nothing: threads that it does not have may have held the locks of an allocator. The allocator's memory and
+//! this runtime's objects may be in moved pages, so each mapping is replaced in one step by its copy. Only a child whose
+//! stack is in moved pages (that of a coroutine, from `malloc`) cannot be given copies.
 //!
 //! Children that use the memory of their parent until they run another program (`vfork`, `posix_spawn`, `system`,
 //! `popen`) run no handlers and need none. `_Fork` and the bare system call run none either: their child shares the
@@ -34,6 +36,9 @@ use rustix::mm::{MapFlags, MprotectFlags, MremapFlags, mmap_anonymous, mprotect,
 use super::maps::{Area, areas};
 use super::remap::{BlockedSignals, NAME, RIGHTS, read_touched};
 use crate::error::{Error, Result};
+
+/// Distance from the top of the stack within which the child stores while it copies.
+const STACK: usize = 64 << 10;
 
 /// A file that holds moved pages of this process. Pages may stay mapped after the end of the job that has moved them.
 struct MovedFile {
@@ -150,6 +155,11 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
     let rights = [('r', MprotectFlags::READ), ('w', MprotectFlags::WRITE), ('x', MprotectFlags::EXEC)];
     let rights = rights.into_iter().filter(|(letter, _)| area.rights.contains(*letter));
     let rights = rights.fold(MprotectFlags::empty(), |all, (_, one)| all | one);
+    // What this function stores until the exchange would be lost: nothing but its stack.
+    let stack = (&raw const len).addr();
+    if area.start < stack + STACK && stack - STACK < area.end {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
     // SAFETY: the addresses belong to the area, and its bytes do not change. They are exchanged in one step, since they
     // may be those of this process's allocator, where the state of the file is too.
     unsafe {
@@ -179,7 +189,8 @@ fn end(error: &io::Error) -> ! {
     let _ = writeln!(
         rest,
         "farside: a child made by fork is ended: memory that its parent shares with other ranks cannot be copied, \
-         because of system error {}; give it more memory or descriptors, or start programs by posix_spawn",
+         because of system error {} (0: its stack is there); give it more memory or descriptors, or start programs by \
+         posix_spawn",
         error.raw_os_error().unwrap_or(0)
     );
     let len = LINE - rest.len();

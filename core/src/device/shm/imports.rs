@@ -35,8 +35,9 @@ const REVOCABLE: u8 = 1;
 /// Kind in the key of memory that is lent for one transfer.
 pub(super) const BRIEF: u8 = 2;
 
-/// Replaces the slot's number in the key of a region that has no slot.
+/// Replaces the slot's number in the key of a region that has no slot: of one that has its own file, and of moved memory.
 const NO_SLOT: u64 = u64::MAX;
+const MOVED: u64 = u64::MAX - 1;
 
 /// A region of this rank. Its handle is its request key.
 #[derive(Debug)]
@@ -276,13 +277,13 @@ pub(super) unsafe fn register(device: &ShmDevice, region: Region) -> Result<Regi
     }
     // SAFETY: lent to the runtime until `release`.
     let moved = unsafe { move_pages(device, &region) }?;
-    let mapped = moved.as_ref().map_or(0..0, |pages| pages.start - base.addr()..pages.end - base.addr());
+    let mapped = moved.as_ref().map_or(0..0, |bytes| bytes.start - base.addr()..bytes.end - base.addr());
     if mapped != (0..len)
         && let Err(e) = device.service.start(passive)
     {
         if let Some(moved) = moved {
             // SAFETY: the memory is lent, and no peer has the key yet.
-            unsafe { give_back(device, moved, region.exclusive) }?;
+            unsafe { give_back(device, &moved, region.exclusive) }?;
         }
         return Err(e);
     }
@@ -344,7 +345,7 @@ unsafe fn expose(
         OwnedMemory::User(moved) => {
             let pages = device.moved.borrow();
             let name = moved.as_ref().zip(pages.as_ref()).map(|(moved, pages)| pages.name(pid, moved));
-            (name.map(|name| (name, NO_SLOT)), None)
+            (name.map(|name| (name, MOVED)), None)
         }
     };
     // SAFETY: by the contract.
@@ -380,7 +381,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     }
     match owned.memory {
         // SAFETY: the memory is lent to the runtime until this call returns.
-        OwnedMemory::User(Some(moved)) => return unsafe { give_back(device, moved, owned.exclusive) },
+        OwnedMemory::User(Some(moved)) => return unsafe { give_back(device, &moved, owned.exclusive) },
         OwnedMemory::Slot(slot) => device.arena.give_back(slot),
         // Mappings that peers keep of lent memory take no memory any more.
         OwnedMemory::Segment(segment) if owned.was_lent.get() => segment.empty(),
@@ -506,8 +507,16 @@ fn import_pages(
 ) -> Result<Option<ImportedPages>> {
     let Some((name, slot)) = SegmentName::read(r).zip(r.u64()) else { return Ok(None) };
     let KeyFields { lo, hi, .. } = *fields;
+    if name.pid != fields.pid {
+        return Ok(None);
+    }
+    if slot == MOVED {
+        let fits = name.len == (hi - lo) as u64 && name.offset == fields.address + lo as u64;
+        let found = fits.then(|| device.views.borrow_mut().find(peer, name, &device.stats)).transpose()?;
+        return Ok(found.map(ImportedPages::Lent));
+    }
     // The shared pages begin at byte `lo`.
-    if name.pid != fields.pid || !(fields.address as usize + lo).is_multiple_of(PAGE) {
+    if !(fields.address as usize + lo).is_multiple_of(PAGE) {
         return Ok(None);
     }
     if slot == NO_SLOT {

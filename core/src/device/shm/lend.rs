@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
+use super::ShmDevice;
+use super::edges::pages_around;
 use super::imports::{self, BRIEF, OwnedMemory};
 use super::remap::pages_in;
 use super::windows::moved_pages;
-use super::{NOT_HERE, ShmDevice};
 use crate::device::{Block, Region, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{PAGE, SegmentName};
@@ -125,9 +126,9 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     }
     let mut uses = device.uses.borrow_mut();
     let Some(buffer) = uses.count(bytes) else { return found };
-    let Some(pages) = movable(device, region, bytes) else { return found };
+    let Some(with_edges) = movable(device, region, bytes) else { return found };
     // SAFETY: by the contract, and as `movable` says.
-    match unsafe { take(device, &pages) } {
+    match unsafe { take(device, bytes, with_edges) } {
         Ok(true) => find(),
         Ok(false) => {
             buffer.is_refused = true;
@@ -141,24 +142,22 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     }
 }
 
-/// The pages of a lent buffer to which no other code can store now; `None` if that may change soon. If only the calling
-/// thread can store at all, these include the pages at the edges, other parts of which may belong to anything: to the
-/// agent's state, too, and to memory that an HCA writes.
-fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<Range<usize>> {
-    let outer = bytes.start / PAGE * PAGE..bytes.end.next_multiple_of(PAGE);
-    let has_others = device.service.has_agent() || device.numbers.contains(&NOT_HERE);
-    if !has_others && device.is_alone(outer.start, outer.end) {
-        return Some(outer);
+/// Whether the pages of a lent buffer can be moved, as no other code stores to them now: those at its ends also, if only
+/// this thread and the runtime's threads can store at all. `None` if that may change soon.
+fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<bool> {
+    let (inner, outer) = (pages_in(bytes), pages_around(bytes));
+    if device.is_one_node() && device.is_alone(outer.start, outer.end) {
+        return Some(true);
     }
-    let inner = pages_in(bytes);
-    (region.exclusive && !device.is_used(inner.start, inner.end)).then_some(inner)
+    (region.exclusive && !device.is_used(inner.start, inner.end)).then_some(false)
 }
 
-/// Moves pages; `false` if that is not possible.
+/// Moves the pages of a buffer, those at its ends if that is possible; `false` if the others cannot be moved.
 ///
 /// # Safety
-/// No other code stores to the pages during the call.
-unsafe fn take(device: &ShmDevice, pages: &Range<usize>) -> Result<bool> {
+/// No other code stores to the pages during the call; to those at the ends, only the runtime's threads.
+unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Result<bool> {
+    let pages = if with_edges { pages_around(bytes) } else { pages_in(bytes) };
     if pages.len() < FEWEST * PAGE {
         return Ok(false);
     }
@@ -167,9 +166,13 @@ unsafe fn take(device: &ShmDevice, pages: &Range<usize>) -> Result<bool> {
     if moved.lasting() + pages.len() > device.buffer_cache {
         return Ok(false);
     }
+    moved.settle(true);
     // SAFETY: by the contract.
-    let taken = unsafe { moved.take(pages, true) }?;
-    Ok(taken.inspect(|bytes| device.stats.add(Kind::Remap, *bytes)).is_some())
+    let of_edges = if with_edges { unsafe { moved.take_edges(bytes) }? } else { None };
+    // SAFETY: by the contract.
+    let Some(of_inner) = unsafe { moved.take(&pages_in(bytes), true) }? else { return Ok(false) };
+    device.stats.add(Kind::Remap, of_inner + of_edges.unwrap_or(0));
+    Ok(true)
 }
 
 #[cfg(test)]

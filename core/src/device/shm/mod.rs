@@ -12,6 +12,7 @@
 
 mod arena;
 mod channel;
+mod edges;
 mod extents;
 mod fork;
 mod imports;
@@ -140,6 +141,11 @@ impl ShmDevice {
         // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
         threads == 1 + u64::from(self.service.has_agent()) + u64::from(is_watched)
+    }
+
+    /// Whether all ranks of the job are here. If not, an HCA may write to memory of the program at any time.
+    fn is_one_node(&self) -> bool {
+        !self.numbers.contains(&NOT_HERE)
     }
 
     /// Whether a region covers user's memory in `[lo, hi)`.

@@ -100,7 +100,7 @@ impl MovedPages {
         fork::register(&file)?;
         let inode = file.metadata().map_err(system(MOVE))?.ino();
         let off = |e: &io::Error| tracing::info!("buffers of messages are not mapped by peers: no userfaultfd: {e}");
-        let watch = if watched { Watch::new().inspect_err(off).ok() } else { None };
+        let watch = if watched { watch_of(&file).inspect_err(off).ok() } else { None };
         let (extents, elsewhere) = (Extents::default(), Extents::default());
         let (malloc_is_of_glibc, threads) = (malloc_is_of_glibc(), thread_counter());
         Ok(Self { file, inode, extents, elsewhere, watch, malloc_is_of_glibc, threads })
@@ -171,8 +171,7 @@ impl MovedPages {
         }
         // SAFETY: by the contract.
         let taken = missing.iter().try_for_each(|part| unsafe { self.take_part(part, lasting) });
-        // Without a watch, lasting pages would not be forgotten.
-        if taken.is_ok() && (!lasting || self.watch.is_some()) {
+        if taken.is_ok() {
             return Ok(Some(missing.iter().map(Range::len).sum()));
         }
         for part in &missing {
@@ -182,7 +181,39 @@ impl MovedPages {
         taken.map(|()| None)
     }
 
-    fn can_move(&self, pages: &Range<usize>, missing: &[Range<usize>], lasting: bool) -> io::Result<bool> {
+    /// The parts of `pages` that are not moved, after [`settle`](Self::settle).
+    pub(super) fn missing(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
+        self.extents.missing(pages)
+    }
+
+    /// The parts of `pages` that are moved, after [`settle`](Self::settle).
+    pub(super) fn moved(&self, pages: &Range<usize>) -> Vec<Range<usize>> {
+        self.extents.within(pages).map(|(part, _)| part).collect()
+    }
+
+    /// Ends the watch of moved pages.
+    ///
+    /// # Errors
+    /// `System`.
+    pub(super) fn unwatch(&self, pages: &Range<usize>) -> Result<()> {
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.remove(pages.start, pages.end)).map_err(system(RETURN))
+    }
+
+    /// Forgets pages that were given back, and frees their part of the file.
+    ///
+    /// # Errors
+    /// `System`.
+    pub(super) fn forget(&mut self, pages: &Range<usize>) -> Result<()> {
+        self.extents.remove(pages);
+        self.free(pages)
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether the parts `missing` of `pages` can be moved, to stay so if `lasting`.
+    pub(super) fn can_move(&self, pages: &Range<usize>, missing: &[Range<usize>], lasting: bool) -> io::Result<bool> {
         if missing.is_empty() {
             return Ok(true);
         }
@@ -212,16 +243,27 @@ impl MovedPages {
             unsafe { self.take_piece(&piece) }?;
             self.extents.insert(piece, lasting);
         }
+        self.finish_part(part)
+    }
+
+    /// Enters a page that was moved, and stays so.
+    ///
+    /// # Errors
+    /// `System`; the page is then never moved again.
+    pub(super) fn add_lasting(&mut self, page: Range<usize>) -> Result<()> {
+        self.extents.insert(page.clone(), true);
+        self.finish_part(&page).inspect_err(|_| {
+            self.extents.remove(&page);
+            self.elsewhere.insert(page, false);
+        })
+    }
+
+    /// Gives the last page of a moved part its own mapping, and watches the part.
+    fn finish_part(&self, part: &Range<usize>) -> Result<()> {
         let last = with_exposed_provenance_mut(part.end - PAGE);
         // SAFETY: a page of the file. The advice is about reading ahead, which memory does not do.
         unsafe { madvise(last, PAGE, Advice::Random) }.map_err(|e| Error::system(MOVE, e.into()))?;
-        if let Some(watch) = &self.watch
-            && let Err(e) = watch.add(part.start, part.end)
-        {
-            tracing::info!("buffers of messages are not mapped by peers: shared memory cannot be watched: {e}");
-            self.watch = None;
-        }
-        Ok(())
+        self.watch.as_ref().map_or(Ok(()), |watch| watch.add(part.start, part.end)).map_err(system(MOVE))
     }
 
     /// # Safety
@@ -319,8 +361,7 @@ impl MovedPages {
                 let piece = start..part.end.min(start + PIECE);
                 // SAFETY: by the contract; pages of the file that are mapped at their address.
                 unsafe { self.give_back_piece(&piece) }.map_err(system(RETURN))?;
-                self.extents.remove(&piece);
-                self.free(&piece)?;
+                self.forget(&piece)?;
             }
         }
         Ok(gone)
@@ -361,6 +402,18 @@ impl MovedPages {
             let _ = unsafe { munmap(fresh, len) };
         }
         done.map(|_| ())
+    }
+}
+
+/// A watch that can watch pages of the file.
+fn watch_of(file: &File) -> io::Result<Watch> {
+    let watch = Watch::new()?;
+    // SAFETY: a new mapping, of the part of the file that belongs to address 0 and is not used.
+    unsafe {
+        let page = mmap(null_mut(), PAGE, RIGHTS, MapFlags::SHARED, file, 0)?;
+        let added = watch.add(page.addr(), page.addr() + PAGE);
+        munmap(page, PAGE)?;
+        added.map(|()| watch)
     }
 }
 
@@ -413,7 +466,7 @@ impl Drop for BlockedSignals {
 ///
 /// # Safety
 /// The bytes are valid, initialized or not.
-unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
+pub(super) unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize, mut offset: u64) -> io::Result<()> {
     while len > 0 {
         // SAFETY: valid by the contract; the kernel only reads the bytes.
         let n = unsafe { libc::pwrite(file.as_raw_fd(), from.cast(), len, offset as i64) };

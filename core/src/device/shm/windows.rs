@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::ShmDevice;
+use super::edges::pages_around;
 use super::remap::{MovedPages, pages_in};
 use crate::device::Region;
 use crate::error::Result;
@@ -22,47 +23,75 @@ pub(super) fn moved_pages<'a>(device: &ShmDevice, pages: &'a mut Option<MovedPag
     })
 }
 
-/// Moves pages of a window's memory onto shared memory if possible.
+/// Moves pages of a window's memory onto shared memory if possible. Returns the bytes of the window that are there.
 ///
 /// # Safety
 /// The contract of [`super::Device::register`].
 pub(super) unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<Option<Range<usize>>> {
-    let Region { base, len, exclusive, .. } = *region;
-    let (settings, bytes) = (device.user_memory, base.addr()..base.addr() + len);
-    let pages = pages_in(&bytes);
-    let moves = matches!(settings, UserMemory::Auto | UserMemory::Remap);
-    if !moves || pages.is_empty() || pages.len() < FEWEST * PAGE && pages != bytes {
-        return Ok(None);
-    }
-    if !(exclusive || device.is_alone(bytes.start, bytes.end)) {
+    let (settings, len) = (device.user_memory, region.len);
+    if len == 0 || !matches!(settings, UserMemory::Auto | UserMemory::Remap) {
         return Ok(None);
     }
     let mut moved = device.moved.borrow_mut();
-    // SAFETY: no other code stores to the memory: it is lent exclusively, or the process has no other thread and no
-    // other region covers it.
-    match moved_pages(device, &mut moved).and_then(|moved| unsafe { moved.take(&pages, false) }) {
-        Ok(None) => Ok(None),
-        Ok(Some(bytes)) => {
-            device.stats.add(Kind::Remap, bytes);
-            Ok(Some(pages))
-        }
+    // SAFETY: by the contract.
+    let taken = moved_pages(device, &mut moved).and_then(|moved| unsafe { take(device, moved, region) });
+    match taken {
         Err(e) if settings == UserMemory::Auto => {
             tracing::warn!("a buffer of {len} bytes is not shared, it will be served by copies: {e}");
             Ok(None)
         }
-        Err(e) => Err(e),
+        taken => taken,
     }
 }
 
-/// Replaces moved pages of a window by private memory, or keeps them shared while another thread may store to them, or
-/// while another region uses them.
+/// # Safety
+/// The contract of [`move_pages`].
+unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> Result<Option<Range<usize>>> {
+    let Region { base, len, exclusive, .. } = *region;
+    let bytes = base.addr()..base.addr() + len;
+    moved.settle(true);
+    let one_thread = device.has_one_thread(moved.is_watched());
+    let is_used = |part: &Range<usize>| device.is_used(part.start, part.end);
+    let is_free = |parts: &[Range<usize>]| parts.is_empty() || one_thread && !parts.iter().any(is_used);
+    let (inner, edges) = (pages_in(&bytes), moved.missing_edges(&bytes));
+    let unmoved: usize = edges.iter().map(Range::len).sum();
+    // Peers must not reach exclusive memory after the release, so its pages are given back then, and no region shares
+    // them. Others stay moved, so that adjacent ones of many windows are one part.
+    let may_share = !exclusive || unmoved == pages_around(&bytes).len() - inner.len();
+    let has_room = moved.lasting() + pages_around(&bytes).len() <= device.buffer_cache;
+    let with_edges = may_share && has_room && device.is_one_node() && is_free(&edges);
+    // SAFETY: only the calling thread and the runtime's threads can store there: the process has no other thread, and no
+    // other region covers the pages.
+    let of_edges = if with_edges { unsafe { moved.take_edges(&bytes) }? } else { None };
+    let whole = of_edges.is_some() || inner == bytes;
+    if !whole && inner.len() < FEWEST * PAGE || !(exclusive || is_free(&moved.missing(&inner))) {
+        return Ok(None);
+    }
+    let lasting = of_edges.is_some() && !exclusive;
+    // SAFETY: no other code stores to these pages: they are lent exclusively, or the process has no other thread and no
+    // other region covers them.
+    let Some(of_inner) = unsafe { moved.take(&inner, lasting) }? else { return Ok(None) };
+    device.stats.add(Kind::Remap, of_inner + of_edges.unwrap_or(0));
+    Ok(Some(if whole { bytes } else { inner }))
+}
+
+/// Replaces the moved pages of a window by private memory, or keeps them shared while another thread may store to them,
+/// or while another region uses them. Pages of which the window has only a part stay moved, unless they are exclusive.
 ///
 /// # Safety
 /// The pages' region is released, the memory is the caller's to give back, and no code accesses memory that was lent
 /// exclusively.
-pub(super) unsafe fn give_back(device: &ShmDevice, pages: Range<usize>, exclusive: bool) -> Result<()> {
+pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusive: bool) -> Result<()> {
     let Some(moved) = &mut *device.moved.borrow_mut() else { return Ok(()) };
     let mut kept = device.kept.borrow_mut();
+    if exclusive {
+        // SAFETY: by the contract, the caller may give back the window's bytes in these pages.
+        unsafe { moved.give_back_edges(bytes, |page| device.is_used(page.start, page.end)) }?;
+    }
+    let pages = pages_in(bytes);
+    if pages.is_empty() {
+        return Ok(());
+    }
     kept.push(pages);
     let (last, mut index, mut result) = (kept.len() - 1, 0, Ok(()));
     let watched = moved.is_watched();
@@ -94,7 +123,7 @@ pub(super) fn give_back_kept(device: &ShmDevice) {
     let one = device.kept.borrow_mut().pop();
     if let Some(pages) = one {
         // SAFETY: its region was released.
-        if let Err(e) = unsafe { give_back(device, pages, false) } {
+        if let Err(e) = unsafe { give_back(device, &pages, false) } {
             tracing::warn!("memory stays shared: {e}");
         }
     }
