@@ -309,3 +309,22 @@ fn bad<H: Handle>(value: usize) -> Fail {
     };
     fail(H::CLASS, why).value(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_of_a_slot_begin_again_at_1_and_leave_the_kind_as_it_is() {
+        let mut value = unused::<Win>(5);
+        for generation in [1, 2, 3] {
+            value = taken::<Win>(value);
+            assert_eq!(value, 8 << 56 | generation << 32 | (5 + FIRST));
+            assert_eq!(index_of(value), 5);
+            value = freed(value);
+            assert_ne!(value & INDEX, 5 + FIRST);
+        }
+        let last = freed(8 << 56 | GENERATION | (5 + FIRST));
+        assert_eq!(taken::<Win>(last), 8 << 56 | 1 << 32 | (5 + FIRST));
+    }
+}

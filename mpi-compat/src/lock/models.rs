@@ -74,6 +74,17 @@ impl Model {
         }
     }
 
+    /// The number of calls so far; all other threads have ended.
+    fn calls(&self) -> u64 {
+        self.inside.with(|inside| {
+            #[allow(unsafe_code)]
+            // SAFETY: all other threads have ended.
+            unsafe {
+                (*inside).get()
+            }
+        })
+    }
+
     /// One call of thread `me`, with a nested call.
     #[allow(unsafe_code)]
     fn call(&self, me: u64) {
@@ -89,31 +100,26 @@ impl Model {
     }
 }
 
-/// Threads that make calls: the first, to which the lock may be biased, makes `rounds` calls, each other one makes one.
-fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
+fn model(with_fences: bool, biased: bool) -> &'static Model {
     let word = |value| ModelWord(AtomicU64::new(value));
     let (owner, biased) = if biased { (2 | BIASED, 2) } else { (0, 0) };
-    let model: &'static Model = Box::leak(Box::new(Model {
+    Box::leak(Box::new(Model {
         ownership: Ownership { owner: word(owner), depth: word(0), inside: word(0), biased: word(biased) },
         inside: loom::cell::UnsafeCell::new(Cell::new(0)),
         waiting: word(0),
         queue: Mutex::new(()),
         free: Condvar::new(),
         with_fences,
-    }));
+    }))
+}
+
+/// Threads that make calls: the first, to which the lock may be biased, makes `rounds` calls, each other one makes one.
+fn calls(with_fences: bool, biased: bool, others: u64, rounds: u64) {
+    let model = model(with_fences, biased);
     let threads: Vec<_> = (0..others).map(|i| loom::thread::spawn(move || model.call(4 + 2 * i))).collect();
     (0..rounds).for_each(|_| model.call(2));
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(
-        model.inside.with(|inside| {
-            #[allow(unsafe_code)]
-            // SAFETY: all other threads have ended.
-            unsafe {
-                (*inside).get()
-            }
-        }),
-        rounds + others
-    );
+    assert_eq!(model.calls(), rounds + others);
 }
 
 fn check(f: impl Fn() + Sync + Send + 'static) {
@@ -131,6 +137,20 @@ fn lock_model_has_one_owner_at_a_time() {
 #[test]
 fn lock_model_of_two_threads_that_want_the_lock_of_a_biased_one() {
     check(|| calls(true, true, 2, 1));
+}
+
+#[test]
+fn lock_model_of_an_owner_that_ends_the_bias_while_another_thread_wants_the_lock() {
+    check(|| {
+        let model = model(true, true);
+        let other = loom::thread::spawn(move || model.call(4));
+        model.take(2);
+        model.ownership.unbias();
+        model.give();
+        model.call(2);
+        other.join().unwrap();
+        assert_eq!(model.calls(), 2);
+    });
 }
 
 #[test]

@@ -27,6 +27,22 @@ int main(void) {
     OK(MPI_Info_free(&info));
     FAILS(MPI_ERR_INFO, MPI_Info_get_nkeys(old_info, &n));
 
+    /* A request, of a receive that the call completes at once, also after another has taken its place. */
+    MPI_Request request, old_request;
+    for (int i = 0; i < 3; i++) {
+        int from = i, into = -1;
+        OK(MPI_Irecv(&into, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &request));
+        if (i > 0) CHECK(request != old_request);
+        if (i > 0) FAILS(MPI_ERR_REQUEST, MPI_Wait(&old_request, MPI_STATUS_IGNORE));
+        OK(MPI_Send(&from, 1, MPI_INT, 0, 0, MPI_COMM_SELF));
+        old_request = request;
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        CHECK(into == i && request == MPI_REQUEST_NULL);
+        FAILS(MPI_ERR_REQUEST, MPI_Test(&old_request, &n, MPI_STATUS_IGNORE));
+        FAILS(MPI_ERR_REQUEST, MPI_Cancel(&old_request));
+        FAILS(MPI_ERR_REQUEST, MPI_Waitall(1, &old_request, MPI_STATUSES_IGNORE));
+    }
+
     /* Handles of another kind, uninitialized, invented. */
     OK(MPI_Type_contiguous(3, MPI_INT, &type));
     FAILS(MPI_ERR_COMM, MPI_Comm_size((MPI_Comm)type, &n));
