@@ -69,33 +69,36 @@ fn messages_of_8_bytes_from_this_rank_to_itself() {
     let posted = program(folder.path(), "mpi");
     let (isend, all) = (of_one(&posted, &[], Some("MPI_Isend")), of_one(&posted, &[], None));
     println!("MPI_Isend of 8 bytes: {isend:.1} instructions; with Irecv and both waits: {all:.1}");
-    assert!((50.0..=360.0).contains(&isend), "{isend} instructions");
-    assert!(all > isend && all <= 1100.0, "{all} instructions");
+    assert!((50.0..=210.0).contains(&isend), "{isend} instructions");
+    assert!(all > isend && all <= 620.0, "{all} instructions");
     let unexpected = of_one(&program(folder.path(), "unexpected"), &[], None);
     println!("MPI_Send of 8 bytes, and then MPI_Recv: {unexpected:.1} instructions");
-    assert!((50.0..=1300.0).contains(&unexpected), "{unexpected} instructions");
+    assert!((50.0..=1250.0).contains(&unexpected), "{unexpected} instructions");
 }
 
 #[test]
-fn operations_of_windows_on_8_bytes_in_an_epoch_on_all_targets() {
+fn operations_of_windows_on_8_bytes_in_passive_epochs() {
     if !instructions::has_valgrind() {
         farside_harness::skip("instructions of operations of windows", "valgrind does not start");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "rma");
-    // In a put, about 40 take and give the lock, 50 look up window and types, and 34 are the put of `farside_rma`. On
-    // attached memory about 120 more find the attachment.
+    // In a put, 12 take and give the lock, 25 look up window and types, 35 are the put of `farside_rma`, and 28 save
+    // registers for calls that it does not make. On attached memory about 80 more find the attachment.
     for (function, most, attached) in [
-        ("MPI_Put", 180.0, 320.0),
-        ("MPI_Accumulate", 240.0, 360.0),
-        ("MPI_Fetch_and_op", 240.0, 360.0),
-        ("MPI_Compare_and_swap", 190.0, 320.0),
-        ("MPI_Win_flush", 160.0, 240.0),
+        ("MPI_Put", 125.0, 210.0),
+        ("MPI_Get", 130.0, 215.0),
+        ("MPI_Accumulate", 195.0, 290.0),
+        ("MPI_Fetch_and_op", 205.0, 300.0),
+        ("MPI_Compare_and_swap", 140.0, 235.0),
+        ("MPI_Win_flush", 85.0, 160.0),
+        ("MPI_Win_lock", 125.0, 125.0),
+        ("MPI_Win_unlock", 140.0, 240.0),
     ] {
         for (window, arguments, most) in [("mapped", &[][..], most), ("dynamic", &["dynamic"], attached)] {
             let one = of_one(&program, arguments, Some(function));
-            println!("{function} of 8 bytes in a lock_all epoch on a {window} window: {one:.1} instructions");
+            println!("{function} of 8 bytes in a passive epoch on a {window} window: {one:.1} instructions");
             assert!((20.0..=most).contains(&one), "{function} on a {window} window: {one} instructions");
         }
     }

@@ -1,5 +1,6 @@
 /* Issues the given number of each operation on 8 bytes, from this rank to its own window, which is mapped, in one
-   lock_all epoch. With another argument the memory is attached to a dynamic window. */
+   lock_all epoch; then as many gets, each in an epoch of its own with an exclusive lock. With another argument the
+   memory is attached to a dynamic window. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -29,6 +30,13 @@ int main(int argc, char **argv) {
             MPI_Abort(MPI_COMM_WORLD, 3);
     }
     MPI_Win_unlock_all(win);
+    for (int64_t i = 0; i < times; i++) {
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
+        MPI_Get(&old, 8, MPI_BYTE, 0, at, 8, MPI_BYTE, win);
+        MPI_Win_unlock(0, win);
+        if (old != *memory)
+            MPI_Abort(MPI_COMM_WORLD, 3);
+    }
     if (argc > 2) MPI_Win_detach(win, memory);
     MPI_Win_free(&win);
     if (argc > 2) free(memory);

@@ -122,7 +122,7 @@ impl RawWindow {
         let claimed = |t: &&Target| t.lock.get() == LockState::Claimed && self.access.get() == Access::Lock(1);
         let Some(t) = self.targets.get(target).filter(claimed) else { return false };
         // On a mapped window with an empty queue, all operations are complete.
-        let is_complete = self.mapped
+        let is_complete = (self.mapped || !self.has_pending(t, target))
             && self.epoch.get() != super::NO_EPOCH
             && self.operations.queue.borrow().is_empty()
             && !self.operations.failed.get();
@@ -207,9 +207,12 @@ impl RawWindow {
     pub fn flush_now(&self, target: usize) -> bool {
         let Some(t) = self.targets.get(target) else { return false };
         let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
-        let is_idle = is_passive && t.ready.get() == self.epoch.get() && self.mapped && t.track.open() == 0;
+        let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.track.open() == 0 && !t.track.has_failed();
         let next = self.locking.flushes.get().wrapping_add(1);
-        if !is_idle || t.track.has_failed() || next.is_multiple_of(4096) || self.job.bill().is_some() {
+        if !is_idle || next.is_multiple_of(4096) || self.job.bill().is_some() {
+            return false;
+        }
+        if !self.mapped && self.has_pending(t, target) {
             return false;
         }
         if !self.operations.queue.borrow().is_empty() {
@@ -220,6 +223,12 @@ impl RawWindow {
         }
         self.locking.flushes.set(next);
         true
+    }
+
+    /// Whether an operation to a target that is not mapped may be in progress, withheld or queued, or have failed.
+    #[inline(never)]
+    fn has_pending(&self, t: &Target, target: usize) -> bool {
+        self.serving.accumulates || t.is_busy() || t.track.has_failed() || self.has_unposted(target)
     }
 
     /// The end of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a fence keeps later
