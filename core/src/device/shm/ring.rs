@@ -5,9 +5,13 @@
 //! marker is written last (Release) and read first (Acquire), so a packet needs no shared tail, and a cache line brings
 //! two packets of up to 24 bytes. Before it writes a marker, the producer zeroes the word where the next marker will
 //! be, so that old bytes are never taken for a marker. The consumer writes only `head`, which returns slots to the
-//! producer: whenever a quarter of the ring is pending. The rest has room for the longest packet and a pad. Packets do
-//! not wrap: a pad marker sends the consumer to the start of the ring; it is written after the marker of the packet
+//! producer: whenever a quarter of the window is pending. The rest has room for the longest packet and a pad. Packets
+//! do not wrap: a pad marker sends the consumer to the start of the ring; it is written after the marker of the packet
 //! there.
+//!
+//! While the consumer keeps pace, only the first bytes of the ring are used, the *window*, so that its lines stay in
+//! the nearest caches of both ends: behind the window the producer returns to the start as soon as the consumer has
+//! given the slots there back. The rest of the ring is for packets that wait for a consumer that is busy.
 //!
 //! Both ends fetch the line after the next marker ahead: the producer, which will write it next, for writing; the
 //! consumer, for reading, when it finds two packets in a line, because the producer is then ahead of it.
@@ -43,6 +47,7 @@ pub(super) struct Ring<M = Mapping> {
     memory: M,
     data: usize,
     size: usize,
+    window: usize,
     head: usize,
     position: Cell<u64>,
     /// Producer: the head as last read. Consumer: the position up to which slots were given back.
@@ -62,6 +67,10 @@ pub(super) enum Popped {
     Garbage(u64),
 }
 
+/// Length of the window in bytes: a quarter of a data cache of 32 KiB, the smallest of the processors in use, since a
+/// rank has a window for each direction, and its program has data too.
+const WINDOW: usize = 8 << 10;
+
 /// Length of the largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
 pub(super) fn max_packet(size: usize) -> usize {
     size / 4 - MARKER
@@ -70,7 +79,7 @@ pub(super) fn max_packet(size: usize) -> usize {
 impl<M: Memory> Ring<M> {
     /// One end of the ring in `memory` whose slots start at byte `data` and whose head word is at byte `head`.
     pub(super) fn new(memory: M, data: usize, size: usize, head: usize) -> Self {
-        Self { memory, data, size, head, position: Cell::new(0), head_seen: Cell::new(0) }
+        Self { memory, data, size, window: size.min(WINDOW), head, position: Cell::new(0), head_seen: Cell::new(0) }
     }
 
     /// Offset of the word at `position`.
@@ -118,20 +127,22 @@ impl<M: Memory> Ring<M> {
         let need = (MARKER + len).next_multiple_of(SLOT);
         let before = self.position.get();
         let first = before as usize & (self.size - 1);
-        let pad = if first + need > self.size { self.size - first } else { 0 };
-        let position = before + pad as u64;
-        let next = position + need as u64;
+        let start = before + (self.size - first) as u64;
         // The slot of the next marker must be free too.
-        if !self.has_room(next + SLOT as u64) {
+        let end = |position: u64| position + (need + SLOT) as u64;
+        let returns = first + need > self.size || first >= self.window && self.has_room(end(start));
+        let position = if returns { start } else { before };
+        if !self.has_room(end(position)) {
             return false;
         }
+        let next = position + need as u64;
         // Relaxed: ordered by the marker, after which the consumer reads this word.
         self.memory.word(self.at(next)).store(0, Ordering::Relaxed);
         let at = self.at(position);
         store(at);
         // Release: pairs with the consumer's Acquire of the marker and orders the bytes before it.
         self.memory.word(at).store(READY | (number & NUMBER) << NUMBER_SHIFT | len as u64, Ordering::Release);
-        if pad != 0 {
+        if returns {
             // Release: pairs with the consumer's Acquire of the marker, which then reads the marker at the start.
             self.memory.word(self.at(before)).store(PAD, Ordering::Release);
         }
@@ -178,7 +189,7 @@ impl<M: Memory> Ring<M> {
     }
 
     /// Takes the next packet, if it is packet `number`, into `packet`, private memory of at least `max_packet` bytes,
-    /// and gives slots back if a quarter of the ring is pending. A packet of `long` bytes or more stays in the ring, at
+    /// and gives slots back if a quarter of the window is pending. A packet of `long` bytes or more stays in the ring, at
     /// [`place`](Self::place), until [`take`](Self::take).
     #[inline]
     pub(super) fn pop(&self, packet: &mut [u8], number: u64, long: usize) -> Popped {
@@ -232,11 +243,11 @@ impl<M: Memory> Ring<M> {
         self.position.set(self.position.get() + (MARKER + len).next_multiple_of(SLOT) as u64);
     }
 
-    /// Gives the slots of all taken packets back to the producer if they are a quarter of the ring.
+    /// Gives the slots of all taken packets back to the producer if they are a quarter of the window.
     #[inline]
     pub(super) fn give_back(&self) {
         let taken = self.position.get();
-        if taken - self.head_seen.get() >= self.size as u64 / 4 {
+        if taken - self.head_seen.get() >= self.window as u64 / 4 {
             self.head_seen.set(taken);
             // Release: pairs with the producer's Acquire of `head`; the bytes have been read.
             self.memory.word(self.head).store(taken, Ordering::Release);
@@ -259,8 +270,12 @@ mod tests {
     const SIZE: usize = 8192;
 
     fn ends() -> (Segment, Ring, Ring) {
-        let s = Segment::create(Path::new("/dev/shm"), SIZE + 4096, Pages::AtOnce).unwrap();
-        let ring = |memory| Ring::new(memory, 4096, SIZE, 0);
+        ends_of(SIZE)
+    }
+
+    fn ends_of(size: usize) -> (Segment, Ring, Ring) {
+        let s = Segment::create(Path::new("/dev/shm"), size + 4096, Pages::AtOnce).unwrap();
+        let ring = |memory| Ring::new(memory, 4096, size, 0);
         // Mapped by the producer as in another process.
         let (producer, consumer) =
             (ring(open(s.name().unwrap(), Pages::AtOnce, 0).unwrap()), ring(s.mapping().clone()));
@@ -269,14 +284,19 @@ mod tests {
 
     #[test]
     fn ring_against_a_queue_every_length_and_fill() {
-        let (_, producer, consumer) = ends();
+        against_a_queue(SIZE);
+        against_a_queue(4 * WINDOW);
+    }
+
+    fn against_a_queue(size: usize) {
+        let (_, producer, consumer) = ends_of(size);
         let mut oracle = VecDeque::new();
-        let mut packet = vec![0u8; SIZE];
+        let mut packet = vec![0u8; size];
         let (mut rng, mut pushed, mut popped, mut full) = (StdRng::seed_from_u64(12345), 0, 0, 0);
         for step in 0..200_000u32 {
             let x: u64 = rng.random();
             if x >> 63 == 0 {
-                let len = ((x >> 33) as usize % max_packet(SIZE)) >> ((x >> 20) % 9);
+                let len = ((x >> 33) as usize % max_packet(size)) >> ((x >> 20) % 9);
                 // Bytes that look like markers must not mislead the consumer.
                 let bytes: Vec<u8> = (0..len).map(|i| if i % 8 == 7 { 0x80 } else { step as u8 }).collect();
                 let (head, tail) = bytes.split_at(len / 3);
@@ -326,6 +346,35 @@ mod tests {
             assert_eq!(consumer.pop(&mut packet, number, usize::MAX), Popped::Packet(SLOT - MARKER));
         }
         assert_eq!(head(), SIZE as u64 / 4);
+    }
+
+    #[test]
+    fn ring_stays_in_its_window_while_the_consumer_keeps_pace_and_has_more_room_otherwise() {
+        const DEEP: usize = 4 * WINDOW;
+        let (_, producer, consumer) = ends_of(DEEP);
+        let (mut packet, mut number) = (vec![0; DEEP], 0);
+        let short = ShortPacket::new([1; 6], SLOT - MARKER);
+        let push = |number: &mut u64| {
+            let fits = producer.push_short(&short, *number);
+            *number += u64::from(fits);
+            fits
+        };
+        let mut taken = 0;
+        for step in 0..10_000 {
+            assert!(push(&mut number));
+            assert!(producer.position.get() as usize % DEEP <= WINDOW + SLOT, "step {step}");
+            // The consumer is a few packets behind.
+            if step >= 50 {
+                assert_eq!(consumer.pop(&mut packet, taken, usize::MAX), Popped::Packet(SLOT - MARKER));
+                taken += 1;
+            }
+        }
+        while taken < number {
+            assert_eq!(consumer.pop(&mut packet, taken, usize::MAX), Popped::Packet(SLOT - MARKER));
+            taken += 1;
+        }
+        while push(&mut number) {}
+        assert!(number - taken > (DEEP - WINDOW) as u64 / SLOT as u64 - 2, "{}", number - taken);
     }
 
     #[test]

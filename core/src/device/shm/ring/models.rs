@@ -13,10 +13,10 @@ fn word(number: usize) -> u64 {
 
 /// The ring holds three packets, of which two were taken. The producer adds packets that need a pad and slots of the
 /// third. Packets of one slot are posted as short ones.
-fn packets(fault: impl Fn(usize) -> Fault) {
+fn packets(window: usize, fault: impl Fn(usize) -> Fault) {
     const SLOTS: [usize; 7] = [2, 2, 2, 1, 2, 2, 2];
     let memory = Lines::new((0..=SIZE).step_by(LINE), fault);
-    let [producer, consumer] = [(); 2].map(|()| Ring::new(memory.clone(), LINE, SIZE, 0));
+    let [producer, consumer] = [(); 2].map(|()| Ring { window, ..Ring::new(memory.clone(), LINE, SIZE, 0) });
     let push = move |number: usize| {
         let packet = word(number).to_le_bytes().repeat(SLOTS[number] * SLOT_WORDS - 1);
         let short = || producer.push_short(&ShortPacket::new([word(number); 6], packet.len()), number as u64);
@@ -52,12 +52,15 @@ fn packets(fault: impl Fn(usize) -> Fault) {
 
 #[test]
 fn ring_model_delivers_whole_packets_in_order() {
-    check(3, || packets(|_| Fault::No));
+    check(3, || packets(SIZE, |_| Fault::No));
+    check(2, || packets(SIZE / 2, |_| Fault::No));
 }
 
 /// Runs the model with `fault` in the head, or in the words of the slots.
 fn fault_is_caught(in_head: bool, fault: Fault) {
-    caught(2, move || packets(|at| if (at == 0) == in_head { fault } else { Fault::No }));
+    for window in [SIZE, SIZE / 2] {
+        caught(2, move || packets(window, |at| if (at == 0) == in_head { fault } else { Fault::No }));
+    }
 }
 
 #[test]
