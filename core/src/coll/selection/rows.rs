@@ -66,7 +66,7 @@ impl Row {
         Self { most_bytes, ..self }
     }
 
-    const fn from_bytes(self, least_bytes: u64) -> Self {
+    const fn least(self, least_bytes: u64) -> Self {
         Self { least_bytes, ..self }
     }
 
@@ -122,7 +122,7 @@ pub const ROWS: &[Row] = &[
     // The root does not wait for a processor to write.
     row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
     row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
-    row(O::Broadcast, "direct").from_bytes(LONG).one_node(),
+    row(O::Broadcast, "direct").least(LONG).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
@@ -133,12 +133,12 @@ pub const ROWS: &[Row] = &[
     // MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
-    row(O::Scatter, "direct").from_bytes(LONG).one_node(),
+    row(O::Scatter, "direct").least(LONG).one_node(),
     // Open MPI.
     row(O::Scatter, "flat").ranks(10),
     row(O::Scatter, "binomial").bytes(300),
     row(O::Scatter, "flat"),
-    row(O::Gather, "direct").from_bytes(LONG).one_node(),
+    row(O::Gather, "direct").least(LONG).one_node(),
     row(O::Gather, "flat").ranks(10).bytes(6000),
     row(O::Gather, "binomial").bytes(1024),
     row(O::Gather, "flat").ranks(60).bytes(6000),
@@ -149,7 +149,7 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
-    row(O::Allgather, "direct").from_bytes(2 * LONG).one_node(),
+    row(O::Allgather, "direct").least(2 * LONG).one_node(),
     // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
@@ -160,7 +160,7 @@ pub const ROWS: &[Row] = &[
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
     row(O::Allgather, "ring"),
-    row(O::Alltoall, "direct").from_bytes(LONG).one_node(),
+    row(O::Alltoall, "direct").least(LONG).one_node(),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
     row(O::Alltoall, "bruck").bytes(256),
@@ -169,8 +169,8 @@ pub const ROWS: &[Row] = &[
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
     row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
-    row(O::Reduce, "direct").oversubscribed().from_bytes(8193).with(&[Value::SegmentsOf(PIECE)]),
-    row(O::Reduce, "direct").one_node().from_bytes(LONG).with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Reduce, "direct").oversubscribed().least(8193).with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Reduce, "direct").one_node().least(LONG).with(&[Value::SegmentsOf(PIECE)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
     // Segments that fit in packets, and so need no answer.
@@ -179,12 +179,12 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
     row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
-    row(O::Allreduce, "direct").from_bytes(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Allreduce, "direct").least(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
     row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
-    row(O::ReduceScatter, "direct").from_bytes(2 * LONG).one_node(),
+    row(O::ReduceScatter, "direct").least(2 * LONG).one_node(),
     // One exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
@@ -192,13 +192,13 @@ pub const ROWS: &[Row] = &[
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
-    row(O::Scan, "direct").from_bytes(LONG).one_node(),
+    row(O::Scan, "direct").least(LONG).one_node(),
     // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
     row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Scan, "recursive-doubling").bytes(262_144),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
-    row(O::Exscan, "direct").from_bytes(LONG).one_node(),
+    row(O::Exscan, "direct").least(LONG).one_node(),
     // One message: no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
