@@ -135,6 +135,17 @@ impl Receiver {
         unsafe { self.sink.as_ptr().cast_mut().write_bytes(0xee, self.sink.len()) };
     }
 
+    /// Sets the protection of the pages in the second half of the sink.
+    fn allow(&self, rights: i32) {
+        const PAGE: usize = 4096;
+        let bytes = self.sink.as_ptr_range();
+        let (start, end) = (bytes.start.addr() + LEN / 2, bytes.end.addr() / PAGE * PAGE);
+        let at = bytes.start.wrapping_add(start.next_multiple_of(PAGE) - bytes.start.addr());
+        // SAFETY: whole pages of the sink, which this rank does not access meanwhile.
+        let rc = unsafe { libc::mprotect(at.cast_mut().cast(), end - at.addr(), rights) };
+        assert_eq!(rc, 0);
+    }
+
     fn is(&self, data: &[u8]) -> bool {
         let bytes = self.bytes();
         bytes[..data.len()] == *data && bytes[data.len()..].iter().all(|byte| *byte == 0xee)
@@ -473,15 +484,14 @@ fn pieces_that_the_sender_fails_to_write_are_read() {
         } else {
             turns.at(1, || copy_some(job, Kind::Read))?;
             turns.at(3, || {
-                // More keys than the table of live keys has entries: the sender is refused from here on.
-                for _ in 0..256 {
-                    let (handle, _) = lend(job, data.as_ptr().cast_mut(), 1)?;
-                    // SAFETY: registered above.
-                    unsafe { job.device().release(handle) }?;
-                }
+                // The system refuses the sender's writes.
+                receiver.allow(libc::PROT_NONE);
                 Ok(())
             })?;
-            turns.at(5, || Ok(()))?;
+            turns.at(5, || {
+                receiver.allow(libc::PROT_READ | libc::PROT_WRITE);
+                Ok(())
+            })?;
             assert_eq!(receiver.wait(job)?.kept, LEN);
             // The sender's quarter too.
             assert_eq!(spent(job, before).0, LEN as u64);

@@ -267,6 +267,40 @@ fn bytes_that_stay_moved_are_limited() {
     });
 }
 
+/// Pins memory, as a library does that hands it to a device; `None` if the system does not allow that.
+fn pin(bytes: &'static mut [u8]) -> Option<i64> {
+    const REGISTER_BUFFERS: i64 = 0;
+    let (mut parameters, one) = ([0u64; 15], 1i64);
+    let buffer = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: the structs are live and of the lengths that the kernel expects; the memory is never freed.
+    let (ring, done) = unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, 1i64, parameters.as_mut_ptr());
+        (ring, libc::syscall(libc::SYS_io_uring_register, ring, REGISTER_BUFFERS, &raw const buffer, one))
+    };
+    (done == 0).then_some(ring)
+}
+
+/// A device would go on to access the pages that the process had when it pinned them.
+#[test]
+fn no_buffer_is_moved_while_memory_is_pinned() {
+    pair(concat!(module_path!(), "::no_buffer_is_moved_while_memory_is_pinned"), &[], |job, team| {
+        let (before, after) = (Pages::new(1, LEN), Pages::new(2, LEN));
+        for n in 0..4 {
+            assert_eq!(calls_for(job, team, &before, 1)?, u64::from(n < 2));
+        }
+        let pinned = job.rank() != 0 || pin(vec![0; 1 << 16].leak()).is_some();
+        if coll::broadcast(team, 0, &[u8::from(pinned)])? == [0] {
+            println!("skipped: memory cannot be pinned");
+            return Ok(());
+        }
+        for _ in 0..5 {
+            assert_eq!(calls_for(job, team, &after, 2)?, 1);
+            assert_eq!(calls_for(job, team, &before, 1)?, 0);
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn no_buffer_is_moved_if_the_cache_is_off() {
     let set = [("FARSIDE_BUFFER_CACHE", "0")];

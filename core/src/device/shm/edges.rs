@@ -21,6 +21,7 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use rustix::mm::{MapFlags, MremapFlags, mmap, mmap_anonymous, mremap_fixed, munmap};
 
+use super::fork;
 use super::remap::{BlockedSignals, MovedPages, RIGHTS, pages_in, write_all};
 use crate::device::watch;
 use crate::error::{Error, Result};
@@ -61,6 +62,7 @@ impl MovedPages {
     pub(super) unsafe fn take_edges(&mut self, bytes: &Range<usize>) -> Result<Option<usize>> {
         const OP: &str = "move the ends of a buffer onto shared memory";
         let missing = self.missing_edges(bytes);
+        let _ranks = fork::views();
         let here = (&raw const missing).addr();
         let stack = here.saturating_sub(STACK)..here.saturating_add(STACK);
         let is_stack = |part: &Range<usize>| part.start < stack.end && stack.start < part.end;
@@ -70,7 +72,9 @@ impl MovedPages {
         }
         for page in missing.iter().flat_map(|part| part.clone().step_by(PAGE)) {
             // SAFETY: by the contract; a page of private memory of the heap.
-            unsafe { exchange(self.file(), page) }.map_err(system)?;
+            unsafe { exchange(self.file(), page) }
+                .inspect_err(|_| self.discard(&(page..page + PAGE)))
+                .map_err(system)?;
             self.add_lasting(page..page + PAGE)?;
         }
         Ok(Some(missing.iter().map(Range::len).sum()))

@@ -19,12 +19,14 @@
 //! pages.
 //!
 //! The statics are the only ones outside of a job: handlers have no argument and cannot be taken back, and a fork
-//! concerns all jobs of the process.
+//! concerns all jobs of the process, as do the memory that its ranks share and their mappings of it.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Write};
+use std::mem;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
@@ -47,6 +49,10 @@ struct MovedFile {
 }
 
 static FILES: Mutex<Vec<MovedFile>> = Mutex::new(Vec::new());
+
+/// The places where ranks of this process have mapped moved pages of each other, by address. The lock is held while a rank
+/// moves pages: ranks that are threads may lend the same memory at the same time.
+static VIEWS: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
 /// The fork in progress, at most one: the thread that forks holds the lock of the files from before the fork until after
 /// it.
@@ -93,10 +99,45 @@ pub(super) fn register(file: &Arc<File>) -> Result<()> {
         code => return Err(failed(io::Error::from_raw_os_error(code))),
     }
     let inode = file.metadata().map_err(failed)?.ino();
-    // A handler of a signal that forks would wait for the lock.
-    let _blocked = BlockedSignals::new();
-    lock().push(MovedFile { file: Arc::downgrade(file), inode });
-    Ok(())
+    let entry = MovedFile { file: Arc::downgrade(file), inode };
+    let mut room = Vec::new();
+    loop {
+        // Under the lock nothing is allocated: another thread that forks may hold the locks of an allocator by its own
+        // handler, and wait for this lock.
+        let mut held = NoFork::new();
+        let files = &mut *held.files;
+        if files.len() == files.capacity() && room.capacity() > files.len() {
+            room.append(files);
+            mem::swap(files, &mut room);
+        }
+        if files.len() < files.capacity() {
+            files.push(entry);
+            return Ok(());
+        }
+        let more = 2 * files.len() + 1;
+        drop(held);
+        room.reserve_exact(more);
+    }
+}
+
+/// Forks by other threads, and signal handlers of this one, wait until this is dropped. Nothing is allocated meanwhile.
+/// Parts of files are freed under it: a child may not have copied them yet. Fields are dropped in this order.
+pub(super) struct NoFork {
+    files: MutexGuard<'static, Vec<MovedFile>>,
+    _blocked: BlockedSignals,
+}
+
+impl NoFork {
+    pub(super) fn new() -> Self {
+        // A handler of a signal that forks would wait for the lock.
+        let _blocked = BlockedSignals::new();
+        Self { files: lock(), _blocked }
+    }
+}
+
+/// The list of mappings of moved pages by ranks of this process, in order. No rank of this process moves pages meanwhile.
+pub(super) fn views() -> MutexGuard<'static, Vec<Range<usize>>> {
+    VIEWS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn lock() -> MutexGuard<'static, Vec<MovedFile>> {
@@ -203,6 +244,9 @@ fn end(error: &io::Error) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
     use rustix::mm::mmap;
 
     use super::*;
@@ -297,6 +341,22 @@ mod tests {
         assert!(fork(|| (), child) && unchanged());
         drop(file);
         assert!(fork(|| (), child) && unchanged());
+    }
+
+    #[test]
+    fn parts_of_files_are_freed_only_when_children_have_copied_them() {
+        let freed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            before();
+            let other = scope.spawn(|| {
+                let _held = NoFork::new();
+                freed.store(true, Ordering::SeqCst);
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!freed.load(Ordering::SeqCst));
+            in_parent();
+            other.join().unwrap();
+        });
     }
 
     #[test]

@@ -7,12 +7,11 @@
 
 use std::cell::Cell;
 use std::ops::Range as Bytes;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
 use super::arena::{self, ImportedSlot, Slot};
+use super::live::await_transfers;
 use super::views::LentBytes;
 use super::windows::{give_back, move_pages};
 use super::{ShmDevice, layout, lend, vm};
@@ -21,7 +20,6 @@ use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteReg
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, page_up};
-use crate::processes;
 use crate::settings::UserMemory;
 use crate::wire::{Reader, Writer};
 
@@ -48,6 +46,8 @@ pub(super) struct OwnedRegion {
     memory: OwnedMemory,
     /// Name of the bytes of memory that this device has allocated, as long as its file is open.
     name: Option<SegmentName>,
+    /// Its entry in the table of live keys, if peers may access it directly.
+    live: Option<u32>,
     /// Whether peers may have mapped allocated memory because it was lent.
     was_lent: Cell<bool>,
     /// Whether the memory is lent exclusively.
@@ -108,6 +108,8 @@ pub(super) struct Import {
     _pages: Option<ImportedPages>,
     /// Names the region in requests: its handle at the owner.
     pub(super) request_key: u64,
+    /// Its entry in the owner's table of live keys, if it is accessed directly.
+    pub(super) live: Option<u32>,
     /// Process and address of byte 0 if `process_vm_*` may be used for the bytes that are not mapped. Of other regions
     /// than lent ones, no part is mapped then.
     pub(super) vm: Option<(u32, u64)>,
@@ -297,14 +299,15 @@ pub(super) fn own_region(
     region: Region,
     key: Vec<u8>,
     memory: OwnedMemory,
-    name: Option<SegmentName>,
+    (name, live): (Option<SegmentName>, Option<u32>),
 ) -> Registration {
     let Region { base, len, exclusive, .. } = region;
     if !matches!(memory, OwnedMemory::User(_)) {
         device.places.borrow_mut().insert(base.addr(), handle);
     }
     let was_lent = Cell::new(false);
-    let owned = OwnedRegion { base, len, key: key.clone(), memory, name, was_lent, exclusive, imports: Vec::new() };
+    let owned =
+        OwnedRegion { base, len, key: key.clone(), memory, name, live, was_lent, exclusive, imports: Vec::new() };
     device.owned.borrow_mut().insert(handle, owned);
     Registration { base, len, key, handle }
 }
@@ -353,17 +356,16 @@ unsafe fn expose(
     if let OwnedMemory::Slot(slot) = &memory {
         slot.open(request_key);
     }
-    if pages.is_none() {
-        device.publish(request_key, request_key);
-    }
+    let live = if pages.is_none() { device.live.enter(device.own(), request_key, false) } else { None };
     let numbers = [base.addr() as u64, len as u64, request_key, mapped.start as u64, mapped.end as u64];
     let w = numbers.into_iter().fold(Writer::new().u8(if revocable { REVOCABLE } else { 0 }).u32(pid), Writer::u64);
+    let w = w.u32(live.unwrap_or(u32::MAX));
     let key = match pages {
         Some((name, slot)) => name.write(w).u64(slot),
         None => w,
     }
     .done();
-    Ok(own_region(device, request_key, region, key, memory, name))
+    Ok(own_region(device, request_key, region, key, memory, (name, live)))
 }
 
 pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
@@ -372,9 +374,10 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     };
     // This rank's own imports use the address directly, so they end with the region.
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
-    device.publish(handle, 0);
+    owned.live.iter().for_each(|live| device.live.end(device.own(), *live));
     device.service.exposures().remove(handle);
-    await_transfers(device, handle)?;
+    let waits = owned.exclusive || owned.key.first() == Some(&BRIEF);
+    await_transfers(device, handle, waits)?;
     // Requests are still served after this, so that a late peer gets the error that the key is gone.
     if !matches!(owned.memory, OwnedMemory::User(_)) {
         device.places.borrow_mut().remove(&owned.base.addr());
@@ -411,37 +414,6 @@ pub(super) fn forget(device: &ShmDevice, handle: u64) {
     }
 }
 
-/// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
-///
-/// # Errors
-/// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped.
-fn await_transfers(device: &ShmDevice, key: u64) -> Result<()> {
-    let transfer = layout::vm_transfer(device.shared.me, key);
-    let mut start = None;
-    for (number, peer) in device.shared.peers.iter().enumerate() {
-        let mut turns = 0u32;
-        // SeqCst: after the store to the live key; see `ShmDevice::vm`. It includes the Acquire.
-        while peer.word(layout::VM_TRANSFER).load(Ordering::SeqCst) == transfer {
-            turns = turns.wrapping_add(1);
-            // A process that has ended makes no more accesses and leaves its word as it is.
-            if turns.is_multiple_of(1024) && processes::ended(&device.processes).contains(&number) {
-                break;
-            }
-            if start.get_or_insert_with(Instant::now).elapsed() > device.timeout {
-                return Err(Error::new(ErrorKind::System, "release memory")
-                    .peer(device.shared.ranks[number])
-                    .device("shm")
-                    .cause(format!(
-                        "it has been reading or writing the memory for {:?}; its process may be stopped",
-                        device.timeout
-                    )));
-            }
-            std::thread::yield_now();
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn import(
     device: &ShmDevice,
     peer: u32,
@@ -476,7 +448,7 @@ fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<Accumulat
     region.imports.push(handle);
     let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
     let (peer, len) = (device.shared.me as u32, region.len);
-    Some(Import { peer, len, mapped, _pages: None, request_key, vm: None, accumulate, brief: false })
+    Some(Import { peer, len, mapped, _pages: None, request_key, live: None, vm: None, accumulate, brief: false })
 }
 
 /// The fields that every key begins with.
@@ -488,13 +460,16 @@ struct KeyFields {
     request_key: u64,
     lo: usize,
     hi: usize,
+    live: Option<u32>,
 }
 
 impl KeyFields {
     fn read(r: &mut Reader<'_>) -> Option<Self> {
         let (kind, pid, address) = (r.u8()?, r.u32()?, r.u64()?);
         let (len, request_key) = (r.u64()? as usize, r.u64()?);
-        Some(Self { kind, pid, address, len, request_key, lo: r.u64()? as usize, hi: r.u64()? as usize })
+        let (lo, hi) = (r.u64()? as usize, r.u64()? as usize);
+        let live = r.u32().map(|entry| (entry < layout::LIVE_KEYS).then_some(entry))?;
+        Some(Self { kind, pid, address, len, request_key, lo, hi, live })
     }
 }
 
@@ -546,7 +521,7 @@ fn import_lent(device: &ShmDevice, peer: u32, fields: &KeyFields, r: &mut Reader
 fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<Option<Import>> {
     let mut r = Reader::new(key);
     let Some(fields) = KeyFields::read(&mut r) else { return Ok(None) };
-    let KeyFields { kind, pid, address, len, request_key, lo, hi } = fields;
+    let KeyFields { kind, pid, address, len, request_key, lo, hi, live } = fields;
     let (watched, known) = device.pids[peer as usize];
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
@@ -568,7 +543,7 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     let mut vm = None;
     // The owner cannot refuse a system call, so revocable memory is not accessed by `process_vm_*`. The bytes around
     // shared pages of a window are too few for a system call.
-    let unmapped = if brief { hi - lo < len } else { pages.is_none() && len > 0 };
+    let unmapped = if brief { hi - lo < len } else { pages.is_none() && len > 0 && live.is_some() };
     if unmapped && !revocable && matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
         let works = &device.vm_works[peer as usize];
         match if works.get() { Ok(()) } else { vm::works(watched, known) } {
@@ -581,5 +556,15 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
             Err(e) => tracing::info!("process_vm calls are not used: {e}"),
         }
     }
-    Ok(Some(Import { peer, len, mapped: Mapped { base, lo, hi }, _pages: pages, request_key, vm, accumulate, brief }))
+    Ok(Some(Import {
+        peer,
+        len,
+        mapped: Mapped { base, lo, hi },
+        _pages: pages,
+        request_key,
+        live,
+        vm,
+        accumulate,
+        brief,
+    }))
 }

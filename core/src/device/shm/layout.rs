@@ -6,19 +6,21 @@
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
 //! 192   state                     running, left, lost; 196: 1 + the rank of the job whose loss this rank has seen
 //! 256   `process_vm_*` transfer that this rank makes; see `vm_transfer`
-//! 320   live keys                 of user memory, each at key modulo table size; see `live_key`
+//! 320   live keys                 of user memory; see `live_key`
 //!       heads of the packet rings, one line per source
 //!       reply lines, one per higher rank, none of them adjacent
 //!       packet rings, one per source
 //!       turns, requests and bounce buffer of the target service; see `device::target`
 //! ```
 
+use std::ops::Range;
+
 use crate::device::target;
 use crate::memory::segment::page_up;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside3");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside4");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;
@@ -26,9 +28,12 @@ pub(super) const STATE: usize = 192;
 pub(super) const MET: usize = 196;
 pub(super) const VM_TRANSFER: usize = 256;
 const LIVE: usize = 320;
-/// Entries of the table of live keys. Up to this number of user regions are certain to be reached directly at a time.
-const LIVE_KEYS: usize = 256;
-const HEADS: usize = LIVE + 8 * LIVE_KEYS;
+/// Entries of the table of live keys for memory of windows, and for memory that is lent for one transfer: at most this
+/// number of regions are reached directly at a time.
+pub(super) const LIVE_KEYS_OF: [Range<u32>; 2] = [0..256, 256..LIVE_KEYS];
+/// Entries of the table of live keys.
+pub(super) const LIVE_KEYS: u32 = 512;
+const HEADS: usize = LIVE + 8 * LIVE_KEYS as usize;
 
 pub(super) const STATE_RUNNING: u32 = 1;
 pub(super) const STATE_LEFT: u32 = 2;
@@ -42,10 +47,10 @@ pub(super) struct Layout {
     pub(super) bounce: usize,
 }
 
-/// Offset of the word that says whether user memory of this key is still lent: it holds the key as long as the memory
-/// is lent, unless a later key has replaced it. Peers read it before they access the memory directly.
-pub(super) fn live_key(key: u64) -> usize {
-    LIVE + 8 * (key as usize % LIVE_KEYS)
+/// Offset of an entry of the table of live keys. It holds the key of a region of user memory as long as the memory is
+/// lent. Peers read it before they access the memory directly.
+pub(super) fn live_key(entry: u32) -> usize {
+    LIVE + 8 * entry as usize
 }
 
 /// Value of a rank's word `VM_TRANSFER` while the rank moves bytes of region `key` of rank `peer`.

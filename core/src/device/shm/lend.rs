@@ -71,21 +71,23 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     let bytes = base.addr()..base.addr() + len;
     // SAFETY: by the contract.
     let (mapped, name) = unsafe { mappable(device, &region, &bytes) }.unzip();
+    let refused = || Error::new(ErrorKind::Unsupported, "lend memory").device("shm");
     if mapped.as_ref() != Some(&bytes) && !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
-        return Err(Error::new(ErrorKind::Unsupported, "lend memory").device("shm"));
+        return Err(refused());
     }
     let request_key = device.service.exposures().reserve();
-    device.publish(request_key, request_key);
+    let live = device.live.enter(device.own(), request_key, true);
+    let live = live.ok_or_else(|| refused().cause("as much memory is lent as can be at a time"))?;
     let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
     let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
     let start = Writer::new().u8(BRIEF).u32(device.pids[device.shared.me].0);
-    let w = numbers.into_iter().fold(start, |w, number| w.u64(number as u64));
+    let w = numbers.into_iter().fold(start, |w, number| w.u64(number as u64)).u32(live);
     let key = match name {
         Some(name) => name.write(w),
         None => w,
     }
     .done();
-    Ok(imports::own_region(device, request_key, region, key, OwnedMemory::User(None), None))
+    Ok(imports::own_region(device, request_key, region, key, OwnedMemory::User(None), (None, Some(live))))
 }
 
 /// Counts a use of `memory`; returns whether peers can map all of it.
@@ -145,8 +147,12 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
 /// Whether the pages of a lent buffer can be moved, as no other code stores to them now: those at its ends also, if only
 /// this thread and the runtime's threads can store at all. `None` if that may change soon.
 fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<bool> {
+    // A window of several nodes may cover the memory, and an HCA has then pinned its pages.
+    if !device.is_one_node() {
+        return None;
+    }
     let (inner, outer) = (pages_in(bytes), pages_around(bytes));
-    if device.is_one_node() && device.is_alone(outer.start, outer.end) {
+    if device.is_alone(outer.start, outer.end) {
         return Some(true);
     }
     (region.exclusive && !device.is_used(inner.start, inner.end)).then_some(false)
@@ -163,7 +169,7 @@ unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Re
     }
     let mut moved = device.moved.borrow_mut();
     let moved = moved_pages(device, &mut moved)?;
-    if moved.lasting() + pages.len() > device.buffer_cache {
+    if moved.lasting() + pages.len() > device.buffer_cache || device.has_pins() {
         return Ok(false);
     }
     moved.settle(true);

@@ -18,16 +18,20 @@ mod fork;
 mod imports;
 mod layout;
 mod lend;
+mod live;
 mod liveness;
 mod malloc;
 mod maps;
 mod node;
 pub(crate) mod park;
+mod pins;
 mod post;
 mod remap;
 mod ring;
 mod segments;
 mod start;
+#[cfg(test)]
+mod tests;
 mod views;
 mod vm;
 mod windows;
@@ -61,6 +65,7 @@ use arena::{Arena, ImportedSlots};
 use channel::{Channel, SHORT};
 use imports::{Import, OwnedRegion};
 use lend::BufferUses;
+use live::LiveKeys;
 use remap::MovedPages;
 use ring::Popped;
 use segments::Segments;
@@ -101,6 +106,7 @@ pub(crate) struct ShmDevice {
     /// They are given back once that has ended, at the latest when the device is dropped, or stay shared.
     kept: RefCell<Vec<Range<usize>>>,
     uses: RefCell<BufferUses>,
+    live: LiveKeys,
     /// Mappings of memory that peers have lent.
     views: RefCell<Views>,
     user_memory: UserMemory,
@@ -136,14 +142,21 @@ impl ShmDevice {
     }
 
     /// Whether the process has no other thread than the calling one, this device's agent and, if memory `is_watched`,
-    /// the thread of the watch, which does not access it.
+    /// the thread of the watch, which does not access it; and no HCA.
     fn has_one_thread(&self, is_watched: bool) -> bool {
         // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
-        threads == 1 + u64::from(self.service.has_agent()) + u64::from(is_watched)
+        self.is_one_node() && threads == 1 + u64::from(self.service.has_agent()) + u64::from(is_watched)
     }
 
-    /// Whether all ranks of the job are here. If not, an HCA may write to memory of the program at any time.
+    /// Whether pages of the program must stay where they are: other code may have pinned them, or they may be locked. In a
+    /// job of several nodes the HCA has always pinned some.
+    fn has_pins(&self) -> bool {
+        self.is_one_node() && pins::has_pins()
+    }
+
+    /// Whether all ranks of the job are here. If not, an HCA may access memory of the program at any time, except memory
+    /// that is lent exclusively to a window of this device.
     fn is_one_node(&self) -> bool {
         !self.numbers.contains(&NOT_HERE)
     }
@@ -151,14 +164,6 @@ impl ShmDevice {
     /// Whether a region covers user's memory in `[lo, hi)`.
     fn is_used(&self, lo: usize, hi: usize) -> bool {
         self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
-    }
-
-    /// Stores `now` as the entry of key `key` in the table of live keys, unless a later key has replaced it.
-    fn publish(&self, key: u64, now: u64) {
-        let word = self.own().word(layout::live_key(key));
-        if now == key || word.load(Ordering::SeqCst) == key {
-            word.store(now, Ordering::SeqCst);
-        }
     }
 
     /// The number of `peer` on this node.

@@ -249,7 +249,7 @@ impl ShmDevice {
         // rank sees that the key is gone. Requests to released memory are refused with an error that names the reason.
         let announced = Announced(self.own().word(layout::VM_TRANSFER));
         announced.0.store(layout::vm_transfer(import.peer as usize, import.request_key), Ordering::SeqCst);
-        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.request_key));
+        let live = self.shared.peers[import.peer as usize].word(layout::live_key(import.live?));
         (live.load(Ordering::SeqCst) == import.request_key).then_some(announced)
     }
 }

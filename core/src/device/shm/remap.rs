@@ -9,8 +9,9 @@
 //! given back, only while no other code can store: their owner has lent them for that, or
 //! [`ShmDevice::is_alone`](super::ShmDevice) holds (the process has no other thread, and no other region of this rank
 //! covers the memory, through which its agent or a peer could write). Other threads may read: they find the same bytes
-//! throughout. Signal handlers of the calling thread are blocked meanwhile. Stores by the kernel on its own (`io_uring`
-//! or `libaio` into the pages while they are moved) cannot be detected.
+//! throughout. Signal handlers of the calling thread are blocked meanwhile. Pages that other code may have pinned are not
+//! moved ([`pins`](super::pins)). Stores by the kernel on its own (`libaio` into the pages while they are moved) cannot be
+//! detected.
 //!
 //! Pages of windows are given back when the last window is freed. Pages of buffers of messages stay moved as long as the
 //! program keeps them (`lasting`), since at a later time another thread could store. Such memory is watched
@@ -21,7 +22,7 @@
 //! does not extend several mappings at once; it copies instead.
 //!
 //! Pages that were never touched are not copied or allocated; they stay holes of the file. Memory that is not private
-//! and anonymous (files, shared mappings, stacks) is not moved. A child made by `fork` gets private copies of moved pages
+//! and anonymous (files, shared mappings, stacks), or is bound to certain nodes of memory, is not moved. A child made by `fork` gets private copies of moved pages
 //! ([`fork`](super::fork)).
 
 use std::fs::File;
@@ -42,6 +43,7 @@ use super::extents::{Extents, without};
 use super::fork;
 use super::malloc::{is_of_malloc, malloc_is_of_glibc, thread_counter};
 use super::maps::{Area, areas};
+use super::pins::has_policy;
 use crate::device::watch::Watch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, PAGE, SegmentName};
@@ -166,11 +168,13 @@ impl MovedPages {
             self.compare(pages)?;
         }
         let missing = self.extents.missing(pages);
+        let ranks = fork::views();
         if !self.can_move(pages, &missing, lasting).map_err(system("read the memory map"))? {
             return Ok(None);
         }
         // SAFETY: by the contract.
         let taken = missing.iter().try_for_each(|part| unsafe { self.take_part(part, lasting) });
+        drop(ranks);
         if taken.is_ok() {
             return Ok(Some(missing.iter().map(Range::len).sum()));
         }
@@ -240,7 +244,7 @@ impl MovedPages {
         for start in part.clone().step_by(PIECE) {
             let piece = start..part.end.min(start + PIECE);
             // SAFETY: by the contract.
-            unsafe { self.take_piece(&piece) }?;
+            unsafe { self.take_piece(&piece) }.inspect_err(|_| self.discard(&piece))?;
             self.extents.insert(piece, lasting);
         }
         self.finish_part(part)
@@ -319,14 +323,18 @@ impl MovedPages {
             return Ok(0);
         }
         let mut elsewhere = Extents::default();
+        let views = fork::views();
         areas(0, usize::MAX, |area| {
             if self.holds(area) && area.offset != area.start as u64 {
-                let offset = area.offset as usize;
-                elsewhere.insert(offset..offset + (area.end - area.start), false);
+                let offset = |at: usize| area.offset as usize + (at - area.start);
+                for part in without(&(area.start..area.end), views.iter().cloned()) {
+                    elsewhere.insert(offset(part.start)..offset(part.end), false);
+                }
             }
             Ok(())
         })
         .map_err(failed)?;
+        drop(views);
         gone.iter().for_each(|part| self.extents.remove(part));
         gone.extend(self.elsewhere.within(&(0..usize::MAX)).map(|(part, _)| part));
         self.elsewhere = elsewhere;
@@ -339,8 +347,19 @@ impl MovedPages {
     /// Frees a part of the file.
     fn free(&self, part: &Range<usize>) -> Result<()> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.file, hole, part.start as u64, part.len() as u64)
-            .map_err(|e| Error::system("free moved pages", e.into()))
+        let held = fork::NoFork::new();
+        let freed = fallocate(&self.file, hole, part.start as u64, part.len() as u64);
+        drop(held);
+        freed.map_err(|e| Error::system("free moved pages", e.into()))
+    }
+
+    /// Frees a part of the file whose pages could not be moved: they would get its bytes if they are moved later, where
+    /// they are zero then.
+    pub(super) fn discard(&mut self, part: &Range<usize>) {
+        if let Err(e) = self.free(part) {
+            tracing::warn!("{e}");
+            self.elsewhere.insert(part.clone(), false);
+        }
     }
 
     /// Puts private memory with the current content back where pages of `range` are moved. A peer that still maps the
@@ -511,11 +530,11 @@ fn is_limited() -> bool {
     getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < SPAN as u64)
 }
 
-/// Whether `range` is covered by private anonymous memory.
+/// Whether `range` is covered by private anonymous memory that may be on any node of memory.
 fn is_plain(range: &Range<usize>) -> io::Result<bool> {
     let (mut covered, mut plain) = (range.start, true);
     areas(range.start, range.end, |area| {
-        plain &= area.start <= covered && area.is_plain();
+        plain &= area.start <= covered && area.is_plain() && !has_policy(area.start);
         covered = area.end;
         Ok(())
     })?;

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
 use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
+use super::live::LiveKeys;
 use super::node::Node;
 use super::ring::max_packet;
 use super::segments::Segments;
@@ -24,10 +25,17 @@ use crate::settings::Settings;
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
-/// A message that fits into half of the shortest ring of `auto` goes there whole: the sender is done when the target has not yet run. A
+/// Longest message that goes through the ring if the ring does not set a lower limit.
+const EAGER: usize = 16 << 10;
+
+/// A message that fits into half of the ring goes there whole: the sender is done when the target has not yet run. A
 /// longer one would have both ranks run in turns, one for each filling of the ring, so the target reads it from the
 /// sender's memory: two messages and one copy, whatever the length.
-const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_intra: 16 << 10, ..MessageCutOffs::UNMEASURED };
+fn messages(ring: usize) -> MessageCutOffs {
+    let most_eager = ring / 2;
+    let eager = EAGER.min(most_eager);
+    MessageCutOffs { eager, read_intra: eager, most_eager, ..MessageCutOffs::UNMEASURED }
+}
 
 /// A rank that has made its segment but not yet mapped the others'.
 #[derive(Debug)]
@@ -151,7 +159,7 @@ impl Prepared {
             accumulate: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
-            messages: MessageCutOffs { most_eager: layout.ring / 2, ..MESSAGES },
+            messages: messages(layout.ring),
             ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
@@ -176,6 +184,7 @@ impl Prepared {
             moved: RefCell::default(),
             kept: RefCell::default(),
             uses: RefCell::default(),
+            live: LiveKeys::default(),
             views: RefCell::default(),
             user_memory: self.settings.shm_user_memory,
             buffer_cache: self.settings.buffer_cache,
@@ -210,6 +219,16 @@ pub(crate) fn probe(settings: &Settings) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn message_that_is_not_read_fits_into_half_of_the_ring() {
+        let cut_offs = |ring| {
+            let MessageCutOffs { eager, read_intra, most_eager, .. } = messages(ring);
+            [eager, read_intra, most_eager]
+        };
+        assert_eq!(cut_offs(8192), [4096; 3]);
+        assert_eq!(cut_offs(1 << 20), [EAGER, EAGER, 1 << 19]);
+    }
 
     #[test]
     fn probe_names_a_directory_that_cannot_be_used() {

@@ -4,10 +4,12 @@
 //! A mapping covers an aligned stretch of a peer's file, most of which is usually not there: it takes no memory for
 //! that. The number of mappings is limited; the least recently used one that no import uses is dropped first.
 
+use std::ops::Range;
 use std::rc::Rc;
 
+use super::{fork, pins};
 use crate::error::Result;
-use crate::memory::segment::{self, Mapping, SegmentName};
+use crate::memory::segment::{self, Mapping, PAGE, SegmentName};
 use crate::stats::{Kind, Stats};
 
 /// Alignment of the stretches that are mapped, in bytes. A multiple of the page size.
@@ -21,9 +23,48 @@ struct View {
     peer: u32,
     /// The part of the file that is mapped.
     of: SegmentName,
-    mapping: Rc<Mapping>,
+    mapping: Rc<ViewMapping>,
     /// Time of the last use, on the clock of [`Views`].
     used: u64,
+}
+
+/// Fields are dropped in this order.
+#[derive(Debug)]
+struct ViewMapping {
+    mapping: Mapping,
+    _listed: Option<Listed>,
+}
+
+impl ViewMapping {
+    /// Maps the stretch of a file that contains what `name` names; returns also the name of the stretch.
+    fn new(name: SegmentName, peer: u32) -> Result<(SegmentName, Self)> {
+        // The owner, a rank of this process, would take the mapping for memory of the program that the program has moved.
+        let mut list = (name.pid == std::process::id()).then(fork::views);
+        // The kernel fills mappings of a process that locks all its memory, so that they take memory.
+        let stretch = if pins::is_locked() { PAGE as u64 } else { STRETCH };
+        let (of, mapping) = segment::open_around(name, stretch, peer)?;
+        let _listed = list.as_mut().map(|list| {
+            let start = mapping.at(0).addr();
+            let range = start..start + mapping.len();
+            let index = list.partition_point(|other| other.start < start);
+            list.insert(index, range.clone());
+            Listed(range)
+        });
+        Ok((of, Self { mapping, _listed }))
+    }
+}
+
+/// A place in the list of mappings by ranks of this process.
+#[derive(Debug)]
+struct Listed(Range<usize>);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut list = fork::views();
+        if let Some(index) = list.iter().position(|range| *range == self.0) {
+            list.remove(index);
+        }
+    }
 }
 
 /// The mappings of one rank.
@@ -36,14 +77,14 @@ pub(super) struct Views {
 /// Bytes of a peer's file in a mapping.
 #[derive(Debug)]
 pub(super) struct LentBytes {
-    mapping: Rc<Mapping>,
+    mapping: Rc<ViewMapping>,
     offset: usize,
 }
 
 impl LentBytes {
     /// Address of the first byte.
     pub(super) fn base(&self) -> *mut u8 {
-        self.mapping.at(self.offset)
+        self.mapping.mapping.at(self.offset)
     }
 }
 
@@ -64,7 +105,7 @@ impl Views {
         let index = match self.views.iter().position(holds) {
             Some(index) => index,
             None => {
-                let (of, mapping) = segment::open_around(name, STRETCH, peer)?;
+                let (of, mapping) = ViewMapping::new(name, peer)?;
                 self.make_room(stats);
                 self.views.push(View { peer, of, mapping: Rc::new(mapping), used: 0 });
                 self.views.len() - 1
@@ -89,7 +130,7 @@ impl Views {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::segment::{PAGE, Pages, Segment};
+    use crate::memory::segment::{Pages, Segment};
 
     #[test]
     fn views_are_found_again_and_the_least_recently_used_one_goes() {

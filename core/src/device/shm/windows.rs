@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 //! Pages of the memory of windows: moved onto shared memory when the window is made, and given back when it is freed.
 
+use std::cell::LazyCell;
 use std::ops::Range;
 
 use super::ShmDevice;
@@ -50,6 +51,9 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     let Region { base, len, exclusive, .. } = *region;
     let bytes = base.addr()..base.addr() + len;
     moved.settle(true);
+    if !moved.missing(&pages_around(&bytes)).is_empty() && device.has_pins() {
+        return Ok(None);
+    }
     let one_thread = device.has_one_thread(moved.is_watched());
     let is_used = |part: &Range<usize>| device.is_used(part.start, part.end);
     let is_free = |parts: &[Range<usize>]| parts.is_empty() || one_thread && !parts.iter().any(is_used);
@@ -59,7 +63,7 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     // them. Others stay moved, so that adjacent ones of many windows are one part.
     let may_share = !exclusive || unmoved == pages_around(&bytes).len() - inner.len();
     let has_room = moved.lasting() + pages_around(&bytes).len() <= device.buffer_cache;
-    let with_edges = may_share && has_room && device.is_one_node() && is_free(&edges);
+    let with_edges = may_share && has_room && is_free(&edges);
     // SAFETY: only the calling thread and the runtime's threads can store there: the process has no other thread, and no
     // other region covers the pages.
     let of_edges = if with_edges { unsafe { moved.take_edges(&bytes) }? } else { None };
@@ -76,7 +80,7 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
 }
 
 /// Replaces the moved pages of a window by private memory, or keeps them shared while another thread may store to them,
-/// or while another region uses them. Pages of which the window has only a part stay moved, unless they are exclusive.
+/// another region uses them, or pages of the process are pinned. Pages of which the window has only a part stay moved, unless they are exclusive.
 ///
 /// # Safety
 /// The pages' region is released, the memory is the caller's to give back, and no code accesses memory that was lent
@@ -94,13 +98,14 @@ pub(super) unsafe fn give_back(device: &ShmDevice, bytes: &Range<usize>, exclusi
     }
     kept.push(pages);
     let (last, mut index, mut result) = (kept.len() - 1, 0, Ok(()));
-    let watched = moved.is_watched();
+    let is_watched = moved.is_watched();
+    let is_alone = LazyCell::new(|| device.has_one_thread(is_watched) && !device.has_pins());
     kept.retain(|pages| {
         // Only the region that is released now still has exclusive memory.
         let exclusive = exclusive && index == last;
         index += 1;
         let Range { start, end } = *pages;
-        if device.is_used(start, end) || !exclusive && !device.has_one_thread(watched) {
+        if device.is_used(start, end) || !exclusive && !*is_alone {
             return true;
         }
         // SAFETY: no code accesses the memory, by the contract or because the process has no other thread and no other

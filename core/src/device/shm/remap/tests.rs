@@ -3,8 +3,10 @@
 
 use memmap2::MmapMut;
 
+use super::super::views::Views;
 use super::*;
 use crate::memory::segment::{Mapping, Pages, Segment, open};
+use crate::stats::Stats;
 
 fn anonymous(pages: usize) -> MmapMut {
     MmapMut::map_anon(pages * PAGE).unwrap()
@@ -209,6 +211,58 @@ fn part_of_the_file_that_is_mapped_elsewhere_is_not_used_again() {
     assert_eq!(in_memory(&pages), 0);
     assert_eq!(take(&mut pages, &mut buffer[..4 * PAGE], false), Some(moved));
     assert!(buffer[..4 * PAGE].iter().all(|byte| *byte == 9));
+}
+
+/// A descriptor that cannot be mapped for reading: pages are written to the file, and then cannot be exchanged.
+#[test]
+fn file_keeps_nothing_of_pages_that_could_not_be_exchanged() {
+    let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(false).unwrap());
+    buffer.fill(6);
+    let path = format!("/proc/self/fd/{}", pages.file.as_raw_fd());
+    let open = |options: &mut std::fs::OpenOptions| Arc::new(options.open(&path).unwrap());
+    let only_written = open(File::options().write(true));
+    let file = std::mem::replace(&mut pages.file, only_written);
+    // SAFETY: no other code uses the buffer.
+    unsafe { pages.take(&range(&mut buffer), false) }.unwrap_err();
+    assert_eq!((in_memory(&pages), pages.extents.len()), (0, 0));
+    assert!(buffer.iter().all(|byte| *byte == 6));
+    pages.file = file;
+    assert!(take(&mut pages, &mut buffer, false).is_some());
+}
+
+#[test]
+fn memory_that_a_rank_of_this_process_has_mapped_is_forgotten_when_it_is_freed() {
+    let mut buffer = chunk(3);
+    let Some((mut pages, moved)) = lasting(&mut buffer) else { return };
+    let (mut views, stats) = (Views::default(), Stats::default());
+    let seen = views.find(1, pages.name(std::process::id(), &moved), &stats).unwrap();
+    // SAFETY: a byte of the mapping.
+    assert_eq!(unsafe { seen.base().read_volatile() }, 3);
+    drop(buffer);
+    pages.settle(true);
+    assert_eq!((pages.elsewhere.len(), in_memory(&pages)), (0, 0));
+    assert!(take(&mut pages, &mut chunk(4), true).is_some());
+    let listed = || fork::views().iter().any(|view| view.contains(&seen.base().addr()));
+    assert!(listed());
+    drop(views);
+    assert!(listed());
+    let at = seen.base().addr();
+    drop(seen);
+    assert!(!fork::views().iter().any(|view| view.contains(&at)));
+}
+
+#[test]
+fn memory_that_is_bound_to_a_node_is_left_alone() {
+    let (mut buffer, mut pages) = (anonymous(8), MovedPages::new(false).unwrap());
+    let (middle, preferred, none) = (buffer[2 * PAGE..].as_mut_ptr(), 1, null_mut::<libc::c_ulong>());
+    // SAFETY: pages of the buffer; no nodes are named.
+    let rc = unsafe { libc::syscall(libc::SYS_mbind, middle, 2 * PAGE, preferred, none, 0, 0) };
+    if rc != 0 {
+        println!("skipped: no policies of memory: {}", io::Error::last_os_error());
+        return;
+    }
+    assert!(take(&mut pages, &mut buffer, false).is_none());
+    assert!(take(&mut pages, &mut buffer[..2 * PAGE], false).is_some());
 }
 
 #[test]

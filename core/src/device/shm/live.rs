@@ -1,0 +1,83 @@
+//! The table of live keys: which memory of the user peers may access directly. It is in the base segment of the owner.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{ShmDevice, layout};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::segment::Mapping;
+use crate::processes;
+
+/// Time between two checks of a transfer whose process may be stopped.
+const NAP: Duration = Duration::from_millis(1);
+
+/// The entries of this rank's table that are not used.
+#[derive(Debug)]
+pub(super) struct LiveKeys {
+    windows: RefCell<Vec<u32>>,
+    lent: RefCell<Vec<u32>>,
+}
+
+impl Default for LiveKeys {
+    fn default() -> Self {
+        let [windows, lent] = layout::LIVE_KEYS_OF.map(|range| RefCell::new(range.rev().collect()));
+        Self { windows, lent }
+    }
+}
+
+impl LiveKeys {
+    fn of(&self, brief: bool) -> &RefCell<Vec<u32>> {
+        if brief { &self.lent } else { &self.windows }
+    }
+
+    /// Enters a key of memory that is lent for one transfer (`brief`) or of a window, and returns its entry; `None` if all
+    /// entries for such memory are used.
+    pub(super) fn enter(&self, own: &Mapping, key: u64, brief: bool) -> Option<u32> {
+        let entry = self.of(brief).borrow_mut().pop()?;
+        own.word(layout::live_key(entry)).store(key, Ordering::SeqCst);
+        Some(entry)
+    }
+
+    /// Ends a key: a peer that has not announced its transfer by now makes none.
+    pub(super) fn end(&self, own: &Mapping, entry: u32) {
+        own.word(layout::live_key(entry)).store(0, Ordering::SeqCst);
+        self.of(layout::LIVE_KEYS_OF[1].contains(&entry)).borrow_mut().push(entry);
+    }
+}
+
+/// Waits for the direct transfers of peers that had begun before the live key `key` was cleared.
+///
+/// # Errors
+/// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. If it is
+/// to wait `however_long` that takes, this is only logged: its caller uses the memory as soon as it is released, and the
+/// process may go on.
+pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
+    let transfer = layout::vm_transfer(device.shared.me, key);
+    let (mut start, mut is_late) = (None, false);
+    for (number, peer) in device.shared.peers.iter().enumerate() {
+        let mut turns = 0u32;
+        // SeqCst: after the store to the live key; see `ShmDevice::vm`. It includes the Acquire.
+        while peer.word(layout::VM_TRANSFER).load(Ordering::SeqCst) == transfer {
+            turns = turns.wrapping_add(1);
+            // A process that has ended makes no more accesses and leaves its word as it is.
+            if (is_late || turns.is_multiple_of(1024)) && processes::ended(&device.processes).contains(&number) {
+                break;
+            }
+            if is_late {
+                std::thread::sleep(NAP);
+            } else if start.get_or_insert_with(Instant::now).elapsed() > device.timeout {
+                let cause = "it has been reading or writing the memory since; its process may be stopped";
+                let error = Error::new(ErrorKind::System, "release memory").peer(device.shared.ranks[number]);
+                let error = error.device("shm").cause(format!("{cause}; waited for {:?}", device.timeout));
+                if !however_long {
+                    return Err(error);
+                }
+                tracing::warn!("still waiting until the process goes on or ends: {error}");
+                is_late = true;
+            }
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
