@@ -71,10 +71,15 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     if !whole && inner.len() < FEWEST * PAGE || !(exclusive || is_free(&moved.missing(&inner))) {
         return Ok(None);
     }
-    let lasting = of_edges.is_some() && !exclusive;
+    let lasting = of_edges.is_some() && pages_around(&bytes) != inner && !exclusive;
     // SAFETY: no other code stores to these pages: they are lent exclusively, or the process has no other thread and no
     // other region covers them.
-    let Some(of_inner) = unsafe { moved.take(&inner, lasting) }? else { return Ok(None) };
+    let of_inner = match unsafe { moved.take(&inner, lasting) }? {
+        // SAFETY: as above.
+        None if lasting => unsafe { moved.take(&inner, false) }?,
+        taken => taken,
+    };
+    let Some(of_inner) = of_inner else { return Ok(None) };
     device.stats.add(Kind::Remap, of_inner + of_edges.unwrap_or(0));
     Ok(Some(if whole { bytes } else { inner }))
 }
