@@ -92,9 +92,9 @@ fn operations_of_windows_on_8_bytes_in_passive_epochs() {
         ("MPI_Accumulate", 195.0, 290.0),
         ("MPI_Fetch_and_op", 205.0, 300.0),
         ("MPI_Compare_and_swap", 140.0, 235.0),
-        ("MPI_Win_flush", 85.0, 160.0),
+        ("MPI_Win_flush", 90.0, 160.0),
         ("MPI_Win_lock", 125.0, 125.0),
-        ("MPI_Win_unlock", 140.0, 240.0),
+        ("MPI_Win_unlock", 140.0, 200.0),
     ] {
         for (window, arguments, most) in [("mapped", &[][..], most), ("dynamic", &["dynamic"], attached)] {
             let one = of_one(&program, arguments, Some(function));
