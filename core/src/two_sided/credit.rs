@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 
 /// Maximum bytes of unexpected messages of one peer, their envelopes included; further messages wait at their sender.
-pub const UNEXPECTED: u64 = 1 << 20;
+/// Messages that the peer has not yet taken out of the ring count too, so this exceeds what the ring holds: half a
+/// megabyte, in which the shortest messages count as more than twice their length.
+pub const UNEXPECTED: u64 = 4 << 20;
 /// Bytes that a message costs in addition to its data.
 const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
-const STEP: u64 = UNEXPECTED / 4;
+const STEP: u64 = UNEXPECTED / 16;
 
 #[derive(Debug, Default)]
 struct Peer {
