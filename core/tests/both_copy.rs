@@ -322,7 +322,7 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
     const LEN: usize = 1 << 20;
     const MESSAGES: usize = 20;
     #[cfg(feature = "verbs")]
-    if let Err(e) = farside_core::device::verbs::Watch::new() {
+    if let Err(e) = farside_core::device::Watch::new() {
         return println!("memory cannot be watched: {e}");
     }
     if cfg!(not(all(target_env = "gnu", feature = "verbs"))) {

@@ -304,7 +304,10 @@ impl Lock {
     /// Biases the lock to its owner, if [`use_barrier`](Self::use_barrier) has found a `membarrier` and no thread has
     /// waited for the lock.
     pub fn bias(&self) {
-        if self.has_barrier.load(Ordering::SeqCst) && self.waited.load(Ordering::SeqCst) == 0 {
+        // A thread that ends the former bias has the queue until it is done: it would take the new one for that.
+        let _queue = self.queue();
+        let others = [&self.waiting, &self.waited].into_iter().any(|count| count.load(Ordering::SeqCst) != 0);
+        if self.has_barrier.load(Ordering::SeqCst) && !others {
             self.ownership.bias();
         }
     }

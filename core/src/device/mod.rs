@@ -53,6 +53,7 @@ use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
 pub(crate) use unread::Unread;
+pub use watch::Watch;
 
 /// The error for a scatter or gather list posted to a device that does not support lists.
 #[cold]

@@ -106,6 +106,8 @@ pub struct Watch {
     stop: Arc<OwnedFd>,
     shared: Arc<SharedPages>,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread: a child made by `fork` has not.
+    process: u32,
 }
 
 fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
@@ -159,7 +161,7 @@ impl Watch {
         while !shared.is_started.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        Ok(Self { fd, stop, shared, thread: Some(thread) })
+        Ok(Self { fd, stop, shared, thread: Some(thread), process: std::process::id() })
     }
 
     /// Adds the whole pages `[start, end)` to the watched memory.
@@ -170,6 +172,11 @@ impl Watch {
     pub(crate) fn add(&self, start: usize, end: usize) -> io::Result<()> {
         let range = (start as u64, (end - start) as u64);
         control(&self.fd, uffd::UFFDIO_REGISTER, &mut [range.0, range.1, uffd::MODE_WRITE_PROTECT, 0])
+    }
+
+    /// Whether this process has made the watch, and is not a child of that one.
+    pub(crate) fn is_here(&self) -> bool {
+        self.process == std::process::id()
     }
 
     /// Ends the watch of the whole pages `[start, end)`.
@@ -202,8 +209,13 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if !self.is_here() {
+            // Neither joined nor detached: the thread is the parent's.
+            return std::mem::forget(thread);
+        }
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             let _ = thread.join();
         }
     }

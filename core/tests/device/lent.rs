@@ -82,7 +82,7 @@ fn calls_for(job: &Job, team: &Team, pages: &Pages, seed: usize) -> Result<u64> 
 /// Whether buffers can be mapped here.
 fn can_be_mapped() -> bool {
     #[cfg(feature = "verbs")]
-    if let Err(e) = farside_core::device::verbs::Watch::new() {
+    if let Err(e) = farside_core::device::Watch::new() {
         println!("skipped: memory cannot be watched: {e}");
         return false;
     }

@@ -8,7 +8,7 @@ use farside_conformance::Setup;
 
 use crate::regions::{exchange_regions, release};
 use farside_core::device::Region;
-use farside_core::{ErrorKind, Job, Result};
+use farside_core::{ErrorKind, Job, Result, coll};
 
 use crate::harness::{USER_MEMORY, settings};
 use crate::processes::itself;
@@ -75,10 +75,18 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
         for mode in ["auto", "remap", "ring"] {
             Job::threads_with(2, &settings(&[(USER_MEMORY, mode)]), use_user_memory).unwrap();
         }
+        Job::threads_with(2, &settings(&[]), collect_long_blocks).unwrap();
         // A shared mapping of the user, which cannot be moved onto shared pages.
         let before = Job::threads_with(2, &settings(&[]), use_shared_mapping).unwrap();
         assert_eq!(before, [true, true]);
     }
+}
+
+/// Long blocks, which ranks of a node read from each other's memory where they may.
+fn collect_long_blocks(job: &Job) -> Result<()> {
+    let blocks = coll::allgather(&job.world()?, &vec![job.rank() as u8; 100_000])?;
+    assert!(blocks.iter().zip(0..).all(|(block, rank)| block.len() == 100_000 && block.iter().all(|b| *b == rank)));
+    Ok(())
 }
 
 /// Writes to memory that `remap` leaves alone, with more bytes than `process_vm_writev` is used for where it is

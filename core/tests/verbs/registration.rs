@@ -44,7 +44,7 @@ fn cost(job: &Job, f: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
 
 /// Whether this machine can watch memory, so that registrations are cached.
 fn is_kept() -> bool {
-    let kept = farside_core::device::verbs::Watch::new();
+    let kept = farside_core::device::Watch::new();
     if let Err(e) = &kept {
         println!("skipped in part: the registration cache is off because memory cannot be watched: {e}");
     }

@@ -72,8 +72,8 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     // SAFETY: by the contract.
     let (mapped, name) = unsafe { mappable(device, &region, &bytes) }.unzip();
     let refused = || Error::new(ErrorKind::Unsupported, "lend memory").device("shm");
-    if mapped.as_ref() != Some(&bytes) && !matches!(device.user_memory, UserMemory::Auto | UserMemory::Vm) {
-        return Err(refused());
+    if mapped.as_ref() != Some(&bytes) && !device.all_use_vm() {
+        return Err(refused().cause("not all ranks of this node can use process_vm with each other"));
     }
     let request_key = device.service.exposures().reserve();
     let live = device.live.enter(device.own(), request_key, true);

@@ -114,6 +114,8 @@ pub(crate) struct ShmDevice {
     buffer_cache: usize,
     /// Whether `process_vm_*` has worked, by peer.
     vm_works: Vec<Cell<bool>>,
+    /// Whether all ranks are known to be able to use `process_vm_*` with all others.
+    all_use_vm: Cell<bool>,
     /// Maximum time that `release` waits for a transfer of a peer.
     timeout: Duration,
     /// Channels to the ranks of this node, by number.
@@ -164,6 +166,15 @@ impl ShmDevice {
     /// Whether a region covers user's memory in `[lo, hi)`.
     fn is_used(&self, lo: usize, hi: usize) -> bool {
         self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
+    }
+
+    /// Whether every rank of this node can use `process_vm_*` with all others. A rank that has not found it out yet
+    /// cannot.
+    fn all_use_vm(&self) -> bool {
+        let works = |peer: &Mapping| peer.word(layout::VM_WORKS).load(Ordering::SeqCst) == 1;
+        let all = self.all_use_vm.get() || self.shared.peers.iter().all(works);
+        self.all_use_vm.set(all);
+        all
     }
 
     /// The number of `peer` on this node.

@@ -195,6 +195,11 @@ impl MovedPages {
         self.extents.within(pages).map(|(part, _)| part).collect()
     }
 
+    /// Makes the moved parts of `pages` ones that do not stay moved.
+    pub(super) fn end_lasting(&mut self, pages: &Range<usize>) {
+        self.moved(pages).into_iter().for_each(|part| self.extents.insert(part, false));
+    }
+
     /// Ends the watch of moved pages.
     ///
     /// # Errors
@@ -433,6 +438,17 @@ fn watch_of(file: &File) -> io::Result<Watch> {
         let added = watch.add(page.addr(), page.addr() + PAGE);
         munmap(page, PAGE)?;
         added.map(|()| watch)
+    }
+}
+
+impl Drop for MovedPages {
+    /// Ends the watch of all pages: a child made by `fork` may keep its descriptor open, for which events would wait.
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.as_ref().filter(|watch| watch.is_here()) {
+            for (part, _) in self.extents.within(&(0..usize::MAX)) {
+                let _ = watch.remove(part.start, part.end);
+            }
+        }
     }
 }
 

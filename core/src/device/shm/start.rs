@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
-use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING};
+use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
 use super::ring::max_packet;
@@ -21,7 +21,7 @@ use crate::device::target::TargetService;
 use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, Pages, Segment, SegmentName};
-use crate::settings::Settings;
+use crate::settings::{Settings, UserMemory};
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
 
@@ -152,6 +152,12 @@ impl Prepared {
             asymmetric &= address.asymmetric;
             peers.push(mapping);
         }
+        let user_memory = self.settings.shm_user_memory;
+        let may_use_vm = matches!(user_memory, UserMemory::Auto | UserMemory::Vm);
+        let vm_works: Vec<_> =
+            pids.iter().map(|(pid, known)| Cell::new(may_use_vm && vm::works(*pid, *known).is_ok())).collect();
+        let works = vm_works.iter().all(Cell::get);
+        self.own.mapping().word(VM_WORKS).store(u64::from(works), Ordering::SeqCst);
         let layout = self.layout;
         let capabilities = Capabilities {
             max_blocks: 1024,
@@ -186,9 +192,10 @@ impl Prepared {
             uses: RefCell::default(),
             live: LiveKeys::default(),
             views: RefCell::default(),
-            user_memory: self.settings.shm_user_memory,
+            user_memory,
             buffer_cache: self.settings.buffer_cache,
-            vm_works: vec![Cell::new(false); layout.ranks],
+            vm_works,
+            all_use_vm: Cell::new(false),
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             places: RefCell::default(),

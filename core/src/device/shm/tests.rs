@@ -125,3 +125,37 @@ fn buffers_are_not_moved_in_a_job_of_several_nodes() {
         }
     }
 }
+
+/// A peer could reach memory that its owner has to itself again.
+#[test]
+fn exclusive_windows_over_moved_buffers_are_given_back() {
+    let [owner, _peer] = devices(&[], 2);
+    let pages = Pages::new();
+    let moved = || owner.moved.borrow().as_ref().map_or(0, |m| m.moved(&(pages.0.addr()..pages.0.addr() + LEN)).len());
+    for _ in 0..5 {
+        // SAFETY: the memory outlives the registration; nothing uses it.
+        unsafe { owner.release(owner.register(pages.lent()).unwrap().handle) }.unwrap();
+    }
+    let can = owner.moved.borrow().as_ref().is_some_and(|moved| moved.is_watched());
+    assert_eq!(moved(), usize::from(can));
+    let window = Region { exclusive: true, ..Region::of(pages.0, 64 * PAGE) };
+    // SAFETY: as above.
+    unsafe { owner.release(owner.register(window).unwrap().handle) }.unwrap();
+    assert_eq!(moved(), 0);
+}
+
+/// The lender cannot try it: peers may be allowed less than this rank.
+#[test]
+fn memory_is_lent_only_if_all_peers_can_read_it() {
+    let [owner, peer] = devices(&[], 2);
+    let bytes = [7u8; 100];
+    // SAFETY: the memory outlives the registration; nothing writes it.
+    let lend = || unsafe { owner.register(Region { brief: true, ..Region::of(bytes.as_ptr().cast_mut(), 100) }) };
+    let word = peer.own().word(layout::VM_WORKS);
+    let works = word.swap(0, Ordering::SeqCst);
+    assert_eq!(lend().unwrap_err().kind(), ErrorKind::Unsupported);
+    word.store(works, Ordering::SeqCst);
+    // SAFETY: nothing uses the memory.
+    let released = works == 0 || unsafe { owner.release(lend().unwrap().handle) }.is_ok();
+    assert!(released);
+}

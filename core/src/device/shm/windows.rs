@@ -80,6 +80,9 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
         taken => taken,
     };
     let Some(of_inner) = of_inner else { return Ok(None) };
+    if exclusive {
+        moved.end_lasting(&inner);
+    }
     device.stats.add(Kind::Remap, of_inner + of_edges.unwrap_or(0));
     Ok(Some(if whole { bytes } else { inner }))
 }

@@ -33,7 +33,6 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use start::{Prepared, report};
 
-pub use super::watch::Watch;
 use super::{
     Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,
     WorkRequest,

@@ -148,11 +148,12 @@ impl Run {
         let region = Region { one_node: true, ..Region::allocated(len) };
         let registration = self.job.device().allocate(region)?;
         let block = Block { base: registration.base, len };
-        match reclaim {
-            Some(reclaim) => self.loans.written.borrow_mut().push((reclaim, block)),
-            // SAFETY: the blocks are not written while they are lent; the region is new.
-            None => unsafe { buffers.gather(slices, block) },
+        // What a borrower may leave as it is comes back as it is.
+        if reclaim.is_none() || self.plan.may_be_shorter {
+            // SAFETY: this rank does not access the blocks while they are lent; the region is new.
+            unsafe { buffers.gather(slices, block) };
         }
+        self.loans.written.borrow_mut().extend(reclaim.map(|reclaim| (reclaim, block)));
         let key = registration.key.clone();
         self.loans.registered.borrow_mut().push(Registered { block, registration });
         Ok(self.lent_at(key, 0, slices))
