@@ -48,8 +48,14 @@ pub(super) unsafe fn move_pages(device: &ShmDevice, region: &Region) -> Result<O
 /// # Safety
 /// The contract of [`move_pages`].
 unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> Result<Option<Range<usize>>> {
-    let Region { base, len, exclusive, .. } = *region;
+    let Region { base, len, exclusive, revocable, .. } = *region;
     let bytes = base.addr()..base.addr() + len;
+    let inner = pages_in(&bytes);
+    let is_short = inner != bytes && inner.len() < FEWEST * PAGE;
+    // Programs attach short regions by the thousand, and to move one takes as long as many accesses by its owner.
+    if is_short && revocable {
+        return Ok(None);
+    }
     moved.settle(true);
     if !moved.missing(&pages_around(&bytes)).is_empty() && device.has_pins() {
         return Ok(None);
@@ -57,18 +63,18 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
     let one_thread = device.has_one_thread(moved.is_watched());
     let is_used = |part: &Range<usize>| device.is_used(part.start, part.end);
     let is_free = |parts: &[Range<usize>]| parts.is_empty() || one_thread && !parts.iter().any(is_used);
-    let (inner, edges) = (pages_in(&bytes), moved.missing_edges(&bytes));
+    let edges = moved.missing_edges(&bytes);
     let unmoved: usize = edges.iter().map(Range::len).sum();
     // Peers must not reach exclusive memory after the release, so its pages are given back then, and no region shares
     // them. Others stay moved, so that adjacent ones of many windows are one part.
     let may_share = !exclusive || unmoved == pages_around(&bytes).len() - inner.len();
     let has_room = moved.lasting() + pages_around(&bytes).len() <= device.buffer_cache;
-    let with_edges = may_share && has_room && is_free(&edges);
+    let with_edges = !revocable && may_share && has_room && is_free(&edges);
     // SAFETY: only the calling thread and the runtime's threads can store there: the process has no other thread, and no
     // other region covers the pages.
     let of_edges = if with_edges { unsafe { moved.take_edges(&bytes) }? } else { None };
     let whole = of_edges.is_some() || inner == bytes;
-    if !whole && inner.len() < FEWEST * PAGE || !(exclusive || is_free(&moved.missing(&inner))) {
+    if !whole && is_short || !(exclusive || is_free(&moved.missing(&inner))) {
         return Ok(None);
     }
     let lasting = of_edges.is_some() && pages_around(&bytes) != inner && !exclusive;
