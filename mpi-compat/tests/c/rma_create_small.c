@@ -36,11 +36,13 @@ static MPI_Win window_over(void *memory, size_t len) {
     return of;
 }
 
-/* Puts to the other rank, and then gets, adds and looks there. */
+/* Puts twice to the other rank, and then gets, adds and looks there. */
 static void used(MPI_Win of, unsigned char *memory, size_t len, int seed) {
-    unsigned char *data = malloc(len), *got = malloc(len);
+    unsigned char *data = malloc(len), *got = calloc(len, 1);
     fill(data, len, seed + me);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, of));
+    OK(MPI_Put(got, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
+    OK(MPI_Win_flush(right(), of));
     OK(MPI_Put(data, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
     OK(MPI_Win_flush(right(), of));
     OK(MPI_Get(got, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
