@@ -36,18 +36,18 @@ static MPI_Win window_over(void *memory, size_t len) {
     return of;
 }
 
-/* Puts twice to the other rank, and then gets, adds and looks there. */
+/* Puts twice to the other rank, gets what was put, then adds and looks there. */
 static void used(MPI_Win of, unsigned char *memory, size_t len, int seed) {
-    unsigned char *data = malloc(len), *got = calloc(len, 1);
-    fill(data, len, seed + me);
+    unsigned char *data = malloc(len), *got = malloc(len);
     OK(MPI_Win_lock(MPI_LOCK_SHARED, right(), 0, of));
-    OK(MPI_Put(got, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
-    OK(MPI_Win_flush(right(), of));
-    OK(MPI_Put(data, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
-    OK(MPI_Win_flush(right(), of));
-    OK(MPI_Get(got, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
-    OK(MPI_Win_flush(right(), of));
-    CHECK(is_filled(got, len, seed + me));
+    for (int first = 1; first >= 0; first--) {
+        fill(data, len, seed + 40 * first + me);
+        OK(MPI_Put(data, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
+        OK(MPI_Win_flush(right(), of));
+        OK(MPI_Get(got, (int)len, MPI_BYTE, right(), 0, (int)len, MPI_BYTE, of));
+        OK(MPI_Win_flush(right(), of));
+        CHECK(is_filled(got, len, seed + 40 * first + me));
+    }
     data[len - 1] = 3;
     OK(MPI_Accumulate(&data[len - 1], 1, MPI_UNSIGNED_CHAR, right(), len - 1, 1, MPI_UNSIGNED_CHAR, MPI_SUM, of));
     OK(MPI_Win_unlock(right(), of));
