@@ -270,7 +270,7 @@ fn prefix(kind: u8, header_len: u8, handler: u16, message: u32, number: u64, tar
 #[test]
 fn stream_of_short_messages_takes_one_poll_for_sixteen() {
     const STREAM: usize = 32;
-    Job::threads_with(2, &settings(&[("FARSIDE_DEVICE", "shm")]), |job| {
+    Job::threads_with(2, &settings(&[("FARSIDE_DEVICE", "shm"), ("FARSIDE_TEST_NODES", "1")]), |job| {
         let (team, words) = (job.world()?, Rc::new(RefCell::new(Vec::new())));
         let signals = SignalArray::new(&team, 0)?;
         let into = words.clone();
