@@ -46,7 +46,7 @@ pub struct Ownership<W> {
     depth: W,
     /// The recursion depth of a biased owner, 0 while it is outside. Only that thread writes it.
     inside: W,
-    /// The number of the thread to which the lock is biased; 0 if there is none, or another thread wants the lock.
+    /// The number of the thread to which the lock is biased; 0 if it is not biased, or another thread wants it.
     biased: W,
 }
 
@@ -90,6 +90,7 @@ impl<W: Word<u64>> Ownership<W> {
             return inside > 0;
         }
         if owner == me {
+            // Relaxed: only the owner reads and writes its depth.
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return true;
         }
@@ -188,6 +189,7 @@ impl<W: Word<u64>> Ownership<W> {
 
     /// Ends the bias, if the lock is biased to its owner.
     fn unbias(&self) {
+        // Relaxed, here and below: this thread has stored the owner and its depth itself.
         let owner = self.owner.load(Ordering::Relaxed);
         if owner & BIASED != 0 {
             let depth = self.inside.load(Ordering::Relaxed);

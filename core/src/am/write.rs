@@ -13,7 +13,7 @@ use crate::tracked::Track;
 
 /// Outcome of a step of the writes.
 pub(super) struct Step {
-    /// The number of written pieces, if the target has to be told.
+    /// The number of written pieces to report to the target; `None` if the target knows it.
     pub(super) report: Option<u64>,
     /// Whether no piece is left for this rank.
     pub(super) is_last: bool,

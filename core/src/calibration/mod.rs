@@ -83,7 +83,7 @@ impl Fitted {
     }
 }
 
-/// What the lowest rank of a node has published.
+/// The values that the lowest rank of a node has published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// It neither uses nor measures values.
@@ -158,7 +158,13 @@ impl Calibration {
         let found = match first {
             Known::Values(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),
             _ if first == Known::Off || second == Known::Off || job.is_on_oversubscribed_node() => None,
-            _ => measure::together(job, &capabilities.node, most, measure::LIMIT, self.0)?,
+            _ => {
+                let found = measure::together(job, &capabilities.node, most, measure::LIMIT, self.0)?;
+                // Ranks that have not left yet poll, before their program can register handlers. All ranks are here: the
+                // device of a job of several nodes names no messages to measure.
+                job.bootstrap.borrow_mut().fence()?;
+                found
+            }
         };
         if let Some(Measured { fitted, messages }) = found {
             job.set_message_cut_offs(fitted.applied(capabilities.messages).adjusted(&job.settings().transfer));

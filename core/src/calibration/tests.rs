@@ -21,7 +21,7 @@ fn values_are_bounded_by_the_device_and_outranked_by_settings() {
     let fitted = Fitted::new(1 << 20, [1 << 20, 9_000]).unwrap();
     let applied = fitted.applied(device);
     assert_eq!(applied, MessageCutOffs { eager: 32 << 10, read_intra: 9_000, ..device });
-    // What is not sent eagerly is read.
+    // Messages that are not sent eagerly are read.
     let other = Fitted::new(1 << 20, [10_000, 20_000]).unwrap().applied(device);
     assert_eq!(other, MessageCutOffs { eager: 10_000, read_intra: 10_000, ..device });
     let set = |n: &str| (n == "FARSIDE_TRANSFER").then(|| "eager:7".to_owned());

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
-    RemoteVector, Sleep, Waker, WorkRequest,
+    RemoteVector, Sleep, Waker, WorkRequest, forward,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;

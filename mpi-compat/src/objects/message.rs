@@ -186,7 +186,7 @@ impl Receives {
         self.slots().get_mut(at).filter(|slot| slot.value == request.0)
     }
 
-    /// A free slot, for the next request; `None` if there is none.
+    /// The slot that the next request gets; `None` if no slot is free.
     ///
     /// # Safety
     /// The reference is used only to start the receive and then for [`open`](Self::open).

@@ -13,7 +13,7 @@ use crate::objects::Outcome;
 use crate::runtime::{Call, Operation, Persistence};
 use crate::status::Status;
 
-/// What an active request refers to.
+/// The object that an active request refers to.
 pub enum Active {
     Receive(Request),
     Operation(Rc<dyn Operation>),

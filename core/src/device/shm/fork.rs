@@ -210,7 +210,7 @@ unsafe fn copy(area: &Area<'_>, files: &[MovedFile]) -> io::Result<()> {
         if let Some(file) = file.filter(|file| file.metadata().is_ok_and(|meta| meta.ino() == of.inode)) {
             read_touched(file, fresh.cast(), len, area.offset)?;
         } else {
-            // Without the file, its holes are not known.
+            // The holes of a file that is closed are not known.
             mprotect(place, len, MprotectFlags::READ)?;
             fresh.cast::<u8>().copy_from_nonoverlapping(place.cast(), len);
         }

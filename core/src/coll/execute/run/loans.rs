@@ -148,7 +148,7 @@ impl Run {
         let region = Region { one_node: true, ..Region::allocated(len) };
         let registration = self.job.device().allocate(region)?;
         let block = Block { base: registration.base, len };
-        // What a borrower may leave as it is comes back as it is.
+        // The borrower may write fewer bytes than the blocks have; the others come back unchanged.
         if reclaim.is_none() || self.plan.may_be_shorter {
             // SAFETY: this rank does not access the blocks while they are lent; the region is new.
             unsafe { buffers.gather(slices, block) };

@@ -1,0 +1,26 @@
+//! Devices that wrap another one.
+
+/// Implements the named methods of a wrapper by calling the device inside.
+macro_rules! forward {
+    ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
+    (@sealed $i:ident) => { fn sealed(&self, handle: u64) { self.$i.sealed(handle); } };
+    (@peers_can_map $i:ident) => {
+        unsafe fn peers_can_map(&self, memory: Block) -> bool {
+            // SAFETY: the same contract.
+            unsafe { self.$i.peers_can_map(memory) }
+        }
+    };
+    (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
+    (@is_asleep $i:ident) => { fn is_asleep(&self, peer: u32) -> bool { self.$i.is_asleep(peer) } };
+    (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
+    (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
+    (@stats $i:ident) => {
+        fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) { self.$i.stats(each); }
+    };
+    (@check_peers $i:ident) => {
+        fn check_peers(&self, about: crate::device::PeerCheck<'_>) -> Result<Option<u32>> { self.$i.check_peers(about) }
+    };
+    (@leave $i:ident) => { fn leave(&self, how: Leave) -> Result<bool> { self.$i.leave(how) } };
+    (@cancel $i:ident) => { fn cancel(&self, which: &dyn Fn(u64) -> bool) { self.$i.cancel(which); } };
+}
+pub(crate) use forward;
