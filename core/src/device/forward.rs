@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Devices that wrap another one.
 
 /// Implements the named methods of a wrapper by calling the device inside.
