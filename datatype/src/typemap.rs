@@ -114,18 +114,15 @@ impl TypeMap {
 
     pub(crate) fn named(named: Named) -> Result<Self> {
         let call = "predefined datatype";
-        let mut sequence = Sequence::new(call);
-        let mut block = |at: usize, len: usize| {
-            let shape = Shape::block(at as i64, len as u64).ok_or_else(|| DatatypeError::overflow(call, "the size"))?;
-            sequence.push(&shape)
+        let block = |at: usize, len: usize| {
+            Shape::block(at as i64, len as u64).ok_or_else(|| DatatypeError::overflow(call, "the size"))
         };
-        match named.pair() {
-            Some((first, second)) => {
-                block(0, first.size())?;
-                block(named.second_at(), second.size())?;
-            }
-            None => block(0, named.size())?,
-        }
+        let Some((first, second)) = named.pair() else {
+            return Ok(Self::new(block(0, named.size())?, named.signature()));
+        };
+        let mut sequence = Sequence::new(call);
+        sequence.push(&block(0, first.size())?)?;
+        sequence.push(&block(named.second_at(), second.size())?)?;
         Ok(Self::new(sequence.finish()?, named.signature()))
     }
 

@@ -142,13 +142,18 @@ impl End<'_> {
         }
     }
 
-    /// Measures all quantities; `None` if that takes too long.
+    /// Measures all quantities; `None` if that takes too long. Of messages from memory that is used again the longest
+    /// come first: the memory is then moved, and mapped by the other rank, before the lengths at which that decides.
     fn measure(&self, partner: u32, most: usize, limit: Duration) -> Result<Option<Measured>> {
         let (start, mut messages) = (self.job.device().now(), 0);
         let mut values = [most; QUANTITIES.len()];
         for ((quantity, value), way) in QUANTITIES.iter().zip(&mut values).zip((0..).step_by(2)) {
             let mut times = Vec::new();
-            for len in lengths(most) {
+            let mut lens = lengths(most);
+            if quantity.reused {
+                lens.reverse();
+            }
+            for len in lens {
                 let mut best = [f64::MAX; 2];
                 for round in 0..ROUNDS as u8 {
                     for (best, way) in best.iter_mut().zip(way..) {
@@ -165,6 +170,7 @@ impl End<'_> {
                 }
                 times.push((len, best));
             }
+            times.sort_by_key(|(len, _)| *len);
             tracing::debug!("{}: bytes and seconds of both ways: {times:?}", quantity.name);
             *value = crossing(&times, most);
         }
@@ -190,8 +196,8 @@ fn cannot_keep(e: &std::io::Error) {
 }
 
 /// The measured lengths: powers of two.
-fn lengths(most: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(LEAST), |len| len.checked_mul(2)).take_while(move |len| *len <= most)
+fn lengths(most: usize) -> Vec<usize> {
+    std::iter::successors(Some(LEAST), |len| len.checked_mul(2)).take_while(|len| *len <= most).collect()
 }
 
 /// The length from which the second way is faster: between the two measured lengths that separate the ways with the

@@ -14,11 +14,25 @@ type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_
 /// Up to this many bytes, copying word by word costs less than a call.
 const SHORT: usize = 64;
 
+/// The part of a copy that is one call of the C library: it copies more by a string instruction, which waits for each
+/// cache line that another core has written, while loads and stores wait for many at a time.
+const PART: usize = 2 << 10;
+/// Up to this many bytes, copies are made in parts. Longer ones are bound by the memory, for which the C library knows
+/// the best instructions.
+const IN_PARTS: usize = 64 << 10;
+
 #[inline(never)]
-unsafe fn opaque_copy(from: *const u8, to: *mut u8, len: usize) {
+unsafe fn opaque_copy(mut from: *const u8, mut to: *mut u8, mut len: usize) {
     let copy: CopyFn = std::hint::black_box(libc::memcpy as CopyFn);
-    // SAFETY: the caller guarantees both ranges.
-    unsafe { copy(to.cast(), from.cast(), len) };
+    let part = if len <= IN_PARTS { PART } else { len };
+    // SAFETY: the caller guarantees both ranges, of which these are parts.
+    unsafe {
+        while len > part {
+            copy(to.cast(), from.cast(), part);
+            (from, to, len) = (from.add(part), to.add(part), len - part);
+        }
+        copy(to.cast(), from.cast(), len);
+    }
 }
 
 /// An unaligned value.

@@ -191,13 +191,15 @@ impl Segments {
                 same && self.map.true_lb() == receives.map.true_lb() && self.map.size().min(receives.map.size()) > 0
             }
         };
-        if overlaps {
-            let text =
-                format!("overlaps {}; MPI_IN_PLACE is the way to have both in one buffer", receives.address.name());
-            return Err(fail(MPI_ERR_BUFFER, text).named(self.address.name()));
-        }
-        Ok(())
+        if overlaps { Err(overlap(self.address, receives.address)) } else { Ok(()) }
     }
+}
+
+/// The error of a send buffer that overlaps the receive buffer.
+#[cold]
+pub fn overlap(send: Address, recv: Address) -> Fail {
+    let text = format!("overlaps {}; MPI_IN_PLACE is the way to have both in one buffer", recv.name());
+    fail(MPI_ERR_BUFFER, text).named(send.name())
 }
 
 /// The type of `n` elements. If `n` is 0 it may be `MPI_DATATYPE_NULL`.

@@ -12,7 +12,7 @@ use farside_core::coll::execute::Reduction;
 use farside_core::coll::schedule::Side;
 use farside_datatype::{Datatype, Private};
 
-use super::buffer::{Segments, Sizes, Step};
+use super::buffer::{Segments, Sizes, Step, overlap};
 use crate::constants::MPI_ERR_COUNT;
 use crate::datatype::committed;
 use crate::fail::{Result, fail};
@@ -70,8 +70,7 @@ impl Operand {
         operator.check(op, datatype, &object)?;
         let layout = &object.layout;
         let (extent, align) = (layout.extent(), layout.align());
-        let dense = layout.true_lb() == 0 && extent == layout.size() as i64 && layout.message(1)?.is_contiguous();
-        let in_buffers = layout.named().is_some() || dense;
+        let in_buffers = layout.named().is_some() || object.plain.is_some();
         let start = layout.true_lb().div_euclid(align as i64) * align as i64;
         let reach = layout.true_lb().abs_diff(start) + layout.true_extent();
         // Interleaved elements are copied to a stride of their own.
@@ -107,17 +106,24 @@ impl Operand {
 
     /// Checks that the input does not overlap the result.
     pub fn check_apart(&self, send: Address, n: u64, recv: Address, kept: u64) -> Result {
+        if self.in_buffers {
+            let range = |address: Address, n| (address.at().addr() as u64, n * self.stride as u64);
+            let ((a, sent), (b, received)) = (range(send, n), range(recv, kept));
+            let apart = sent.min(received) == 0 || a + sent <= b || b + received <= a;
+            return if apart { Ok(()) } else { Err(overlap(send, recv)) };
+        }
         let segments = |address, n| Segments::new(address, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
         segments(send, n)?.check_apart(&segments(recv, kept)?)
     }
 
     /// `n` elements in a buffer of the program.
     pub fn elements(self: &Rc<Self>, address: Address, n: u64) -> Result<Elements> {
-        let map = self.object.layout.message(n)?;
-        address.check(map.size(), map.true_lb())?;
         if self.in_buffers {
+            address.check(self.bytes(n)?, 0)?;
             return Ok(Elements { address: address.at(), before: None, after: None });
         }
+        let map = self.object.layout.message(n)?;
+        address.check(map.size(), map.true_lb())?;
         let (theirs, program) = (map.clone(), address.at().addr());
         let (memory, address) = scratch(self.bytes(n)?)?;
         let own = Datatype::resized(&self.object.layout, self.object.layout.lb(), self.stride as i64)?.message(n)?;
