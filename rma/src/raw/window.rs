@@ -16,7 +16,7 @@ use super::address::Attachments;
 use super::item::{Item, narrow, widen};
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
-use crate::op::{CasElement, Element, ElementType, Op};
+use crate::op::{CasElement, Element, ElementType, Op, kernel};
 
 /// Options of an untyped window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +282,7 @@ impl RawWindow {
     ) -> Result<()> {
         // SAFETY: the same contract.
         unsafe {
-            if count == 1 && self.accumulate_now(op, operand, old, target, offset) {
+            if self.accumulate_now(op, operand, old, count, target, offset) {
                 return Ok(());
             }
             let len = count * size_of::<T>();
@@ -290,33 +290,38 @@ impl RawWindow {
         }
     }
 
-    /// Accumulates one element if the CPU can do it at once, and returns whether it did.
+    /// Accumulates elements if the CPU can do it at once, and returns whether it did.
     ///
     /// # Safety
-    /// `operand` is valid for reads, and `old` is null or valid for writes.
+    /// `operand` is valid for reads of `count` elements, and `old` is null or valid for writes of as many.
     #[inline(always)]
     pub unsafe fn accumulate_now<T: Element>(
         &self,
         op: Op,
         operand: *const T,
         old: *mut T,
+        count: usize,
         target: usize,
         offset: usize,
     ) -> bool {
-        let len = size_of::<T>();
+        let size = size_of::<T>();
+        let Some(len) = size.checked_mul(count).filter(|len| *len > 0) else { return false };
         let to = self.direct_ordered(target, offset, len);
-        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE)) else { return false };
+        let Some(to) = to.filter(|to| to.addr().is_multiple_of(size) && op.allowed(T::TYPE)) else { return false };
         self.stats().add(Kind::Accumulate, len);
-        // SAFETY: an aligned element inside the target's mapped memory, which all ranks update by these
-        // kernels or word-wise copies; the buffers are valid by the contract.
+        if old.is_null() {
+            self.operations.stored.set(true);
+        } else {
+            self.job.store_order().before_load();
+        }
+        // SAFETY: aligned elements inside the target's mapped memory, which all ranks update by these kernels or
+        // word-wise copies; the buffers are valid by the contract.
         unsafe {
-            let x = operand.read_unaligned();
-            if old.is_null() {
-                self.operations.stored.set(true);
-                crate::op::kernel::apply(op, to.cast::<T>(), x);
-            } else {
-                self.job.store_order().before_load();
-                old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
+            match (count, old.is_null()) {
+                (1, true) => kernel::apply(op, to.cast::<T>(), operand.read_unaligned()),
+                (1, false) => old.write_unaligned(kernel::fetch_apply(op, to.cast::<T>(), operand.read_unaligned())),
+                (_, true) => kernel::accumulate(op, T::TYPE, to, operand.cast(), count),
+                (_, false) => kernel::fetch_accumulate(op, T::TYPE, to, operand.cast(), old.cast(), count),
             }
         }
         true
