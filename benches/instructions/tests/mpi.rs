@@ -103,3 +103,19 @@ fn operations_of_windows_on_8_bytes_in_passive_epochs() {
         }
     }
 }
+
+#[test]
+fn reductions_and_accumulates_of_doubles() {
+    if !instructions::has_valgrind() {
+        farside_harness::skip("instructions of reductions", "valgrind does not start");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path(), "elements");
+    // Neither looks at a layout. Of an accumulate, some 20 are of each element.
+    for (function, most) in [("MPI_Allreduce", 3100.0), ("MPI_Accumulate", 360.0)] {
+        let one = of_one(&program, &[], Some(function));
+        println!("{function} of doubles: {one:.1} instructions");
+        assert!((100.0..=most).contains(&one), "{function}: {one} instructions");
+    }
+}
