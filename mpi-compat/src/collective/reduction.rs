@@ -109,7 +109,7 @@ impl Operand {
         if self.in_buffers {
             let range = |address: Address, n| (address.at().addr() as u64, n * self.stride as u64);
             let ((a, sent), (b, received)) = (range(send, n), range(recv, kept));
-            let apart = sent.min(received) == 0 || a + sent <= b || b + received <= a;
+            let apart = sent.min(received) == 0 || a.saturating_add(sent) <= b || b.saturating_add(received) <= a;
             return if apart { Ok(()) } else { Err(overlap(send, recv)) };
         }
         let segments = |address, n| Segments::new(address, Sizes::Equal(0, 1), self.object.layout.message(n)?, || None);
