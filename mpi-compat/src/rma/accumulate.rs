@@ -3,6 +3,7 @@
 //! operations of the window; pairs, complex numbers and longer elements are combined at the origin, while other origins
 //! are locked out.
 
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_datatype::{Named, TypeMap};
@@ -14,7 +15,7 @@ use super::access::{Local, Remote};
 use crate::arguments::is_constant;
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
-use crate::handle::{Op, Type};
+use crate::handle::{Op, Type, Win};
 use crate::objects::elements::element;
 use crate::objects::kernels::{Predefined, is_swapped};
 use crate::objects::{OpObject, TypeObject, operation};
@@ -146,22 +147,30 @@ impl Remote {
     }
 }
 
-/// Accumulates `n` elements of a predefined type by processor instructions, if the target memory is mapped and ready;
-/// returns whether it did. The old values are not fetched if `old` is null.
+/// Accumulates one element of a predefined type by a processor instruction, if the target memory is mapped and ready;
+/// returns whether it did. The old value is not fetched if `old` is null.
 #[inline(never)]
-fn update_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, n: i64, at: Place, op: Op) -> bool {
-    let (Some(atomics), Some(operation)) = (runtime.plain.atomics(at.datatype), operation(op)) else { return false };
+fn update_now(
+    runtime: &Runtime,
+    origin: *mut u8,
+    old: *mut u8,
+    datatype: Type,
+    rank: c_int,
+    displacement: i64,
+    op: Op,
+    win: Win,
+) -> bool {
+    let (Some(atomics), Some(operation)) = (runtime.plain.atomics(datatype), operation(op)) else { return false };
     let operand = if operation == Operation::NoOp { old } else { origin };
     if !atomics.allow(operation) || is_constant(operand.cast()) {
         return false;
     }
     // SAFETY: the operation does not wait, and calls no function of the program.
-    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
+    let place = unsafe { runtime.wins.look(win) }.and_then(|win| win.place(rank, displacement));
     let Some((raw, target, offset)) = place else { return false };
-    let Ok(count) = usize::try_from(n) else { return false };
     // SAFETY: the program does not access the buffers until the operation is complete.
     with_element!(atomics.ty, T => unsafe {
-        raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), count, target, offset)
+        raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
     }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
 }
 
@@ -210,10 +219,34 @@ impl Checked {
     }
 }
 
+/// Accumulates elements of a predefined type like [`update_now`].
+#[inline(never)]
+fn update_many_now(runtime: &Runtime, origin: *const u8, at: Place, op: Op) -> bool {
+    let (atomics, operation) = (runtime.plain.atomics(at.datatype), operation(op));
+    let (Some(atomics), Some(operation), Some(len)) = (atomics, operation, runtime.plain.size(at.n, at.datatype))
+    else {
+        return false;
+    };
+    if !atomics.allow(operation) || operation == Operation::NoOp || is_constant(origin.cast()) {
+        return false;
+    }
+    // SAFETY: the operation does not wait, and calls no function of the program.
+    let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
+    let Some((raw, target, offset)) = place else { return false };
+    // SAFETY: the program does not access the buffer until the operation is complete.
+    unsafe { raw.accumulate_array_now(operation, atomics.ty, origin, len, target, offset) }
+}
+
 #[inline(always)]
 pub fn accumulate_now(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
-    let same = (origin.n, origin.datatype) == (at.n, at.datatype);
-    Ok(same && update_now(runtime, origin.address.at(), std::ptr::null_mut(), at.n, at, op))
+    if (origin.n, origin.datatype) != (at.n, at.datatype) {
+        return Ok(false);
+    }
+    let (from, old) = (origin.address.at(), std::ptr::null_mut());
+    Ok(match at.n {
+        1 => update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win),
+        _ => update_many_now(runtime, from, at, op),
+    })
 }
 
 pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
@@ -234,7 +267,7 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
 pub fn fetch_and_op_now(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
     let (from, old) = (origin.address.at(), result.address.at());
     let is_place = !result.address.is_constant();
-    Ok(is_place && update_now(runtime, from, old, 1, at, op))
+    Ok(is_place && update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
 }
 
 pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {

@@ -16,7 +16,7 @@ use super::address::Attachments;
 use super::item::{Item, narrow, widen};
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
-use crate::op::{CasElement, Element, ElementType, Op, kernel};
+use crate::op::{CasElement, Element, ElementType, Op};
 
 /// Options of an untyped window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,7 +282,7 @@ impl RawWindow {
     ) -> Result<()> {
         // SAFETY: the same contract.
         unsafe {
-            if self.accumulate_now(op, operand, old, count, target, offset) {
+            if count == 1 && self.accumulate_now(op, operand, old, target, offset) {
                 return Ok(());
             }
             let len = count * size_of::<T>();
@@ -290,40 +290,58 @@ impl RawWindow {
         }
     }
 
-    /// Accumulates elements if the CPU can do it at once, and returns whether it did.
+    /// Accumulates one element if the CPU can do it at once, and returns whether it did.
     ///
     /// # Safety
-    /// `operand` is valid for reads of `count` elements, and `old` is null or valid for writes of as many.
+    /// `operand` is valid for reads, and `old` is null or valid for writes.
     #[inline(always)]
     pub unsafe fn accumulate_now<T: Element>(
         &self,
         op: Op,
         operand: *const T,
         old: *mut T,
-        count: usize,
         target: usize,
         offset: usize,
     ) -> bool {
-        let size = size_of::<T>();
-        let Some(len) = size.checked_mul(count).filter(|len| *len > 0) else { return false };
+        let len = size_of::<T>();
         let to = self.direct_ordered(target, offset, len);
-        let Some(to) = to.filter(|to| to.addr().is_multiple_of(size) && op.allowed(T::TYPE)) else { return false };
+        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE)) else { return false };
         self.stats().add(Kind::Accumulate, len);
-        if old.is_null() {
-            self.operations.stored.set(true);
-        } else {
-            self.job.store_order().before_load();
-        }
-        // SAFETY: aligned elements inside the target's mapped memory, which all ranks update by these kernels or
-        // word-wise copies; the buffers are valid by the contract.
+        // SAFETY: an aligned element inside the target's mapped memory, which all ranks update by these
+        // kernels or word-wise copies; the buffers are valid by the contract.
         unsafe {
-            match (count, old.is_null()) {
-                (1, true) => kernel::apply(op, to.cast::<T>(), operand.read_unaligned()),
-                (1, false) => old.write_unaligned(kernel::fetch_apply(op, to.cast::<T>(), operand.read_unaligned())),
-                (_, true) => kernel::accumulate(op, T::TYPE, to, operand.cast(), count),
-                (_, false) => kernel::fetch_accumulate(op, T::TYPE, to, operand.cast(), old.cast(), count),
+            let x = operand.read_unaligned();
+            if old.is_null() {
+                self.operations.stored.set(true);
+                crate::op::kernel::apply(op, to.cast::<T>(), x);
+            } else {
+                self.job.store_order().before_load();
+                old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
             }
         }
+        true
+    }
+
+    /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did.
+    ///
+    /// # Safety
+    /// `operand` is valid for reads of `len` bytes.
+    #[inline(never)]
+    pub unsafe fn accumulate_array_now(
+        &self,
+        op: Op,
+        ty: ElementType,
+        operand: *const u8,
+        len: usize,
+        target: usize,
+        offset: usize,
+    ) -> bool {
+        let to = self.direct_ordered(target, offset, len);
+        let Some(to) = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty)) else { return false };
+        self.stats().add(Kind::Accumulate, len);
+        self.operations.stored.set(true);
+        // SAFETY: as in `accumulate_now`.
+        unsafe { crate::op::kernel::accumulate(op, ty, to, operand, len / ty.size()) };
         true
     }
 
