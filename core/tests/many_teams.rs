@@ -60,13 +60,20 @@ fn held(team: &Team, still: &Barrier) -> Result<(usize, usize, usize)> {
     Ok((bytes, descriptors, regions))
 }
 
-/// Returns `count` new contexts, given by rank 0.
+/// Returns `count` new contexts, given by rank 0 in short messages, since buffers of long ones may be moved to memory that
+/// has a descriptor.
 fn contexts(world: &Team, count: usize) -> Result<Vec<u32>> {
+    const PART: usize = 500;
     let given =
         if world.rank() == 0 { (0..count).map(|_| world.job().new_context()).collect() } else { Ok(Vec::new()) };
     let bytes: Vec<u8> = given?.into_iter().flat_map(u32::to_le_bytes).collect();
-    let bytes = coll::broadcast(world, 0, &bytes)?;
-    Ok(bytes.chunks_exact(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect())
+    let mut contexts = Vec::with_capacity(count);
+    for begin in (0..count).step_by(PART) {
+        let part = bytes.get(4 * begin..4 * count.min(begin + PART)).unwrap_or_default();
+        let part = coll::broadcast(world, 0, part)?;
+        contexts.extend(part.chunks_exact(4).map(|context| u32::from_le_bytes(context.try_into().unwrap())));
+    }
+    Ok(contexts)
 }
 
 /// Runs an allgather and some barriers; with `signals`, more barriers than a team runs by messages.
