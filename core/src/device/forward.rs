@@ -12,7 +12,6 @@ macro_rules! forward {
         }
     };
     (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
-    (@is_asleep $i:ident) => { fn is_asleep(&self, peer: u32) -> bool { self.$i.is_asleep(peer) } };
     (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
     (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
     (@stats $i:ident) => {

@@ -407,6 +407,8 @@ pub enum PeerCheck<'a> {
     Alive,
     /// Checks also whether the process of a peer is stopped, by a signal or a debugger.
     Stopped,
+    /// Checks only whether this peer sleeps, so that it can do nothing before it is woken; the answer may be out of date.
+    Asleep(u32),
     /// Checks whether the other peers are alive after this loss, which another component noticed; operations in
     /// progress to the lost rank fail.
     Met(&'a Error),
@@ -496,10 +498,6 @@ pub trait Device: fmt::Debug {
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool;
     /// Wakes a peer that may sleep, after a store to its mapped memory.
     fn wake(&self, _peer: u32) {}
-    /// Whether a peer is known to sleep, so that it can do nothing before it is woken. The answer may be out of date.
-    fn is_asleep(&self, _peer: u32) -> bool {
-        false
-    }
     /// A function that ends the [`park`](Self::park) of this rank, from any thread: for a device that is joined with
     /// another, and for a program of several threads.
     ///
@@ -508,8 +506,8 @@ pub trait Device: fmt::Debug {
     fn waker(&self) -> Result<Waker> {
         Err(Error::new(ErrorKind::Unsupported, "join two devices").device(self.capabilities().name))
     }
-    /// Checks that all peers are alive. Returns a rank of the job whose process is stopped, if `about` asks for it and
-    /// this device watches the process.
+    /// Checks that all peers are alive. Returns a rank of the job whose process is stopped or asleep, if `about` asks for
+    /// it and this device watches the process.
     ///
     /// # Errors
     /// `PeerLost`, naming a peer that is not alive.
@@ -580,5 +578,11 @@ impl dyn Device + '_ {
     #[must_use]
     pub fn shares_memory(&self, peer: u32) -> bool {
         self.capabilities().node.contains(&peer)
+    }
+
+    /// Whether a peer is known to [sleep](PeerCheck::Asleep).
+    #[must_use]
+    pub fn is_asleep(&self, peer: u32) -> bool {
+        matches!(self.check_peers(PeerCheck::Asleep(peer)), Ok(Some(_)))
     }
 }

@@ -88,8 +88,11 @@ static inline MPI_Comm sharing(void) {
     return comm;
 }
 
+/* Whether this runs in an emulated machine, where bytes are slow. */
+static inline int is_emulated(void) { return getenv("FARSIDE_TEST_QUICK") != NULL; }
+
 /* The number of rounds of a loop: fewer in an emulated machine. */
-static inline int rounds(int n) { return getenv("FARSIDE_TEST_QUICK") ? n / 20 : n; }
+static inline int rounds(int n) { return is_emulated() ? n / 20 : n; }
 
 /* The byte at place i of data that is made of a seed. */
 static inline unsigned char byte_at(int seed, size_t i) { return (unsigned char)(i * 31 + i / 251 + (size_t)seed * 17); }

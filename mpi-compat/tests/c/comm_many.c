@@ -7,7 +7,7 @@ int main(void) {
     int rank, one = 1, sum;
     start();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < rounds(3000); i++) {
         OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
         if (i % 10 == 0) OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
         OK(MPI_Comm_free(&comm));

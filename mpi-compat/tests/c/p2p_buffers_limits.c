@@ -25,15 +25,16 @@ static rlim_t in_use(void) {
 
 static void exchanged_under(int limit, rlim_t most, int seed) {
     struct rlimit before;
-    unsigned char *memory = malloc(LEN), *more = malloc(10 * LEN);
+    const size_t long_len = (is_emulated() ? 2 : 10) * LEN;
+    unsigned char *memory = malloc(LEN), *more = malloc(long_len);
     CHECK(getrlimit(limit, &before) == 0);
     exchange_once(memory, LEN, seed);
     set_limit(limit, most);
     exchange(memory, LEN, seed);
-    exchange(more, 10 * LEN, seed + 1);
+    exchange(more, long_len, seed + 1);
     set_limit(limit, before.rlim_cur);
     exchange(memory, LEN, seed + 2);
-    exchange(more, 10 * LEN, seed + 3);
+    exchange(more, long_len, seed + 3);
     free(memory);
     free(more);
 }
@@ -41,7 +42,7 @@ static void exchanged_under(int limit, rlim_t most, int seed) {
 int main(void) {
     begin_exchanges();
     exchanged_under(RLIMIT_FSIZE, 1000, 1);
-    exchanged_under(RLIMIT_AS, in_use() + 12 * LEN, 20);
+    exchanged_under(RLIMIT_AS, in_use() + (is_emulated() ? 4 : 12) * LEN, 20);
     exchanged_under(RLIMIT_NOFILE, 3, 40);
     exchanged_under(RLIMIT_MEMLOCK, 0, 60);
     return finish();

@@ -3,7 +3,7 @@
 #include "session.h"
 #include <unistd.h>
 
-enum { LEN = 8 << 20 };
+enum { LEN = 1 << 20 };
 
 int main(void) {
     MPI_Session session;

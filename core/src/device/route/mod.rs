@@ -263,11 +263,10 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
         }
     }
 
-    fn is_asleep(&self, peer: u32) -> bool {
-        self.on_node.get(peer as usize) == Some(&true) && self.intra.is_asleep(peer)
-    }
-
     fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
+        if matches!(about, PeerCheck::Asleep(_)) {
+            return self.intra.check_peers(about);
+        }
         let stopped = self.intra.check_peers(about).inspect_err(|e| {
             let _ = self.inter.check_peers(PeerCheck::Met(e));
         })?;

@@ -396,12 +396,6 @@ impl Device for ShmDevice {
         }
     }
 
-    fn is_asleep(&self, peer: u32) -> bool {
-        let number = self.numbers.get(peer as usize).copied().unwrap_or(NOT_HERE);
-        let peer = self.shared.peers.get(number as usize);
-        peer.is_some_and(|peer| park::is_asleep(peer.half(layout::SLEEPING)))
-    }
-
     fn waker(&self) -> Result<Waker> {
         // Separate counters, because only one thread may write a set of counters.
         let (shared, rung) = (Arc::clone(&self.shared), Mutex::new(Stats::default()));
@@ -413,8 +407,14 @@ impl Device for ShmDevice {
     }
 
     fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
-        if let PeerCheck::Met(loss) = about {
-            liveness::note(self.own(), loss);
+        match about {
+            PeerCheck::Met(loss) => liveness::note(self.own(), loss),
+            PeerCheck::Asleep(peer) => {
+                let number = self.numbers.get(peer as usize).copied().unwrap_or(NOT_HERE);
+                let mapping = self.shared.peers.get(number as usize);
+                return Ok(mapping.filter(|mapping| park::is_asleep(mapping.half(layout::SLEEPING))).map(|_| peer));
+            }
+            PeerCheck::Alive | PeerCheck::Stopped => {}
         }
         liveness::check(&self.processes, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);

@@ -43,7 +43,7 @@ struct Scripted {
 }
 
 impl Device for Scripted {
-    forward!(inner: sealed, cancel, wake, is_asleep, waker, now, stats, check_peers, leave);
+    forward!(inner: sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
