@@ -262,6 +262,11 @@ impl Datatype {
     /// `Overflow`, if the message reaches further than 2^63 bytes.
     pub fn message(&self, count: u64) -> Result<TypeMap> {
         let call = "Datatype::message";
+        if let Repr::Named(named) = &self.0
+            && let Some(map) = TypeMap::of_array(*named, count)
+        {
+            return Ok(map);
+        }
         self.draft(call)?.map.repeat(count, self.extent(), call)
     }
 

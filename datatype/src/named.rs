@@ -135,44 +135,66 @@ named! {
     }
 }
 
+/// Size and place of an element in memory, in bytes.
+#[derive(Clone, Copy)]
+struct Dimensions {
+    size: usize,
+    align: usize,
+    extent: usize,
+    second_at: usize,
+}
+
+/// Those of every type: each call of a program asks for them.
+const DIMENSIONS: [Dimensions; Named::ALL.len()] = {
+    let mut all = [Dimensions::of(Named::Byte); Named::ALL.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = Dimensions::of(Named::ALL[at]);
+        at += 1;
+    }
+    all
+};
+
+impl Dimensions {
+    const fn of(named: Named) -> Self {
+        let Some((first, second)) = named.pair() else {
+            let (units, unit, ..) = named.basic();
+            return Self { size: units * unit, align: unit, extent: units * unit, second_at: 0 };
+        };
+        let (first, second) = (Self::of(first), Self::of(second));
+        let second_at = first.size.next_multiple_of(second.align);
+        let align = if first.align >= second.align { first.align } else { second.align };
+        let extent = (second_at + second.size).next_multiple_of(align);
+        Self { size: first.size + second.size, align, extent, second_at }
+    }
+}
+
 impl Named {
+    const fn dimensions(self) -> &'static Dimensions {
+        &DIMENSIONS[self as usize]
+    }
+
     /// Bytes of data: without the padding of a pair type.
     #[must_use]
     pub const fn size(self) -> usize {
-        match self.pair() {
-            Some((first, second)) => first.size() + second.size(),
-            None => {
-                let (units, unit, ..) = self.basic();
-                units * unit
-            }
-        }
+        self.dimensions().size
     }
 
     /// The alignment that a C compiler gives it, bytes.
     #[must_use]
     pub const fn align(self) -> usize {
-        match self.pair() {
-            Some((first, second)) if first.align() >= second.align() => first.align(),
-            Some((_, second)) => second.align(),
-            None => self.basic().1,
-        }
+        self.dimensions().align
     }
 
     /// Bytes from one to the next in an array: `sizeof` of the C type.
     #[must_use]
     pub const fn extent(self) -> usize {
-        match self.pair() {
-            Some((_, second)) => (self.second_at() + second.size()).next_multiple_of(self.align()),
-            None => self.size(),
-        }
+        self.dimensions().extent
     }
 
     /// Offset of the second element of a pair type.
     pub(crate) const fn second_at(self) -> usize {
-        match self.pair() {
-            Some((first, second)) => first.size().next_multiple_of(second.align()),
-            None => 0,
-        }
+        self.dimensions().second_at
     }
 
     /// Representation of a value in its bytes.

@@ -126,6 +126,13 @@ impl TypeMap {
         Ok(Self::new(sequence.finish()?, named.signature()))
     }
 
+    /// An array of elements without gaps; `None` for a pair type, no elements, or too many.
+    #[inline]
+    pub(crate) fn of_array(named: Named, count: u64) -> Option<Self> {
+        let bytes = (named.size() as u64).checked_mul(count).filter(|bytes| *bytes > 0 && named.pair().is_none())?;
+        Some(Self::new(Shape::block(0, bytes)?, named.signature().repeat(count)))
+    }
+
     pub(crate) fn shift(&self, by: i64, call: &'static str) -> Result<Self> {
         Ok(Self::new(self.shape.shift(by, call)?, self.signature))
     }
