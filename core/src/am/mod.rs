@@ -44,7 +44,7 @@ pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use messenger::Messenger;
 pub(crate) use read::is_read_if_mapped;
 pub use receive::{abandon, deliver, is_held};
-pub(crate) use send::{SHORT_DATA, eager, notify, try_send_short};
+pub(crate) use send::{SHORT_DATA, eager, notify, try_send_whole};
 pub use send::{room, send, send_any, start_rendezvous, start_send, try_send};
 pub use sink::{Layout, Received, Sink, Source};
 pub(crate) use unexpected::Unexpected;

@@ -234,21 +234,32 @@ pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &
     unsafe { start_send(job, target, handler, header, Source::of(&[]), Counters::default(), &Track::new()) }.map(|_| ())
 }
 
-/// Maximum length of the data of [`try_send_short`].
+/// Maximum length of the data of a message of one short packet whose header is a word.
 pub(crate) const SHORT_DATA: usize = 8 * (REST - 1);
 
-/// Sends a message of one short packet, whose header is a word; `false` if there is no room or other messages are
-/// queued.
+/// Sends a message of one packet, whose header is a word; `false` if it does not fit, there is no room or other messages
+/// are queued.
 #[inline]
-pub(crate) fn try_send_short(
+pub(crate) fn try_send_whole(
     job: &Messenger,
     target: u32,
     handler: HandlerId,
     header: u64,
     data: &[u8],
 ) -> Result<bool> {
-    let [a, b, c, d, _] = words_of(data);
-    send_short(job, target, Prefix::of_whole(handler, 8, data.len(), 0), [header, a, b, c, d])
+    let prefix = Prefix::of_whole(handler, 8, data.len(), 0);
+    if data.len() <= SHORT_DATA {
+        let [a, b, c, d, _] = words_of(data);
+        return send_short(job, target, prefix, [header, a, b, c, d]);
+    }
+    if data.len() > room(job, 8) || target == job.rank() || target >= job.size() || !job.active_messages().is_quiet() {
+        return Ok(false);
+    }
+    let mut first = [0; WHOLE_PREFIX + 8];
+    first[..WHOLE_PREFIX].copy_from_slice(&prefix.words()[0].to_le_bytes());
+    first[WHOLE_PREFIX..].copy_from_slice(&header.to_le_bytes());
+    let body = [Block::of(data.as_ptr(), data.len())];
+    job.try_send(target, Operation::Send { header: &first, body: &body })
 }
 
 fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {

@@ -129,7 +129,7 @@ impl Mailbox {
         unsafe { self.start_open(target, header(context, tag), source, mode, eager) }
     }
 
-    /// Sends a standard message of contiguous bytes if it fits into one short packet, or goes to this rank, and no
+    /// Sends a standard message of contiguous bytes if it fits into one packet, or goes to this rank, and no
     /// message is queued before it. Returns whether it was sent: then the memory is free. Otherwise nothing has changed,
     /// and [`start_message`](Self::start_message) sends it, or has the error. Makes no progress.
     ///
@@ -146,10 +146,12 @@ impl Mailbox {
             return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
         let credits = &self.two_sided().credits;
-        if len > am::SHORT_DATA || target >= self.size() || !credits.spend(target, len) {
+        // Longer messages may be better read, if the target can map their memory.
+        let is_short = len <= am::room(self, HEADER) && len < self.message_cut_offs().read_intra;
+        if !is_short || target >= self.size() || !credits.spend(target, len) {
             return false;
         }
-        let sent = matches!(am::try_send_short(self, target, HANDLER, header(context, tag), data), Ok(true));
+        let sent = matches!(am::try_send_whole(self, target, HANDLER, header(context, tag), data), Ok(true));
         if !sent {
             credits.unspend(target, len);
         }
