@@ -30,8 +30,6 @@ pub(crate) const CELLS: usize = 8;
 /// Cells for [pairwise exchanges](SignalArray::exchange).
 pub(crate) const EXCHANGE_CELLS: usize = 2;
 pub(crate) const LINE: usize = 64;
-/// Lines for [short data](short) of each rank, used by its exchanges in turn.
-pub(crate) const SHORT_LINES: usize = 2;
 
 /// Signal cells between the ranks of a team.
 #[derive(Debug)]
@@ -44,6 +42,8 @@ pub struct SignalArray {
     pub(crate) size: usize,
     pub(crate) me: usize,
     pub(crate) words: usize,
+    /// Lines for [short data](short) of each rank; 0 if the array is not for that.
+    pub(crate) short_lines: usize,
     pub(crate) own: Registration,
     pub(crate) remotes: Vec<RemoteRegion>,
     /// Whether the whole array is mapped at all ranks.
@@ -229,7 +229,7 @@ impl SignalArray {
     /// The last line of team rank `of`, if it is mapped here.
     pub(crate) fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
         let base = if of == self.me { self.own.base } else { self.remotes[of].mapped.as_ref()?.base };
-        let line = 3 * self.size + self.words + SHORT_LINES;
+        let line = 3 * self.size + self.words + self.short_lines;
         Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))
     }
 
@@ -454,7 +454,7 @@ impl SignalArray {
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {
-        debug_assert!(offset + 8 <= (3 * self.size + self.words + SHORT_LINES + 1) * LINE);
+        debug_assert!(offset + 8 <= (3 * self.size + self.words + self.short_lines + 1) * LINE);
         // SAFETY: inside the array's memory (own or mapped, both of this size), aligned, an atomic for all,
         // and kept as long as `self`.
         unsafe { AtomicU64::from_ptr(base.add(offset).cast()) }

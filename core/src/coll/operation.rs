@@ -87,6 +87,12 @@ impl Operation {
         matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
     }
 
+    /// Whether the input of every rank, or of the root, has a block for each rank.
+    #[must_use]
+    pub(crate) const fn has_block_for_each(self) -> bool {
+        matches!(self, Self::Scatter | Self::Alltoall | Self::ReduceScatter)
+    }
+
     /// Whether the algorithm cuts a vector into parts, and so chooses the number of blocks.
     #[must_use]
     pub const fn is_of_a_vector(self) -> bool {
@@ -96,7 +102,7 @@ impl Operation {
 
 /// The neighbours of a rank on a graph, in the order of its buffers. Multiple edges and edges to the rank itself are
 /// allowed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbors<'a> {
     /// Ranks that send to this one.
     pub sources: &'a [u32],

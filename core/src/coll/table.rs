@@ -44,6 +44,10 @@ pub(crate) fn is_one_round(algorithm: &Algorithm, parameters: &[u32], ranks: u32
         O::Reduce => is(&reduce::flat::ALGORITHM),
         O::Allgather => is(&allgather::linear::ALGORITHM),
         O::Allreduce => is(&allreduce::linear::ALGORITHM),
-        _ => false,
+        O::Alltoall => is(&alltoall::linear::ALGORITHM) && parameters == [0],
+        O::ReduceScatter => is(&reduce_scatter::pairwise::ALGORITHM),
+        O::Scan | O::Exscan => is(&scan::linear::SCAN),
+        O::Scatter => is(&scatter::flat::ALGORITHM),
+        O::NeighborAllgather | O::NeighborAlltoall => false,
     }
 }

@@ -1,32 +1,36 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team provides up to 24 bytes, and reads those of all others, without a
-//! message.
+//! Short data with a signal: every rank of a team provides up to [`MOST`] bytes, and reads those of all others, without
+//! a message.
 //!
-//! A rank has two lines, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
-//! line is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
-//! and so have read the line. An exchange that fails at a rank is followed by one in the same line, so the line of the
-//! last complete exchange stays until all ranks have read it. The line of the failed exchange may be written while a
-//! peer reads it: the peer detects that from the changed flag.
+//! A rank has two places, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
+//! place is rewritten two exchanges later, which a rank does not begin before all others have begun the next exchange
+//! and so have read the place. An exchange that fails at a rank is followed by one in the same place, so the place of
+//! the last complete exchange stays until all ranks have read it. The place of the failed exchange may be written while
+//! a peer reads it: the peer detects that from the changed flag.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::{LINE, SignalArray};
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
+/// Lines of a place: the flag and a page of data, if that begins with the flag's line.
+pub(crate) const LINES: usize = 65;
 /// Maximum bytes of a rank.
-pub(crate) const MOST: usize = 24;
+pub(crate) const MOST: usize = LINES * LINE - 8;
+/// Maximum bytes of a rank where ranks have processors of their own. Lines of short data travel one by one, when they
+/// are read; those of a message travel while it is written. So from some lines on a message is faster, unless ranks
+/// have to wait for a processor anyway.
+pub(crate) const MOST_ALONE: usize = 9 * LINE - 8;
 /// Maximum number of ranks: each reads a line of every other.
 pub(crate) const MOST_RANKS: usize = 16;
-
-/// The data of one rank.
-pub(crate) type Short = [u64; MOST / 8];
 
 /// State of a rank's data in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Given {
     NotYet,
-    Here(Short),
+    Here,
     /// The rank has other data with this flag, in the same exchange or a later one.
     Other(u64),
 }
@@ -36,10 +40,10 @@ fn is_since(flag: u64, of: u64) -> bool {
     flag != 0 && ((flag >> 32) as u32).wrapping_sub((of >> 32) as u32).cast_signed() >= 0
 }
 
-/// Writes data into a line, and then the flag into its first word.
+/// Writes data into a place, and then the flag into its first word.
 #[inline(always)]
-fn give<W: Word>(line: &[W], flag: u64, data: &Short) {
-    let Some((first, words)) = line.split_first() else { return };
+fn give<W: Word>(place: &[W], flag: u64, data: &[u64]) {
+    let Some((first, words)) = place.split_first() else { return };
     // Relaxed: ordered by the Release stores below, so a peer that sees a new word also sees that the old flag is gone.
     first.store(0, Ordering::Relaxed);
     for (word, value) in words.iter().zip(data) {
@@ -50,33 +54,34 @@ fn give<W: Word>(line: &[W], flag: u64, data: &Short) {
     first.store(flag, Ordering::Release);
 }
 
-/// Reads the data with flag `flag` from a line, if the line holds it.
+/// Reads words of the data with flag `flag`, from word `from` on, if the place holds that data; returns whether it does.
 #[inline(always)]
-fn take<W: Word>(line: &[W], flag: u64) -> Option<Short> {
-    let (first, words) = line.split_first()?;
+fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> bool {
+    let Some((first, words)) = place.split_first() else { return false };
     // Acquire: pairs with the last store of `give`.
     if first.load(Ordering::Acquire) != flag {
-        return None;
+        return false;
     }
-    let mut data = Short::default();
     // Acquire: pairs with the Release stores of words in `give`: if a word is of later data, the load of the flag below
     // sees the change.
-    data.iter_mut().zip(words).for_each(|(value, word)| *value = word.load(Ordering::Acquire));
-    (first.load(Ordering::Relaxed) == flag).then_some(data)
+    into.iter().zip(&words[from..]).for_each(|(value, word)| value.set(word.load(Ordering::Acquire)));
+    first.load(Ordering::Relaxed) == flag
 }
 
-/// State of the data of the rank that owns the two lines.
+/// State of the data of the rank that owns the two places; if it is there, reads words of it from word `from` on.
 #[inline(always)]
-fn given<W: Word>(lines: [&[W]; 2], flag: u64) -> Given {
-    let here = || lines.iter().find_map(|line| take(line, flag));
-    if let Some(data) = here() {
-        return Given::Here(data);
+fn given<W: Word>(places: [&[W]; 2], flag: u64, from: usize, into: &[Cell<u64>]) -> Given {
+    let is_here = || places.iter().any(|place| take(place, flag, from, into));
+    if is_here() {
+        return Given::Here;
     }
     // Acquire: pairs with the Release of the flag in `give`: after a later flag the previous one is visible.
-    let other = lines.iter().map(|line| line[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
+    let other = places.iter().map(|place| place[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
     match other {
         None => Given::NotYet,
-        Some(other) => here().map_or(if other == flag { Given::NotYet } else { Given::Other(other) }, Given::Here),
+        Some(_) if is_here() => Given::Here,
+        Some(other) if other == flag => Given::NotYet,
+        Some(other) => Given::Other(other),
     }
 }
 
@@ -84,12 +89,12 @@ impl SignalArray {
     /// Whether the array can exchange short data; the same on every rank.
     #[inline]
     pub(crate) fn has_short(&self) -> bool {
-        self.mapped && (2..=MOST_RANKS).contains(&self.size)
+        self.short_lines > 0 && self.mapped && (2..=MOST_RANKS).contains(&self.size)
     }
 
-    /// The lines of team rank `of`.
+    /// The places of team rank `of`.
     #[inline(always)]
-    fn lines(&self, of: usize) -> [&[AtomicU64]; 2] {
+    fn places(&self, of: usize) -> [&[AtomicU64]; 2] {
         let base = match &self.remotes[of].mapped {
             Some(mapped) if of != self.me => mapped.base,
             _ => self.own.base,
@@ -97,23 +102,23 @@ impl SignalArray {
         let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();
         // SAFETY: inside the lines for short data of the array's memory (own or mapped), aligned, atomics for all, and
         // kept as long as `self`.
-        [0, LINE / 8].map(|line| unsafe { std::slice::from_raw_parts(at.add(line), 1 + MOST / 8) })
+        [0, LINES * LINE / 8].map(|place| unsafe { std::slice::from_raw_parts(at.add(place), LINES * LINE / 8) })
     }
 
-    /// Prefetches the line of this rank's next exchange for writing, since other ranks' caches hold it.
+    /// Prefetches the first line of this rank's next exchange for writing, since other ranks' caches hold it.
     #[inline]
     pub(crate) fn fetch_short(&self) {
-        fetch_to_write(self.lines(self.me)[(self.shorts.get() & 1) as usize].as_ptr().cast());
+        fetch_to_write(self.places(self.me)[(self.shorts.get() & 1) as usize].as_ptr().cast());
     }
 
     /// Publishes this rank's data for the exchange that `flag` names, `len` bytes at all ranks; the upper half of the
     /// flag grows with each exchange. Where ranks share cores, only the last rank wakes the others.
     #[inline]
-    pub(crate) fn give_short(&self, flag: u64, len: usize, data: &Short, all_came: impl FnOnce() -> bool) {
+    pub(crate) fn give_short(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
         let turn = self.shorts.get();
         self.shorts.set(turn + 1);
         self.stats().add(Kind::Signal, len);
-        give(self.lines(self.me)[(turn & 1) as usize], flag, data);
+        give(self.places(self.me)[(turn & 1) as usize], flag, data);
         if self.oversubscribed {
             // Of two ranks that publish last at the same time, at least one sees the other's flag.
             fence(Ordering::SeqCst);
@@ -125,17 +130,18 @@ impl SignalArray {
         others.for_each(|(_, remote)| self.job.device().wake(remote.peer));
     }
 
-    /// Makes the next exchange use the line of this one, which has failed here without the data of all ranks: a slower
-    /// peer may still have to read the other line, which holds the previous exchange.
+    /// Makes the next exchange use the place of this one, which has failed here without the data of all ranks: a slower
+    /// peer may still have to read the other place, which holds the previous exchange.
     #[cold]
     pub(crate) fn repeat_short(&self) {
         self.shorts.set(self.shorts.get().wrapping_sub(1));
     }
 
-    /// State of team rank `of`'s data in the exchange of `flag`.
+    /// State of team rank `of`'s data in the exchange of `flag`; if it is there, words of it are read, from word `from`
+    /// on.
     #[inline]
-    pub(crate) fn short_of(&self, of: usize, flag: u64) -> Given {
-        given(self.lines(of), flag)
+    pub(crate) fn short_of(&self, of: usize, flag: u64, from: usize, into: &[Cell<u64>]) -> Given {
+        given(self.places(of), flag, from, into)
     }
 }
 
@@ -146,19 +152,20 @@ mod tests {
 
     const ROUNDS: u64 = 3;
 
-    /// Two ranks run consecutive exchanges of short data, with `lines` lines each.
-    fn run(fault: Fault, lines: u64) {
+    /// Two ranks run consecutive exchanges of short data, with `places` places each.
+    fn run(fault: Fault, places: u64) {
         let words: [[[ModelWord; 2]; 2]; 2] =
             [(); 2].map(|()| [(); 2].map(|()| std::array::from_fn(|_| ModelWord::new(0, fault))));
         let words = leak(words);
         let rank = move |me: usize| {
-            let line = |rank: usize, odd: u64| &words[rank][odd as usize][..];
+            let place = |rank: usize, odd: u64| &words[rank][odd as usize][..];
+            let data = [Cell::new(0)];
             for number in 1..=ROUNDS {
-                give(line(me, number % lines), number << 32, &[number, 0, 0]);
-                let theirs = || [line(1 - me, 0), line(1 - me, 1)];
+                give(place(me, number % places), number << 32, &[number]);
+                let theirs = || [place(1 - me, 0), place(1 - me, 1)];
                 loop {
-                    match given(theirs(), number << 32) {
-                        Given::Here(data) => break assert_eq!(data, [number, 0, 0]),
+                    match given(theirs(), number << 32, 0, &data) {
+                        Given::Here => break assert_eq!(data[0].get(), number),
                         Given::NotYet => loom::thread::yield_now(),
                         Given::Other(flag) => panic!("{flag}"),
                     }
@@ -176,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn models_notice_short_data_in_one_line_or_not_ordered() {
+    fn models_notice_short_data_in_one_place_or_not_ordered() {
         caught(2, || run(Fault::Relaxed, 2));
         caught(2, || run(Fault::No, 1));
     }

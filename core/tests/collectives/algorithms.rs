@@ -1,6 +1,8 @@
+#![allow(unsafe_code)]
 //! Every algorithm of the table on a device, at 1 to 8 ranks, against a serial model.
 
-use farside_core::coll::operation::{Algorithm, Call, Operation};
+use farside_core::coll::execute::{self, Arguments, Memory, Shape};
+use farside_core::coll::operation::{Algorithm, Call, Neighbors, Operation};
 use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::{Job, Result, Team};
@@ -136,4 +138,30 @@ operations! {
     exscan: Exscan;
     neighbor_allgather: NeighborAllgather;
     neighbor_alltoall: NeighborAlltoall;
+}
+
+/// Runs that are kept for repeated calls are those of the same neighbours.
+#[test]
+fn neighbors_of_a_call_are_not_those_of_the_one_before() {
+    every_size(|job| {
+        let team = job.world()?;
+        let (me, p) = (team.rank() as u32, team.size() as u32);
+        for round in 0..6 {
+            let step = round % 3 % p;
+            let (from, to) = ([(me + p - step) % p], [(me + step) % p]);
+            let (input, mut output) = ([u64::from(me) + 100 * u64::from(round)], [0]);
+            let arguments = Arguments {
+                shape: Shape::Equal(1),
+                element: 8,
+                input: Memory::Contiguous(input.as_ptr().cast_mut().cast()),
+                output: Memory::Contiguous(output.as_mut_ptr().cast()),
+                neighbors: Neighbors { sources: &from, destinations: &to },
+                ..Arguments::new(Operation::NeighborAlltoall)
+            };
+            // SAFETY: the buffers have an element each, and outlive the call.
+            unsafe { execute::run(&team, &arguments) }?;
+            assert_eq!(output, [u64::from(from[0]) + 100 * u64::from(round)], "round {round}");
+        }
+        team.barrier()
+    });
 }

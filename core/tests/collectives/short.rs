@@ -7,23 +7,34 @@ use crate::misuse::{disagree_on, mismatch};
 use crate::model::{Case, Made, Placing};
 use crate::{every_size, some_sizes, verbs};
 
-const OPERATIONS: [Operation; 6] = [
+const OPERATIONS: [Operation; 11] = [
     Operation::Barrier,
     Operation::Broadcast,
+    Operation::Scatter,
     Operation::Gather,
     Operation::Allgather,
     Operation::Reduce,
     Operation::Allreduce,
+    Operation::Alltoall,
+    Operation::ReduceScatter,
+    Operation::Scan,
+    Operation::Exscan,
 ];
 
-/// Calls of up to three elements, with the algorithm that makes them in one round.
+/// Calls of up to a page for each rank, with the algorithm that makes them in one round.
 fn cases(p: usize) -> Vec<Case> {
     let mut cases = Vec::new();
     for operation in OPERATIONS {
-        let names = ["dissemination", "flat", "linear"];
+        let names = ["dissemination", "flat", "linear", "pairwise"];
         let algorithm = names.into_iter().find_map(|name| farside_core::coll::table::named(operation, name));
-        for (elements, in_place) in [(1, false), (3, true)] {
-            let in_place = in_place && operation != Operation::Barrier;
+        let has_block_for_each =
+            matches!(operation, Operation::Scatter | Operation::Alltoall | Operation::ReduceScatter);
+        // Longer calls go through signals only where ranks share processors.
+        let most = if has_block_for_each { 71 / p as u64 } else { 71 };
+        for (elements, in_place) in [(1, false), (3, true), (most / 3, false), (most, false)] {
+            let in_place = in_place
+                && operation != Operation::Barrier
+                && !matches!(operation, Operation::Alltoall | Operation::ReduceScatter);
             let case = Case { algorithm, elements, in_place, root: elements as usize % p, ..Case::new(operation) };
             cases.extend([case, Case { commutative: true, ..case }]);
             if !operation.is_reduction() {
@@ -50,7 +61,9 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
             let mut made = Made::new(&team, case);
             let before = job.stats();
             made.run(&team, &parameters(&case, &team))?;
-            assert!(!signals || (job.stats() - before).messages() == 1, "{case:?}");
+            // The root of a scatter does not wait for ranks with which it shares processors.
+            let by_signal = signals && (case.operation != Operation::Scatter || team.size() == 2);
+            assert!(!by_signal || (job.stats() - before).messages() == 1, "{case:?}");
             made.assert();
         }
         // Calls by messages in between let ranks run ahead of each other.
@@ -64,7 +77,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
 
 #[test]
 fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
-    every_size(|job| one_after_the_other(job, 40));
+    every_size(|job| one_after_the_other(job, if verbs() { 10 } else { 20 }));
     // The most ranks that exchange signals, and one more.
     if !verbs() {
         for p in [16, 17] {

@@ -110,8 +110,12 @@ impl<'a> Caller<'a> {
     pub fn exchange(&self, graph: Graph, for_each: bool, send: Segments, recv: Segments) -> Result<Plan> {
         let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
         send.check_apart(&recv)?;
-        let sizes = [send.sizes.each(), recv.sizes.each()].concat();
-        Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, Counts::Each(sizes)) })
+        let counts = match (&send.sizes, &recv.sizes) {
+            // Not if they are empty: a neighbour whose other blocks are not sends and expects no message.
+            (Sizes::Equal(n, _), Sizes::Equal(m, _)) if n == m && *n > 0 => Counts::Equal(*n),
+            _ => Counts::Each([send.sizes.each(), recv.sizes.each()].concat()),
+        };
+        Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, counts) })
     }
 
     /// A broadcast, scatter, gather, allgather or alltoall. A buffer is `None` if the rank does not use it, or if both

@@ -2,7 +2,7 @@
 
 mod bruck;
 mod direct;
-mod linear;
+pub(super) mod linear;
 mod pairwise_exchange;
 
 use super::operation::{Algorithm, Call};

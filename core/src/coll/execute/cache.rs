@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::arguments::{Arguments, Shape};
 use super::run::Run;
-use crate::coll::operation::{Algorithm, Operation};
+use crate::coll::operation::{Algorithm, Neighbors, Operation};
 
 /// The most runs that are kept for a team.
 const MOST: usize = 32;
@@ -15,7 +15,7 @@ const LONGEST: usize = 256;
 /// The most bytes of scratch in a run that is kept.
 const SCRATCH: usize = 64 << 10;
 
-/// Identifies calls that run the same schedule on blocks of the same sizes.
+/// Identifies calls that run the same schedule on blocks of the same sizes, if their neighbours are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     operation: Operation,
@@ -34,11 +34,10 @@ impl Key {
     #[inline]
     pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
-        let graph = matches!(arguments.operation, Operation::NeighborAllgather | Operation::NeighborAlltoall);
         let given = arguments.algorithm.map_or(&[][..], |(_, parameters)| parameters);
         let mut parameters = [u32::MAX; 2];
         parameters.get_mut(..given.len())?.copy_from_slice(given);
-        (!graph).then(|| Self {
+        Some(Self {
             operation: arguments.operation,
             root: arguments.root,
             elements,
@@ -65,11 +64,12 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Takes the idle run of a key, with its index.
+    /// Takes the idle run of a key and these neighbours, with its index.
     #[inline]
-    pub(super) fn take(&self, key: &Key) -> Option<(usize, Rc<Run>)> {
+    pub(super) fn take(&self, key: &Key, neighbors: &Neighbors<'_>) -> Option<(usize, Rc<Run>)> {
         let mut runs = self.runs.borrow_mut();
-        let at = runs.iter().position(|(known, run)| known == key && run.is_some())?;
+        let is_of = |run: &Rc<Run>| run.neighbors() == *neighbors;
+        let at = runs.iter().position(|(known, run)| known == key && run.as_ref().is_some_and(is_of))?;
         Some((at, runs[at].1.take()?))
     }
 

@@ -16,10 +16,10 @@
 //! ([`ends`]). A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show
 //! it.
 //!
-//! **Short data.** A blocking call of up to 24 bytes a rank by an algorithm [of one round](super::table::is_one_round)
-//! sends no message if the ranks share memory and the team has a signal array, which the first such call makes after
-//! four collectives: its data goes through the lines of that array. All ranks must make the call in the same way: a
-//! rank that starts it without waiting gets a `Mismatch`.
+//! **Short data.** A blocking call by an algorithm [of one round](super::table::is_one_round) of up to 568 bytes a rank,
+//! or 4 KiB where ranks share processors, sends no message if the ranks share memory and the team has a signal array,
+//! which the first such call makes after four collectives: its data goes through the lines of that array. All ranks
+//! must make the call in the same way: a rank that starts it without waiting gets a `Mismatch`.
 //!
 //! **Loans.** Where ranks of a node lend each other memory, a rank accesses buffers of others during its own call only,
 //! and those of a call that has failed not at all.
@@ -121,7 +121,7 @@ impl Collective {
         let key = if persistent { None } else { Key::of(arguments) };
         let (input, output) = (arguments.input.clone(), arguments.output.clone());
         if let Some(key) = &key
-            && let Some((place, mut run)) = team.cache().take(key)
+            && let Some((place, mut run)) = team.cache().take(key, &arguments.neighbors)
             && let Some(idle) = Rc::get_mut(&mut run)
         {
             idle.set(input, output, arguments.reduction);

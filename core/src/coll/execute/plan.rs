@@ -58,7 +58,7 @@ pub(super) struct Plan {
     pub(super) expected: Vec<Expected>,
     /// For each step: its index in `expected`.
     pub(super) slots: Vec<u32>,
-    /// Bytes that each rank gives or reads, if the call can be made through short data.
+    /// Bytes of a block, if the call can be made through short data.
     pub(super) short: Option<usize>,
     pub(super) root: u32,
     pub(super) in_place: bool,
@@ -67,6 +67,8 @@ pub(super) struct Plan {
     pub(super) lends: bool,
     /// Ranks of the job, by team rank.
     pub(super) peers: Vec<u32>,
+    /// Sources and destinations on a graph, by team rank.
+    pub(super) neighbors: [Vec<u32>; 2],
     /// The check value in the messages of this call.
     pub(super) check: Check,
     pub(super) agreed: Agreed,
@@ -188,9 +190,15 @@ impl Plan {
         // A program's own algorithm of the same name may cut the vector.
         let is_whole =
             !arguments.operation.is_of_a_vector() || schedule.input().count.max(schedule.output().count) <= 1;
-        let one_round = team.one_node && is_whole && table::is_one_round(algorithm, &parameters, size);
-        let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<short::Short>());
-        let short = each.filter(|bytes| one_round && aligned && *bytes <= short::MOST);
+        // Where ranks share processors, the root of a scatter does not wait for the others.
+        let shared = job.is_on_oversubscribed_node();
+        let waits = !(shared && arguments.operation == Operation::Scatter);
+        let one_round = team.one_node && waits && is_whole && table::is_one_round(algorithm, &parameters, size);
+        let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<u64>());
+        let blocks = if arguments.operation.has_block_for_each() { team.size() } else { 1 };
+        let most = if shared { short::MOST } else { short::MOST_ALONE };
+        let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= most);
+        let short = each.filter(|each| one_round && aligned && is_short(*each));
         let agreed = Agreed {
             bytes: each,
             blocks: if let Shape::Each(sizes) = arguments.shape { sizes.to_vec() } else { Vec::new() },
@@ -203,11 +211,11 @@ impl Plan {
 
     fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
         use Operation as O;
-        // Sizes that not every rank knows are left out: those of alltoall, of neighbour collectives, and of scatter and
+        // Sizes that not every rank knows are left out: those of neighbour collectives, and of alltoall, scatter and
         // gather if the blocks differ.
         let element = arguments.element as u64;
         let (bytes, each) = match (arguments.shape, arguments.operation) {
-            (_, O::Alltoall | O::NeighborAllgather | O::NeighborAlltoall) => (0, &[][..]),
+            (_, O::NeighborAllgather | O::NeighborAlltoall) => (0, &[][..]),
             (Shape::Vector(n) | Shape::Equal(n), _) => (n.wrapping_mul(element), &[][..]),
             (Shape::Each(sizes), O::Allgather | O::ReduceScatter) => (element, sizes),
             _ => (0, &[][..]),
@@ -299,6 +307,7 @@ impl Plan {
             may_be_shorter: arguments.may_be_shorter,
             lends,
             peers,
+            neighbors: [arguments.neighbors.sources, arguments.neighbors.destinations].map(<[u32]>::to_vec),
             check,
             agreed,
         })

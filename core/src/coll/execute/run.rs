@@ -16,6 +16,7 @@ use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
 use crate::am::{self, Counters, Source, Token, Unexpected};
 use crate::bill::{Account, Awaited};
+use crate::coll::operation::Neighbors;
 use crate::coll::schedule::{Action, Side};
 use crate::device::Block;
 use crate::entered::Entered;
@@ -156,6 +157,13 @@ impl Run {
     /// Whether the run has completed without an error and has no sends in progress.
     pub(super) fn is_reusable(&self) -> bool {
         self.state.get() == State::Done && !self.persistent && !self.is_sending()
+    }
+
+    /// The neighbours of the call.
+    #[inline]
+    pub(super) fn neighbors(&self) -> Neighbors<'_> {
+        let [sources, destinations] = &self.plan.neighbors;
+        Neighbors { sources, destinations }
     }
 
     /// Number of steps.

@@ -15,7 +15,7 @@
 pub(super) mod bruck;
 mod butterfly;
 mod direct;
-mod pairwise;
+pub(super) mod pairwise;
 mod recursive_halving;
 
 use super::operation::Algorithm;

@@ -5,6 +5,7 @@ mod binomial;
 mod chain;
 mod direct;
 mod doubling_123;
+pub(super) mod linear;
 mod recursive_doubling;
 
 use super::operation::{Algorithm, Call, Operation};
@@ -21,6 +22,8 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &binomial::EXSCAN,
     &direct::SCAN,
     &direct::EXSCAN,
+    &linear::SCAN,
+    &linear::EXSCAN,
 ];
 
 /// Partial results of a rank: of the ranks up to itself and, in an exscan, of the ranks before itself.

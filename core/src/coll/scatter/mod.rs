@@ -3,7 +3,7 @@
 mod binomial;
 mod chain;
 mod direct;
-mod flat;
+pub(super) mod flat;
 mod k_nomial;
 
 use super::operation::{Algorithm, Call};

@@ -17,6 +17,8 @@ pub struct Row {
     /// The least and the greatest number of bytes, counted as in [`Facts::bytes`].
     pub(crate) least_bytes: u64,
     pub(crate) most_bytes: u64,
+    /// The greatest product of bytes and ranks.
+    pub(crate) most_together: u64,
     /// The placement of the ranks.
     pub(crate) placement: Placement,
     /// Whether the number of ranks must be a power of two.
@@ -42,6 +44,7 @@ impl Row {
     pub(crate) fn holds(&self, ranks: u32, facts: &Facts) -> bool {
         ranks <= self.most_ranks
             && (self.least_bytes..=self.most_bytes).contains(&facts.bytes)
+            && facts.bytes.saturating_mul(ranks.into()) <= self.most_together
             && facts.placement >= self.placement
             && (ranks.is_power_of_two() || !self.power_of_two)
     }
@@ -64,6 +67,10 @@ impl Row {
 
     const fn bytes(self, most_bytes: u64) -> Self {
         Self { most_bytes, ..self }
+    }
+
+    const fn together(self, most_together: u64) -> Self {
+        Self { most_together, ..self }
     }
 
     const fn least(self, least_bytes: u64) -> Self {
@@ -94,6 +101,7 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
         most_ranks: u32::MAX,
         least_bytes: 0,
         most_bytes: u64::MAX,
+        most_together: u64::MAX,
         placement: Placement::Anywhere,
         power_of_two: false,
         algorithm,
@@ -103,6 +111,14 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
 
 /// Bytes from which a device of a node asks the receiver of a message before it sends the data.
 const LONG: u64 = (16 << 10) + 1;
+
+/// Bytes of all ranks together for which short data is faster than messages: a rank reads the lines of all others, where
+/// messages in log2 P rounds read log2 P as many, and some more lines for each message.
+const SHORT: u64 = 1024;
+
+/// Bytes of a rank for which short data is faster than messages where ranks share processors: these wait for each other
+/// once, and not in every round.
+const SHORT_SHARED: u64 = 4096;
 
 /// Bytes of a piece that stays in the first caches of a processor, beside another one, until it is written.
 const PIECE: u64 = 128 << 10;
@@ -121,7 +137,7 @@ pub const ROWS: &[Row] = &[
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
     // The root does not wait for a processor to write.
     row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
-    row(O::Broadcast, "flat").ranks(16).bytes(24).one_node(),
+    row(O::Broadcast, "flat").ranks(16).together(SHORT).one_node(),
     row(O::Broadcast, "direct").least(LONG).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
@@ -153,8 +169,7 @@ pub const ROWS: &[Row] = &[
     // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
-    row(O::Allgather, "linear").ranks(8).bytes(192).one_node(),
-    row(O::Allgather, "linear").ranks(16).bytes(384).one_node(),
+    row(O::Allgather, "linear").ranks(16).bytes(SHORT).one_node(),
     row(O::Allgather, "linear").ranks(16).oversubscribed(),
     // MPICH.
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
@@ -163,11 +178,12 @@ pub const ROWS: &[Row] = &[
     row(O::Alltoall, "direct").least(LONG).one_node(),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
+    row(O::Alltoall, "linear").ranks(16).together(SHORT).one_node(),
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "pairwise-exchange"),
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
-    row(O::Reduce, "flat").ranks(16).bytes(24).one_node(),
+    row(O::Reduce, "flat").ranks(16).together(SHORT).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
     row(O::Reduce, "direct").oversubscribed().least(8193).with(&[Value::SegmentsOf(PIECE)]),
     row(O::Reduce, "direct").one_node().least(LONG).with(&[Value::SegmentsOf(PIECE)]),
@@ -178,7 +194,8 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
-    row(O::Allreduce, "linear").ranks(16).bytes(24).one_node(),
+    row(O::Allreduce, "linear").ranks(16).together(SHORT).one_node(),
+    row(O::Allreduce, "linear").ranks(16).bytes(SHORT_SHARED).oversubscribed(),
     row(O::Allreduce, "direct").least(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
     row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
@@ -189,12 +206,14 @@ pub const ROWS: &[Row] = &[
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
     row(O::ReduceScatter, "pairwise").ranks(16).oversubscribed(),
+    row(O::ReduceScatter, "pairwise").ranks(16).bytes(SHORT).one_node(),
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
     row(O::Scan, "direct").least(LONG).one_node(),
-    // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
     row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
+    row(O::Scan, "linear").ranks(16).together(SHORT).one_node(),
+    // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
     row(O::Scan, "recursive-doubling").bytes(262_144),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
@@ -202,6 +221,7 @@ pub const ROWS: &[Row] = &[
     // One message: no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
+    row(O::Exscan, "linear").ranks(16).together(SHORT).one_node(),
     row(O::Exscan, "123-doubling").bytes(262_144),
     row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Exscan, "123-doubling"),

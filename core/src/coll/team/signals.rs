@@ -8,11 +8,11 @@ use crate::bill::Account;
 use crate::coll;
 use crate::device::Region;
 use crate::error::{Error, ErrorKind, Result};
-use crate::signal::{LINE, SHARES_CORE, SHORT_LINES, SignalArray};
+use crate::signal::{LINE, SHARES_CORE, SignalArray, short};
 
 impl SignalArray {
     /// Makes a signal array, collectively over `team`. Each rank has three lines for each peer, `words` published words
-    /// (a line each), and three more lines. Memory: `64 * (3 * P + words + 3)` bytes a rank. Messages: two allgathers.
+    /// (a line each), and one more line. Memory: `64 * (3 * P + words + 1)` bytes a rank. Messages: two allgathers.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`.
@@ -25,8 +25,20 @@ impl SignalArray {
     /// # Errors
     /// The errors of [`new`](Self::new).
     pub fn for_account(team: &Team, words: usize, account: Account) -> Result<Self> {
+        Self::make(team, words, 0, account)
+    }
+
+    /// Like [`new`](Self::new), without words but with the lines for [short data](short).
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new).
+    pub(super) fn for_short(team: &Team) -> Result<Self> {
+        Self::make(team, 0, 2 * short::LINES, Account::team(team.context()))
+    }
+
+    fn make(team: &Team, words: usize, short_lines: usize, account: Account) -> Result<Self> {
         let job = team.job().clone();
-        let lines = words.checked_add(3 * team.size() + SHORT_LINES + 1);
+        let lines = words.checked_add(3 * team.size() + short_lines + 1);
         let bytes = lines.and_then(|lines| lines.checked_mul(LINE)).filter(|bytes| isize::try_from(*bytes).is_ok());
         let own = bytes.ok_or_else(|| {
             let e = Error::new(ErrorKind::BadArgument, "make a signal array").rank(job.rank());
@@ -53,6 +65,7 @@ impl SignalArray {
             size,
             me,
             words,
+            short_lines,
             own,
             remotes,
             job,

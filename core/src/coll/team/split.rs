@@ -24,7 +24,7 @@ impl Team {
 
     /// Makes the signal array. Collective; no rank returns before all have called it.
     fn make_signals(&self) -> Result<()> {
-        let signals = SignalArray::new(self, 0)?;
+        let signals = SignalArray::for_short(self)?;
         let _ = self.0.signals.set(signals);
         Ok(())
     }

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::question::SHORT;
 use super::{Run, State};
 use crate::bill::Awaited;
@@ -17,19 +19,36 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::progress::Pace;
 use crate::signal::SignalArray;
-use crate::signal::short::{Given, MOST, MOST_RANKS, Short};
+use crate::signal::short::Given;
 
-/// Data that all ranks have given, by team rank.
-type All = [Cell<Short>; MOST_RANKS];
+/// Data that this rank has read, of each rank by team rank.
+struct All<'a> {
+    words: &'a [Cell<u64>],
+    /// Words of a rank.
+    each: usize,
+    /// Bytes of a rank before the data, and of the data.
+    skip: usize,
+    len: usize,
+}
+
+impl All<'_> {
+    fn words(&self, rank: usize) -> &[Cell<u64>] {
+        &self.words[rank * self.each..][..self.each]
+    }
+
+    fn data(&self, rank: usize) -> *mut u8 {
+        self.words(rank).as_ptr().cast_mut().cast::<u8>().wrapping_add(self.skip)
+    }
+}
 
 impl Run {
-    /// Bytes that each rank gives or reads, if the call can be made through short data.
+    /// Bytes of a block, if the call can be made through short data.
     #[inline]
     pub(in crate::coll::execute) fn short(&self) -> Option<usize> {
         self.plan.short
     }
 
-    /// Makes the call, with `len` bytes of each rank; `wait` waits until the call is over here.
+    /// Makes the call, with blocks of `len` bytes; `wait` waits until the call is over here.
     ///
     /// # Safety
     /// The contract of [`start`](Self::start).
@@ -53,9 +72,18 @@ impl Run {
         }
         let flag = u64::from(self.sequence.get()) << 32 | u64::from(self.plan.check.0);
         let (size, me) = (self.plan.peers.len(), self.plan.schedule.rank() as usize);
-        let all: All = Default::default();
+        // Of data that has a block for each rank, others' blocks are not read.
+        let (given, begin) = if self.plan.operation.has_block_for_each() { (size * len, me * len) } else { (len, 0) };
+        let (first, skip) = (begin / 8, begin % 8);
+        let each = (skip + len).div_ceil(8);
+        let mut words: SmallVec<[u64; 32]> = smallvec![0; size * each];
+        let all = All { words: Cell::from_mut(&mut words[..]).as_slice_of_cells(), each, skip, len };
+        let from_root = matches!(self.plan.operation, O::Broadcast | O::Scatter);
+        let given = if from_root && me as u32 != self.plan.root { 0 } else { given };
+        let mut own: SmallVec<[u64; 16]> = smallvec![0; given.div_ceil(8)];
         // SAFETY: the caller's promise.
-        unsafe { self.read_own(len, &all[me]) };
+        unsafe { self.read_own(&mut own, given) };
+        all.words(me).iter().zip(own.get(first..).unwrap_or_default()).for_each(|(to, word)| to.set(*word));
         // The first rank whose data has not arrived, and the rank and flag of other data found in its place.
         let (next, other) = (Cell::new(0), Cell::new(None));
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
@@ -64,8 +92,9 @@ impl Run {
             while next.get() < size {
                 let rank = next.get();
                 if rank != me {
-                    match signals.short_of(rank, flag) {
-                        Given::Here(data) => all[rank].set(data),
+                    let into = if self.reads(rank) { all.words(rank) } else { &[] };
+                    match signals.short_of(rank, flag, first, into) {
+                        Given::Here => {}
                         Given::NotYet => return false,
                         Given::Other(other)
                             if is_same(other) && self.plan.other_call(Check(other as u32)).is_none() =>
@@ -83,7 +112,7 @@ impl Run {
             }
             true
         };
-        signals.give_short(flag, len, &all[me].get(), look);
+        signals.give_short(flag, given, &own, look);
         if self.fault.borrow().is_none() && !look() && !self.job.look_for(Pace::ANSWER, look) {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
             // The rank at which `look` has stopped.
@@ -97,7 +126,7 @@ impl Run {
             self.end_in_vain(other.get());
         } else {
             // SAFETY: the caller's promise.
-            unsafe { self.do_short(len, &all) };
+            unsafe { self.do_short(&all) };
         }
         signals.fetch_short();
         self.short.set(false);
@@ -126,24 +155,37 @@ impl Run {
         self.advance();
     }
 
-    /// Reads the data that this rank gives.
+    /// Whether the call's result at this rank depends on the data of team rank `rank`.
+    #[inline]
+    fn reads(&self, rank: usize) -> bool {
+        let (me, root) = (self.plan.schedule.rank(), self.plan.root);
+        match self.plan.operation {
+            O::Broadcast | O::Scatter => rank as u32 == root,
+            O::Gather | O::Reduce => me == root,
+            O::Scan | O::Exscan => rank < me as usize,
+            _ => true,
+        }
+    }
+
+    /// Reads the data that this rank gives, `len` bytes.
     ///
     /// # Safety
     /// The memory of the call is valid.
     #[inline]
-    unsafe fn read_own(&self, len: usize, own: &Cell<Short>) {
+    unsafe fn read_own(&self, own: &mut [u64], len: usize) {
         let (operation, me, root) = (self.plan.operation, self.plan.schedule.rank(), self.plan.root);
         // In a rooted operation only the root may have its data in place.
         let in_place = self.plan.in_place && (me == root || !operation.is_rooted());
         let slice = match operation {
             O::Barrier => return,
-            O::Broadcast if me != root => return,
+            O::Broadcast | O::Scatter if me != root => return,
             O::Broadcast => Slice::output(0, 1),
             O::Allgather | O::Gather if in_place => Slice::output(me, 1),
+            O::Scatter | O::Alltoall | O::ReduceScatter => Slice::input(0, self.plan.peers.len() as u32),
             _ if in_place => Slice::output(0, 1),
             _ => Slice::input(0, 1),
         };
-        let room = [Block { base: own.as_ptr().cast(), len: len.min(MOST) }];
+        let room = [Block { base: own.as_mut_ptr().cast(), len }];
         let copy = |from: *const u8, into: *mut u8, len: usize| {
             // SAFETY: the source is valid by the caller's promise; the destination has the room.
             unsafe { std::ptr::copy_nonoverlapping(from, into, len) };
@@ -161,35 +203,45 @@ impl Run {
     /// # Safety
     /// The contract of [`start`](Self::start).
     #[inline]
-    unsafe fn do_short(self: &Rc<Self>, len: usize, all: &All) {
-        let is_root = self.plan.schedule.rank() == self.plan.root;
-        let (size, buffers) = (self.plan.peers.len(), self.buffers());
-        let fill = |slice: Slice, data: &Cell<Short>| {
-            // SAFETY: `data` has `len` bytes; the output is the run's, by the caller's promise.
-            unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(data.as_ptr().cast(), len)) };
+    unsafe fn do_short(self: &Rc<Self>, all: &All<'_>) {
+        let (size, me, root) = (self.plan.peers.len(), self.plan.schedule.rank() as usize, self.plan.root as usize);
+        let buffers = self.buffers();
+        let fill = |slice: Slice, rank: usize| {
+            // SAFETY: the data has `len` bytes; the output is the run's, by the caller's promise.
+            unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(all.data(rank), all.len)) };
+        };
+        // The ranks whose data is reduced are those before this one.
+        let end = match self.plan.operation {
+            O::Scan => me + 1,
+            O::Exscan => me,
+            _ => size,
         };
         match self.plan.operation {
-            O::Broadcast if !is_root => fill(Slice::output(0, 1), &all[self.plan.root as usize]),
-            O::Reduce | O::Allreduce if self.plan.operation == O::Allreduce || is_root => {
-                let elements = len / self.plan.element.max(1);
+            O::Broadcast if me == root => {}
+            O::Scatter if me == root && self.plan.in_place => {}
+            O::Broadcast | O::Scatter => fill(Slice::output(0, 1), root),
+            O::Reduce if me != root => {}
+            O::Reduce | O::Allreduce | O::ReduceScatter | O::Scan | O::Exscan if end > 0 => {
+                let elements = all.len / self.plan.element.max(1);
                 let done = self.reduction.is_none_or(|reduction| {
-                    let add = |operand: &Cell<Short>| {
-                        let (operand, into) = (operand.as_ptr().cast_const().cast(), all[0].as_ptr().cast());
+                    let add = |rank: usize| {
+                        let (operand, into) = (all.data(rank).cast_const(), all.data(0));
                         // SAFETY: both have `elements` elements, are aligned, and do not overlap.
                         unsafe { (reduction.function)(reduction.context, operand, into, elements, Side::Right) }
                     };
-                    all[1..size].iter().all(add)
+                    (1..end).all(add)
                 });
                 if done {
-                    fill(Slice::output(0, 1), &all[0]);
+                    fill(Slice::output(0, 1), 0);
                 } else {
                     let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
                     self.fail(e.cause("the reduction has failed"), super::Announce::Others);
                     return;
                 }
             }
-            O::Gather | O::Allgather if self.plan.operation == O::Allgather || is_root => {
-                all[..size].iter().enumerate().for_each(|(rank, data)| fill(Slice::output(rank as u32, 1), data));
+            O::Gather if me != root => {}
+            O::Gather | O::Allgather | O::Alltoall => {
+                (0..size).for_each(|rank| fill(Slice::output(rank as u32, 1), rank));
             }
             _ => {}
         }
