@@ -15,7 +15,7 @@ use super::{LINE, SignalArray};
 use crate::memory::words::{Word, fetch_to_write};
 use crate::stats::Kind;
 
-/// Lines of a place: the flag and a page of data, if that begins with the flag's line.
+/// Lines of a place: the flag, and somewhat more than a page of data.
 pub(crate) const LINES: usize = 65;
 /// Maximum bytes of a rank.
 pub(crate) const MOST: usize = LINES * LINE - 8;

@@ -210,7 +210,7 @@ impl Run {
             // SAFETY: the data has `len` bytes; the output is the run's, by the caller's promise.
             unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(all.data(rank), all.len)) };
         };
-        // The ranks whose data is reduced are those before this one.
+        // The data of the ranks before this one is reduced.
         let end = match self.plan.operation {
             O::Scan => me + 1,
             O::Exscan => me,
