@@ -23,6 +23,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
@@ -351,12 +352,23 @@ fn whole_pages(len: usize) -> Result<usize> {
     Ok(page_up(len.max(1)))
 }
 
+/// Refuses a file that is longer than this process may make: the kernel would end the process by SIGXFSZ.
+fn check_limit(len: u64) -> Result<()> {
+    match getrlimit(Resource::Fsize).current {
+        Some(limit) if len > limit => Err(Error::new(ErrorKind::SharedMemoryFull, MAKE)
+            .cause(format!("{len} bytes, but files of this process are limited to {limit}"))
+            .remedy("raise the limit of the length of files (`ulimit -f`)")),
+        _ => Ok(()),
+    }
+}
+
 /// Creates a file of `len` bytes on the kernel's own memory file system. Only pages that are written take memory.
 ///
 /// # Errors
-/// `System`.
+/// `SharedMemoryFull` if files of this process are limited to fewer bytes; `System`.
 pub(crate) fn sparse_file(name: &str, len: u64) -> Result<File> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::system(MAKE, e.into()))?;
+    check_limit(len)?;
     rustix::fs::ftruncate(&file, len).map_err(|e| Error::system(MAKE, e.into()))?;
     Ok(file.into())
 }
@@ -403,6 +415,7 @@ fn anonymous_file(dir: &Path, len: usize) -> Result<File> {
             .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
     })?;
     let file = file.into();
+    check_limit(len as u64)?;
     reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes in {}", dir.display())))?;
     Ok(file)
 }
