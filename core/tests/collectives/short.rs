@@ -77,7 +77,7 @@ fn one_after_the_other(job: &Job, rounds: usize) -> Result<()> {
 
 #[test]
 fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
-    every_size(|job| one_after_the_other(job, if verbs() { 10 } else { 20 }));
+    every_size(|job| one_after_the_other(job, if verbs() { 3 } else { 20 }));
     // The most ranks that exchange signals, and one more.
     if !verbs() {
         for p in [16, 17] {
