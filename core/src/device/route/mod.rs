@@ -163,7 +163,22 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
 
     fn poll_both(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let intra = self.intra.poll(sink)?;
-        Ok(self.inter.poll(sink)? || intra)
+        let inter = self.inter.poll(&mut |event| {
+            if let Event::Completed { result: Err(e), .. } = &event {
+                self.tell_node(e);
+            }
+            sink(event);
+        });
+        Ok(inter.inspect_err(|e| self.tell_node(e))? || intra)
+    }
+
+    /// Tells the ranks of this node of a loss that the other device has noticed: if this rank ends for it, they report
+    /// the first loss.
+    #[cold]
+    fn tell_node(&self, e: &Error) {
+        if e.kind() == ErrorKind::PeerLost {
+            let _ = self.intra.check_peers(PeerCheck::Met(e));
+        }
     }
 }
 
@@ -270,11 +285,7 @@ impl<N: Device, F: Device> Device for RouteDevice<N, F> {
         let stopped = self.intra.check_peers(about).inspect_err(|e| {
             let _ = self.inter.check_peers(PeerCheck::Met(e));
         })?;
-        let other = self.inter.check_peers(about).inspect_err(|e| {
-            if e.kind() == ErrorKind::PeerLost {
-                let _ = self.intra.check_peers(PeerCheck::Met(e));
-            }
-        })?;
+        let other = self.inter.check_peers(about).inspect_err(|e| self.tell_node(e))?;
         Ok(stopped.or(other))
     }
 
