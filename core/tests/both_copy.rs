@@ -5,11 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, Received, Sink, Source, Then, Token};
-use farside_core::device::{Block, Operation, Range, Region, RemoteVector, WorkRequest};
+use farside_core::device::{Block, Operation, Posted, Range, Region, RemoteVector, WorkRequest};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
@@ -331,48 +331,60 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
     // The buffers are mapped by `malloc`, each for itself.
     // SAFETY: a parameter of the allocator.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 64 << 10) };
-    over_two(|job, _| {
-        let track = Track::new();
-        let (mut data, sink) = (vec![0; LEN + 4096], vec![0xee; LEN + 4096]);
-        // Other parts of the pages at the edges could be used by other ranks.
-        let [from, to] = [&data, &sink].map(|memory| memory.as_ptr().align_offset(4096));
-        let receiver = Receiver::into(job, sink, to, LEN)?;
-        job.world()?.barrier()?;
-        let mut messages = |first: usize| {
-            for message in first..first + MESSAGES {
-                if job.rank() == 0 {
-                    data[from..from + LEN].copy_from_slice(&pattern(message, LEN));
-                    start(job, &data[from..from + LEN], &track)?;
-                    wait_for(job, &track)?;
-                } else {
-                    assert_eq!(receiver.wait(job)?.kept, LEN);
-                    assert!(receiver.bytes()[to..to + LEN] == pattern(message, LEN), "message {message}");
+    // Buffers stay where they are if the sender sleeps whenever a message begins, as it may on a busy machine, or if
+    // pages of another rank of this process are beside them. Then the next job has others.
+    let (begin, mut kept) = (Instant::now(), Vec::new());
+    let [has_run, are_moved] = [const { AtomicBool::new(false) }; 2];
+    while !are_moved.load(Ordering::SeqCst) {
+        assert!(begin.elapsed() < LIMIT, "buffers are never moved");
+        kept.push(vec![0_u8; 100 << 10]);
+        over_two(|job, _| {
+            has_run.store(true, Ordering::SeqCst);
+            let track = Track::new();
+            let (mut data, sink) = (vec![0; LEN + 4096], vec![0xee; LEN + 4096]);
+            // Other parts of the pages at the edges could be used by other ranks.
+            let [from, to] = [&data, &sink].map(|memory| memory.as_ptr().align_offset(4096));
+            let receiver = Receiver::into(job, sink, to, LEN)?;
+            job.world()?.barrier()?;
+            let mut messages = |first: usize| {
+                for message in first..first + MESSAGES {
+                    if job.rank() == 0 {
+                        data[from..from + LEN].copy_from_slice(&pattern(message, LEN));
+                        start(job, &data[from..from + LEN], &track)?;
+                        wait_for(job, &track)?;
+                    } else {
+                        assert_eq!(receiver.wait(job)?.kept, LEN);
+                        assert!(receiver.bytes()[to..to + LEN] == pattern(message, LEN), "message {message}");
+                    }
+                }
+                Ok::<_, farside_core::Error>(())
+            };
+            for round in 0..5 {
+                messages(round * MESSAGES)?;
+                let moved = coll::allgather(&job.world()?, &[u8::from(job.stats().count(Kind::Remap) > 0)])?;
+                if moved.iter().all(|moved| moved[..] == [1]) {
+                    are_moved.store(true, Ordering::SeqCst);
+                    break;
                 }
             }
-            Ok::<_, farside_core::Error>(())
-        };
-        // On a busy machine the sender may sleep; then it copies nothing, and the receiver does not lend its buffer.
-        let mut are_moved = false;
-        for round in 0..20 {
-            messages(round * MESSAGES)?;
-            let moved = coll::allgather(&job.world()?, &[u8::from(job.stats().count(Kind::Remap) > 0)])?;
-            are_moved = moved.iter().all(|moved| moved[..] == [1]);
-            if are_moved {
-                break;
+            if !are_moved.load(Ordering::SeqCst) {
+                return Ok(());
             }
+            let before = job.stats();
+            messages(0)?;
+            let (read, written, _) = spent(job, before);
+            println!("rank {}: {read} bytes read, {written} written", job.rank());
+            assert_eq!((job.stats() - before).count(Kind::SystemCall), 0, "{:?}", job.stats() - before);
+            let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
+            let sums = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap()));
+            assert_eq!(sums.sum::<u64>(), (MESSAGES * LEN) as u64);
+            Ok(())
+        })
+        .unwrap();
+        if !has_run.load(Ordering::SeqCst) {
+            return;
         }
-        let before = job.stats();
-        messages(0)?;
-        let (read, written, _) = spent(job, before);
-        println!("rank {}: {read} bytes read, {written} written", job.rank());
-        assert_eq!((job.stats() - before).count(Kind::SystemCall), 0, "{:?}", job.stats() - before);
-        let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
-        let sums: Vec<u64> = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap())).collect();
-        assert_eq!(sums.iter().sum::<u64>(), (MESSAGES * LEN) as u64);
-        assert!(are_moved || sums[0] == 0, "{sums:?}");
-        Ok(())
-    })
-    .unwrap();
+    }
 }
 
 #[test]
@@ -516,7 +528,7 @@ fn pieces_that_the_sender_fails_to_write_are_read() {
 #[test]
 fn rank_that_ends_in_the_middle_is_reported_to_the_other() {
     for lost in [0, 1] {
-        let error = Mutex::new(None);
+        let outcome = Mutex::new(None);
         let data = pattern(6, LEN);
         let result = over_two(|job, turns| {
             let track = Track::new();
@@ -538,13 +550,16 @@ fn rank_that_ends_in_the_middle_is_reported_to_the_other() {
             if job.rank() == 0 {
                 job.cancel(&track);
             }
-            *error.lock().unwrap() = result.err();
+            // On a busy machine the receiver may have read everything before the sender ends.
+            assert!(result.is_err() || job.rank() == 1 && receiver.is(&data));
+            *outcome.lock().unwrap() = Some(result);
             Ok(())
         });
         if let Err(e) = result {
             assert_eq!(e.kind(), ErrorKind::Aborted);
-            let error = error.into_inner().unwrap().expect("the other rank waits for ever or goes on");
-            assert_eq!((error.kind(), error.blamed()), (ErrorKind::PeerLost, Some(lost)), "{error}");
+            if let Err(error) = outcome.into_inner().unwrap().expect("the other rank waits for ever or goes on") {
+                assert_eq!((error.kind(), error.blamed()), (ErrorKind::PeerLost, Some(lost)), "{error}");
+            }
         }
     }
 }
@@ -565,9 +580,24 @@ fn memory_that_a_rank_has_lent_is_not_written_when_its_device_is_gone() {
         while job.check_peers().is_ok() {
             std::thread::yield_now();
         }
-        let (zeros, ranges) = (vec![0u8; 1 << 20], [Range { offset: 0, len: 1 << 20 }]);
+        let (mut zeros, ranges) = (vec![0u8; 1 << 20], [Range { offset: 0, len: 1 << 20 }]);
+        let remote = RemoteVector { region: remote.handle, ranges: &ranges };
+        // The other rank is lost before its device is dropped. Until then its memory can be read.
+        let start = Instant::now();
+        loop {
+            let into = &[Block::of(zeros.as_mut_ptr(), zeros.len())];
+            let operation = Operation::ReadBlocks { into, from: remote };
+            // SAFETY: the blocks are valid during the call, which does not end before the operation.
+            let read = unsafe { job.device().post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) };
+            match read {
+                Ok(posted) => assert_eq!(posted, Posted::Done),
+                Err(e) => break assert_eq!(e.kind(), ErrorKind::BadKey),
+            }
+            assert!(start.elapsed() < LIMIT, "lent memory stays readable");
+        }
+        zeros.fill(0);
         let from = &[Block::of(zeros.as_ptr(), zeros.len())];
-        let operation = Operation::WriteBlocks { from, to: RemoteVector { region: remote.handle, ranges: &ranges } };
+        let operation = Operation::WriteBlocks { from, to: remote };
         // SAFETY: the blocks are valid during the call.
         let posted = unsafe { job.device().post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) };
         assert_eq!(posted.unwrap_err().kind(), ErrorKind::BadKey);
@@ -666,13 +696,15 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
             }
             job.world()?.barrier()?;
         }
-        // Each byte is copied once, by either rank, but for those of the shortest sink, which come in packets.
+        // Each byte is copied once, by either rank. Those of the shortest sink come in packets, or, if the sender
+        // sleeps, are read.
         let (read, written, _) = spent(job, before);
         let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
         let sum: u64 = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap())).sum();
         let kept: usize = SHAPES.iter().map(|shape| shape[0].min(shape[1])).filter(|kept| *kept > 100).sum();
         println!("rank {}: {read} bytes read, {written} written", job.rank());
-        assert_eq!(sum, 2 * 5 * kept as u64);
+        let shortest = sum.checked_sub(2 * 5 * kept as u64).expect("every byte is copied");
+        assert!(shortest <= 2 * 5 * 100 && shortest % 100 == 0, "{sum}");
         job.world()?.barrier()
     })
     .unwrap();
