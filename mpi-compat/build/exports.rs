@@ -8,7 +8,7 @@ use std::fmt::Write;
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
 /// Functions with a form `X_now` in their module, which does the usual case: see `entry::at_once`.
-const AT_ONCE: [&str; 13] = [
+const AT_ONCE: [&str; 14] = [
     "MPI_Send",
     "MPI_Isend",
     "MPI_Irecv",
@@ -17,6 +17,7 @@ const AT_ONCE: [&str; 13] = [
     "MPI_Put",
     "MPI_Get",
     "MPI_Accumulate",
+    "MPI_Get_accumulate",
     "MPI_Fetch_and_op",
     "MPI_Compare_and_swap",
     "MPI_Win_flush",

@@ -18,6 +18,12 @@ pub use crate::constants::{Comm, Errhandler, File, Group, Info, Message, Op, Req
 /// The first value of handles that are not predefined.
 const FIRST: usize = 4096;
 const INDEX: usize = 0xffff_ffff;
+/// Whether a handle is predefined, so that it always refers to the same object.
+#[inline(always)]
+pub fn is_predefined(value: usize) -> bool {
+    value < FIRST
+}
+
 /// No slot.
 pub const NONE: u32 = u32::MAX;
 /// The holder count of a handle that is never released.

@@ -17,7 +17,7 @@ pub struct Address {
 
 impl Address {
     #[inline(always)]
-    pub fn new(at: *const c_void, names: &'static [&'static str; 2]) -> Self {
+    pub const fn new(at: *const c_void, names: &'static [&'static str; 2]) -> Self {
         Self { at: at.cast_mut(), names }
     }
 
@@ -75,7 +75,7 @@ pub struct Buffer {
 
 impl Buffer {
     #[inline(always)]
-    pub fn new(at: *const c_void, n: i64, datatype: Type, names: &'static [&'static str; 2]) -> Self {
+    pub const fn new(at: *const c_void, n: i64, datatype: Type, names: &'static [&'static str; 2]) -> Self {
         Self { address: Address::new(at, names), n, datatype }
     }
 

@@ -112,8 +112,9 @@ fn reductions_and_accumulates_of_doubles() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path(), "elements");
-    // Neither looks at a layout. Of an accumulate, some 20 are of each element.
-    for (function, most) in [("MPI_Allreduce", 3100.0), ("MPI_Accumulate", 360.0)] {
+    // Neither looks at a layout. A reduction that is repeated takes a kept plan. Of an accumulate, some 20 are of each
+    // element.
+    for (function, most) in [("MPI_Allreduce", 1350.0), ("MPI_Accumulate", 380.0), ("MPI_Get_accumulate", 420.0)] {
         let one = of_one(&program, &[], Some(function));
         println!("{function} of doubles: {one:.1} instructions");
         assert!((100.0..=most).contains(&one), "{function}: {one} instructions");

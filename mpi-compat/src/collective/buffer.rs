@@ -175,6 +175,11 @@ impl Segments {
         self.memory.clone()
     }
 
+    /// The number of bytes, if they have no gaps.
+    pub fn span(&self) -> Option<usize> {
+        self.map.is_contiguous().then(|| self.map.size() as usize)
+    }
+
     /// The range of addresses of the bytes, if they have no gaps.
     fn range(&self) -> Option<Range<i64>> {
         let base = self.address.at().addr() as i64;

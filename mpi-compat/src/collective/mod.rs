@@ -4,6 +4,7 @@
 mod buffer;
 pub mod control;
 mod form;
+pub mod kept;
 mod neighbor;
 pub mod plan;
 mod reduction;
@@ -13,30 +14,55 @@ use std::ffi::c_int;
 use farside_core::coll::operation::Operation;
 
 use crate::arguments::{Longs, count};
-use crate::constants::MPI_ERR_COMM;
+use crate::constants::{MPI_DATATYPE_NULL, MPI_ERR_COMM};
 use crate::fail::{Result, fail};
 use crate::handle::{Comm, Op, Type};
 use crate::operands::{Address, Blocks, Buffer};
 use crate::runtime::Call;
 use buffer::{Existing, Segments, Sizes};
 pub use form::Form;
+use kept::{Kept, Key, Plans};
 pub use neighbor::*;
 use plan::{Caller, Plan, Role};
 use reduction::Operand;
 
-/// Makes the call that `plan` describes.
-fn make(call: &Call<'_>, comm: Comm, form: Form, plan: impl FnOnce(&Caller<'_>) -> Result<Plan>) -> Result {
+/// Makes the call that `plan` describes, by the kept plan of a call with the same key, if there is one.
+fn make(
+    call: &Call<'_>,
+    comm: Comm,
+    form: Form,
+    key: Option<Key>,
+    plan: impl FnOnce(&Caller<'_>) -> Result<Plan>,
+) -> Result {
     let caller = Caller::new(call, comm)?;
-    let plan = caller.checked(|| plan(&caller))?;
-    form.make(&caller, plan, None)
+    let key = key.filter(|_| matches!(form, Form::Blocking));
+    let Some((key, plans)) = key.zip(Plans::of(&caller.comm)) else {
+        return form.make(&caller, caller.checked(|| plan(&caller))?, None);
+    };
+    let mut kept = match plans.take(&key) {
+        Some(kept) => kept,
+        None => {
+            let plan = caller.checked(|| plan(&caller))?;
+            if !key.keeps(&plan) {
+                return form.make(&caller, plan, None);
+            }
+            Kept::new(&key, plan)
+        }
+    };
+    kept.make(call)?;
+    plans.give(kept);
+    Ok(())
 }
 
+/// The buffer of a call without data.
+const NO_DATA: Buffer = Buffer::new(std::ptr::null(), 0, MPI_DATATYPE_NULL, &["", ""]);
+
 pub fn barrier(call: &Call<'_>, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| Ok(c.barrier()))
+    make(call, comm, form, Some(Key::new(Operation::Barrier, NO_DATA, NO_DATA)), |c| Ok(c.barrier()))
 }
 
 pub fn bcast(call: &Call<'_>, buffer: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Broadcast, buffer, buffer).root(root)), |c| {
         let role = c.role(root)?;
         let data = own(call, buffer);
         let (mut send, mut recv) = (None, None);
@@ -66,7 +92,7 @@ fn part(
 }
 
 pub fn gather(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let role = c.role(root)?;
         let all = || Segments::equal(call, recv, Existing::All(c.peers()));
         let all = part(role.is_root, recv.address, false, all)?;
@@ -76,7 +102,7 @@ pub fn gather(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Co
 }
 
 pub fn gatherv(call: &Call<'_>, send: Buffer, recv: Blocks, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let role = c.role(root)?;
         let all = || Segments::each(call, recv, Existing::All(c.peers()));
         let all = part(role.is_root, recv.address, false, all)?;
@@ -86,7 +112,7 @@ pub fn gatherv(call: &Call<'_>, send: Buffer, recv: Blocks, root: c_int, comm: C
 }
 
 pub fn scatter(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Scatter, send, recv).root(root)), |c| {
         let role = c.role(root)?;
         let all = || Segments::equal(call, send, Existing::All(c.peers()));
         let all = part(role.is_root, send.address, false, all)?;
@@ -96,7 +122,7 @@ pub fn scatter(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: C
 }
 
 pub fn scatterv(call: &Call<'_>, send: Blocks, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let role = c.role(root)?;
         let all = || Segments::each(call, send, Existing::All(c.peers()));
         let all = part(role.is_root, send.address, false, all)?;
@@ -111,7 +137,7 @@ fn sent(c: &Caller<'_>, address: Address, segments: impl FnOnce() -> Result<Segm
 }
 
 pub fn allgather(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Allgather, send, recv)), |c| {
         let all = Segments::equal(call, recv, Existing::All(c.peers()))?;
         let own = sent(c, send.address, || own(call, send))?;
         c.transfer(Operation::Allgather, None, true, own, Some(all))
@@ -119,7 +145,7 @@ pub fn allgather(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: 
 }
 
 pub fn allgatherv(call: &Call<'_>, send: Buffer, recv: Blocks, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let all = Segments::each(call, recv, Existing::All(c.peers()))?;
         let own = sent(c, send.address, || own(call, send))?;
         c.transfer(Operation::Allgather, None, true, own, Some(all))
@@ -127,7 +153,7 @@ pub fn allgatherv(call: &Call<'_>, send: Buffer, recv: Blocks, comm: Comm, form:
 }
 
 pub fn alltoall(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Alltoall, send, recv)), |c| {
         let blocks = Existing::All(c.peers());
         let to = Segments::equal(call, recv, blocks)?;
         let from = sent(c, send.address, || Segments::equal(call, send, blocks))?;
@@ -136,7 +162,7 @@ pub fn alltoall(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: F
 }
 
 pub fn alltoallv(call: &Call<'_>, send: Blocks, recv: Blocks, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let blocks = Existing::All(c.peers());
         let to = Segments::each(call, recv, blocks)?;
         let from = sent(c, send.address, || Segments::each(call, send, blocks))?;
@@ -147,7 +173,7 @@ pub fn alltoallv(call: &Call<'_>, send: Blocks, recv: Blocks, comm: Comm, form: 
 pub use alltoallv as alltoallw;
 
 pub fn reduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Reduce, send, recv).op(op).root(root)), |c| {
         let role = c.role(root)?;
         if !role.is_root && !role.is_served {
             return c.transfer(Operation::Gather, Some(role), true, None, None);
@@ -172,11 +198,13 @@ fn reduction(
 }
 
 pub fn allreduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| reduction(c, Operation::Allreduce, None, send, recv, op, 1))
+    make(call, comm, form, Some(Key::new(Operation::Allreduce, send, recv).op(op)), |c| {
+        reduction(c, Operation::Allreduce, None, send, recv, op, 1)
+    })
 }
 
 fn prefix(call: &Call<'_>, operation: Operation, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, Some(Key::new(operation, send, recv).op(op)), |c| {
         if c.is_inter() {
             return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
         }
@@ -193,7 +221,7 @@ pub fn exscan(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, f
 }
 
 pub fn reduce_scatter_block(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, |c| reduction(c, Operation::ReduceScatter, None, send, recv, op, c.local_size()))
+    make(call, comm, form, None, |c| reduction(c, Operation::ReduceScatter, None, send, recv, op, c.local_size()))
 }
 
 pub fn reduce_scatter(
@@ -206,7 +234,7 @@ pub fn reduce_scatter(
     comm: Comm,
     form: Form,
 ) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, None, |c| {
         let operand = Operand::new(call, datatype, op)?;
         let blocks = Sizes::Each(recvcounts.counts(c.local_size() as i64)?);
         c.reduce(Operation::ReduceScatter, None, operand, send, recv, blocks)

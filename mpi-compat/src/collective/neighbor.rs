@@ -2,7 +2,10 @@
 
 use std::ffi::c_int;
 
+use farside_core::coll::operation::Operation;
+
 use super::buffer::{Existing, Segments};
+use super::kept::Key;
 use super::plan::{Caller, Graph};
 use super::{Form, make, own};
 use crate::constants::*;
@@ -38,9 +41,10 @@ fn exchange(
     form: Form,
     for_each: bool,
     addresses: [Address; 2],
+    key: Option<Key>,
     buffers: impl FnOnce(&Neighbors) -> Result<(Segments, Segments)>,
 ) -> Result {
-    make(call, comm, form, |c| {
+    make(call, comm, form, key, |c| {
         // Checked before the count and the type, which programs may omit beside `MPI_IN_PLACE`.
         addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
@@ -64,25 +68,27 @@ fn neighbors(c: &Caller<'_>, comm: Comm) -> Result<Neighbors> {
 }
 
 pub fn neighbor_allgather(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
-    exchange(call, comm, form, false, [send.address, recv.address], |neighbors| {
+    let key = Key::new(Operation::NeighborAllgather, send, recv);
+    exchange(call, comm, form, false, [send.address, recv.address], Some(key), |neighbors| {
         Ok((own(call, send)?, Segments::equal(call, recv, neighbors.from())?))
     })
 }
 
 pub fn neighbor_allgatherv(call: &Call<'_>, send: Buffer, recv: Blocks, comm: Comm, form: Form) -> Result {
-    exchange(call, comm, form, false, [send.address, recv.address], |neighbors| {
+    exchange(call, comm, form, false, [send.address, recv.address], None, |neighbors| {
         Ok((own(call, send)?, Segments::each(call, recv, neighbors.from())?))
     })
 }
 
 pub fn neighbor_alltoall(call: &Call<'_>, send: Buffer, recv: Buffer, comm: Comm, form: Form) -> Result {
-    exchange(call, comm, form, true, [send.address, recv.address], |neighbors| {
+    let key = Key::new(Operation::NeighborAlltoall, send, recv);
+    exchange(call, comm, form, true, [send.address, recv.address], Some(key), |neighbors| {
         Ok((Segments::equal(call, send, neighbors.to())?, Segments::equal(call, recv, neighbors.from())?))
     })
 }
 
 pub fn neighbor_alltoallv(call: &Call<'_>, send: Blocks, recv: Blocks, comm: Comm, form: Form) -> Result {
-    exchange(call, comm, form, true, [send.address, recv.address], |neighbors| {
+    exchange(call, comm, form, true, [send.address, recv.address], None, |neighbors| {
         Ok((Segments::each(call, send, neighbors.to())?, Segments::each(call, recv, neighbors.from())?))
     })
 }

@@ -103,7 +103,7 @@ impl<'a> Caller<'a> {
     }
 
     pub fn barrier(&self) -> Plan {
-        self.plan(Operation::Barrier, Counts::Equal(0))
+        Plan { spans: Some([0; 2]), ..self.plan(Operation::Barrier, Counts::Equal(0)) }
     }
 
     /// An exchange with neighbours: one block for all destinations, or one for each.
@@ -115,7 +115,8 @@ impl<'a> Caller<'a> {
             (Sizes::Equal(n, _), Sizes::Equal(m, _)) if n == m && *n > 0 => Counts::Equal(*n),
             _ => Counts::Each([send.sizes.each(), recv.sizes.each()].concat()),
         };
-        Ok(Plan { input: send.memory(), output: recv.memory(), graph, ..self.plan(operation, counts) })
+        let spans = send.span().zip(recv.span()).map(<[usize; 2]>::from);
+        Ok(Plan { input: send.memory(), output: recv.memory(), graph, spans, ..self.plan(operation, counts) })
     }
 
     /// A broadcast, scatter, gather, allgather or alltoall. A buffer is `None` if the rank does not use it, or if both
@@ -182,7 +183,9 @@ impl<'a> Caller<'a> {
         let memory = |buffer: &Option<Segments>| buffer.as_ref().map_or(Memory::None, Segments::memory);
         let (input, output) = (memory(&send), memory(&recv));
         let root = role.map_or(0, |role| role.root);
-        Ok(Plan { root, sizes_known, input, output, in_place, before, ..self.plan(operation, counts) })
+        let span = |buffer: &Option<Segments>| buffer.as_ref().map_or(Some(0), Segments::span);
+        let spans = span(&send).zip(span(&recv)).filter(|_| before.is_empty()).map(<[usize; 2]>::from);
+        Ok(Plan { root, sizes_known, input, output, in_place, before, spans, ..self.plan(operation, counts) })
     }
 
     /// A reduction of vectors; a reduce-scatter gives blocks of `sizes` elements.
@@ -274,6 +277,9 @@ impl<'a> Caller<'a> {
         }
         plan.before.extend(before.or(input.and_then(|input| input.before)));
         plan.after = finish.into_iter().chain(after).collect();
+        if plan.before.is_empty() && plan.after.is_empty() {
+            plan.spans = Some([total, kept].map(|n| n as usize * operand.stride));
+        }
         Ok(plan)
     }
 
@@ -355,6 +361,8 @@ pub struct Plan {
     pub input: Memory,
     pub output: Memory,
     pub in_place: bool,
+    /// Bytes of the input and of the output, if both are in the program's memory and have no gaps.
+    pub(super) spans: Option<[usize; 2]>,
     pub(super) operand: Option<Rc<Operand>>,
     pub(super) graph: Graph,
     pub(super) before: Vec<Step>,
@@ -375,6 +383,7 @@ impl Plan {
             input: Memory::None,
             output: Memory::None,
             in_place: false,
+            spans: None,
             operand: None,
             graph: Graph::default(),
             before: Vec::new(),
@@ -427,15 +436,29 @@ impl Plan {
         self.after.iter().for_each(|step| step());
     }
 
-    /// Starts the call and waits until it has ended.
-    pub fn make(&self, call: &Call<'_>) -> Result {
+    /// Starts the call and waits until it has ended; returns it, to be made again.
+    pub fn make(&self, call: &Call<'_>) -> Result<Collective> {
         self.before.iter().for_each(|step| step());
-        let job = self.team.job();
-        let wait = |awaited: &dyn Fn() -> Awaited, ready: &dyn Fn() -> bool| call.wait_for(job, awaited, ready);
         // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; the
         // plan keeps the other memory.
-        self.with(|arguments| unsafe { execute::run_by(&self.team, arguments, wait) })?;
+        let made = self.with(|arguments| unsafe { execute::run_by(&self.team, arguments, self.wait(call)) })?;
         self.finish();
-        Ok(())
+        Ok(made)
+    }
+
+    /// Makes a call that [`make`](Self::make) has returned again, with the current addresses of this plan, which has no
+    /// local work. Does nothing and returns `false` if the call cannot be repeated.
+    #[inline]
+    pub fn repeat(&self, call: &Call<'_>, made: &mut Collective) -> Result<bool> {
+        // SAFETY: as above.
+        Ok(unsafe { made.repeat(self.input.clone(), self.output.clone(), self.wait(call)) }?)
+    }
+
+    fn wait<'a>(
+        &'a self,
+        call: &'a Call<'_>,
+    ) -> impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> farside_core::Result<()> + 'a {
+        let job = self.team.job();
+        move |awaited, ready| call.wait_for(job, awaited, ready)
     }
 }

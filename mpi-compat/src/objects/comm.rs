@@ -1,6 +1,7 @@
 //! Communicators.
 
-use std::cell::RefCell;
+use std::any::Any;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use farside_core::Job;
@@ -35,6 +36,8 @@ pub struct CommObject {
     pub topology: Option<Rc<Topology>>,
     /// The buffer attached to it for buffered sends.
     pub buffer: Attached,
+    /// Plans of its collectives, of a type that module `collective` defines.
+    pub plans: OnceCell<Box<dyn Any>>,
 }
 
 /// The members of a communicator.
@@ -64,6 +67,7 @@ impl CommObject {
             info: RefCell::default(),
             topology: None,
             buffer: Attached::default(),
+            plans: OnceCell::new(),
         })
     }
 

@@ -221,32 +221,44 @@ impl Checked {
 
 /// Accumulates elements of a predefined type like [`update_now`].
 #[inline(never)]
-fn update_many_now(runtime: &Runtime, origin: *const u8, at: Place, op: Op) -> bool {
+fn update_many_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
     let (atomics, operation) = (runtime.plain.atomics(at.datatype), operation(op));
     let (Some(atomics), Some(operation), Some(len)) = (atomics, operation, runtime.plain.size(at.n, at.datatype))
     else {
         return false;
     };
-    if !atomics.allow(operation) || operation == Operation::NoOp || is_constant(origin.cast()) {
+    let operand = if operation == Operation::NoOp { old } else { origin };
+    let overlaps = operation != Operation::NoOp && operand.addr().abs_diff(old.addr()) < len;
+    if !atomics.allow(operation) || is_constant(operand.cast()) || overlaps {
         return false;
     }
     // SAFETY: the operation does not wait, and calls no function of the program.
     let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
     let Some((raw, target, offset)) = place else { return false };
-    // SAFETY: the program does not access the buffer until the operation is complete.
-    unsafe { raw.accumulate_array_now(operation, atomics.ty, origin, len, target, offset) }
+    // SAFETY: the program does not access the buffers until the operation is complete.
+    unsafe { raw.accumulate_array_now(operation, atomics.ty, operand, old, len, target, offset) }
+}
+
+/// Accumulates elements if that can be done at once. The old values are not fetched if `old` is null.
+#[inline(always)]
+fn many_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
+    match at.n {
+        1 => update_now(runtime, origin, old, at.datatype, at.rank, at.displacement, op, at.win),
+        _ => update_many_now(runtime, origin, old, at, op),
+    }
 }
 
 #[inline(always)]
 pub fn accumulate_now(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
-    if (origin.n, origin.datatype) != (at.n, at.datatype) {
-        return Ok(false);
-    }
-    let (from, old) = (origin.address.at(), std::ptr::null_mut());
-    Ok(match at.n {
-        1 => update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win),
-        _ => update_many_now(runtime, from, at, op),
-    })
+    let is_same = (origin.n, origin.datatype) == (at.n, at.datatype);
+    Ok(is_same && many_now(runtime, origin.address.at(), std::ptr::null_mut(), at, op))
+}
+
+#[inline(always)]
+pub fn get_accumulate_now(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
+    let is_same = |buffer: Buffer| (buffer.n, buffer.datatype) == (at.n, at.datatype);
+    let are_same = is_same(result) && (op == MPI_NO_OP || is_same(origin)) && !result.address.is_constant();
+    Ok(are_same && many_now(runtime, origin.address.at(), result.address.at(), at, op))
 }
 
 pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {

@@ -322,16 +322,20 @@ impl RawWindow {
         true
     }
 
-    /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did.
+    /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did. If `old` is not
+    /// null, the former values are written there.
     ///
     /// # Safety
-    /// `operand` is valid for reads of `len` bytes.
+    /// `operand` is valid for reads of `len` bytes, except for [`Op::NoOp`]. `old` is null, or valid for writes of `len`
+    /// bytes and not part of `operand`.
+    #[allow(clippy::too_many_arguments)]
     #[inline(never)]
     pub unsafe fn accumulate_array_now(
         &self,
         op: Op,
         ty: ElementType,
         operand: *const u8,
+        old: *mut u8,
         len: usize,
         target: usize,
         offset: usize,
@@ -339,9 +343,16 @@ impl RawWindow {
         let to = self.direct_ordered(target, offset, len);
         let Some(to) = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty)) else { return false };
         self.stats().add(Kind::Accumulate, len);
-        self.operations.stored.set(true);
         // SAFETY: as in `accumulate_now`.
-        unsafe { crate::op::kernel::accumulate(op, ty, to, operand, len / ty.size()) };
+        unsafe {
+            if old.is_null() {
+                self.operations.stored.set(true);
+                crate::op::kernel::accumulate(op, ty, to, operand, len / ty.size());
+            } else {
+                self.job.store_order().before_load();
+                crate::op::kernel::fetch_accumulate(op, ty, to, operand, old, len / ty.size());
+            }
+        }
         true
     }
 

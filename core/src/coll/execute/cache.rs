@@ -50,6 +50,11 @@ impl Key {
     }
 }
 
+/// Whether a run may be kept: it has few steps and little scratch.
+pub(super) fn is_light(run: &Run) -> bool {
+    run.steps() <= LONGEST && run.scratch() <= SCRATCH
+}
+
 /// Idle runs, each at the index of its key; a run that is in use is missing at its index.
 #[derive(Default)]
 pub(crate) struct Cache {
@@ -91,7 +96,7 @@ impl Cache {
 
     /// Stores a run under a key: at the key's empty index, at a new one, or in place of another idle run.
     pub(super) fn give(&self, key: Key, run: &Rc<Run>) {
-        if !run.is_reusable() || run.steps() > LONGEST || run.scratch() > SCRATCH {
+        if !run.is_reusable() || !is_light(run) {
             return;
         }
         let mut runs = self.runs.borrow_mut();

@@ -124,7 +124,8 @@ impl Collective {
             && let Some((place, mut run)) = team.cache().take(key, &arguments.neighbors)
             && let Some(idle) = Rc::get_mut(&mut run)
         {
-            idle.set(input, output, arguments.reduction);
+            idle.set(input, output);
+            idle.set_reduction(arguments.reduction);
             return Ok(Self { team: team.clone(), run, home: Home::Known(place), persistent });
         }
         let members = team.membership();
@@ -132,12 +133,62 @@ impl Collective {
         let plan = plan.map_err(|e| refuse(team, e))?;
         let run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
         let mut run = run.map_err(|e| refuse(team, e))?;
-        run.set(input, output, arguments.reduction);
+        run.set(input, output);
+        run.set_reduction(arguments.reduction);
         let run = Rc::new(run);
         if persistent {
             run.enlist();
         }
         Ok(Self { team: team.clone(), run, home: key.map_or(Home::None, Home::New), persistent })
+    }
+
+    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own.
+    #[must_use]
+    pub fn is_light(&self) -> bool {
+        cache::is_light(&self.run)
+    }
+
+    /// Makes a call that [`run_by`] has made again, with other memory of the same shape. Does nothing and returns `false`
+    /// if it cannot be repeated, since it is persistent, has failed, or still sends.
+    ///
+    /// # Safety
+    /// The contract of [`run_by`], also for the context of the reduction that was given then.
+    ///
+    /// # Errors
+    /// The errors of [`run_by`].
+    #[inline]
+    pub unsafe fn repeat(
+        &mut self,
+        input: Memory,
+        output: Memory,
+        wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
+    ) -> Result<bool> {
+        let Some(idle) = Rc::get_mut(&mut self.run).filter(|run| run.is_reusable()) else { return Ok(false) };
+        idle.set(input, output);
+        // SAFETY: the caller's promise.
+        unsafe { self.make(wait) }?;
+        Ok(true)
+    }
+
+    /// Makes the call and waits for it.
+    ///
+    /// # Safety
+    /// The contract of [`run_by`].
+    #[inline]
+    unsafe fn make(&self, wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>) -> Result<()> {
+        let short = self.run.short();
+        let signals = if short.is_some() { self.team.signals_for_short()? } else { None };
+        let waited = match short.zip(signals) {
+            // SAFETY: the caller's promise; the call is over when this returns.
+            Some((short, signals)) => unsafe { self.run.make_short(signals, short, wait) },
+            None => {
+                // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
+                unsafe { self.run.start() }?;
+                if self.is_active() { wait(&|| self.awaits(), &|| !self.is_active()) } else { Ok(()) }
+            }
+        };
+        self.or_fail(waited)?;
+        self.run.outcome().map(|_| ())
     }
 
     /// Whether the call is complete, after one turn of progress if it was not. A call that was never started is
@@ -228,11 +279,12 @@ impl Drop for Collective {
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
     // SAFETY: the same promise.
     unsafe { run_by(team, arguments, |awaited, ready| team.job().wait(awaited, || Ok(ready().then_some(())))) }
+        .map(drop)
 }
 
 /// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
 /// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait)
-/// or one turn at a time.
+/// or one turn at a time. Returns the call, which [`Collective::repeat`] makes again.
 ///
 /// # Safety
 /// The contract of [`run`].
@@ -244,21 +296,11 @@ pub unsafe fn run_by(
     team: &Team,
     arguments: &Arguments<'_>,
     wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
-) -> Result<()> {
+) -> Result<Collective> {
     let call = Collective::new(team, arguments, false)?;
-    let short = call.run.short();
-    let signals = if short.is_some() { team.signals_for_short()? } else { None };
-    let waited = match short.zip(signals) {
-        // SAFETY: the caller's promise; the call is over when this returns.
-        Some((short, signals)) => unsafe { call.run.make_short(signals, short, wait) },
-        None => {
-            // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
-            unsafe { call.run.start() }?;
-            if call.is_active() { wait(&|| call.awaits(), &|| !call.is_active()) } else { Ok(()) }
-        }
-    };
-    call.or_fail(waited)?;
-    call.run.outcome().map(|_| ())
+    // SAFETY: the caller's promise.
+    unsafe { call.make(wait) }?;
+    Ok(call)
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.

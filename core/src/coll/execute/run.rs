@@ -128,10 +128,14 @@ impl Run {
         })
     }
 
-    /// Sets the buffers and the reduction.
-    pub(super) fn set(&mut self, input: Memory, output: Memory, reduction: Option<Reduction>) {
+    /// Sets the buffers.
+    #[inline]
+    pub(super) fn set(&mut self, input: Memory, output: Memory) {
         let [i, o, _] = &mut self.memory;
         (*i, *o) = (input, output);
+    }
+
+    pub(super) fn set_reduction(&mut self, reduction: Option<Reduction>) {
         self.reduction = reduction;
     }
 
