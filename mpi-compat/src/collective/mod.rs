@@ -92,7 +92,7 @@ fn part(
 }
 
 pub fn gather(call: &Call<'_>, send: Buffer, recv: Buffer, root: c_int, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, None, |c| {
+    make(call, comm, form, Some(Key::new(Operation::Gather, send, recv).root(root)), |c| {
         let role = c.role(root)?;
         let all = || Segments::equal(call, recv, Existing::All(c.peers()));
         let all = part(role.is_root, recv.address, false, all)?;
@@ -221,7 +221,8 @@ pub fn exscan(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, f
 }
 
 pub fn reduce_scatter_block(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, None, |c| reduction(c, Operation::ReduceScatter, None, send, recv, op, c.local_size()))
+    let key = Key::new(Operation::ReduceScatter, send, recv).op(op);
+    make(call, comm, form, Some(key), |c| reduction(c, Operation::ReduceScatter, None, send, recv, op, c.local_size()))
 }
 
 pub fn reduce_scatter(

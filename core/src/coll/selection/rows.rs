@@ -218,10 +218,10 @@ pub const ROWS: &[Row] = &[
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
     row(O::Exscan, "direct").least(LONG).one_node(),
-    // One message: no steps to overlap.
-    row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
     row(O::Exscan, "linear").ranks(16).together(SHORT).one_node(),
+    // One message: no steps to overlap.
+    row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),
     row(O::Exscan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Exscan, "123-doubling"),
