@@ -1,6 +1,7 @@
 # Sourced by the scripts of this folder: makes sure that the system packages are there.
 # As root on Debian they are installed; for any other user the missing ones are named.
 
+head=$(awk 'NR > 1 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$0")
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$top"
 
@@ -8,6 +9,14 @@ say() { printf '\n== %s\n' "$*"; }
 die() {
     echo "ci/${0##*/}: $*" >&2
     exit 1
+}
+
+# help_if OPTION: if it asks for help, or is no option of the script, prints the head of the script, and ends
+help_if() {
+    case ${1:-} in
+        -h | --help) echo "$head" && exit 0 ;;
+        -*) echo "$head" >&2 && exit 2 ;;
+    esac
 }
 
 # need CHECK PACKAGE [CHECK PACKAGE ...]; a check is a program that must be there, or a function that must succeed

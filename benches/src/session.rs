@@ -24,11 +24,11 @@ use crate::worker::over_verbs;
 /// The arguments that benchmarks share.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Fewer sizes and shorter blocks; to pack, none beyond the second cache.
+    /// Fewer sizes, and shorter measurements.
     #[arg(long)]
     pub quick: bool,
-    /// Number of measurements, limits in between: of each figure the best counts, for every library; of a target
-    /// without layouts the median of the rounds' ratios.
+    /// Number of times that everything is measured. Of each figure the best counts, for every library; of the ratios of
+    /// `sync-overhead` the median.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Also measure MPICH, Intel MPI and Open MPI, which ci/peers has put into FARSIDE_PEERS or target/peers.

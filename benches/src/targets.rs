@@ -311,7 +311,7 @@ pub fn display(targets: &[Target]) -> String {
     let count = |met| targets.iter().filter(|target| target.most.is_some() && target.met() == met).count();
     let mut summary = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
     if count(None) > 0 {
-        summary += &format!(", {} not measured (most need --peers)", count(None));
+        summary += &format!(", {} not in this run", count(None));
     }
     let measured = targets.iter().filter(|target| target.ratio.is_some());
     let row = |t: &Target| {
@@ -355,7 +355,7 @@ mod tests {
     fn targets_without_records_are_not_measured() {
         let targets = targets(&[]);
         assert!(!targets.is_empty() && targets.iter().all(|target| target.met().is_none()));
-        assert!(display(&targets).contains("0 met, 0 not met, 23 not measured"), "{}", display(&targets));
+        assert!(display(&targets).contains("0 met, 0 not met, 23 not in this run"), "{}", display(&targets));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod lifecycle;
 mod log;
 pub mod matching;
 pub mod memory;
-mod mistyped;
+pub mod mistyped;
 #[cfg(test)]
 mod model;
 pub(crate) mod order;

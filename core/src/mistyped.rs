@@ -1,5 +1,6 @@
 //! Warnings for environment variables that look like settings but are not.
 
+use crate::say::say;
 use crate::settings::TABLE;
 
 /// Prefix of the names of all settings.
@@ -19,8 +20,14 @@ const OTHERS: [&str; 9] = [
 ];
 const OTHER_PREFIXES: [&str; 2] = ["FARSIDE_TEST_", "FARSIDE_SOAK_"];
 
+/// Writes a line to stderr for each variable of the environment that looks like a setting but is none.
+pub fn warn() {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    warnings(names).iter().for_each(|warning| say(format_args!("{warning}")));
+}
+
 /// A warning for each variable with the prefix that is not a setting, with the setting whose name is nearest.
-pub(crate) fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
+fn warnings(names: impl Iterator<Item = String>) -> Vec<String> {
     let is_known = |name: &str| {
         TABLE.iter().any(|setting| setting.name == name)
             || OTHERS.contains(&name)

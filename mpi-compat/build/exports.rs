@@ -150,6 +150,10 @@ fn rust_name(name: &str) -> String {
 /// freed; for a function that makes an object with a given error handler, the new object.
 fn object(function: &Function) -> String {
     let is_object = |p: &&Parameter| matches!(base_type(&p.base).as_str(), "Comm" | "Win" | "File" | "Session");
+    // They have no file yet, or none that is open.
+    if ["MPI_File_open", "MPI_File_delete"].contains(&function.name.as_str()) {
+        return "On::File(crate::constants::MPI_FILE_NULL)".into();
+    }
     if let Some(first) = function.parameters.iter().filter(|p| p.stars == 0).find(is_object) {
         return format!("On::{}({})", base_type(&first.base), first.name);
     }

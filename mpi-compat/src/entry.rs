@@ -81,7 +81,7 @@ fn raise(
 #[cold]
 pub fn not_yet(name: &'static str, on: On) -> c_int {
     let body = |_: &Call<'_>| {
-        Err(fail(MPI_ERR_UNSUPPORTED_OPERATION, "is not supported yet: see the support table in mpi-compat/README.md"))
+        Err(fail(MPI_ERR_UNSUPPORTED_OPERATION, "not supported yet (mpi-compat/README.md lists what is supported)"))
     };
     enter(name, false, When::Always, on, Vec::new, body)
 }

@@ -77,6 +77,13 @@ impl Fail {
     }
 }
 
+/// The error of a rank argument, of a group of `ranks` ranks.
+#[cold]
+pub fn bad_rank(rank: c_int, ranks: usize, name: &'static str) -> Fail {
+    let last = ranks.saturating_sub(1);
+    fail(MPI_ERR_RANK, format!("is {rank}, but there are {ranks} ranks, from 0 to {last}")).named(name)
+}
+
 impl From<farside_core::Error> for Fail {
     #[cold]
     fn from(error: farside_core::Error) -> Self {

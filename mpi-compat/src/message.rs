@@ -14,7 +14,7 @@ use farside_datatype::{Private, TypeMap};
 use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
-use crate::fail::{Fail, Result, fail};
+use crate::fail::{Fail, Result, bad_rank, fail};
 use crate::handle::Comm;
 use crate::objects::{CommObject, Data, Outcome, Partner, TypeObject, Typed};
 use crate::operands::{Address, Buffer, Peer};
@@ -200,11 +200,6 @@ impl Peer {
             member => Ok(member),
         }
     }
-}
-
-#[cold]
-fn bad_rank(rank: c_int, ranks: usize, name: &'static str) -> Fail {
-    fail(MPI_ERR_RANK, format!("is {rank}, but there are {ranks} ranks")).named(name)
 }
 
 #[cold]

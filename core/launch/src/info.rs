@@ -19,6 +19,7 @@ use crate::limits::{Amount, Limits, Pair};
 /// `Setting` if a setting has a value that is not allowed; `System` if the report cannot be written.
 pub(crate) fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
+    farside_core::mistyped::warn();
     Fixed::parse(&settings.coll)?;
     let limits = Limits::now(Path::new(&settings.shm_dir));
     let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));

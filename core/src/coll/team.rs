@@ -120,7 +120,8 @@ impl Team {
     /// `NoSuchRank`.
     pub fn job_rank(&self, rank: usize) -> Result<u32> {
         self.0.members.ranks.get(rank).copied().ok_or_else(|| {
-            Error::new(ErrorKind::NoSuchRank, "look up a rank")
+            Error::new(ErrorKind::NoSuchRank, "look up a rank of the team")
+                .rank(self.job().rank())
                 .peer(rank as u32)
                 .cause(format!("a team of {}", self.size()))
         })

@@ -14,7 +14,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::mistyped;
 use crate::processors::Sharing;
-use crate::say::say;
 use crate::service::open::open;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
@@ -33,8 +32,7 @@ impl Job {
         let settings = Settings::from_env()?;
         let mut bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
         if bootstrap.rank() == 0 {
-            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-            mistyped::warnings(names).iter().for_each(|warning| say(format_args!("{warning}")));
+            mistyped::warn();
         }
         if let Some(level) = settings.log {
             #[cfg(feature = "log")]

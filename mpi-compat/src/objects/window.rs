@@ -10,7 +10,7 @@ use farside_rma::raw::dynamic::RawDynamicWindow;
 use super::{Attributes, GroupObject, InfoObject};
 use crate::constants::*;
 use crate::errhandler::{ErrhandlerOf, Handler, HasErrhandler};
-use crate::fail::{Result, fail};
+use crate::fail::{Result, bad_rank, fail};
 use crate::handle::Win;
 
 /// A window.
@@ -82,7 +82,7 @@ impl WinObject {
         match usize::try_from(rank) {
             Ok(target) if target < self.units.len() => Ok(Some(target)),
             _ if rank == MPI_PROC_NULL => Ok(None),
-            _ => Err(fail(MPI_ERR_RANK, format!("is {rank}, but there are {} ranks", self.units.len())).named(name)),
+            _ => Err(bad_rank(rank, self.units.len(), name)),
         }
     }
 

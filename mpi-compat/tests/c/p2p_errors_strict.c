@@ -17,7 +17,7 @@ int main(void) {
     MPI_Request request;
     MPI_Message message = MPI_MESSAGE_NULL;
     start();
-    says(MPI_Send(&value, 1, MPI_INT, 1, 0, MPI_COMM_SELF), "MPI_Send: dest is 1, but there are 1 ranks");
+    says(MPI_Send(&value, 1, MPI_INT, 1, 0, MPI_COMM_SELF), "MPI_Send: dest is 1, but there are 1 ranks, from 0 to 0");
     says(MPI_Recv(&value, 1, MPI_INT, -9, 0, MPI_COMM_SELF, NULL), "MPI_Recv: source is -9");
     says(MPI_Isend(&value, -3, MPI_INT, 0, 0, MPI_COMM_SELF, &request), "MPI_Isend: count is -3");
     says(MPI_Irecv(NULL, 3, MPI_INT, 0, 0, MPI_COMM_SELF, &request), "MPI_Irecv: buf is a null pointer");

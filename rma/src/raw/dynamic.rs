@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Dynamic windows: each rank attaches and detaches its memory without the other ranks (MPI-4 §12.2.4).
 //!
-//! Each rank publishes a table of its attachments, itself a window, in which origins look them up ([`super::address`]).
+//! Each rank publishes a table of its attachments, itself a window, in which origins look them up (`address`).
 //! Detaching clears the entry and then deregisters the memory: later operations fail with `NotAttached`, and operations
 //! in progress are refused by the owner or access pages that the owner no longer uses.
 

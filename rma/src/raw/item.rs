@@ -182,6 +182,7 @@ impl Item {
         match self {
             Item::Put { .. } => "put",
             Item::Get { .. } => "get",
+            Item::Accumulate { old, .. } if !old.is_null() => "get_accumulate",
             Item::Accumulate { .. } => "accumulate",
             Item::CompareSwap { .. } => "compare and swap",
             Item::Lists(lists) if lists.put => "put",

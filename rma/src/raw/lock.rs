@@ -2,7 +2,7 @@
 //! Passive target: lock, lock_all, unlock, flush, sync (MPI-4 §12.5.3).
 //!
 //! The lock is a word at the target that origins change by remote atomics; the target takes no part. Locks are granted
-//! in the order of requests ([`super::lockword`]). On a mapped window:
+//! in the order of requests (`lockword`). On a mapped window:
 //!
 //! | call | atomics on the word |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | unlock, unlock_all | one for each target that was accessed or locked |
 //! | `NOCHECK` | none |
 //!
-//! A rank that repeatedly locks the same target enters by a claim instead ([`super::bias`]): one atomic exchange on its
+//! A rank that repeatedly locks the same target enters by a claim instead (`bias`): one atomic exchange on its
 //! own cache line to lock, a plain store to unlock.
 //!
 //! If the word is not mapped, each atomic is a message (a shared lock takes two: a read and a compare-and-swap), and
 //! the request is deferred until the first operation: lock itself sends nothing, and an epoch without operations sends
-//! nothing at all. A rank that has to wait is notified when its turn has come ([`super::lockqueue`]).
+//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`).
 //!
 //! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes one only in a call that
 //! waits for this lock and nothing else, and only one at a time: two readers that wait for two targets in different

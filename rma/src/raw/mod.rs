@@ -1,11 +1,11 @@
 //! Untyped windows: byte ranges of the ranks of a team, and the operations and synchronization on them.
 //!
 //! This is the layer under typed windows and MPI: displacements are bytes, buffers are raw pointers, and the caller
-//! follows the rules that [`crate::window`] enforces by types. Synchronization has one file for each chapter of the
+//! follows the rules that [`Window`](crate::Window) enforces by types. Synchronization has one file for each chapter of the
 //! standard: [`fence`], [`pscw`], [`lock`].
 //!
 //! A put on a mapped window is the fast path in [`RawWindow::put`]: two comparisons and a copy. All other cases
-//! (no epoch, target not exposed yet, memory not mapped) go through [`operations`].
+//! (no epoch, target not exposed yet, memory not mapped) go through `operations`.
 
 mod address;
 mod bias;

@@ -1,6 +1,7 @@
 //! Collective operations of a team: making teams, and barriers.
 
 use super::Team;
+use crate::bill::Account;
 use crate::coll;
 use crate::coll::execute;
 use crate::error::{Error, ErrorKind, Result};
@@ -154,6 +155,9 @@ impl Team {
     /// many collectives by messages the ranks have made before it, modulo the bits of a mark. Returns whether this
     /// number is the same at all ranks.
     fn signal_barrier(&self, signals: &SignalArray) -> Result<bool> {
+        if let Some(bill) = self.job().bill() {
+            bill.called(Account::team(self.context()), "barrier");
+        }
         let bits = if signals.is_oversubscribed() { MARK_BITS as u32 } else { u16::BITS };
         let mark = 1 << (self.calls().made() % bits);
         let run = |number| coll::barrier_dissemination::run(self, signals, number, mark);
