@@ -66,6 +66,25 @@ static void transfers(int turn, int which, int into) {
     for (int i = 0; i < n; i++) CHECK(out[into][i] == of(turn, which, root, i));
 }
 
+/* More calls than a library may keep anything of, with the same lengths and other roots, operators and types. */
+static void many(void) {
+    const MPI_Op ops[4] = {MPI_SUM, MPI_MAX, MPI_MIN, MPI_PROD};
+    const MPI_Datatype types[3] = {MPI_INT, MPI_UNSIGNED, MPI_INT32_T};
+    unsigned any = 1;
+    for (int call = 0; call < 5000; call++) {
+        any = any * 1103515245 + 12345;
+        int choice = any >> 8 & 0xffff, root = choice % size, op = choice >> 2 & 3, n = 1 + (choice >> 5) % 8;
+        for (int i = 0; i < n; i++) in[0][i] = rank + i, out[0][i] = -1;
+        OK(MPI_Reduce(in[0], out[0], n, types[choice % 3], ops[op], root, MPI_COMM_WORLD));
+        for (int i = 0; i < n; i++) {
+            int sum = 0, product = 1;
+            for (int r = 0; r < size; r++) sum += r + i, product *= r + i;
+            const int results[4] = {sum, size - 1 + i, i, product};
+            CHECK(out[0][i] == (rank == root ? results[op] : -1));
+        }
+    }
+}
+
 /* A pair type: its elements have gaps at the end. */
 static void pairs(int turn, int which) {
     struct { double value; int at; } mine[2] = {{turn + rank, rank}, {turn - rank, which}}, best[2][2];
@@ -102,5 +121,6 @@ int main(void) {
         pairs(turn, which);
         types(turn);
     }
+    many();
     return finish();
 }

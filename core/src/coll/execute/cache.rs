@@ -78,15 +78,15 @@ impl Cache {
         Some((at, runs[at].1.take()?))
     }
 
-    /// Returns a run to its index.
+    /// Returns a run to the index at which it was taken, if that still has its key and is empty; else stores it like
+    /// [`give`](Self::give).
     #[inline]
-    pub(super) fn give_back(&self, place: usize, run: &Rc<Run>) {
+    pub(super) fn give_back(&self, place: usize, key: Key, run: &Rc<Run>) {
         if run.is_reusable() {
             let mut runs = self.runs.borrow_mut();
             match &mut runs[place] {
-                (_, empty @ None) => *empty = Some(Rc::clone(run)),
-                (key, Some(_)) => {
-                    let key = *key;
+                (known, empty @ None) if *known == key => *empty = Some(Rc::clone(run)),
+                _ => {
                     drop(runs);
                     self.give(key, run);
                 }

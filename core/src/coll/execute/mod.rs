@@ -65,8 +65,8 @@ enum Home {
     None,
     /// The cache, under this new key.
     New(Key),
-    /// The cache, at this index.
-    Known(usize),
+    /// The cache, under this key, at this index.
+    Known(usize, Key),
 }
 
 impl std::fmt::Debug for Collective {
@@ -126,7 +126,7 @@ impl Collective {
         {
             idle.set(input, output);
             idle.set_reduction(arguments.reduction);
-            return Ok(Self { team: team.clone(), run, home: Home::Known(place), persistent });
+            return Ok(Self { team: team.clone(), run, home: Home::Known(place, *key), persistent });
         }
         let members = team.membership();
         let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
@@ -263,7 +263,7 @@ impl Drop for Collective {
             Home::None if self.persistent => self.run.retire(),
             Home::None => {}
             Home::New(key) => self.team.cache().give(key, &self.run),
-            Home::Known(place) => self.team.cache().give_back(place, &self.run),
+            Home::Known(place, key) => self.team.cache().give_back(place, key, &self.run),
         }
     }
 }
