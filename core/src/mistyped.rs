@@ -20,7 +20,7 @@ const OTHERS: [&str; 9] = [
 ];
 const OTHER_PREFIXES: [&str; 2] = ["FARSIDE_TEST_", "FARSIDE_SOAK_"];
 
-/// Writes a line to stderr for each variable of the environment that looks like a setting but is none.
+/// Warns on stderr of each variable of the environment whose name looks like that of a setting.
 pub fn warn() {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     warnings(names).iter().for_each(|warning| say(format_args!("{warning}")));

@@ -98,8 +98,8 @@ impl Plans {
         comm.plans.get_or_init(|| Box::new(Self::default())).downcast_ref()
     }
 
-    /// The kept plan of a call, with the addresses of that call. `None` if there is none, or if the addresses must be
-    /// looked at more closely.
+    /// Takes the kept plan of a call and sets its addresses to those of the call. Returns `None` if no plan is kept, or if
+    /// a buffer is null or overlaps the other one, which the caller reports.
     #[inline]
     pub fn take(&self, key: &Key) -> Option<Box<Kept>> {
         let mut plans = self.0.borrow_mut();
