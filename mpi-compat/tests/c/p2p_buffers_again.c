@@ -141,6 +141,41 @@ static void read_only(size_t len) {
     free(into);
 }
 
+/* Whether the page of an address is moved. */
+static int is_moved(const unsigned char *at) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) {
+        size_t from, to;
+        if (!strstr(line, "farside-moved") || sscanf(line, "%zx-%zx", &from, &to) != 2) continue;
+        if (from <= (size_t)at && (size_t)at < to) found = 1;
+    }
+    fclose(maps);
+    return found;
+}
+
+/* Blocks side by side, which share the pages at their ends, and are all in use at the same time. Where one is moved, so
+   are the others, with their ends. */
+static void side_by_side(size_t len) {
+    enum { BLOCKS = 4, ROUNDS = 30 };
+    unsigned char *from = malloc(BLOCKS * len), *into = malloc(BLOCKS * len);
+    for (int round = 0; round < ROUNDS; round++) {
+        MPI_Request requests[2 * BLOCKS];
+        fill(from, BLOCKS * len, round);
+        for (int i = 0; i < BLOCKS; i++) {
+            OK(MPI_Irecv(into + i * len, (int)len, MPI_BYTE, 1 - me, i, MPI_COMM_WORLD, &requests[i]));
+            OK(MPI_Isend(from + i * len, (int)len, MPI_BYTE, 1 - me, i, MPI_COMM_WORLD, &requests[BLOCKS + i]));
+        }
+        OK(MPI_Waitall(2 * BLOCKS, requests, MPI_STATUSES_IGNORE));
+        CHECK(is_filled(into, BLOCKS * len, round));
+    }
+    if (is_moved(from + len / 2))
+        for (int i = 0; i < BLOCKS; i++) CHECK(is_moved(from + i * len) && is_moved(from + (i + 1) * len - 1));
+    free(from);
+    free(into);
+}
+
 int main(void) {
     begin_exchanges();
     const int n = COUNT(lengths) - is_emulated();
@@ -149,6 +184,7 @@ int main(void) {
         reallocated(lengths[i]);
         mapped_over(lengths[i]);
         read_only(lengths[i]);
+        side_by_side(lengths[i]);
     }
     huge_pages();
     other_memory();

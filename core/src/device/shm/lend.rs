@@ -122,13 +122,18 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
         Some((part, name))
     };
     let found = find();
-    let inner = pages_in(bytes);
-    if found.as_ref().is_some_and(|(part, _)| part.start <= inner.start && inner.end <= part.end) {
+    if found.as_ref().is_some_and(|(part, _)| part == bytes) {
         return found;
     }
+    let inner = pages_in(bytes);
+    let lacks_edges = found.as_ref().is_some_and(|(part, _)| part.start <= inner.start && inner.end <= part.end);
     let mut uses = device.uses.borrow_mut();
-    let Some(buffer) = uses.count(bytes) else { return found };
-    let Some(with_edges) = movable(device, region, bytes) else { return found };
+    let Some(buffer) = uses.count(bytes).filter(|buffer| !lacks_edges || buffer.uses.is_power_of_two()) else {
+        return found;
+    };
+    let Some(with_edges) = movable(device, region, bytes).filter(|with_edges| *with_edges || !lacks_edges) else {
+        return found;
+    };
     // SAFETY: by the contract, and as `movable` says.
     match unsafe { take(device, bytes, with_edges) } {
         Ok(true) => find(),
@@ -145,17 +150,21 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
 }
 
 /// Whether the pages of a lent buffer can be moved, as no other code stores to them now: those at its ends also, if only
-/// this thread and the runtime's threads can store at all. `None` if that may change soon.
+/// this thread and the runtime's threads can store at all. `None` if that may change soon. Pages that are moved already
+/// do not matter: a neighbouring buffer in use may share them.
 fn movable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) -> Option<bool> {
     // A window of several nodes may cover the memory, and an HCA has then pinned its pages.
     if !device.is_one_node() {
         return None;
     }
-    let (inner, outer) = (pages_in(bytes), pages_around(bytes));
-    if device.is_alone(outer.start, outer.end) {
+    let missing = |pages: Range<usize>| match &*device.moved.borrow() {
+        Some(moved) => moved.missing(&pages),
+        None => vec![pages],
+    };
+    if device.is_alone(&missing(pages_around(bytes))) {
         return Some(true);
     }
-    (region.exclusive && !device.is_used(inner.start, inner.end)).then_some(false)
+    (region.exclusive && !device.are_used(&missing(pages_in(bytes)))).then_some(false)
 }
 
 /// Moves the pages of a buffer, those at its ends if that is possible; `false` if the others cannot be moved.

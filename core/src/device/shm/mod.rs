@@ -135,12 +135,17 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
-    /// Whether only the calling thread can store to the user's memory in `[lo, hi)`, as far as this process can know:
+    /// Whether only the calling thread can store to these parts of the user's memory, as far as this process can know:
     /// the process has no other thread except the runtime's, and no region covers that memory, so the agent and peers
     /// cannot reach it. Only the calling thread could start another thread meanwhile.
-    fn is_alone(&self, lo: usize, hi: usize) -> bool {
+    fn is_alone(&self, parts: &[Range<usize>]) -> bool {
         let is_watched = self.moved.borrow().as_ref().is_some_and(MovedPages::is_watched);
-        self.has_one_thread(is_watched) && !self.is_used(lo, hi)
+        !self.are_used(parts) && self.has_one_thread(is_watched)
+    }
+
+    /// Whether a region covers some of these parts of the user's memory.
+    fn are_used(&self, parts: &[Range<usize>]) -> bool {
+        parts.iter().any(|part| self.is_used(part.start, part.end))
     }
 
     /// Whether the process has no other thread than the calling one, this device's agent and, if memory `is_watched`,
