@@ -86,7 +86,7 @@ impl MessageLayer for Inner {
         let any = messenger.device.poll(&mut |event| {
             let r = match event {
                 Event::Packet { source, bytes } => am.dispatch(messenger, source, bytes),
-                Event::LongPacket { source, packet } => am.dispatch_long(messenger, source, packet),
+                Event::LongPacket { source, packet } => am.dispatch_long(messenger, source, &packet),
                 Event::Completed { id, result } => {
                     messenger.completed(id, result);
                     Ok(())

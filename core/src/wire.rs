@@ -1,8 +1,16 @@
 //! Encoding and decoding of little-endian fields; decoding checks every length, since the bytes come from a peer.
 
 /// Builds a byte string.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Writer(Vec<u8>);
+
+impl Default for Writer {
+    fn default() -> Self {
+        /// Room for a key, so that the string seldom grows.
+        const USUAL: usize = 112;
+        Self(Vec::with_capacity(USUAL))
+    }
+}
 
 impl Writer {
     /// An empty string.

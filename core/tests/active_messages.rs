@@ -275,7 +275,7 @@ fn stream_of_short_messages_takes_one_poll_for_sixteen() {
         let signals = SignalArray::new(&team, 0)?;
         let into = words.clone();
         job.active_messages().register(ID, move |m| {
-            into.borrow_mut().push(u64::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+            into.borrow_mut().push(u64::from_le_bytes(m.data().unwrap().try_into().unwrap()));
             Delivery::Done
         })?;
         team.barrier()?;
@@ -569,7 +569,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         let held = Rc::new(RefCell::new(Vec::new()));
         let to = held.clone();
         job.active_messages().register(ID, move |m| {
-            assert!(m.data.is_none() && !m.waits && m.len == LEN);
+            assert!(m.data().is_none() && !m.waits && m.len == LEN);
             to.borrow_mut().push(m.token());
             Delivery::Hold
         })?;

@@ -207,7 +207,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     let got = Rc::new(Cell::new(0u64));
     let sink = Rc::clone(&got);
     job.active_messages().register(HandlerId(77), move |m| {
-        assert_eq!(m.data.map(<[u8]>::len), Some(8));
+        assert_eq!(m.data().map(<[u8]>::len), Some(8));
         sink.set(sink.get() + 1);
         Delivery::Done
     })?;

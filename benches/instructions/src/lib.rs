@@ -81,7 +81,7 @@ fn messages(job: &Job, calls: u64) -> Result<()> {
     let sum = Rc::new(Cell::new(0));
     let seen = Rc::clone(&sum);
     job.active_messages().register(HandlerId(1), move |message: am::Message<'_>| {
-        let word = message.data.and_then(|data| data.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let word = message.data().and_then(|data| data.try_into().ok()).map_or(0, u64::from_le_bytes);
         seen.set(seen.get() + word);
         Delivery::Done
     })?;

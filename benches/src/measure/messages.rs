@@ -25,7 +25,7 @@ pub(super) fn ping_pong(bench: &Bench<'_>) -> Result<()> {
     let arrived = Rc::new((Cell::new(0), Cell::new(0)));
     let taken = arrived.clone();
     let handler = move |message: am::Message<'_>| {
-        if let Some(word) = message.data.and_then(|data| data.try_into().ok()) {
+        if let Some(word) = message.data().and_then(|data| data.try_into().ok()) {
             taken.1.set(u64::from_le_bytes(word));
             taken.0.set(taken.0.get() + 1);
         }
@@ -101,7 +101,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
     let &[d, parity] = message.header else { return Delivery::Done };
     let (d, parity) = (usize::from(d) % DIRECTIONS, usize::from(parity) % 2);
     let mut now = inbox.borrow_mut();
-    if let Some(data) = message.data {
+    if let Some(data) = message.data() {
         let area = &mut now.areas[parity][d];
         area.clear();
         area.extend_from_slice(data);

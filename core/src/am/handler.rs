@@ -3,6 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
+use super::came::Came;
 use super::sink::{Received, Sink};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -58,16 +59,24 @@ pub struct Message<'a> {
     /// Length of the data in bytes.
     pub len: usize,
     /// The data, if all of it came with the header.
-    pub data: Option<&'a [u8]>,
+    pub(crate) came: Option<Came<'a>>,
     /// Whether the data waits at the sender until the handler, or [`deliver`](super::deliver), names a sink.
     pub waits: bool,
 }
 
 impl<'a> Message<'a> {
     /// A message that has arrived completely.
+    #[inline(always)]
+    pub(crate) fn whole(source: u32, header: &'a [u8], came: Came<'a>) -> Self {
+        Self { source, number: 0, header, len: came.len(), came: Some(came), waits: false }
+    }
+
+    /// The data, if all of it came with the header. That of a long packet is copied for this, once, while a
+    /// [sink](Delivery::Into) takes it without a further copy.
+    #[must_use]
     #[inline]
-    pub(crate) fn whole(source: u32, header: &'a [u8], data: &'a [u8]) -> Self {
-        Self { source, number: 0, header, len: data.len(), data: Some(data), waits: false }
+    pub fn data(&self) -> Option<&'a [u8]> {
+        self.came.map(Came::bytes)
     }
 
     /// Identifies the message for [`deliver`](super::deliver) and [`abandon`](super::abandon), if it waits or has not

@@ -18,6 +18,7 @@
 //! [`start_send`] never wait: [`start_send`] queues a message that finds no room, and any wait sends it.
 
 mod arrivals;
+mod came;
 mod claims;
 mod counter;
 mod data;
@@ -39,6 +40,7 @@ mod turn;
 mod unexpected;
 mod write;
 
+pub(crate) use came::Came;
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use messenger::Messenger;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::claims::Claims;
-use super::pieces::Pieces;
+use super::pieces::{Parts, Pieces};
 use crate::device::{Block, Range};
 use crate::tracked::Track;
 use crate::wire::{Reader, Writer};
@@ -17,7 +17,7 @@ pub(super) const FAILED: u64 = u64::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) key: Vec<u8>,
-    pub(super) ranges: Vec<Range>,
+    pub(super) ranges: Parts<Range>,
 }
 
 impl Offer {
@@ -29,7 +29,7 @@ impl Offer {
     /// Parses an offer; `None` if it is malformed.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
-        let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Vec::new(), 0usize);
+        let (key, mut ranges, mut sum) = (r.bytes()?.to_vec(), Parts::new(), 0usize);
         while !r.is_empty() {
             let range = Range { offset: r.u64()?.try_into().ok()?, len: r.u64()?.try_into().ok()? };
             sum = sum.checked_add(range.len)?;
@@ -56,8 +56,8 @@ pub(super) struct Read {
 pub(super) struct Reading {
     /// The sender's region, and its ranges that are read.
     pub(super) region: u64,
-    pub(super) ranges: Vec<Range>,
-    pub(super) into: Vec<Block>,
+    pub(super) ranges: Parts<Range>,
+    pub(super) into: Parts<Block>,
     pub(super) pieces: Pieces,
     /// Counts the request in progress.
     pub(super) track: Rc<Track>,
@@ -100,7 +100,7 @@ pub(super) struct Write {
     pub(super) claims: Claims,
     /// The target's region.
     pub(super) region: u64,
-    pub(super) from: Vec<Block>,
+    pub(super) from: Parts<Block>,
     pub(super) pieces: Pieces,
     /// Counts the request in progress.
     pub(super) track: Rc<Track>,
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn offers_come_back_as_they_were() {
-        let ranges = vec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
+        let ranges = smallvec::smallvec![Range { offset: 0, len: 7 }, Range { offset: 1 << 40, len: 3 }];
         let offer = Offer { key: vec![1, 2, 3], ranges };
         let bytes = offer.write();
         assert_eq!((Offer::read(&bytes), offer.len()), (Some(offer), 10));

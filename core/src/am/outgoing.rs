@@ -46,6 +46,8 @@ pub(super) struct SendQueues {
     /// queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
+    /// An empty queue, whose memory the next one uses.
+    pub(super) spare: VecDeque<Queued>,
     /// Messages whose request to send has been sent, by number.
     pub(super) asked: FxHashMap<u64, Asked>,
     /// Numbers of the messages whose data is being sent, by target.

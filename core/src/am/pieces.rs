@@ -1,5 +1,7 @@
 //! Pieces of a message that is copied between two memories: its blocks, and the lengths at which it is cut.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::device::{Block, Range};
 use crate::error::Result;
 
@@ -70,9 +72,12 @@ impl Part for Range {
     }
 }
 
+/// Parts of a memory, of which most messages have one.
+pub(super) type Parts<T> = SmallVec<[T; 1]>;
+
 /// The nonempty parts that hold the `len` bytes from `skip` on.
-pub(super) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Vec<T> {
-    let mut parts = Vec::new();
+pub(super) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Parts<T> {
+    let mut parts = Parts::new();
     for one in all {
         let from = skip.min(one.bytes());
         let now = (one.bytes() - from).min(len);
@@ -85,13 +90,18 @@ pub(super) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Vec<T>
     parts
 }
 
-/// The nonempty blocks of the first `len` bytes, if they are at most `most`.
+/// The nonempty blocks of the first `len` bytes, if they are at most `most`: `one`, if it is known, which has at least
+/// that length, else those that `look_up` finds.
 pub(super) fn few_blocks(
     len: usize,
     most: usize,
+    one: Option<Block>,
     mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
-) -> Result<Option<Vec<Block>>> {
-    let (mut all, mut some): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
+) -> Result<Option<Parts<Block>>> {
+    if let Some(block) = one.filter(|_| len > 0) {
+        return Ok(Some(smallvec![block.part(0, len)]));
+    }
+    let (mut all, mut some) = (Parts::<Block>::new(), Vec::new());
     let (mut from, mut window) = (0, 4096);
     while from < len {
         let now = window.min(len - from);
@@ -124,14 +134,14 @@ mod tests {
             blocks.push(Block::of(bytes[from..].as_ptr(), len));
             Ok(())
         };
-        let blocks = few_blocks(100_000, 1, look_up).unwrap().unwrap();
+        let blocks = few_blocks(100_000, 1, None, look_up).unwrap().unwrap();
         assert_eq!(blocks.iter().map(|b| b.len).collect::<Vec<_>>(), [100_000]);
         let apart = |from: usize, len: usize, blocks: &mut Vec<Block>| {
             blocks.extend((from..from + len).map(|at| Block::of(bytes[2 * at % 100_000..].as_ptr(), 1)));
             Ok(())
         };
-        assert!(few_blocks(100, 99, apart).unwrap().is_none());
-        assert_eq!(few_blocks(100, 100, apart).unwrap().unwrap().len(), 100);
+        assert!(few_blocks(100, 99, None, apart).unwrap().is_none());
+        assert_eq!(few_blocks(100, 100, None, apart).unwrap().unwrap().len(), 100);
     }
 
     proptest! {
@@ -159,7 +169,7 @@ mod tests {
                     _ => whole.push(part),
                 }
             }
-            prop_assert_eq!(whole, cut(&ranges, 0, sum));
+            prop_assert_eq!(&whole[..], &cut(&ranges, 0, sum)[..]);
         }
     }
 }

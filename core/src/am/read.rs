@@ -94,7 +94,7 @@ impl Offer {
         if len < if one_node { cut_offs.read_intra } else { cut_offs.read_inter } {
             return Ok(None);
         }
-        let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;
+        let blocks = few_blocks(len, OFFERED, source.one(), |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else { return Ok(None) };
         let (start, span) = span(&blocks);
         if !one_node && span / SPREAD > len {
@@ -199,7 +199,7 @@ impl Reading {
     /// Prepares the read of a message; `None` if packets are faster.
     fn begin(job: &Messenger, token: Token, offer: &Offer, filling: &mut Filling) -> Result<Option<Self>> {
         let kept = filling.kept;
-        let blocks = few_blocks(kept, READ_INTO, |from, len, blocks| filling.blocks(from, len, blocks))?;
+        let blocks = few_blocks(kept, READ_INTO, filling.one(), |from, len, blocks| filling.blocks(from, len, blocks))?;
         let Some(into) = blocks else { return Ok(None) };
         let ranges = cut(&offer.ranges, 0, kept);
         let shortest = kept / into.len().max(ranges.len()).max(1);

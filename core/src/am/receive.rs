@@ -1,14 +1,17 @@
 //! The receiving side: parses packets, and runs handlers and completions.
 
 use super::arrivals::{Arrival, Envelope};
+use super::came::Came;
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
-use super::packet::{ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WITHDRAW, WRITTEN};
+use super::packet::{
+    ACKNOWLEDGE, CANCEL, CTS, FIN, FIRST, MORE, PREFIX, Prefix, RTS, SINK, WHOLE, WHOLE_PREFIX, WITHDRAW, WRITTEN,
+};
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
-use super::{ActiveMessages, Delivery, MAX_MESSAGE, Then};
+use super::{ActiveMessages, Delivery, MAX_HEADER, MAX_MESSAGE, Then};
 use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -50,19 +53,32 @@ impl ActiveMessages {
             && data.len() as u64 == p.number
             && let Some(handler) = self.handler(p.handler)
         {
-            return self.run_whole(&handler, source, &p, header, data);
+            return self.run_whole(&handler, source, &p, header, Came::Bytes(data));
         }
         self.dispatch_other(job, source, bytes)
     }
 
-    /// Parses a long packet. A piece of a message is copied from the packet straight into its sink.
+    /// Parses a long packet. Its data is copied from the packet straight into its sink.
     #[inline(never)]
-    pub(crate) fn dispatch_long(&self, job: &Messenger, source: u32, packet: Unread<'_>) -> Result<()> {
-        if let Some((p, [])) = packet.first::<PREFIX>().as_ref().and_then(|first| Prefix::read(first))
-            && p.kind == MORE
-        {
-            let token = Token { source, number: p.message };
-            return self.more(token, p.number, packet.len() - PREFIX, |filling| filling.take_unread(&packet, PREFIX));
+    pub(crate) fn dispatch_long(&self, job: &Messenger, source: u32, packet: &Unread<'_>) -> Result<()> {
+        let first = packet.first::<PREFIX>();
+        match first.as_ref().and_then(|first| Prefix::read(first)) {
+            Some((p, _)) if p.kind == WHOLE => {
+                let (mut header, len) = ([0; MAX_HEADER], usize::from(p.header_len));
+                let skip = WHOLE_PREFIX + len;
+                if skip <= packet.len()
+                    && let Some(header) = header.get_mut(..len)
+                    && let Some(handler) = self.handler(p.handler)
+                {
+                    packet.copy_into(WHOLE_PREFIX, header);
+                    return self.run_whole(&handler, source, &p, header, Came::Unread(packet, skip));
+                }
+            }
+            Some((p, [])) if p.kind == MORE => {
+                let (token, len) = (Token { source, number: p.message }, packet.len() - PREFIX);
+                return self.more(token, p.number, len, |filling| filling.take_unread(packet, PREFIX));
+            }
+            _ => {}
         }
         self.dispatch(job, source, packet.read())
     }
@@ -75,17 +91,17 @@ impl ActiveMessages {
         source: u32,
         p: &Prefix,
         header: &[u8],
-        data: &[u8],
+        came: Came<'_>,
     ) -> Result<()> {
-        match handler(Message::whole(source, header, data)) {
+        match handler(Message::whole(source, header, came)) {
             Delivery::Done => self.finished(source, p.target, p.acknowledges()),
-            other => self.whole(source, p, data, other),
+            other => self.whole(source, p, came, other),
         }
     }
 
     /// Puts a message that has arrived completely into the sink that its handler named.
     #[inline(never)]
-    fn whole(&self, source: u32, p: &Prefix, data: &[u8], delivery: Delivery) -> Result<()> {
+    fn whole(&self, source: u32, p: &Prefix, data: Came<'_>, delivery: Delivery) -> Result<()> {
         let Delivery::Into(sink, then) = delivery else {
             return Err(cannot_hold(source));
         };
@@ -152,7 +168,7 @@ impl ActiveMessages {
             }
         };
         let message =
-            Message { source: token.source, number: token.number, header, len: envelope.len, data: None, waits };
+            Message { source: token.source, number: token.number, header, len: envelope.len, came: None, waits };
         let delivery = {
             let _refused = waits.then(|| Refused(self, token));
             handler(message)
@@ -167,7 +183,7 @@ impl ActiveMessages {
             Delivery::Into(sink, then) => (sink, Some(then), false),
         };
         let Some(data) = came else { return self.fetch(envelope, offer, sink, then) };
-        self.receive(envelope, Filling::beginning(sink, envelope.len, data), then, held)
+        self.receive(envelope, Filling::beginning(sink, envelope.len, Came::Bytes(data)), then, held)
     }
 
     /// Receives the rest of a message into its sink.

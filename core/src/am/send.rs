@@ -346,7 +346,8 @@ fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
     if own {
         am.own.borrow_mut().queue.push_back(OwnMessage::Long(Box::new(message)));
     } else {
-        out.queues.entry(m.target).or_default().push_back(message);
+        let SendQueues { queues, spare, .. } = &mut *out;
+        queues.entry(m.target).or_insert_with(|| std::mem::take(spare)).push_back(message);
         out.copied += usize::from(copied);
     }
     drop(out);

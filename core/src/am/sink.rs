@@ -5,6 +5,7 @@
 use std::fmt;
 use std::rc::Rc;
 
+use super::came::Came;
 use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -115,11 +116,11 @@ impl Sink {
     /// Stores a message that has arrived completely, if the sink is contiguous memory; returns the number of bytes
     /// stored.
     #[inline(always)]
-    pub(crate) fn take_into_memory(&self, data: &[u8]) -> Option<usize> {
+    pub(crate) fn take_into_memory(&self, data: Came<'_>) -> Option<usize> {
         let SinkKind::Memory { base, len } = self.0 else { return None };
         let kept = data.len().min(len);
         // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
-        unsafe { copy::store(data.as_ptr(), base, kept) };
+        unsafe { data.copy_to(0, base, kept) };
         Some(kept)
     }
 
@@ -127,7 +128,7 @@ impl Sink {
     ///
     /// # Errors
     /// The error that the message's completion would get.
-    pub(crate) fn take_whole(self, data: &[u8]) -> Result<usize> {
+    pub(crate) fn take_whole(self, data: Came<'_>) -> Result<usize> {
         Filling::beginning(self, data.len(), data).received().map(|received| received.kept)
     }
 
@@ -163,6 +164,11 @@ impl Source {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self::Bytes(Block::of(bytes.as_ptr(), bytes.len()))
+    }
+
+    /// The memory, if it is contiguous.
+    pub(super) fn one(&self) -> Option<Block> {
+        if let Self::Bytes(block) = self { Some(*block) } else { None }
     }
 
     /// Length in bytes.
@@ -249,9 +255,12 @@ impl Filling {
     }
 
     /// Puts the first bytes of a message of `len` bytes into `sink`, or discards it if a buffer cannot be allocated.
-    pub(super) fn beginning(sink: Sink, len: usize, data: &[u8]) -> Self {
+    pub(super) fn beginning(sink: Sink, len: usize, data: Came<'_>) -> Self {
         let mut filling = Self::new(sink, len).unwrap_or_else(|e| Self::discarding(len, Some(e)));
-        filling.take(data);
+        match data {
+            Came::Bytes(bytes) => _ = filling.take(bytes),
+            Came::Unread(packet, skip) => filling.take_unread(packet, skip),
+        }
         filling
     }
 
@@ -259,7 +268,7 @@ impl Filling {
     pub(super) fn moved(self, sink: Sink) -> Self {
         let (len, filled) = (self.len, self.filled);
         match self.received() {
-            Ok(came) => Self::beginning(sink, len, &came.buffer),
+            Ok(came) => Self::beginning(sink, len, Came::Bytes(&came.buffer)),
             Err(e) => Self { filled, ..Self::discarding(len, Some(e)) },
         }
     }
@@ -307,6 +316,11 @@ impl Filling {
         if kept == 0 {
             return;
         }
+        if let SinkKind::Memory { base, .. } = self.sink.0 {
+            // SAFETY: inside the sink by `kept`; valid for writes by the contract of `Sink::memory`.
+            unsafe { packet.copy_to(from, base.wrapping_add(at), kept) };
+            return;
+        }
         let mut blocks = std::mem::take(&mut self.blocks);
         if let Err(e) = self.blocks(at, kept, &mut blocks) {
             self.failed.get_or_insert(e);
@@ -344,6 +358,16 @@ impl Filling {
             }
         }
         Ok(())
+    }
+
+    /// The memory for the bytes that the sink keeps, if it is contiguous.
+    pub(super) fn one(&mut self) -> Option<Block> {
+        let base = match &mut self.sink.0 {
+            SinkKind::Buffer(buffer) => buffer.as_mut_ptr(),
+            SinkKind::Memory { base, .. } => *base,
+            SinkKind::Discard | SinkKind::Layout(_) => return None,
+        };
+        Some(Block { base, len: self.kept })
     }
 
     /// Sets `blocks` to those of the sink for the bytes from `from` to `from + len`, which are below `kept`.

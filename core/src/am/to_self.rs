@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use super::arrivals::Envelope;
+use super::came::Came;
 use super::counter::Counter;
 use super::data::Data;
 use super::handler::{Message, Token};
@@ -42,7 +43,7 @@ impl ActiveMessages {
         let handler = self.handler_for(prefix.handler, job.rank())?;
         let bytes = words.map(u64::to_le_bytes);
         let (header, data) = bytes.as_flattened().split_at(usize::from(prefix.header_len));
-        self.run_whole(&handler, job.rank(), prefix, header, &data[..prefix.number as usize])
+        self.run_whole(&handler, job.rank(), prefix, header, Came::Bytes(&data[..prefix.number as usize]))
     }
 
     #[inline(never)]
@@ -71,7 +72,7 @@ impl ActiveMessages {
             number: message.number,
             header: &message.header,
             len: message.data.len(),
-            data,
+            came: data.map(Came::Bytes),
             waits: true,
         });
         match delivery {

@@ -128,21 +128,21 @@ impl Turn<'_> {
     }
 
     fn send_control(&mut self) {
-        for (target, mut queue) in std::mem::take(&mut self.out.control) {
-            while let Some(prefix) = queue.pop_front() {
+        let mut control = std::mem::take(&mut self.out.control);
+        control.retain(|target, queue| {
+            while let Some(prefix) = queue.front() {
                 let [a, b, c] = prefix.words();
                 let packet = ShortPacket::new([a, b, c, 0, 0, 0], PREFIX);
-                match self.packet(target, Operation::SendShort(&packet)) {
+                match self.packet(*target, Operation::SendShort(&packet)) {
+                    Ok(false) => return true,
                     Ok(true) => {}
-                    Ok(false) => {
-                        queue.push_front(prefix);
-                        self.out.control.insert(target, queue);
-                        break;
-                    }
                     Err(e) => _ = self.failed.get_or_insert(e),
                 }
+                queue.pop_front();
             }
-        }
+            false
+        });
+        self.out.control = control;
     }
 
     fn send_queued(&mut self) {
@@ -169,8 +169,10 @@ impl Turn<'_> {
                     (Err(e), data) => self.ended.push((data, Err(e))),
                 }
             }
-            if self.out.queues.get(&target).is_some_and(VecDeque::is_empty) {
-                self.out.queues.remove(&target);
+            if self.out.queues.get(&target).is_some_and(VecDeque::is_empty)
+                && let Some(queue) = self.out.queues.remove(&target)
+            {
+                self.out.spare = queue;
             }
         }
     }

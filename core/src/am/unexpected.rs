@@ -20,8 +20,8 @@ pub(crate) enum Unexpected {
 impl Unexpected {
     /// Keeps a message. `copies`: data that is here is copied, and else waits, so that its sender waits too.
     pub(crate) fn of(m: Message<'_>, copies: bool) -> (Self, Delivery) {
-        match m.data {
-            Some(data) if copies => (Self::Whole(SmallVec::from_slice(data)), Delivery::Done),
+        match m.came {
+            Some(data) if copies => (Self::Whole(data.copied()), Delivery::Done),
             _ => (Self::Held(m.token(), m.len), Delivery::Hold),
         }
     }

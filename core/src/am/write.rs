@@ -60,7 +60,7 @@ impl Write {
         let Some(pieces) = Pieces::shared(len) else { return Ok(None) };
         let claims =
             job.active_messages().boards.borrow_mut().find(job.device(), target, (key, *number), pieces.count());
-        let blocks = few_blocks(len, OFFERED, |from, len, blocks| source.blocks(from, len, blocks))?;
+        let blocks = few_blocks(len, OFFERED, source.one(), |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some((claims, from)) = claims.zip(blocks) else { return Ok(None) };
         let shortest = len / from.len().max(writing.sink.ranges.len()).max(1);
         let region = import(job, target, &writing.sink.key, shortest)?;

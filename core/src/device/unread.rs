@@ -1,6 +1,9 @@
 #![allow(unsafe_code)]
 //! A packet that is still in the memory where its sender wrote it.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
+
 use crate::memory::copy;
 
 /// The bytes of a packet in memory that its sender can still write, although a correct sender does not. Each read is
@@ -9,7 +12,11 @@ use crate::memory::copy;
 pub struct Unread<'a> {
     base: *const u8,
     len: usize,
-    room: &'a mut [u8],
+    /// The buffer for [`read`](Self::read), which has room for the packet.
+    room: *mut u8,
+    /// Whether the bytes are in the buffer.
+    is_read: Cell<bool>,
+    _room: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Unread<'a> {
@@ -24,7 +31,7 @@ impl<'a> Unread<'a> {
     #[must_use]
     pub(crate) unsafe fn new(base: *const u8, len: usize, room: &'a mut [u8]) -> Self {
         assert!(len <= room.len(), "a packet of {len} bytes");
-        Self { base, len, room }
+        Self { base, len, room: room.as_mut_ptr(), is_read: Cell::new(false), _room: PhantomData }
     }
 
     /// Length in bytes.
@@ -45,12 +52,26 @@ impl<'a> Unread<'a> {
         })
     }
 
-    /// Copies all bytes into the buffer.
+    /// Copies bytes, starting at byte `from`, into private memory.
+    ///
+    /// # Panics
+    /// If the bytes reach beyond the end of the packet.
+    pub(crate) fn copy_into(&self, from: usize, to: &mut [u8]) {
+        // SAFETY: exclusive memory.
+        unsafe { self.copy_to(from, to.as_mut_ptr(), to.len()) };
+    }
+
+    /// All bytes, which the first call copies into the buffer.
     #[must_use]
-    pub fn read(self) -> &'a [u8] {
-        // SAFETY: the room is at least as long as the packet, as `new` has checked.
-        unsafe { copy::bytes(self.base, self.room.as_mut_ptr(), self.len) };
-        &self.room[..self.len]
+    pub fn read(&self) -> &[u8] {
+        // SAFETY: the buffer is this value's alone, and at least as long as the packet, as `new` has checked. It is
+        // written before the first slice of it is made, and not afterwards.
+        unsafe {
+            if !self.is_read.replace(true) {
+                copy::bytes(self.base, self.room, self.len);
+            }
+            std::slice::from_raw_parts(self.room, self.len)
+        }
     }
 
     /// Copies `len` bytes, starting at byte `from`, to `to`.

@@ -328,7 +328,7 @@ impl Records {
     }
 
     fn take(self: &Rc<Self>, m: &Message<'_>) -> Option<Delivery> {
-        let (mut header, data) = (Reader::new(m.header), m.data?);
+        let (mut header, data) = (Reader::new(m.header), m.data()?);
         match header.u8()? {
             ANSWER => self.answered(m.source, header.u32()?, data)?,
             RECORDS => {

@@ -47,7 +47,7 @@ impl TwoSided {
         am.register_any(HANDLER, move |m| two_sided.arrived(m))?;
         let two_sided = Rc::clone(&this);
         am.register_any(CREDIT, move |m| {
-            if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data) {
+            if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data()) {
                 two_sided.credits.granted(m.source, taken);
             }
             Delivery::Done
@@ -72,7 +72,7 @@ impl TwoSided {
         if !m.waits {
             self.credits.taken(m.source, m.len);
         }
-        match m.data {
+        match m.came {
             Some(data) => {
                 receive.take(envelope, data);
                 Delivery::Done

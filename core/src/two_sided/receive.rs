@@ -7,7 +7,7 @@ use super::check;
 use super::mailbox::Mailbox;
 use super::offers::Stage;
 use super::state::{Matched, Receive, Status, Unexpected, status};
-use crate::am::{self, Sink, Then};
+use crate::am::{self, Came, Sink, Then};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
@@ -112,7 +112,7 @@ impl Mailbox {
         match unexpected.body {
             am::Unexpected::Whole(data) => {
                 receive.come(None);
-                receive.fill(envelope, sink, &data);
+                receive.fill(envelope, sink, Came::Bytes(&data));
                 Ok(())
             }
             am::Unexpected::Held(token, _) => {

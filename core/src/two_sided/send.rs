@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::HANDLER;
 use super::mailbox::Mailbox;
 use super::state::Unexpected;
-use crate::am::{self, Counters, Source};
+use crate::am::{self, Came, Counters, Source};
 use crate::bill::Account;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Envelope;
@@ -166,7 +166,7 @@ impl Mailbox {
         }
         let posted = self.two_sided().matching.borrow_mut().take_posted(&envelope);
         match posted {
-            Some(receive) => receive.take(envelope, data),
+            Some(receive) => receive.take(envelope, Came::Bytes(data)),
             None => self.keep_own(envelope, data),
         }
         true

@@ -26,7 +26,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let sink = got.clone();
         job.active_messages().register(ID, move |m| {
-            sink.borrow_mut().push(u32::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+            sink.borrow_mut().push(u32::from_le_bytes(m.data().unwrap().try_into().unwrap()));
             Delivery::Done
         })?;
         let mut memory = vec![0u8; 100_000];
@@ -296,7 +296,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     let got = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let sink = got.clone();
     job.active_messages().register(ID, move |m| {
-        sink.borrow_mut().push(u64::from_le_bytes(m.data.unwrap().try_into().unwrap()));
+        sink.borrow_mut().push(u64::from_le_bytes(m.data().unwrap().try_into().unwrap()));
         Delivery::Done
     })?;
     let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));

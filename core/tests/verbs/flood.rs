@@ -39,7 +39,7 @@ fn packets_to_a_rank_that_sleeps_wait_at_their_senders() {
         let got: Rc<[Cell<u64>; 4]> = Rc::default();
         let sink = Rc::clone(&got);
         job.active_messages().register(ID, move |m| {
-            let number = u64::from_le_bytes(m.data.unwrap().try_into().unwrap());
+            let number = u64::from_le_bytes(m.data().unwrap().try_into().unwrap());
             let count = &sink[m.source as usize];
             assert_eq!(count.replace(number + 1), number, "packets of rank {}", m.source);
             Delivery::Done

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Point-to-point messages: their memory, their operations, and the messages that a probe has matched.
 
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -115,8 +115,8 @@ pub struct PointToPoint {
     /// The send in core, and its target.
     pub sending: RefCell<Sending>,
     pub target: Cell<u32>,
-    /// The receive in core.
-    pub receive: Rc<Receive>,
+    /// The receive in core, once there is one.
+    receive: OnceCell<Rc<Receive>>,
     pub cancelled: Cell<bool>,
     /// An outcome that has been read and not consumed.
     pub known: Cell<Option<Box<Outcome>>>,
@@ -127,6 +127,11 @@ impl PointToPoint {
     pub fn new(comm: Option<(Comm, Rc<CommObject>)>, again: Option<(Partner, c_int, Data)>) -> Self {
         let (stage, target, receive, cancelled, known) = Default::default();
         Self { comm, again, stage, sending: RefCell::new(Sending::Done), target, receive, cancelled, known }
+    }
+
+    /// The receive in core.
+    pub fn receive(&self) -> &Rc<Receive> {
+        self.receive.get_or_init(Receive::new)
     }
 
     /// An operation at a stage.
@@ -266,7 +271,7 @@ impl Receives {
         let slot = self.slot(request)?;
         let comm = slot.comm.as_ref()?;
         let make = || {
-            let (stage, receive) = (Cell::new(Stage::Receiving), Rc::clone(&slot.receive));
+            let (stage, receive) = (Cell::new(Stage::Receiving), Rc::clone(&slot.receive).into());
             let comm = Some((comm.0, Rc::clone(&comm.1)));
             Rc::new(PointToPoint { stage, receive, ..PointToPoint::new(comm, None) })
         };

@@ -79,7 +79,7 @@ impl PointToPoint {
     fn begin_receive(&self, (source, tag): (Option<u32>, c_int), data: &Data) -> Result {
         let Some(comm) = &self.comm else { return Ok(()) };
         // SAFETY: requests are kept until they are over, and other receives are given up.
-        unsafe { start_receive(comm, &self.receive, pattern(&comm.1, source, tag), data) }?;
+        unsafe { start_receive(comm, self.receive(), pattern(&comm.1, source, tag), data) }?;
         self.stage.set(Stage::Receiving);
         Ok(())
     }
@@ -90,7 +90,7 @@ impl PointToPoint {
         let ended = match stage {
             Stage::ProcNull => return Outcome::from(Status::FROM_PROC_NULL),
             Stage::Inactive | Stage::Known => return Outcome::from(Status::EMPTY),
-            Stage::Receiving => self.receive.outcome(),
+            Stage::Receiving => self.receive().outcome(),
             Stage::Sending => self.sending.replace(Sending::Done).outcome().map(|_| None),
         };
         let Some(comm) = &self.comm else { return Outcome::from(Status::EMPTY) };
@@ -122,7 +122,7 @@ impl Operation for PointToPoint {
         let stage = self.stage.get();
         // Comparisons one after the other are faster here than a jump table.
         if stage == Stage::Receiving {
-            self.receive.is_done()
+            self.receive().is_done()
         } else {
             stage != Stage::Sending || self.sending.borrow().is_done()
         }
@@ -143,7 +143,7 @@ impl Operation for PointToPoint {
                 let account = Some(Account::team(comm.1.context));
                 Some(Awaited { account, operation: "send", call: 0, from: Some(self.target.get()) })
             }
-            Stage::Receiving => Some(self.receive.awaits()),
+            Stage::Receiving => Some(self.receive().awaits()),
             _ => None,
         }
     }
@@ -156,7 +156,7 @@ impl Operation for PointToPoint {
 
     fn cancel(&self, call: &Call<'_>) -> Result {
         match self.stage.get() {
-            Stage::Receiving if call.job()?.cancel_receive(&self.receive) => self.cancelled.set(true),
+            Stage::Receiving if call.job()?.cancel_receive(self.receive()) => self.cancelled.set(true),
             Stage::Sending => {
                 call.job()?.withdraw_send(&self.sending.borrow());
                 self.cancelled.set(true);
@@ -170,7 +170,7 @@ impl Operation for PointToPoint {
         match self.stage.get() {
             Stage::Inactive | Stage::Known | Stage::ProcNull => {}
             Stage::Sending => job.forget_send(&self.sending.borrow()),
-            Stage::Receiving => job.forget_receive(&self.receive),
+            Stage::Receiving => job.forget_receive(self.receive()),
         }
     }
 

@@ -44,7 +44,7 @@ impl Listener {
                     );
                 }
             };
-            if let Some(bytes) = m.data {
+            if let Some(bytes) = m.data() {
                 unpack(bytes);
                 return Delivery::Done;
             }

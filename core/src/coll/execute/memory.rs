@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::am::{Layout, Sink, Source};
+use crate::am::{Came, Layout, Sink, Source};
 use crate::coll::schedule::{Buffer, Slice};
 use crate::device::Block;
 use crate::memory::copy;
@@ -209,20 +209,20 @@ impl Buffers<'_> {
     /// # Safety
     /// The memory of the slices is valid for writes and is not accessed otherwise.
     #[inline]
-    pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: &[u8]) {
+    pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: Came<'_>) {
         if let Some(block) = self.contiguous(slices) {
             debug_assert!(block.len >= bytes.len());
             // SAFETY: `bytes` is not longer than the slices, by the caller's check; the memory is valid by the caller's
             // promise.
-            unsafe { copy::store(bytes.as_ptr(), block.base, bytes.len()) };
+            unsafe { bytes.copy_to(0, block.base, bytes.len()) };
             return;
         }
-        let mut rest = bytes;
+        let mut done = 0;
         for block in self.each(slices) {
-            let (now, later) = rest.split_at(block.len.min(rest.len()));
+            let now = block.len.min(bytes.len() - done);
             // SAFETY: as above.
-            unsafe { copy::store(now.as_ptr(), block.base, now.len()) };
-            rest = later;
+            unsafe { bytes.copy_to(done, block.base, now) };
+            done += now;
         }
     }
 

@@ -111,7 +111,7 @@ fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_i
             let got = Rc::new(RefCell::new(vec![0; n as usize]));
             let sink = got.clone();
             job.active_messages().register(ID, move |m| {
-                let number = u32::from_le_bytes(m.data.unwrap()[..4].try_into().unwrap());
+                let number = u32::from_le_bytes(m.data().unwrap()[..4].try_into().unwrap());
                 let expected = &mut sink.borrow_mut()[m.source as usize];
                 assert_eq!(number, *expected, "from rank {}", m.source);
                 *expected += 1;

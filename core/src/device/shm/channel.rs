@@ -185,7 +185,7 @@ impl<M: Memory + Clone> Channel<M> {
     /// Takes the long packet of `len` bytes that was found. Returns the offset of its bytes in this rank's segment;
     /// they stay until [`give_back_long`](Self::give_back_long).
     pub(super) fn take_long(&self, len: usize) -> usize {
-        let place = self.incoming.place();
+        let place = self.incoming.place(len);
         self.incoming.take(len);
         self.received.set(self.received.get() + 1);
         place

@@ -25,6 +25,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use super::channel::SHORT;
 use super::layout::LINE;
 use crate::device::{Block, ShortPacket};
 use crate::memory::segment::Mapping;
@@ -73,7 +74,23 @@ const WINDOW: usize = 8 << 10;
 
 /// Length of the largest packet of a ring of `size` bytes: a quarter, so that a few always fit.
 pub(super) fn max_packet(size: usize) -> usize {
-    size / 4 - MARKER
+    size / 4 - LONG_START
+}
+
+/// Offset of the bytes of a packet that is not short, in its slots: a word behind the marker, so that the data of a
+/// message, which follows two words of headers, is aligned to a slot. Copies of unaligned data cross cache lines.
+const LONG_START: usize = 2 * MARKER;
+
+/// Offset of the bytes of a packet of `len` bytes, in its slots.
+#[inline(always)]
+fn start(len: usize) -> usize {
+    if len > SHORT { LONG_START } else { MARKER }
+}
+
+/// Bytes that a packet of `len` bytes takes in the ring.
+#[inline(always)]
+fn slots(len: usize) -> usize {
+    (start(len) + len).next_multiple_of(SLOT)
 }
 
 impl<M: Memory> Ring<M> {
@@ -98,7 +115,7 @@ impl<M: Memory> Ring<M> {
         self.append(len, number, |at| {
             // SAFETY: contiguous slots for `len` bytes that the consumer gave back; the blocks are valid by the
             // contract.
-            unsafe { self.memory.store_packet(at + MARKER, header, body) };
+            unsafe { self.memory.store_packet(at + start(len), header, body) };
         })
     }
 
@@ -124,7 +141,7 @@ impl<M: Memory> Ring<M> {
     /// there is no room now.
     #[inline(always)]
     fn append(&self, len: usize, number: u64, store: impl FnOnce(usize)) -> bool {
-        let need = (MARKER + len).next_multiple_of(SLOT);
+        let need = slots(len);
         let before = self.position.get();
         let first = before as usize & (self.size - 1);
         let start = before + (self.size - first) as u64;
@@ -214,7 +231,7 @@ impl<M: Memory> Ring<M> {
             let len = (marker & LENGTH) as usize;
             if marker & (READY | PAD) != READY
                 || len > max_packet(self.size).min(packet.len())
-                || offset + (MARKER + len).next_multiple_of(SLOT) > self.size
+                || offset + slots(len) > self.size
             {
                 return Popped::Garbage(marker);
             }
@@ -222,7 +239,7 @@ impl<M: Memory> Ring<M> {
                 return Popped::Long(len);
             }
             // SAFETY: inside the ring as just checked; the producer writes there only after `head` has passed.
-            unsafe { self.memory.load_packet(at + MARKER, &mut packet[..len]) };
+            unsafe { self.memory.load_packet(at + start(len), &mut packet[..len]) };
             self.take(len);
             if self.ready_in_line() {
                 words::fetch(self.after(LINE));
@@ -232,15 +249,15 @@ impl<M: Memory> Ring<M> {
         }
     }
 
-    /// Offset of the bytes of the long packet that was found.
-    pub(super) fn place(&self) -> usize {
-        self.at(self.position.get()) + MARKER
+    /// Offset of the bytes of the long packet that was found, which has `len` bytes.
+    pub(super) fn place(&self, len: usize) -> usize {
+        self.at(self.position.get()) + start(len)
     }
 
     /// Advances past the packet of `len` bytes that was found. Its bytes stay until its slots are given back.
     #[inline]
     pub(super) fn take(&self, len: usize) {
-        self.position.set(self.position.get() + (MARKER + len).next_multiple_of(SLOT) as u64);
+        self.position.set(self.position.get() + slots(len) as u64);
     }
 
     /// Gives the slots of all taken packets back to the producer if they are a quarter of the window.

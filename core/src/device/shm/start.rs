@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
-use super::layout::{IDENTITY, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
+use super::layout::{IDENTITY, LINE, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
 use super::ring::max_packet;
@@ -27,6 +27,9 @@ use crate::wire::{Reader, Writer};
 
 /// Longest message that goes through the ring if the ring does not set a lower limit.
 const EAGER: usize = 16 << 10;
+/// Length of the longest packet if the ring does not set a lower limit: such a message with its headers. Where both
+/// ranks send at the same time, one long packet is faster than several, which wait for each other.
+const PACKET: usize = EAGER + LINE;
 
 /// A message that fits into half of the ring goes there whole: the sender is done when the target has not yet run. A
 /// longer one would have both ranks run in turns, one for each filling of the ring, so the target reads it from the
@@ -166,7 +169,7 @@ impl Prepared {
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
             messages: messages(layout.ring),
-            ..Capabilities::minimal("shm", max_packet(layout.ring).min(8192))
+            ..Capabilities::minimal("shm", max_packet(layout.ring).min(PACKET))
         };
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);

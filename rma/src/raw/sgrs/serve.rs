@@ -52,7 +52,7 @@ impl Shared {
 
     /// The handler, called by the dispatcher: stores answers, and defers the serving of requests.
     pub(super) fn receive(self: &Rc<Self>, m: Active<'_>) -> Delivery {
-        match Message::read(m.header, m.data) {
+        match Message::read(m.header, m.data()) {
             Some(Message::Answer(answer)) => {
                 self.answer.replace(Some(answer));
                 Delivery::Done

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use smallvec::{SmallVec, smallvec};
 
 use super::Run;
-use crate::am::Source;
+use crate::am::{Came, Source};
 use crate::bill::Account;
 use crate::coll::execute::calls::Announce;
 use crate::coll::execute::memory::{Memory, Scratch};
@@ -216,7 +216,7 @@ impl Run {
         for (_, block) in self.loans.written.borrow().iter().filter(|(action, _)| *action == step.action) {
             // SAFETY: the region has the length of the blocks, which are the run's and no longer lent, and the borrower
             // has returned it.
-            unsafe { self.buffers().fill(step.into, std::slice::from_raw_parts(block.base, block.len)) };
+            unsafe { self.buffers().fill(step.into, Came::Bytes(std::slice::from_raw_parts(block.base, block.len))) };
         }
     }
 

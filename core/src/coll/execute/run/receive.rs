@@ -8,7 +8,7 @@ use super::super::memory::Scratch;
 use super::super::plan::Check;
 use super::loans::LONGEST;
 use super::{Run, Slot, State};
-use crate::am::{self, Delivery, Message, Received, Sink, Then, Unexpected};
+use crate::am::{self, Came, Delivery, Message, Received, Sink, Then, Unexpected};
 use crate::coll::schedule::{Action, Slice};
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
@@ -113,7 +113,7 @@ impl Run {
             self.queue();
             return Delivery::Done;
         }
-        if let Some(data) = m.data {
+        if let Some(data) = m.came {
             self.consume(step, data);
             self.slots.borrow_mut()[slot] = Slot::Done;
             self.complete(step);
@@ -198,11 +198,11 @@ impl Run {
             (Ok(received), Slot::Filling(_, operand)) => {
                 let action = self.plan.schedule.step(step as usize).action;
                 if matches!(action, Action::Borrow { .. } | Action::Reclaim { .. }) {
-                    self.consume(step, &received.buffer);
+                    self.consume(step, Came::Bytes(&received.buffer));
                 } else if !operand.is_empty() {
                     // SAFETY: the operand has at least the bytes of the step, and all of it is initialized.
                     let data = unsafe { std::slice::from_raw_parts(operand.start(), self.plan.bytes[step as usize]) };
-                    self.consume(step, data);
+                    self.consume(step, Came::Bytes(data));
                     self.operands.borrow_mut().push(operand);
                 }
                 self.complete(step);
@@ -226,14 +226,15 @@ impl Run {
 
     /// Stores or reduces the data of a message, whose length has been checked, where its step says.
     #[inline]
-    pub(super) fn consume(&self, step: u32, data: &[u8]) {
+    pub(super) fn consume(&self, step: u32, data: Came<'_>) {
         let s = self.plan.schedule.step(step as usize);
         match s.action {
             // SAFETY: as in `sink`.
             Action::Receive { .. } => unsafe { self.buffers().fill(s.into, data) },
-            Action::Borrow { source, tag } => self.borrow(source, tag, data),
+            Action::Borrow { source, tag } => self.borrow(source, tag, data.bytes()),
             Action::Reclaim { .. } => self.reclaim(s),
             Action::ReceiveReduce { side, .. } => {
+                let data = data.bytes();
                 if data.as_ptr().addr().is_multiple_of(self.plan.align) {
                     self.reduce(&[Block::of(data.as_ptr(), data.len())], &self.buffers().each(s.into), side);
                 } else if let Some(mut operand) = self.operand(data.len()) {
@@ -259,7 +260,7 @@ impl Run {
                 if !self.has_length(slot, data.len()) {
                     return Ok(false);
                 }
-                self.consume(step, &data);
+                self.consume(step, Came::Bytes(&data));
                 Ok(true)
             }
             Unexpected::Held(token, len) => {

@@ -10,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::SHORT;
 use super::{Run, State};
+use crate::am::Came;
 use crate::bill::Awaited;
 use crate::coll::execute::memory::zip;
 use crate::coll::execute::plan::Check;
@@ -208,7 +209,7 @@ impl Run {
         let buffers = self.buffers();
         let fill = |slice: Slice, rank: usize| {
             // SAFETY: the data has `len` bytes; the output is the run's, by the caller's promise.
-            unsafe { buffers.fill(&[slice], std::slice::from_raw_parts(all.data(rank), all.len)) };
+            unsafe { buffers.fill(&[slice], Came::Bytes(std::slice::from_raw_parts(all.data(rank), all.len))) };
         };
         // The data of the ranks before this one is reduced.
         let end = match self.plan.operation {

@@ -15,10 +15,12 @@ fn word(number: usize) -> u64 {
 /// third. Packets of one slot are posted as short ones.
 fn packets(window: usize, fault: impl Fn(usize) -> Fault) {
     const SLOTS: [usize; 7] = [2, 2, 2, 1, 2, 2, 2];
+    // Lengths of packets of one slot and of two.
+    const LEN: [usize; 2] = [SLOT - MARKER, 2 * SLOT - LONG_START];
     let memory = Lines::new((0..=SIZE).step_by(LINE), fault);
     let [producer, consumer] = [(); 2].map(|()| Ring { window, ..Ring::new(memory.clone(), LINE, SIZE, 0) });
     let push = move |number: usize| {
-        let packet = word(number).to_le_bytes().repeat(SLOTS[number] * SLOT_WORDS - 1);
+        let packet = word(number).to_le_bytes().repeat(LEN[SLOTS[number] - 1] / 8);
         let short = || producer.push_short(&ShortPacket::new([word(number); 6], packet.len()), number as u64);
         // SAFETY: live bytes, one producer.
         let other = || unsafe { producer.push(&packet, &[], packet.len(), number as u64) };
@@ -31,7 +33,7 @@ fn packets(window: usize, fault: impl Fn(usize) -> Fault) {
         loop {
             match consumer.pop(&mut packet, number as u64, usize::MAX) {
                 Popped::Packet(len) => {
-                    assert_eq!(len, SLOTS[number] * SLOT - MARKER);
+                    assert_eq!(len, LEN[SLOTS[number] - 1]);
                     // The model keeps the first two words of each slot.
                     let kept = [0, 24, 32].into_iter().filter(|at| *at + 8 <= len && (SLOTS[number] > 1 || *at == 0));
                     kept.for_each(|at| assert_eq!(packet[at..at + 8], word(number).to_le_bytes()));
