@@ -28,12 +28,12 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 /// Messages that do not fit into a packet are read out of the sender's memory.
 const READING: [(&str, &str); 1] = [("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1")];
 
-/// Runs with all messages read that can be, and with the smallest rings and ranks that sleep at once, where none is
-/// read.
+/// Runs with all messages read that can be, also with the smallest rings; and with these and ranks that sleep at once,
+/// where none is read.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
-    for set in
-        [&READING[..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")]]
-    {
+    const RING: (&str, &str) = ("FARSIDE_SHM_RING", "8192");
+    let none_read = [RING, ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")];
+    for set in [&READING[..], &[READING[0], RING], &none_read] {
         Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
@@ -194,6 +194,36 @@ fn messages_from_layout_to_layout_of_every_length() {
                 assert!(packed(memory, layout) == (pattern(n as usize, len), true), "{len} bytes to {to}");
             }
         }
+        job.world()?.barrier()
+    });
+}
+
+/// The places of some 150 blocks do not fit into a packet of the smallest ring.
+#[test]
+fn layout_of_many_blocks_is_received_also_in_the_smallest_packets() {
+    const BLOCKS: usize = 150;
+    over_rings(2, |job| {
+        let (inbox, track) = (Shared::default(), Track::new());
+        let (sink, layout) = strided(32, 33, 32 * BLOCKS);
+        let (into, to) = (layout.clone(), inbox.clone());
+        job.active_messages().register(ID, move |m| {
+            let n = number(m.header);
+            // SAFETY: the memory outlives the messages.
+            Delivery::Into(unsafe { Sink::layout(into.clone()) }, note(&to, n))
+        })?;
+        job.world()?.barrier()?;
+        let (mut memory, source) = strided(32, 40, 32 * BLOCKS);
+        let data = pattern(1, 32 * BLOCKS);
+        (0..data.len()).for_each(|at| memory[at / 32 * 40 + at % 32] = data[at]);
+        let source = Source::Layout(Rc::new(Strided { base: memory.as_mut_ptr(), ..*source }));
+        // SAFETY: the memory outlives the track.
+        unsafe { am::start_send(job, 1 - job.rank(), ID, &header(0), source, Counters::default(), &track) }?;
+        wait_for(job, &track)?;
+        job.wait("a message", || Ok((inbox.borrow().done.len() == 1).then_some(())))?;
+        for (_, received) in inbox.borrow_mut().done.drain(..) {
+            assert_eq!(received?.kept, data.len());
+        }
+        assert!(packed(&sink, &layout) == (data, true));
         job.world()?.barrier()
     });
 }

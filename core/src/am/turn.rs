@@ -191,7 +191,12 @@ impl Turn<'_> {
                 Data::Lent(lent) if !self.full.contains(&target) => Offer::make(self.job, target, &lent.source)?,
                 _ => None,
             };
-            let (offered, offer) = offer.map_or((None, Vec::new()), |(offered, offer)| (Some(offered), offer.write()));
+            let (mut offered, mut offer) =
+                offer.map_or((None, Vec::new()), |(offered, offer)| (Some(offered), offer.write()));
+            if header_len + offer.len() > most {
+                take_back(self.job, offered.take(), true);
+                offer.clear();
+            }
             let body = [header, Block::of(offer.as_ptr(), offer.len())];
             let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &body });
             if matches!(sent, Ok(true)) {

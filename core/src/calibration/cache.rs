@@ -13,7 +13,7 @@ use super::{Fitted, QUANTITIES};
 use crate::settings::{CacheFolder, Settings};
 
 /// The first line of a file.
-const FORMAT: &str = "farside cut-offs 1";
+const FORMAT: &str = "farside cut-offs 2";
 /// Maximum length of a file in bytes.
 const LONGEST: u64 = 4096;
 
@@ -184,7 +184,7 @@ mod tests {
         }
         let eager = format!("eager {}", FITTED.values[0]);
         let wrong = [
-            good.replace("cut-offs 1", "cut-offs 2"),
+            good.replace("cut-offs 2", "cut-offs 3"),
             good.replace(&machine(), "another machine"),
             good.replace(&eager, "eager -1"),
             good.replace(&eager, "eager 99999999999999999999"),

@@ -180,12 +180,20 @@ impl End<'_> {
     /// Sends a message; its memory is free afterwards.
     fn send(&self, to: u32, header: Header, len: usize) -> Result<()> {
         let [way, _] = header;
-        self.job.set_message_cut_offs(quantity(way).ways[usize::from(way) % 2]);
+        let cut_offs = quantity(way).ways[usize::from(way) % 2];
+        self.job.set_message_cut_offs(cut_offs);
         let source = Source::Bytes(Block { base: self.inbox.place(0, header), len });
         let track = Track::new();
         let _open = CancelOnDrop::new(self.job, &track);
         // SAFETY: the message is complete or cancelled when this returns; the handler is this module's.
-        unsafe { am::start_send(self.job, to, HANDLER, &header, source, Counters::default(), &track) }?;
+        unsafe {
+            // A message that fits into a packet is read only if it waits.
+            if cut_offs.read_intra == 0 {
+                am::start_rendezvous(self.job, to, HANDLER, &header, source, &track)?;
+            } else {
+                am::start_send(self.job, to, HANDLER, &header, source, Counters::default(), &track)?;
+            }
+        }
         self.job.wait(OP, || Ok((track.open() == 0).then_some(())))?;
         track.check()
     }

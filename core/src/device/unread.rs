@@ -87,7 +87,9 @@ impl<'a> Unread<'a> {
             "{len} bytes from byte {from} of {}",
             self.len
         );
-        // SAFETY: inside the packet; the target by the contract.
-        unsafe { copy::bytes(self.base.wrapping_add(from), to, len) };
+        // Not read again once it is in the buffer, where it may have been checked.
+        let base = if self.is_read.get() { self.room.cast_const() } else { self.base };
+        // SAFETY: inside the packet, or the buffer; the target by the contract.
+        unsafe { copy::bytes(base.wrapping_add(from), to, len) };
     }
 }

@@ -204,7 +204,9 @@ impl<'a> Caller<'a> {
         let total = blocks.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)).unwrap_or(u64::MAX);
         let before_mine: u64 = blocks.iter().take(me).sum();
         let kept = if operation == O::ReduceScatter { sizes.of(me) } else { total };
-        let receives = role.is_none_or(|role| role.is_root);
+        // Rank 0 of an exclusive scan has no result, and its receive buffer does not matter unless it is the input.
+        let has_result = operation != O::Exscan || me > 0 || send.is_in_place();
+        let receives = has_result && role.is_none_or(|role| role.is_root);
         let sends = role.is_none_or(|role| role.is_served);
         let in_place = !self.is_inter() && receives && send.is_in_place();
         let (source, whole) = if in_place { (recv, operation != O::ReduceScatter) } else { (send, false) };
@@ -224,7 +226,8 @@ impl<'a> Caller<'a> {
             let vectors = graph.sources.len();
             let (memory, address) = scratch(operand.bytes(total.saturating_mul(vectors as u64))?)?;
             let sent = u64::from(sends) * total;
-            plan = Plan { operation: O::NeighborAllgather, output: contiguous(Some(address)), graph, ..plan };
+            let output_of_all = contiguous((vectors > 0).then_some(address));
+            plan = Plan { operation: O::NeighborAllgather, output: output_of_all, graph, ..plan };
             plan.may_be_shorter = false; // The vectors are combined element by element.
             plan.counts = Counts::Each([vec![sent], vec![total; vectors]].concat());
             if let Some(output) = output.as_ref().filter(|_| vectors > 0) {

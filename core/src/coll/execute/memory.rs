@@ -301,6 +301,11 @@ impl Scratch {
         Some(Self { first: first.min(lines.len()), lines })
     }
 
+    /// Length in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&self.lines[..])
+    }
+
     pub(super) fn start_mut(&mut self) -> *mut u8 {
         self.lines[self.first..].as_mut_ptr().cast()
     }

@@ -175,9 +175,10 @@ impl Run {
         self.plan.degrees.len()
     }
 
-    /// Bytes of scratch.
+    /// Bytes of scratch and of operands.
     pub(super) fn scratch(&self) -> usize {
-        self.plan.starts[SCRATCH].last().copied().unwrap_or(0)
+        let operands: usize = self.operands.borrow().iter().map(Scratch::bytes).sum();
+        self.plan.starts[SCRATCH].last().copied().unwrap_or(0) + operands
     }
 
     /// Describes a wait for rank `from` of the job.

@@ -20,7 +20,7 @@ use crate::memory::segment::page_up;
 
 /// A cache line.
 pub(super) const LINE: usize = 64;
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside4");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"farside5");
 pub(super) const IDENTITY: usize = 8;
 pub(super) const DOORBELL: usize = 64;
 pub(super) const SLEEPING: usize = 128;

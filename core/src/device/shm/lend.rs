@@ -46,11 +46,24 @@ pub(super) struct BufferUses {
 }
 
 impl BufferUses {
+    fn known(&self, bytes: &Range<usize>) -> Option<usize> {
+        self.buffers.iter().position(|buffer| buffer.start == bytes.start)
+    }
+
+    /// Counts a use of a buffer whose whole pages are moved, as long as it is known; returns whether those at its ends
+    /// should be tried again. It does not stay known for that.
+    fn count_moved(&mut self, bytes: &Range<usize>) -> bool {
+        let Some(known) = self.known(bytes) else { return false };
+        let buffer = &mut self.buffers[known];
+        buffer.uses = buffer.uses.saturating_add(1);
+        buffer.uses.is_power_of_two()
+    }
+
     /// Counts a use; returns the buffer if its pages should be moved now.
     fn count(&mut self, bytes: &Range<usize>) -> Option<&mut BufferUse> {
         self.clock += 1;
         let (start, len) = (bytes.start, bytes.len());
-        let known = self.buffers.iter().position(|buffer| buffer.start == start);
+        let known = self.known(bytes);
         let oldest = || (0..BUFFERS).min_by_key(|i| self.buffers[*i].last);
         let buffer = &mut self.buffers[known.or_else(oldest)?];
         if known.is_none() || buffer.len < len {
@@ -128,12 +141,16 @@ unsafe fn mappable(device: &ShmDevice, region: &Region, bytes: &Range<usize>) ->
     let inner = pages_in(bytes);
     let lacks_edges = found.as_ref().is_some_and(|(part, _)| part.start <= inner.start && inner.end <= part.end);
     let mut uses = device.uses.borrow_mut();
-    let Some(buffer) = uses.count(bytes).filter(|buffer| !lacks_edges || buffer.uses.is_power_of_two()) else {
+    if lacks_edges {
+        if uses.count_moved(bytes) && movable(device, region, bytes) == Some(true) {
+            // SAFETY: by the contract, and as `movable` says.
+            let _ = unsafe { take(device, bytes, true) }.inspect_err(|e| tracing::info!("the ends of a buffer: {e}"));
+            return find();
+        }
         return found;
-    };
-    let Some(with_edges) = movable(device, region, bytes).filter(|with_edges| *with_edges || !lacks_edges) else {
-        return found;
-    };
+    }
+    let Some(buffer) = uses.count(bytes) else { return found };
+    let Some(with_edges) = movable(device, region, bytes) else { return found };
     // SAFETY: by the contract, and as `movable` says.
     match unsafe { take(device, bytes, with_edges) } {
         Ok(true) => find(),
@@ -178,10 +195,11 @@ unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Re
     }
     let mut moved = device.moved.borrow_mut();
     let moved = moved_pages(device, &mut moved)?;
-    if moved.lasting() + pages.len() > device.buffer_cache || device.has_pins() {
+    moved.settle(true);
+    let missing: usize = moved.missing(&pages).iter().map(Range::len).sum();
+    if moved.lasting() + missing > device.buffer_cache || device.has_pins() {
         return Ok(false);
     }
-    moved.settle(true);
     // SAFETY: by the contract.
     let of_edges = if with_edges { unsafe { moved.take_edges(bytes) }? } else { None };
     // SAFETY: by the contract.

@@ -118,7 +118,13 @@ impl Run {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
             // The rank at which `look` has stopped.
             let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
-            wait(&awaited, &ready)?;
+            if let Err(e) = wait(&awaited, &ready) {
+                if next.get() < size {
+                    signals.repeat_short();
+                }
+                self.short.set(false);
+                return Err(e);
+            }
         }
         if next.get() < size || self.fault.borrow().is_some() {
             if next.get() < size {
