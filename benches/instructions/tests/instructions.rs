@@ -43,10 +43,10 @@ fn put_between_vectors_takes_at_most_180_instructions_more_than_a_loop_by_hand()
 }
 
 #[test]
-fn message_to_itself_takes_at_most_640_instructions_from_send_to_handler() {
+fn message_to_itself_takes_at_most_660_instructions_from_send_to_handler() {
     let Some([message]) = count(["message"]) else { return };
     println!("an active message of 8 bytes, its arrival and its handler: {message:.1} instructions");
-    assert!((100.0..=640.0).contains(&message), "{message} instructions");
+    assert!((100.0..=660.0).contains(&message), "{message} instructions");
 }
 
 #[test]

@@ -383,7 +383,15 @@ impl Run {
         }
         let track = self.spare.borrow_mut().take().unwrap_or_default();
         // SAFETY: the blocks are not written before the step is complete, and the run cancels open sends when it ends.
-        if unsafe { am::start_send(&self.job, to, HANDLER, &header, source, Counters::default(), &track) }? {
+        let is_sent = unsafe {
+            if to != self.job.rank() && am::is_read_if_mapped(&self.job, to, &source) {
+                am::start_rendezvous(&self.job, to, HANDLER, &header, source, &track)?;
+                false
+            } else {
+                am::start_send(&self.job, to, HANDLER, &header, source, Counters::default(), &track)?
+            }
+        };
+        if is_sent {
             *self.spare.borrow_mut() = Some(track);
             return Ok(true);
         }
