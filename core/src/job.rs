@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
@@ -21,7 +22,18 @@ pub use crate::tracked::Track;
 
 /// A job, as seen by one of its ranks. Clones refer to the same rank.
 #[derive(Clone, Debug)]
-pub struct Job(Rc<Inner>);
+pub struct Job {
+    // First, so that the compiler names it.
+    _thread: OneThread,
+    inner: Rc<Inner>,
+}
+
+/// Marks the handles of a rank, which stay in its thread: the compiler names this type where one is sent to another.
+pub type OneThread = PhantomData<*const ARankIsOneThread>;
+
+/// The reason why handles of a rank cannot be sent to another thread.
+#[derive(Debug)]
+pub struct ARankIsOneThread;
 
 /// Work above the messages that every turn of progress advances: the collectives.
 pub(crate) trait ProgressHook: Any {
@@ -56,7 +68,7 @@ impl Deref for Job {
 
     #[inline(always)]
     fn deref(&self) -> &Mailbox {
-        &self.0.mailbox
+        &self.inner.mailbox
     }
 }
 
@@ -147,24 +159,25 @@ impl Job {
         two_sided: Rc<TwoSided>,
         calls: Box<dyn ProgressHook>,
     ) -> Self {
-        Self(Rc::new_cyclic(|inner: &Weak<Inner>| Inner {
+        let inner = Rc::new_cyclic(|inner: &Weak<Inner>| Inner {
             mailbox: Mailbox::new(Messenger::new(engine(inner.clone()), am), two_sided),
             calls,
             contexts: Cell::new(0),
             world: RefCell::new(None),
             running_later: Cell::new(0),
-        }))
+        });
+        Self { _thread: PhantomData, inner }
     }
 
     /// The team of all ranks, if it was made. `Any`, since `Team` is defined in a module that depends on this one.
     pub(crate) fn kept_world(&self) -> &RefCell<Option<Box<dyn Any>>> {
-        &self.0.world
+        &self.inner.world
     }
 
     /// The collectives, as a hook, since their type is defined in a module that depends on this one.
     #[inline]
     pub(crate) fn continued(&self) -> &dyn Any {
-        &*self.0.calls
+        &*self.inner.calls
     }
 
     /// Contexts below this one are not given by [`new_context`](Self::new_context): 0 belongs to the team of all ranks,
@@ -177,13 +190,13 @@ impl Job {
     /// # Errors
     /// `Limit` when this rank has given all of its numbers.
     pub fn new_context(&self) -> Result<u32> {
-        let (given, size) = (self.0.contexts.get(), self.size());
+        let (given, size) = (self.inner.contexts.get(), self.size());
         let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.rank());
         let number = number().ok_or_else(|| {
             let e = Error::new(ErrorKind::Limit, "make a context").rank(self.rank());
             e.cause(format!("this rank has given {given}")).remedy("let another member of the team give the context")
         })?;
-        self.0.contexts.set(given + 1);
+        self.inner.contexts.set(given + 1);
         Ok(number)
     }
 }

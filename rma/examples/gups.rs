@@ -102,7 +102,7 @@ fn measure(job: &Job, options: &Options, by: By) -> Outcome {
     let table = Table { words, block: words.div_ceil(team.size() as u64) };
     let window = LockWindow::<u64>::allocate(&team, table.len(team.rank()))?;
     let first = table.first(team.rank());
-    window.with_local(|local| {
+    window.with_local(|local| -> Result<()> {
         local.iter_mut().zip(first..).for_each(|(word, index)| *word = index);
         Ok(())
     })?;
@@ -119,7 +119,7 @@ fn measure(job: &Job, options: &Options, by: By) -> Outcome {
     team.barrier()?;
     let time = start.elapsed();
 
-    let errors = window.with_local(|local| {
+    let errors = window.with_local(|local| -> Result<_> {
         for rank in 0..team.size() {
             let updates = Stream::of(rank).take(count(rank) as usize).map(|number| (number, table.place(number)));
             updates.filter(|(_, (owner, _))| *owner == team.rank()).for_each(|(number, (_, at))| local[at] ^= number);

@@ -120,8 +120,8 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     let start = Instant::now();
     let counts = table.window.lock_all(Assert::empty(), |epoch| {
         let keys = (me * stride..me * stride + options.keys).map(key);
-        Ok(keys.map(|key| table.add(epoch, key, amount(me))).collect::<Outcome<Vec<_>>>())
-    })??;
+        keys.map(|key| table.add(epoch, key, amount(me))).collect::<Outcome<Vec<_>>>()
+    })?;
     team.barrier()?;
     let time = start.elapsed();
 
@@ -135,18 +135,18 @@ fn fill_and_check(job: &Job, options: &Options) -> Outcome {
     }
 
     table.window.lock_all(Assert::empty(), |epoch| {
-        Ok((0..distinct + options.keys).try_for_each(|number| -> Outcome {
+        (0..distinct + options.keys).try_for_each(|number| -> Outcome {
             let inserted = (0..ranks).filter(|rank| inserts(*rank, number));
             let expected = inserted.map(amount).reduce(|a, b| a + b);
             match table.find(epoch, key(number))? {
                 found if found == expected => Ok(()),
                 found => Err(format!("key number {number} has {found:?}, {expected:?} expected").into()),
             }
-        }))
-    })??;
+        })
+    })?;
     // No key is in the table twice, and nothing else was written: the slots in use are as many as the keys.
     let in_use = |local: &mut [u64]| local.chunks_exact(2).filter(|slot| slot[0] != EMPTY).count() as u64;
-    let mut used = [table.window.with_local(|local| Ok(in_use(local)))?];
+    let mut used = [table.window.with_local(|local| Ok::<_, Error>(in_use(local)))?];
     team.allreduce(&mut used, Op::Sum)?;
     let [used] = used;
     if used != distinct {

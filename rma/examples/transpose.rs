@@ -37,7 +37,7 @@ fn measure(job: &Job, options: &Options) -> Outcome {
     let matrix = GlobalArray::<f64, 2>::new(&team, [rows, columns])?;
     let transposed = GlobalArray::<f64, 2>::new(&team, [columns, rows])?;
     let value = |row: usize, column: usize| (row * columns + column) as f64;
-    matrix.with_local(|mut view| {
+    matrix.with_local(|mut view| -> Result<()> {
         let Section { start, .. } = view.section();
         for (row, elements) in (start[0]..).zip(view.rows_mut()) {
             elements.iter_mut().zip(start[1]..).for_each(|(element, column)| *element = value(row, column));
@@ -53,15 +53,15 @@ fn measure(job: &Job, options: &Options) -> Outcome {
     }
     let time = start.elapsed() / options.turns;
 
-    transposed.with_local(|view| {
+    transposed.with_local(|view| -> Outcome {
         let Section { start, .. } = view.section();
-        Ok((start[0]..).zip(view.rows()).try_for_each(|(column, elements)| {
-            elements
-                .iter()
-                .zip(start[1]..)
-                .try_for_each(|(element, row)| check([column, row], *element, value(row, column)))
-        }))
-    })??;
+        for (column, elements) in (start[0]..).zip(view.rows()) {
+            for (element, row) in elements.iter().zip(start[1]..) {
+                check([column, row], *element, value(row, column))?;
+            }
+        }
+        Ok(())
+    })?;
     // Every rank also gets the corners, which most ranks do not own.
     let (last_row, last_column) = (rows.checked_sub(1), columns.checked_sub(1));
     for (row, column) in last_row.zip(last_column).into_iter().flat_map(|(r, c)| [(0, 0), (0, c), (r, 0), (r, c)]) {

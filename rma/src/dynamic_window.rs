@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 
+use bytemuck::Pod;
 use farside_core::device::RemoteRegion;
 use farside_core::{Error, ErrorKind, Result, Team};
 
+use crate::elements::WindowElement;
 use crate::op::{CasElement, Element, Op};
 use crate::raw::dynamic::{Attachment, RawDynamicWindow};
 use crate::raw::layouts::Layouts;
@@ -35,19 +37,22 @@ use crate::selection::Selection;
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct DynamicWindow<T: Element> {
+pub struct DynamicWindow<T: Pod> {
     raw: RawDynamicWindow,
     vectors: RefCell<HashMap<Attachment, ManuallyDrop<Vec<T>>>>,
 }
 
-impl<T: Element> DynamicWindow<T> {
+impl<T: Pod> DynamicWindow<T> {
     /// Makes a window with no memory attached. Collective. Memory: the table has 2 MiB of address space per rank, of
     /// which only used pages are touched.
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
     pub fn new(team: &Team) -> Result<Self> {
-        Ok(Self { raw: RawDynamicWindow::new(team, Some(T::TYPE), Options::default())?, vectors: RefCell::default() })
+        Ok(Self {
+            raw: RawDynamicWindow::new(team, Some(WindowElement::of::<T>()), Options::default())?,
+            vectors: RefCell::default(),
+        })
     }
 
     /// Attaches a vector. Local: no message. Peers address the vector by the returned attachment.
@@ -109,7 +114,10 @@ impl<T: Element> DynamicWindow<T> {
         target: usize,
         attachment: Attachment,
         displacement: usize,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         self.run(target, attachment, Item::accumulate(op, operand, old, displacement)?)
     }
 
@@ -183,7 +191,10 @@ impl<T: Element> DynamicWindow<T> {
         attachment: Attachment,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         self.run_layouts(target, attachment, Layouts::accumulate(op, operand, None, of, displacement, at)?)
     }
 
@@ -207,7 +218,7 @@ impl<T: Element> DynamicWindow<T> {
     }
 }
 
-impl<T: Element> Drop for DynamicWindow<T> {
+impl<T: Pod> Drop for DynamicWindow<T> {
     fn drop(&mut self) {
         for (attachment, vec) in self.vectors.borrow_mut().drain() {
             match self.raw.detach(attachment) {

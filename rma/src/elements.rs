@@ -1,9 +1,66 @@
-//! Conversion of displacements and lengths from elements to bytes, and the predefined datatypes of element types.
+//! The elements of typed windows: their identity at other ranks, their datatypes, and the conversion of displacements and
+//! lengths to bytes.
 
+use std::any::{TypeId, type_name};
+use std::hash::Hasher;
+
+use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::Named;
+use farside_datatype::{Datatype, Named};
+use rustc_hash::FxHasher;
 
-use crate::op::ElementType;
+use crate::op::{Element, ElementType};
+
+/// The element type of a window, as ranks compare it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowElement {
+    name: &'static str,
+    pub(crate) size: usize,
+    pub(crate) align: usize,
+}
+
+impl WindowElement {
+    /// The element type `T`, which must have a size.
+    #[must_use]
+    pub fn of<T: Pod>() -> Self {
+        const { assert!(size_of::<T>() > 0, "elements of a window need a size") };
+        Self { name: type_name::<T>(), size: size_of::<T>(), align: align_of::<T>() }
+    }
+
+    /// A number that tells types apart, and is never 0.
+    pub(crate) fn code(self) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write(self.name.as_bytes());
+        hasher.write_usize(self.size);
+        hasher.finish() | 1
+    }
+
+    /// The name and the size, for the error of a rank that has another type.
+    pub(crate) fn describe(self) -> String {
+        format!("`{}` of {} bytes", self.name, self.size)
+    }
+}
+
+/// The predefined type of `T`, if it has one.
+pub(crate) fn element_type_of<T: Pod>() -> Option<ElementType> {
+    macro_rules! first {
+        ($($t:ty),*) => {{
+            $(if TypeId::of::<T>() == TypeId::of::<$t>() {
+                return Some(<$t as Element>::TYPE);
+            })*
+            None
+        }};
+    }
+    first!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, f32, f64)
+}
+
+/// The datatype of one element: a predefined one, or the bytes of another type.
+pub(crate) fn datatype_of<T: Pod>() -> Datatype {
+    match element_type_of::<T>() {
+        Some(ty) => named(ty).into(),
+        None => Datatype::contiguous(size_of::<T>() as u64, &Named::Byte.into()).unwrap_or_else(|_| Named::Byte.into()),
+    }
+}
 
 /// Converts a displacement in elements to bytes.
 #[inline(always)]

@@ -5,9 +5,11 @@
 //! after the closing call: no leak and no panic inside the closure can make a transfer outlive its buffer.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use farside_core::Result;
+use bytemuck::Pod;
+use farside_core::{Error, ErrorKind, Result};
 
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
@@ -50,7 +52,7 @@ pub struct Epoch<'scope, 'env: 'scope, T> {
     element: PhantomData<T>,
 }
 
-impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
+impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     pub(crate) fn new(raw: &'scope RawWindow) -> Self {
         Self { raw, scope: PhantomData, env: PhantomData, element: PhantomData }
     }
@@ -65,6 +67,31 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }
     }
 
+    /// Puts elements `range` of this rank's own window memory to `target` at `displacement`, without a copy of them. If
+    /// peers write to them in the same epoch, each byte is the former or the new one.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<u32>::allocate(&team, 3)?;
+    ///     window.local_mut()?[0] = 7 + team.rank() as u32;
+    ///     let right = (team.rank() + 1) % 3;
+    ///     window.fence(Assert::default(), |epoch| epoch.put_own(0..1, right, 2))?;
+    ///     assert_eq!(window.local()?[2], 7 + (team.rank() as u32 + 2) % 3);
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory.
+    pub fn put_own(&self, range: Range<usize>, target: usize, displacement: usize) -> Result<()> {
+        let own = bytes::<T>(range.start)?..bytes::<T>(range.end)?;
+        self.raw.put_own(own, target, bytes::<T>(displacement)?)
+    }
+
     /// Puts one value, which is copied if it has to wait.
     ///
     /// # Errors
@@ -72,6 +99,46 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     #[inline(always)]
     pub fn put_value(&self, value: T, target: usize, displacement: usize) -> Result<()> {
         self.raw.put_value(value, target, bytes::<T>(displacement)?)
+    }
+
+    /// Gets several pieces into disjoint parts of one buffer. Each part names the range of the buffer, the target and the
+    /// displacement there. One message and its answer for each.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<u32>::allocate(&team, 4)?;
+    ///     window.local_mut()?.fill(team.rank() as u32);
+    ///     let mut buffer = [9; 5];
+    ///     window.fence(Assert::default(), |epoch| epoch.get_parts(&mut buffer, &[(3..5, 1, 0), (0..2, 0, 2)]))?;
+    ///     assert_eq!(buffer, [0, 0, 9, 1, 1]);
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get); `BadArgument` for parts that overlap or exceed the buffer. An error starts no get, or
+    /// only some of them.
+    pub fn get_parts(&'scope self, into: &'scope mut [T], parts: &[(Range<usize>, usize, usize)]) -> Result<()> {
+        let mut ranges: Vec<&Range<usize>> = parts.iter().map(|(range, ..)| range).collect();
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        let mut free = 0;
+        for range in ranges {
+            if range.start < free || range.end < range.start || range.end > into.len() {
+                return Err(bad_part(range, free, into.len()));
+            }
+            free = range.end;
+        }
+        let base = into.as_mut_ptr();
+        for (range, target, displacement) in parts {
+            let (to, len) = (base.wrapping_add(range.start).cast(), range.len() * size_of::<T>());
+            // SAFETY: as in `get`; the parts are disjoint, and no reference to the buffer is left.
+            unsafe { self.raw.get(to, len, *target, bytes::<T>(*displacement)?) }?;
+        }
+        Ok(())
     }
 
     /// Gets elements of `target` from `displacement` on into `into`. One message and its answer.
@@ -92,7 +159,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
     #[inline(always)]
-    pub fn accumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<()> {
+    pub fn accumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<()>
+    where
+        T: Element,
+    {
         let offset = bytes::<T>(displacement)?;
         // SAFETY: as in `put`.
         unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
@@ -110,7 +180,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         old: &'scope mut [T],
         target: usize,
         displacement: usize,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         same_length(operand.len(), old.len())?;
         let offset = bytes::<T>(displacement)?;
         // SAFETY: as in `put` and `get`.
@@ -129,7 +202,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         old: &'scope mut T,
         target: usize,
         displacement: usize,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         // SAFETY: as in `put` and `get`.
         unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
     }
@@ -224,7 +300,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         target: usize,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None)
     }
 
@@ -243,7 +322,10 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
         target: usize,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        T: Element,
+    {
         self.raw.issue_layouts(target, Layouts::accumulate(op, operand, Some(old), of, displacement, at)?, None)
     }
 
@@ -256,19 +338,30 @@ impl<'scope, 'env, T: Element> Epoch<'scope, 'env, T> {
     }
 }
 
+#[cold]
+fn bad_part(range: &Range<usize>, free: usize, len: usize) -> Error {
+    let e = Error::new(ErrorKind::BadArgument, "get into parts of a buffer");
+    if range.start < free && range.start <= range.end {
+        return e
+            .cause(format!("elements {range:?} of the buffer overlap with a part that ends at {free}"))
+            .remedy("give each element of the buffer to one part");
+    }
+    e.cause(format!("elements {range:?} of a buffer of {len}")).remedy("give ranges inside the buffer")
+}
+
 /// Runs the body of an epoch and then its closing call, also after an error or a panic of the body. An error of the
 /// body takes precedence over one of closing; a panic resumes after the epoch is closed. A closing call that panics or
 /// does not finish leaves the window broken.
-pub(crate) fn closing<R>(
+pub(crate) fn closing<R, E: From<Error>>(
     raw: &RawWindow,
-    body: impl FnOnce() -> Result<R>,
+    body: impl FnOnce() -> Result<R, E>,
     close: impl FnOnce() -> Result<()>,
-) -> Result<R> {
+) -> Result<R, E> {
     let body = catch_unwind(AssertUnwindSafe(body));
     // Buffers go out of scope after this, so no operation may refer to them any more.
     let closed = raw.close_by(close);
     match body {
-        Ok(Ok(r)) => closed.map(|()| r),
+        Ok(Ok(r)) => Ok(closed.map(|()| r)?),
         Ok(Err(e)) => Err(e),
         Err(panic) => {
             if let Err(e) = closed {

@@ -1,4 +1,4 @@
-//! Farside for Rust programs: windows, epochs, one-sided operations, collectives, messages and global arrays.
+//! Farside for Rust programs: symmetric memory, windows, epochs, one-sided operations, collectives, messages and global arrays.
 //!
 //! ```
 //! use farside_rma::prelude::*;
@@ -29,6 +29,7 @@ pub mod raw;
 mod request;
 mod selection;
 mod shared_window;
+pub mod symmetric;
 mod window;
 
 pub use assert::Assert;
@@ -50,13 +51,17 @@ pub use request::Request;
 pub use request::block_on;
 pub use selection::Selection;
 pub use shared_window::{SharedSlice, SharedWindow};
+pub use symmetric::{Flags, Symmetric};
 pub use window::{Exposure, Fences, Window};
 
 /// The items that programs import.
 pub mod prelude {
+    pub use crate::collectives::{Commutative, Ordered};
+    pub use crate::symmetric::{eq, ge, gt, le, lt, ne};
     pub use crate::{
-        ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, GlobalArray, Job,
-        LockKind, LockWindow, Messages, Neighbors, Op, Result, Section, Selection, SharedWindow, Team, Window,
+        ANY_SOURCE, ANY_TAG, Assert, Attachment, Collectives, DynamicWindow, Error, ErrorKind, Flags, GlobalArray, Job,
+        LockKind, LockWindow, Messages, Neighbors, Op, Result, Section, Selection, SharedWindow, Symmetric, Team,
+        Window,
     };
 }
 

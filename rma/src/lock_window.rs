@@ -7,8 +7,9 @@
 use std::ops::Deref;
 use std::slice::{from_mut, from_ref};
 
+use bytemuck::Pod;
 use farside_core::settings::TransferScheme;
-use farside_core::{Result, Team};
+use farside_core::{Error, Result, Team};
 
 use crate::assert::Assert;
 use crate::elements::bytes;
@@ -17,9 +18,10 @@ use crate::memory::WindowMemory;
 use crate::op::{CasElement, Element, Op};
 use crate::raw::layouts::Layouts;
 use crate::raw::lock::LockKind;
-use crate::raw::{Item, Options, RawWindow};
-use crate::request::Request;
+use crate::raw::{Item, Options};
+use crate::request::{DataRef, Request};
 use crate::selection::Selection;
+use crate::shared_window::SharedSlice;
 
 /// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
 ///
@@ -49,11 +51,11 @@ use crate::selection::Selection;
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct LockWindow<T: Element> {
+pub struct LockWindow<T: Pod> {
     memory: WindowMemory<T>,
 }
 
-impl<T: Element> LockWindow<T> {
+impl<T: Pod> LockWindow<T> {
     /// Allocates a window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors
@@ -119,13 +121,13 @@ impl<T: Element> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked `target` already; any error of `body`; `PeerLost`.
-    pub fn lock<'env, R>(
+    pub fn lock<'env, R, E: From<Error>>(
         &self,
         kind: LockKind,
         target: usize,
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK)?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
         // Inside an outer epoch this one may also issue operations to the targets of the outer one. The buffers of
@@ -145,11 +147,11 @@ impl<T: Element> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` inside another epoch; any error of `body`; `PeerLost`.
-    pub fn lock_all<'env, R>(
+    pub fn lock_all<'env, R, E: From<Error>>(
         &self,
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.memory.raw.lock_all(asserts - Assert::NOCHECK)?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
         closing(&self.memory.raw, || body(&epoch), || self.memory.raw.unlock_all())
@@ -159,13 +161,50 @@ impl<T: Element> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; any error of `body`.
-    pub fn with_local<R>(&self, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
+    pub fn with_local<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         self.memory.raw.lock_local()?;
         // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
         // ours; operations of this rank on itself are refused while `body` has the slice; a nested call is refused
         // since the lock is held.
         let local = unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) };
-        closing(&self.memory.raw, || body(local), || self.memory.raw.unlock(self.memory.raw.team().rank()))
+        let raw = &self.memory.raw;
+        raw.lent.set(true);
+        let unlock = || {
+            raw.lent.set(false);
+            raw.unlock(raw.team().rank())
+        };
+        closing(raw, || body(local), unlock)
+    }
+
+    /// This rank's elements, for loads and stores beside the operations of other ranks: a value that a peer has put is
+    /// seen although this rank or the peer holds a lock.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let window = LockWindow::<u64>::allocate(&team, 2)?;
+    ///     window.lock_all(Assert::default(), |epoch| {
+    ///         let peer = 1 - team.rank();
+    ///         epoch.put_value(7, peer, 0)?;
+    ///         epoch.flush(peer)?;
+    ///         epoch.put_value(1, peer, 1)?;
+    ///         epoch.flush(peer)?;
+    ///         let own = window.local_shared();
+    ///         while own.load(1)? == 0 {
+    ///             job.progress()?;
+    ///         }
+    ///         assert_eq!(own.load(0)?, 7);
+    ///         Ok::<(), Error>(())
+    ///     })?;
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    #[must_use]
+    pub fn local_shared(&self) -> SharedSlice<'_, T> {
+        SharedSlice::own(&self.memory.raw, self.memory.len)
     }
 }
 
@@ -184,7 +223,7 @@ impl<'scope, 'env, T> Deref for PassiveEpoch<'scope, 'env, T> {
     }
 }
 
-impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
+impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Completes this rank's operations on `target`, at origin and target. No message where operations are complete
     /// when issued.
     ///
@@ -236,7 +275,7 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         let mut value = T::zeroed();
         let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before `value` is dropped.
-        self.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
+        self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
         Ok(value)
     }
 
@@ -245,11 +284,14 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
     #[inline]
-    pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T> {
+    pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T>
+    where
+        T: Element,
+    {
         let mut old = T::zeroed();
         let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
-        self.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
+        self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
         Ok(old)
     }
 
@@ -265,52 +307,76 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         let mut old = T::zeroed();
         let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before `old` is dropped.
-        self.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
+        self.epoch.raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
         Ok(old)
     }
 
-    /// Issues an operation whose buffers are on the stack, and flushes. If the flush fails, the operation is abandoned;
-    /// an operation that was refused has not started.
-    #[inline(always)]
-    fn now(&self, target: usize, issue: impl FnOnce(&RawWindow) -> Result<()>) -> Result<()> {
-        let raw = self.epoch.raw;
-        raw.or_abandon(|| match issue(raw).map(|()| raw.flush(target)) {
-            Ok(Err(e)) if !raw.is_idle(target) => Err(e),
-            done => Ok(done.flatten()),
-        })?
+    /// Puts `from` to `target` at `displacement`; complete at the target on return.
+    ///
+    /// # Errors
+    /// Those of [`Epoch::put`] and [`flush`](Self::flush).
+    #[inline]
+    pub fn put_now(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
+        let offset = bytes::<T>(displacement)?;
+        // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
+        self.epoch.raw.now(target, |raw| unsafe { raw.put(from.as_ptr().cast(), size_of_val(from), target, offset) })
     }
 
-    /// Starts a request-based put.
+    /// Gets elements of `target` from `displacement` on into `into`; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`Epoch::get`] and [`flush`](Self::flush).
+    #[inline]
+    pub fn get_into_now(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
+        let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
+        self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) })
+    }
+
+    /// Starts a request-based put. The request returns `from`: a slice, an array or a vector, shared or exclusive.
     ///
     /// # Errors
     /// Those of [`Epoch::put`].
-    pub fn rput(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
-        self.request(target, Item::put(from, displacement)?)
+    pub fn rput<B: DataRef<'scope, T>>(
+        &'scope self,
+        from: B,
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope, B>> {
+        self.request(target, from, |from| Item::put(from.data(), displacement))
     }
 
-    /// Starts a request-based get.
+    /// Starts a request-based get. The request returns `into`.
     ///
     /// # Errors
     /// Those of [`Epoch::get`].
-    pub fn rget(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<Request<'scope>> {
-        self.request(target, Item::get(into, displacement)?)
+    pub fn rget(
+        &'scope self,
+        into: &'scope mut [T],
+        target: usize,
+        displacement: usize,
+    ) -> Result<Request<'scope, &'scope mut [T]>> {
+        self.request(target, into, |into| Item::get(into, displacement))
     }
 
-    /// Starts a request-based accumulate.
+    /// Starts a request-based accumulate. The request returns `operand`.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate`].
-    pub fn raccumulate(
+    pub fn raccumulate<B: DataRef<'scope, T>>(
         &'scope self,
         op: Op,
-        operand: &'scope [T],
+        operand: B,
         target: usize,
         displacement: usize,
-    ) -> Result<Request<'scope>> {
-        self.request(target, Item::accumulate(op, operand, None, displacement)?)
+    ) -> Result<Request<'scope, B>>
+    where
+        T: Element,
+    {
+        self.request(target, operand, |operand| Item::accumulate(op, operand.data(), None, displacement))
     }
 
-    /// Starts a request-based get_accumulate.
+    /// Starts a request-based get_accumulate. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_accumulate`].
@@ -321,11 +387,14 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         old: &'scope mut [T],
         target: usize,
         displacement: usize,
-    ) -> Result<Request<'scope>> {
-        self.request(target, Item::accumulate(op, operand, Some(old), displacement)?)
+    ) -> Result<Request<'scope, &'scope mut [T]>>
+    where
+        T: Element,
+    {
+        self.request(target, old, |old| Item::accumulate(op, operand, Some(old), displacement))
     }
 
-    /// Starts a request-based fetch_and_op.
+    /// Starts a request-based fetch_and_op. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`].
@@ -336,11 +405,14 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         old: &'scope mut T,
         target: usize,
         displacement: usize,
-    ) -> Result<Request<'scope>> {
-        self.rget_accumulate(op, from_ref(operand), from_mut(old), target, displacement)
+    ) -> Result<Request<'scope, &'scope mut T>>
+    where
+        T: Element,
+    {
+        self.request(target, old, |old| Item::accumulate(op, from_ref(operand), Some(from_mut(old)), displacement))
     }
 
-    /// Starts a request-based compare_and_swap.
+    /// Starts a request-based compare_and_swap. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`].
@@ -351,29 +423,29 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         old: &'scope mut T,
         target: usize,
         displacement: usize,
-    ) -> Result<Request<'scope>>
+    ) -> Result<Request<'scope, &'scope mut T>>
     where
         T: CasElement,
     {
-        self.request(target, Item::compare_and_swap(expected, desired, old, displacement)?)
+        self.request(target, old, |old| Item::compare_and_swap(expected, desired, old, displacement))
     }
 
-    /// Starts a request-based [`put_selected`](Epoch::put_selected).
+    /// Starts a request-based [`put_selected`](Epoch::put_selected). The request returns `from`.
     ///
     /// # Errors
     /// Those of [`Epoch::put_selected`].
-    pub fn rput_selected(
+    pub fn rput_selected<B: DataRef<'scope, T>>(
         &'scope self,
-        from: &'scope [T],
+        from: B,
         of: &Selection<T>,
         target: usize,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<Request<'scope>> {
-        self.request_layouts(target, Layouts::put(from, of, displacement, at)?)
+    ) -> Result<Request<'scope, B>> {
+        self.request_layouts(target, from, |from| Layouts::put(from.data(), of, displacement, at))
     }
 
-    /// Starts a request-based [`get_selected`](Epoch::get_selected).
+    /// Starts a request-based [`get_selected`](Epoch::get_selected). The request returns `into`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_selected`].
@@ -384,35 +456,69 @@ impl<'scope, T: Element> PassiveEpoch<'scope, '_, T> {
         target: usize,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<Request<'scope>> {
-        self.request_layouts(target, Layouts::get(into, of, displacement, at)?)
+    ) -> Result<Request<'scope, &'scope mut [T]>> {
+        self.request_layouts(target, into, |into| Layouts::get(into, of, displacement, at))
     }
 
-    /// Starts a request-based [`accumulate_selected`](Epoch::accumulate_selected).
+    /// Starts a request-based [`accumulate_selected`](Epoch::accumulate_selected). The request returns `operand`.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate_selected`].
-    pub fn raccumulate_selected(
+    pub fn raccumulate_selected<B: DataRef<'scope, T>>(
         &'scope self,
         op: Op,
-        operand: &'scope [T],
+        operand: B,
         of: &Selection<T>,
         target: usize,
         displacement: usize,
         at: &Selection<T>,
-    ) -> Result<Request<'scope>> {
-        self.request_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?)
+    ) -> Result<Request<'scope, B>>
+    where
+        T: Element,
+    {
+        self.request_layouts(target, operand, |operand| {
+            Layouts::accumulate(op, operand.data(), None, of, displacement, at)
+        })
     }
 
-    fn request(&'scope self, target: usize, item: Item) -> Result<Request<'scope>> {
-        let request = Request::new(self.epoch.raw, target);
-        self.epoch.raw.issue(target, item, Some(&request.inner))?;
-        Ok(request)
+    /// Starts a request-based [`get_accumulate_selected`](Epoch::get_accumulate_selected). The request returns `old`.
+    ///
+    /// # Errors
+    /// Those of [`Epoch::get_accumulate_selected`].
+    #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
+    pub fn rget_accumulate_selected(
+        &'scope self,
+        op: Op,
+        operand: &'scope [T],
+        old: &'scope mut [T],
+        of: &Selection<T>,
+        target: usize,
+        displacement: usize,
+        at: &Selection<T>,
+    ) -> Result<Request<'scope, &'scope mut [T]>>
+    where
+        T: Element,
+    {
+        self.request_layouts(target, old, |old| Layouts::accumulate(op, operand, Some(old), of, displacement, at))
     }
 
-    fn request_layouts(&'scope self, target: usize, layouts: Layouts<'_>) -> Result<Request<'scope>> {
-        let request = Request::new(self.epoch.raw, target);
-        self.epoch.raw.issue_layouts(target, layouts, Some(&request.inner))?;
-        Ok(request)
+    fn request<B>(
+        &'scope self,
+        target: usize,
+        buffer: B,
+        item: impl FnOnce(&mut B) -> Result<Item>,
+    ) -> Result<Request<'scope, B>> {
+        let raw = self.epoch.raw;
+        Request::new(raw, target, buffer, |buffer, request| raw.issue(target, item(buffer)?, Some(request)))
+    }
+
+    fn request_layouts<'a, B>(
+        &'scope self,
+        target: usize,
+        buffer: B,
+        layouts: impl FnOnce(&mut B) -> Result<Layouts<'a>>,
+    ) -> Result<Request<'scope, B>> {
+        let raw = self.epoch.raw;
+        Request::new(raw, target, buffer, |buffer, request| raw.issue_layouts(target, layouts(buffer)?, Some(request)))
     }
 }

@@ -1,20 +1,24 @@
 #![allow(unsafe_code)]
 //! The part that all typed windows share: the untyped window and the elements behind it.
 
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use bytemuck::Pod;
 use farside_core::device::Region;
+use farside_core::job::OneThread;
 use farside_core::{Result, Team};
 
-use crate::elements::bytes;
-use crate::op::Element;
+use crate::elements::{WindowElement, bytes};
 use crate::raw::{Options, RawWindow};
 
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
-pub(crate) struct WindowMemory<T: Element> {
+pub(crate) struct WindowMemory<T: Pod> {
+    // First, so that the compiler names it.
+    _thread: OneThread,
     /// Shared, so that [`crate::Window::over`] can free the window after `body` has borrowed it.
     pub(crate) raw: Rc<RawWindow>,
     /// Number of elements of this rank.
@@ -23,10 +27,10 @@ pub(crate) struct WindowMemory<T: Element> {
     owned: Option<ManuallyDrop<Vec<T>>>,
 }
 
-impl<T: Element> WindowMemory<T> {
+impl<T: Pod> WindowMemory<T> {
     pub(crate) fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let raw = RawWindow::allocate_of(team, bytes::<T>(len), options, Some(T::TYPE))?;
-        Ok(Self { raw: Rc::new(raw), len, owned: None })
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), options, Some(WindowElement::of::<T>()))?;
+        Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, owned: None })
     }
 
     /// Makes a window over `len` elements at `base`.
@@ -37,8 +41,8 @@ impl<T: Element> WindowMemory<T> {
     pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
         let memory = Region { exclusive: true, ..Region::of(base.cast(), len * size_of::<T>()) };
         // SAFETY: the same contract.
-        let raw = unsafe { RawWindow::create_of(team, memory, options, Some(T::TYPE)) }?;
-        Ok(Self { raw: Rc::new(raw), len, owned: None })
+        let raw = unsafe { RawWindow::create_of(team, memory, options, Some(WindowElement::of::<T>())) }?;
+        Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, owned: None })
     }
 
     pub(crate) fn from_vec(team: &Team, vec: Vec<T>, options: Options) -> Result<Self> {
@@ -74,7 +78,7 @@ impl<T: Element> WindowMemory<T> {
     }
 }
 
-impl<T: Element> Drop for WindowMemory<T> {
+impl<T: Pod> Drop for WindowMemory<T> {
     fn drop(&mut self) {
         let Some(vec) = self.owned.take() else { return };
         match self.raw.release() {

@@ -1,62 +1,134 @@
+#![allow(unsafe_code)]
 //! Request-based operations: wait, test, or await them.
 
 use std::future::Future;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use farside_core::Result;
-#[cfg(feature = "async")]
-use farside_core::{Error, ErrorKind};
+use farside_core::{Error, ErrorKind, Result};
 
+use crate::collectives::poll_of;
 use crate::raw::{self, RawWindow};
 
-/// A request-based operation, which is complete when it is complete at origin and target. Dropping the request has no
-/// effect on the operation, which is complete at the latest when the epoch is closed.
+/// A request-based operation, which is complete when it is complete at origin and target. It holds the borrow of its
+/// buffer, and returns it with the outcome, so that the buffer can be used again inside the epoch. Dropping the request
+/// has no effect on the operation, which is complete at the latest when the epoch is closed.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = LockWindow::<u64>::allocate(&team, 4)?;
+///     let mut buffer = [team.rank() as u64; 2];
+///     window.lock_all(Assert::default(), |epoch| {
+///         // Put, change the buffer, put again.
+///         let buffer = epoch.rput(&mut buffer, 1 - team.rank(), 0)?.wait()?;
+///         buffer[0] += 10;
+///         let buffer = epoch.rput(buffer, 1 - team.rank(), 2)?.wait()?;
+///         let buffer: &mut [u64] = epoch.rget(buffer, 1 - team.rank(), 2)?.wait()?;
+///         assert_eq!(buffer[0], 10 + team.rank() as u64);
+///         Ok::<(), Error>(())
+///     })?;
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "wait, await, or let the epoch complete it"]
-pub struct Request<'scope> {
+pub struct Request<'scope, B = ()> {
     window: &'scope RawWindow,
-    pub(crate) inner: raw::Request,
+    inner: raw::Request,
     target: usize,
+    /// The borrow of the buffer. Not a `B`, since a move of an exclusive reference claims that it alone accesses the
+    /// buffer, which the operation accesses too.
+    buffer: MaybeUninit<B>,
+    returned: bool,
 }
 
-impl<'scope> Request<'scope> {
-    pub(crate) fn new(window: &'scope RawWindow, target: usize) -> Self {
-        Self { window, inner: raw::Request::new(), target }
+impl<'scope, B> Request<'scope, B> {
+    /// A request that holds `buffer`, a borrow, after `start` has started its operation.
+    pub(crate) fn new(
+        window: &'scope RawWindow,
+        target: usize,
+        buffer: B,
+        start: impl FnOnce(&mut B, &raw::Request) -> Result<()>,
+    ) -> Result<Self> {
+        const { assert!(!std::mem::needs_drop::<B>(), "a request holds borrows only") };
+        let buffer = MaybeUninit::new(buffer);
+        let mut request = Self { window, inner: raw::Request::new(), target, buffer, returned: false };
+        // SAFETY: initialized above.
+        start(unsafe { request.buffer.assume_init_mut() }, &request.inner)?;
+        Ok(request)
     }
 
-    /// Waits until the operation is complete.
+    /// Waits until the operation is complete, and returns its buffer.
     ///
     /// # Errors
-    /// `PeerLost`; the operation's own error.
-    pub fn wait(self) -> Result<()> {
-        self.window.wait_request(&self.inner, self.target)
+    /// `PeerLost`; the operation's own error; `BadArgument` if [`test`](Self::test) has returned the buffer.
+    pub fn wait(mut self) -> Result<B> {
+        self.window.wait_request(&self.inner, self.target)?;
+        self.take()
     }
 
-    /// Whether the operation is complete, making progress once.
+    /// Makes progress once; returns the buffer if the operation is complete, `None` if it is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
-    pub fn test(&mut self) -> Result<bool> {
-        self.window.test_request(&self.inner, self.target)
+    pub fn test(&mut self) -> Result<Option<B>> {
+        if self.window.test_request(&self.inner, self.target)? { self.take().map(Some) } else { Ok(None) }
     }
-}
 
-impl Future for Request<'_> {
-    type Output = Result<()>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.window.test_request(&self.inner, self.target) {
-            Ok(false) => {
-                // Only polling makes progress, so the task asks to be polled again after the other tasks.
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Ok(true) => Poll::Ready(Ok(())),
-            Err(e) => Poll::Ready(Err(e)),
+    /// The buffer of an operation that is complete.
+    fn take(&mut self) -> Result<B> {
+        if std::mem::replace(&mut self.returned, true) {
+            return Err(Error::new(ErrorKind::BadArgument, "complete a request")
+                .cause("its buffer was returned before")
+                .remedy("drop the request once `test` has returned its buffer"));
         }
+        // SAFETY: initialized by `new`, and returned only once.
+        Ok(unsafe { self.buffer.assume_init_read() })
     }
 }
+
+impl<B: Unpin> Future for Request<'_, B> {
+    type Output = Result<B>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        poll_of(context, self.test())
+    }
+}
+
+/// A borrow from which an operation takes its data, and which its request returns: a slice, an array or a vector, shared
+/// or exclusive.
+pub trait DataRef<'scope, T: 'scope>: Unpin + sealed::Sealed {
+    /// The data.
+    fn data(&self) -> &[T];
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! data_ref {
+    ($([$($n:tt)*] $t:ty),*) => {$(
+        impl<'scope, T: 'scope, $($n)*> sealed::Sealed for &'scope $t {}
+        impl<'scope, T: 'scope, $($n)*> sealed::Sealed for &'scope mut $t {}
+        impl<'scope, T: 'scope, $($n)*> DataRef<'scope, T> for &'scope $t {
+            fn data(&self) -> &[T] {
+                &self[..]
+            }
+        }
+        impl<'scope, T: 'scope, $($n)*> DataRef<'scope, T> for &'scope mut $t {
+            fn data(&self) -> &[T] {
+                &self[..]
+            }
+        }
+    )*};
+}
+
+data_ref!([] [T], [const N: usize] [T; N], [] Vec<T>);
 
 /// Runs a future, and the tasks that it spawns with `tokio::task::spawn_local`, on this thread. An epoch is a closure
 /// and cannot await, so it calls this:
@@ -71,7 +143,8 @@ impl Future for Request<'_> {
 ///     window.lock_all(Assert::empty(), |epoch| {
 ///         block_on(async {
 ///             epoch.rput(&mine, 0, 0)?.await?;
-///             epoch.rget(&mut first, 0, 0)?.await
+///             epoch.rget(&mut first, 0, 0)?.await?;
+///             Ok(())
 ///         })?
 ///     })?;
 ///     assert_eq!(first, [7]);

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
-use farside_datatype::{Datatype, DatatypeError, Order, Subarray, TypeMap};
+use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
 
-use crate::elements::named;
-use crate::op::Element;
+use crate::elements::{datatype_of, element_type_of, named};
 
 /// Elements of an array of `T`, in an order: every row of a block, every other element, a face of a cuboid. A selection
 /// takes a few words, whatever its counts; a list of ranges takes memory proportional to its length.
@@ -29,14 +29,14 @@ pub struct Selection<T> {
     element: PhantomData<fn() -> T>,
 }
 
-impl<T: Element> Selection<T> {
+impl<T: Pod> Selection<T> {
     fn of(datatype: std::result::Result<Datatype, DatatypeError>) -> Result<Self> {
         let map = datatype.and_then(|d| d.message(1)).map_err(bad)?;
         Ok(Self { map, element: PhantomData })
     }
 
     fn one() -> Datatype {
-        named(T::TYPE).into()
+        datatype_of::<T>()
     }
 
     /// The first `count` elements.
@@ -66,6 +66,15 @@ impl<T: Element> Selection<T> {
         Self::of(Datatype::indexed(&lens, &starts, &Self::one()))
     }
 
+    /// The elements with these indices, in the order of the list.
+    ///
+    /// # Errors
+    /// Those of [`contiguous`](Self::contiguous).
+    pub fn indices(indices: &[usize]) -> Result<Self> {
+        let starts: Vec<i64> = indices.iter().map(|at| i64::try_from(*at).unwrap_or(i64::MAX)).collect();
+        Self::of(Datatype::indexed_block(1, &starts, &Self::one()))
+    }
+
     /// The part of a row-major array of `shape` with the given range of indices in each dimension.
     ///
     /// # Errors
@@ -86,22 +95,25 @@ impl<T: Element> Selection<T> {
     }
 
     /// The elements of a datatype that is built by any of MPI's constructors from the predefined type of `T`
-    /// ([`Self::element`]). Elements may be in any order, and at negative displacements.
+    /// ([`Self::element`]), or from `MPI_BYTE` for another `T`. Elements may be in any order, and at negative
+    /// displacements.
     ///
     /// # Errors
-    /// `BadArgument` if the datatype has elements of another predefined type.
+    /// `BadArgument` if the datatype has elements of another predefined type, or a part of an element.
     pub fn from_type_map(map: TypeMap) -> Result<Self> {
-        if map.size() > 0 && map.element() != Some(named(T::TYPE)) {
+        let own = element_type_of::<T>().map_or(Named::Byte, named);
+        if map.size() > 0 && (map.element() != Some(own) || !map.size().is_multiple_of(size_of::<T>() as u64)) {
             return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
-                "its elements are {}, not {}",
+                "it has {} bytes of elements that are {}, not {}",
+                map.size(),
                 map.element().map_or("of several types", |n| n.mpi_name()),
-                named(T::TYPE).mpi_name()
+                own.mpi_name()
             )));
         }
         Ok(Self { map, element: PhantomData })
     }
 
-    /// The predefined type of `T`.
+    /// The predefined type of `T`, or the bytes of a `T` that has none.
     #[must_use]
     pub fn element() -> Datatype {
         Self::one()

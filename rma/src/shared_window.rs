@@ -2,11 +2,15 @@
 //! Shared windows: ranks of one node load and store each other's memory directly.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::slice::{from_mut, from_ref};
+use std::sync::atomic::{Ordering, fence};
 
+use bytemuck::Pod;
 use farside_core::memory::copy;
 use farside_core::{Error, ErrorKind, Result, Team};
 
-use crate::elements::bytes;
+use crate::elements::{WindowElement, bytes};
 use crate::op::{Element, Op};
 use crate::raw::{Options, RawWindow};
 
@@ -29,18 +33,18 @@ use crate::raw::{Options, RawWindow};
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct SharedWindow<T: Element> {
+pub struct SharedWindow<T: Pod> {
     raw: RawWindow,
     element: PhantomData<T>,
 }
 
-impl<T: Element> SharedWindow<T> {
+impl<T: Pod> SharedWindow<T> {
     /// Allocates a window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors
     /// `Unsupported` if ranks of the team cannot map each other's memory; those of [`crate::Window::allocate`].
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(T::TYPE))?;
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
         if !raw.is_mapped() {
             raw.free()?;
             return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
@@ -57,7 +61,8 @@ impl<T: Element> SharedWindow<T> {
     /// `NoSuchRank`.
     pub fn of(&self, rank: usize) -> Result<SharedSlice<'_, T>> {
         let base = self.raw.mapped_base(rank)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, "map a window"))?;
-        Ok(SharedSlice { base: base.cast(), len: self.raw.len_at(rank)? / size_of::<T>(), window: PhantomData })
+        let len = self.raw.len_at(rank)? / size_of::<T>();
+        Ok(SharedSlice { base: base.cast(), len, window: &self.raw, element: PhantomData })
     }
 
     /// Orders this rank's loads and stores before and after the call. To order them between ranks, call it
@@ -84,15 +89,23 @@ impl<T: Element> SharedWindow<T> {
     }
 }
 
-/// Elements that several ranks load and store. Each access is atomic per element; two accesses are not ordered.
+/// Elements that several ranks load and store. An element of 1, 2, 4 or 8 bytes is loaded and stored as a whole. A load
+/// is an acquire and a store a release: a rank that loads what another has stored sees what that rank stored before.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'w, T> {
     base: *mut T,
     len: usize,
-    window: PhantomData<&'w RawWindow>,
+    window: &'w RawWindow,
+    element: PhantomData<T>,
 }
 
-impl<T: Element> SharedSlice<'_, T> {
+impl<'w, T: Pod> SharedSlice<'w, T> {
+    /// The `len` elements of this rank's own memory.
+    pub(crate) fn own(window: &'w RawWindow, len: usize) -> Self {
+        let base = if len == 0 { NonNull::dangling().as_ptr() } else { window.base().cast() };
+        Self { base, len, window, element: PhantomData }
+    }
+
     /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -105,47 +118,103 @@ impl<T: Element> SharedSlice<'_, T> {
         self.len == 0
     }
 
-    fn at(&self, index: usize, operation: &'static str) -> Result<*mut T> {
-        if index < self.len {
+    /// The address of `count` elements from `index` on.
+    #[inline]
+    fn at(&self, index: usize, count: usize, operation: &'static str) -> Result<*mut T> {
+        self.window.check_not_lent(operation)?;
+        if index <= self.len && count <= self.len - index {
             Ok(self.base.wrapping_add(index))
         } else {
-            Err(Error::new(ErrorKind::OutOfRange, operation).cause(format!("element {index} of {}", self.len)))
+            Err(out_of_range(operation, index, count, self.len))
         }
     }
 
     /// Loads element `index`.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// `OutOfRange`; `WrongEpoch` while the memory is lent for exclusive local access.
     #[inline]
     pub fn load(&self, index: usize) -> Result<T> {
-        let from = self.at(index, "load")?;
         let mut value = T::zeroed();
-        // SAFETY: the element is aligned, and inside memory that is mapped as long as the window exists.
-        unsafe { copy::load(from.cast(), (&raw mut value).cast(), size_of::<T>()) };
+        self.read(index, from_mut(&mut value))?;
         Ok(value)
+    }
+
+    /// Loads as many elements from `index` on as `into` has.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    #[inline]
+    pub fn read(&self, index: usize, into: &mut [T]) -> Result<()> {
+        let from = self.at(index, into.len(), "load")?;
+        // SAFETY: the elements are aligned, and inside memory that is mapped as long as the window exists.
+        unsafe { copy::load(from.cast(), into.as_mut_ptr().cast(), size_of_val(into)) };
+        // Acquire: pairs with the Release of `write`, and with the devices' ordering of writes.
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    /// Loads all elements.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut all = vec![T::zeroed(); self.len];
+        self.read(0, &mut all)?;
+        Ok(all)
     }
 
     /// Stores element `index`.
     ///
     /// # Errors
-    /// `OutOfRange`.
+    /// Those of [`load`](Self::load).
     #[inline]
     pub fn store(&self, index: usize, value: T) -> Result<()> {
-        let to = self.at(index, "store")?;
-        // SAFETY: as in `load`.
-        unsafe { copy::store((&raw const value).cast(), to.cast(), size_of::<T>()) };
+        self.write(index, from_ref(&value))
+    }
+
+    /// Stores elements from `index` on.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    #[inline]
+    pub fn write(&self, index: usize, from: &[T]) -> Result<()> {
+        let to = self.at(index, from.len(), "store")?;
+        // Release: pairs with the Acquire of `read`.
+        fence(Ordering::Release);
+        // SAFETY: as in `read`.
+        unsafe { copy::store(from.as_ptr().cast(), to.cast(), size_of_val(from)) };
         Ok(())
     }
 
     /// Applies `op` to element `index` atomically and returns its former value.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unsupported`.
-    pub fn fetch_and_op(&self, op: Op, operand: T, index: usize) -> Result<T> {
-        op.check(T::TYPE, "fetch and op")?;
-        let to = self.at(index, "fetch and op")?;
-        // SAFETY: as in `load`; the operation is defined on the type.
+    /// Those of [`load`](Self::load); `Unsupported` for an operation that is not defined on the type, and where atomics
+    /// of peers are made by an HCA, with which those of the processor are not atomic.
+    pub fn fetch_and_op(&self, op: Op, operand: T, index: usize) -> Result<T>
+    where
+        T: Element,
+    {
+        const OP: &str = "fetch and op";
+        op.check(T::TYPE, OP)?;
+        let to = self.at(index, 1, OP)?;
+        if !self.window.is_mapped() {
+            return Err(Error::new(ErrorKind::Unsupported, OP)
+                .cause("the window's memory is not mapped at all ranks, so the device makes its atomics")
+                .remedy("make the operation on the own rank in an epoch"));
+        }
+        // SAFETY: as in `read`; the operation is defined on the type.
         Ok(unsafe { crate::op::kernel::fetch_apply(op, to, operand) })
     }
+}
+
+#[cold]
+fn out_of_range(operation: &'static str, index: usize, count: usize, len: usize) -> Error {
+    let cause = if count == 1 {
+        format!("element {index} of {len}")
+    } else {
+        format!("{count} elements from {index} on of {len}")
+    };
+    Error::new(ErrorKind::OutOfRange, operation).cause(cause)
 }

@@ -8,13 +8,13 @@
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use bytemuck::Pod;
 use farside_core::settings::TransferScheme;
-use farside_core::{Result, Team};
+use farside_core::{Error, Result, Team};
 
 use crate::assert::Assert;
 use crate::epoch::{Epoch, closing};
 use crate::memory::WindowMemory;
-use crate::op::Element;
 use crate::raw::{Options, RawWindow};
 
 /// A window of elements of type `T`. `'m` is the lifetime of the borrowed memory; windows that own their memory are
@@ -52,7 +52,7 @@ use crate::raw::{Options, RawWindow};
 ///
 /// Memory: the elements, and a few cache lines for each rank of the team.
 #[derive(Debug)]
-pub struct Window<'m, T: Element> {
+pub struct Window<'m, T: Pod> {
     memory: WindowMemory<T>,
     // Invariant: a window over borrowed memory cannot be swapped with one that lives longer.
     lent: PhantomData<fn(&'m ()) -> &'m ()>,
@@ -60,7 +60,7 @@ pub struct Window<'m, T: Element> {
 
 const ACTIVE: Options = Options { locks: false };
 
-impl<T: Element> Window<'static, T> {
+impl<T: Pod> Window<'static, T> {
     /// Allocates a window of `len` zeroed elements at this rank; the ranks of one node map each other's memory.
     /// Collective; lengths may differ.
     ///
@@ -98,7 +98,7 @@ impl<T: Element> Window<'static, T> {
     }
 }
 
-impl<T: Element> Window<'_, T> {
+impl<T: Pod> Window<'_, T> {
     /// Makes a window over borrowed memory, which stays at its address, runs `body` with it and frees it. Collective;
     /// lengths may differ.
     ///
@@ -109,11 +109,11 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Aborts
     /// If the device cannot deregister the memory: the borrow ends with this call, and peers could still write there.
-    pub fn over<R>(
+    pub fn over<R, E: From<Error>>(
         team: &Team,
         memory: &mut [T],
-        body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
         let memory = unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
         // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
@@ -184,11 +184,11 @@ impl<T: Element> Window<'_, T> {
     /// # Errors
     /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
     /// every rank if some are in a run of [`fences`](Self::fences) that continues.
-    pub fn fence<'env, R>(
+    pub fn fence<'env, R, E: From<Error>>(
         &mut self,
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         // With `NOPRECEDE` no rank issues operations in this epoch, so no exposure is opened: an operation is then an
         // error at its origin, and cannot access memory that its owner uses locally.
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
@@ -203,7 +203,10 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
-    pub fn fences<R>(&mut self, body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R>) -> Result<R> {
+    pub fn fences<R, E: From<Error>>(
+        &mut self,
+        body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.memory.raw.fence(Assert::NOPRECEDE)?;
         let mut fences = Fences { raw: &self.memory.raw, element: PhantomData };
         closing(&self.memory.raw, || body(&mut fences), || self.memory.raw.fence(Assert::NOSUCCEED))
@@ -215,12 +218,12 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
-    pub fn start<'env, R>(
+    pub fn start<'env, R, E: From<Error>>(
         &mut self,
         targets: &[usize],
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         access(&self.memory.raw, targets, asserts, body)
     }
 
@@ -230,12 +233,12 @@ impl<T: Element> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
-    pub fn expose<R>(
+    pub fn expose<R, E: From<Error>>(
         &mut self,
         origins: &[usize],
         asserts: Assert,
-        body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.memory.raw.post(origins, asserts - Assert::NOCHECK)?;
         let exposure = Exposure { raw: &self.memory.raw, closed: std::cell::Cell::new(false), element: PhantomData };
         closing(
@@ -246,12 +249,12 @@ impl<T: Element> Window<'_, T> {
     }
 }
 
-fn access<'env, T: Element, R>(
+fn access<'env, T: Pod, R, E: From<Error>>(
     raw: &RawWindow,
     targets: &[usize],
     asserts: Assert,
-    body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
-) -> Result<R> {
+    body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
+) -> Result<R, E> {
     raw.start(targets, asserts - Assert::NOCHECK)?;
     let epoch = Epoch::new(raw);
     closing(raw, || body(&epoch), || raw.complete())
@@ -276,16 +279,16 @@ pub struct Fences<'c, T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> Fences<'_, T> {
+impl<T: Pod> Fences<'_, T> {
     /// One epoch of the run: `body`, then a fence that closes it and opens the next. Collective.
     ///
     /// # Errors
     /// Those of [`Window::fence`].
-    pub fn epoch<'env, R>(
+    pub fn epoch<'env, R, E: From<Error>>(
         &mut self,
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         let epoch = Epoch::new(self.raw);
         closing(self.raw, || body(&epoch), || self.raw.fence(asserts - Assert::NOSUCCEED))
     }
@@ -299,17 +302,17 @@ pub struct Exposure<'x, T> {
     element: PhantomData<T>,
 }
 
-impl<T: Element> Exposure<'_, T> {
+impl<T: Pod> Exposure<'_, T> {
     /// One access epoch inside the exposure epoch, with the contract of [`Window::start`].
     ///
     /// # Errors
     /// Those of [`Window::start`].
-    pub fn start<'env, R>(
+    pub fn start<'env, R, E: From<Error>>(
         &self,
         targets: &[usize],
         asserts: Assert,
-        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R>,
-    ) -> Result<R> {
+        body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         access(self.raw, targets, asserts, body)
     }
 

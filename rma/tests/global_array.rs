@@ -314,7 +314,7 @@ fn with_local_lends_the_block_alone() {
         assert_eq!(error.kind(), ErrorKind::WrongEpoch);
         let error = array.with_local(|_| array.put(0..8, &[1; 8])).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongEpoch);
-        let error = array.with_local(|_| array.with_local(|_| Ok(()))).unwrap_err();
+        let error = array.with_local(|_| array.with_local(|_| Ok::<(), Error>(()))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongEpoch);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             array.with_local(|_| -> Result<()> { std::panic::panic_any("stop") })

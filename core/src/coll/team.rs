@@ -16,17 +16,22 @@ mod signals;
 mod split;
 
 use std::cell::{Cell, OnceCell};
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::Job;
+use crate::job::{Job, OneThread};
 use crate::signal::SignalArray;
 use members::Members;
 
 /// An ordered set of ranks. Clones are the same team.
 #[derive(Clone, Debug)]
-pub struct Team(Rc<Inner>);
+pub struct Team {
+    // First, so that the compiler names it.
+    _thread: OneThread,
+    inner: Rc<Inner>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -81,7 +86,7 @@ impl Team {
             let e = Error::new(ErrorKind::BadArgument, OP).cause(format!("another team here has context {context}"));
             e.remedy("use a context from Job::new_context, or drop the other team first")
         })?;
-        Ok(Self(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             members: Members { one_node: members.iter().all(|m| job.device().shares_memory(*m)), ranks, me },
             job: job.clone(),
             barriers: Cell::new(0),
@@ -90,28 +95,29 @@ impl Team {
             no_signals: Cell::new(false),
             calls,
             cache: Cache::default(),
-        })))
+        });
+        Ok(Self { _thread: PhantomData, inner })
     }
 
     /// Whether all ranks of the team share memory, so that memory allocated for the team can be mapped by all of them.
     #[must_use]
     #[inline]
     pub fn is_on_one_node(&self) -> bool {
-        self.0.members.one_node
+        self.inner.members.one_node
     }
 
     /// This rank's number in the team, from 0.
     #[must_use]
     #[inline]
     pub fn rank(&self) -> usize {
-        self.0.members.me
+        self.inner.members.me
     }
 
     /// Number of ranks in the team.
     #[must_use]
     #[inline]
     pub fn size(&self) -> usize {
-        self.0.members.size()
+        self.inner.members.size()
     }
 
     /// Rank in the job of team rank `rank`.
@@ -119,7 +125,7 @@ impl Team {
     /// # Errors
     /// `NoSuchRank`.
     pub fn job_rank(&self, rank: usize) -> Result<u32> {
-        self.0.members.ranks.get(rank).copied().ok_or_else(|| {
+        self.inner.members.ranks.get(rank).copied().ok_or_else(|| {
             Error::new(ErrorKind::NoSuchRank, "look up a rank of the team")
                 .rank(self.job().rank())
                 .peer(rank as u32)
@@ -130,7 +136,7 @@ impl Team {
     /// Ranks of the job, in team order.
     #[must_use]
     pub fn members(&self) -> &[u32] {
-        &self.0.members.ranks
+        &self.inner.members.ranks
     }
 
     /// The number that separates the team's traffic from that of other teams; also the context of its [two-sided
@@ -138,30 +144,30 @@ impl Team {
     #[must_use]
     #[inline]
     pub fn context(&self) -> u32 {
-        self.0.calls.context()
+        self.inner.calls.context()
     }
 
     /// The job.
     #[must_use]
     pub fn job(&self) -> &Job {
-        &self.0.job
+        &self.inner.job
     }
 
     /// Whether the team's barriers take one signal of each rank instead of rounds, since ranks share cores: see
     /// [`SignalArray::is_oversubscribed`]. `false` before the team has a signal array.
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
-        self.0.signals.get().is_some_and(SignalArray::is_oversubscribed)
+        self.inner.signals.get().is_some_and(SignalArray::is_oversubscribed)
     }
 
     pub(crate) fn membership(&self) -> &Members {
-        &self.0.members
+        &self.inner.members
     }
 
     /// The collective calls on the team.
     #[inline]
     pub(crate) fn calls(&self) -> &Rc<TeamCalls> {
-        &self.0.calls
+        &self.inner.calls
     }
 
     /// The team's signal array, if a call of short data can use one.
@@ -170,7 +176,7 @@ impl Team {
     /// Errors of making the signal array.
     #[inline]
     pub(crate) fn signals_for_short(&self) -> Result<Option<&SignalArray>> {
-        match self.0.signals.get() {
+        match self.inner.signals.get() {
             Some(signals) => Ok(Some(signals).filter(|signals| signals.has_short())),
             None => self.make_for_short(),
         }
@@ -178,6 +184,6 @@ impl Team {
 
     #[inline]
     pub(crate) fn cache(&self) -> &Cache {
-        &self.0.cache
+        &self.inner.cache
     }
 }

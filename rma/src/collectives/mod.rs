@@ -19,7 +19,7 @@ mod scope;
 use bytemuck::Pod;
 use farside_core::coll::execute;
 use farside_core::coll::operation::Neighbors;
-use farside_core::{Result, Team};
+use farside_core::{Error, Result, Team};
 
 pub use call::Call;
 pub use operator::{Commutative, NoOperator, Operator, Ordered, Side};
@@ -113,7 +113,10 @@ pub trait Collectives {
     /// # Errors
     /// Any error of `body`; operations in progress are then cancelled, and fail at the other ranks. Else the first
     /// error of an operation that was not waited for.
-    fn overlap<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>) -> Result<R>;
+    fn overlap<'env, R, E: From<Error>>(
+        &self,
+        body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R, E>,
+    ) -> Result<R, E>;
 
     /// Gives every rank the root's elements.
     ///
@@ -567,7 +570,10 @@ impl Collectives for Team {
         call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) })
     }
 
-    fn overlap<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>) -> Result<R> {
+    fn overlap<'env, R, E: From<Error>>(
+        &self,
+        body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R, E>,
+    ) -> Result<R, E> {
         scope::overlap(self, body)
     }
 }

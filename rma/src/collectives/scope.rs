@@ -152,13 +152,13 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
 
 /// Runs `body`, and completes the operations that it has started. If `body` or one of these operations fails, cancels
 /// the others.
-pub(super) fn overlap<'env, R>(
+pub(super) fn overlap<'env, R, E: From<Error>>(
     team: &Team,
-    body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R>,
-) -> Result<R> {
+    body: impl for<'scope> FnOnce(&'scope Overlap<'scope, 'env>) -> Result<R, E>,
+) -> Result<R, E> {
     let (team, kept, most) = (team.clone(), RefCell::default(), Cell::default());
     let scope = Overlap { team, kept, most, scope: PhantomData, env: PhantomData };
-    let ended = catch_unwind(AssertUnwindSafe(|| body(&scope).and_then(|r| scope.finish().map(|()| r))));
+    let ended = catch_unwind(AssertUnwindSafe(|| body(&scope).and_then(|r| Ok(scope.finish().map(|()| r)?))));
     if !matches!(ended, Ok(Ok(_))) {
         scope.cancel();
     }

@@ -230,7 +230,10 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Any error of `body`; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
-    pub fn with_local<R>(&self, body: impl FnOnce(LocalView<'_, T, D>) -> Result<R>) -> Result<R> {
+    pub fn with_local<R, E: From<Error>>(
+        &self,
+        body: impl FnOnce(LocalView<'_, T, D>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.not_lent("lend the own block of a global array")?;
         let section = self.distribution.owned(self.team().rank());
         let _lent = Lent::new(&self.lent);

@@ -77,8 +77,21 @@ impl TryFrom<u8> for ElementType {
     }
 }
 
-/// A type that accumulates work on: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of them has
-/// a number on the wire and an atomic of its size.
+impl Element for isize {
+    const TYPE: ElementType = if size_of::<isize>() == 8 { ElementType::I64 } else { ElementType::I32 };
+}
+
+impl Element for usize {
+    const TYPE: ElementType = if size_of::<usize>() == 8 { ElementType::U64 } else { ElementType::U32 };
+}
+
+/// A type that accumulates and atomics work on: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of
+/// them has a number on the wire and an atomic of its size. Put and get take any [`Pod`] type.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be accumulated",
+    label = "accumulates and atomics take `i8` to `i64`, `u8` to `u64`, `isize`, `usize`, `f32` and `f64`",
+    note = "put and get take any `bytemuck::Pod` type; make a window of one of these numbers to accumulate"
+)]
 pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'static {
     /// The type as a value.
     const TYPE: ElementType;
@@ -86,13 +99,18 @@ pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'stat
 
 /// An element that can be compared and swapped: the integers. Floats are left out, as in MPI, because equality of
 /// values and of bits differ there (±0, NaN).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be compared and swapped",
+    label = "compare and swap takes `i8` to `i64`, `u8` to `u64`, `isize` and `usize`",
+    note = "for a float, make a window of `u32` or `u64` and use `to_bits` and `from_bits`"
+)]
 pub trait CasElement: Element {}
 
 macro_rules! cas_elements {
     ($($t:ty),*) => { $(impl CasElement for $t {})* };
 }
 
-cas_elements!(i8, i16, i32, i64, u8, u16, u32, u64);
+cas_elements!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
 
 /// Evaluates `$body` with `$T` as the Rust type of `$ty`: one match per call, so that the loops are monomorphic.
 macro_rules! with_type {

@@ -11,7 +11,8 @@
 //! orderings cost no more than `Relaxed`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::element::with_type;
 use super::scalar::Scalar;
@@ -294,6 +295,7 @@ macro_rules! integer {
 integer! {
     i8, AtomicI8; i16, AtomicI16; i32, AtomicI32; i64, AtomicI64;
     u8, AtomicU8; u16, AtomicU16; u32, AtomicU32; u64, AtomicU64;
+    isize, AtomicIsize; usize, AtomicUsize;
 }
 
 macro_rules! float {

@@ -41,6 +41,8 @@ pub trait Scalar: Copy {
     fn bxor(self, _: Self) -> Self {
         self
     }
+    /// The value that subtracts this one when it is added.
+    fn negated(self) -> Self;
     /// Whether both values have the same bits.
     fn same_bits(self, x: Self) -> bool;
 }
@@ -58,6 +60,10 @@ macro_rules! methods {
 macro_rules! integer {
     ($($t:ty),*) => {$(
         impl Scalar for $t {
+            #[inline(always)]
+            fn negated(self) -> Self {
+                self.wrapping_neg()
+            }
             methods! { self x;
                 sum: Self = self.wrapping_add(x);
                 prod: Self = self.wrapping_mul(x);
@@ -75,11 +81,15 @@ macro_rules! integer {
     )*};
 }
 
-integer!(i8, i16, i32, i64, u8, u16, u32, u64);
+integer!(i8, i16, i32, i64, isize, u8, u16, u32, u64, usize);
 
 macro_rules! float {
     ($($t:ty),*) => {$(
         impl Scalar for $t {
+            #[inline(always)]
+            fn negated(self) -> Self {
+                -self
+            }
             // Values that compare equal differ at most in the sign of zero; −0 is the lesser.
             methods! { self x;
                 sum: Self = self + x;

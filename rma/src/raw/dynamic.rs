@@ -17,7 +17,7 @@ use farside_core::{Error, ErrorKind, Result, Team};
 use super::address::Attachments;
 use super::{Options, RawWindow};
 use crate::assert::Assert;
-use crate::op::ElementType;
+use crate::elements::WindowElement;
 
 /// Largest number of attachments of one rank at a time.
 pub const MAX_ATTACHED: usize = 16_384;
@@ -95,7 +95,7 @@ impl RawDynamicWindow {
     ///
     /// # Errors
     /// Those of [`RawWindow::allocate`]; `Mismatch` on every rank if element types differ.
-    pub fn new(team: &Team, element: Option<ElementType>, options: Options) -> Result<Self> {
+    pub fn new(team: &Team, element: Option<WindowElement>, options: Options) -> Result<Self> {
         let len = TABLE + MAX_ATTACHED * ENTRY;
         let table = RawWindow::allocate_of(team, Ok(len), Options::default(), element)?;
         table.lock_all(Assert::NOCHECK)?;

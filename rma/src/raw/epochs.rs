@@ -26,7 +26,7 @@ impl RawWindow {
     }
 
     #[inline]
-    fn number_epoch(&self, access: Access) -> u64 {
+    pub(super) fn number_epoch(&self, access: Access) -> u64 {
         let number = self.last_epoch.get() + 1;
         self.last_epoch.set(number);
         self.epoch.set(number);

@@ -303,6 +303,12 @@ impl Request {
         !self.queued.get() && self.track.open() == 0
     }
 
+    /// Whether an operation has failed, and [`outcome`](Self::outcome) has not returned its error yet.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.track.has_failed()
+    }
+
     /// The outcome of the operations, once they are complete.
     ///
     /// # Errors

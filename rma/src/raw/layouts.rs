@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 
+use bytemuck::Pod;
 use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
 use farside_core::memory::copy;
 use farside_core::settings::{Settings, TransferScheme};
@@ -112,7 +113,7 @@ pub(crate) fn reach(map: &TypeMap, offset: usize) -> Option<(usize, usize)> {
 /// abandoned.
 impl<'a> Layouts<'a> {
     #[inline(always)]
-    fn selected<T: Element>(
+    fn selected<T: Pod>(
         action: Action,
         (local, len): (*mut T, usize),
         of: &'a Selection<T>,
@@ -124,7 +125,7 @@ impl<'a> Layouts<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn put<T: Element>(
+    pub(crate) fn put<T: Pod>(
         from: &[T],
         of: &'a Selection<T>,
         displacement: usize,
@@ -134,7 +135,7 @@ impl<'a> Layouts<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn get<T: Element>(
+    pub(crate) fn get<T: Pod>(
         into: &mut [T],
         of: &'a Selection<T>,
         displacement: usize,

@@ -20,10 +20,16 @@ use super::state::{Access, FenceState, GroupState, LockingState, NO_EPOCH, Opera
 use super::target::{ClaimWords, Target};
 use super::window::{Options, RawWindow};
 use super::words::word;
-use crate::op::ElementType;
+use crate::elements::WindowElement;
 
 /// Announced instead of an alignment if this rank's CPU does not apply accumulates of peers.
 const NOT_SERVED: u8 = u8::MAX;
+
+/// Bytes of an announcement that tell element types apart.
+const ELEMENT: std::ops::Range<usize> = 4..12;
+
+/// The byte of an announcement with the alignment of the memory, or [`NOT_SERVED`].
+const ALIGNMENT: usize = ELEMENT.end;
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
@@ -54,12 +60,13 @@ impl RawWindow {
         team: &Team,
         len: Result<usize>,
         options: Options,
-        element: Option<ElementType>,
+        element: Option<WindowElement>,
     ) -> Result<Self> {
         let device = team.job().device();
+        let align = element.map_or(1, |element| element.align);
         let own = len
             .map_err(|e| e.rank(team.job().rank()))
-            .and_then(|len| device.allocate(Self::region(team, Region::allocated(len), options)));
+            .and_then(|len| device.allocate(Self::region(team, Region { align, ..Region::allocated(len) }, options)));
         Self::new(team, own, options, element, None)
     }
 
@@ -102,7 +109,7 @@ impl RawWindow {
         team: &Team,
         memory: Region,
         options: Options,
-        element: Option<ElementType>,
+        element: Option<WindowElement>,
     ) -> Result<Self> {
         if memory.base.is_null() {
             let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
@@ -129,7 +136,7 @@ impl RawWindow {
         team: &Team,
         own: Result<Registration>,
         options: Options,
-        element: Option<ElementType>,
+        element: Option<WindowElement>,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
         // SAFETY: a new registration of this job; no window uses it if the exchange fails.
@@ -194,6 +201,7 @@ impl RawWindow {
             serving: ServedState { listener, accumulates: false, records },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
+            lent: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
             job,
@@ -206,7 +214,7 @@ impl RawWindow {
     ///
     /// # Errors
     /// `Mismatch` on every rank if element types differ; `PeerLost`.
-    fn agree(&mut self, element: Option<ElementType>) -> Result<()> {
+    fn agree(&mut self, element: Option<WindowElement>) -> Result<()> {
         let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
         let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
         let mapped = self.attachments.is_none() && self.targets.iter().all(whole) && signals_mapped;
@@ -218,17 +226,13 @@ impl RawWindow {
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(self.serving.listener.id().to_le_bytes());
         // 0 for a window without an element type.
-        let element = element.map_or(0, |element| element as u8 + 1);
-        announcement.push(element);
+        announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
         let all = coll::allgather(&self.team, &announcement)?;
-        if all.iter().any(|other| other.get(4) != all[0].get(4)) {
-            let other = all.iter().position(|other| other.get(4) != Some(&element)).unwrap_or(0);
-            return Err(Error::new(ErrorKind::Mismatch, "make a window")
-                .rank(self.job.rank())
-                .peer(self.targets[other].region.peer)
-                .cause("its element type differs from this rank's"));
+        // The same at all ranks, so all of them or none exchange the names.
+        if all.iter().any(|other| other.get(ELEMENT) != all[0].get(ELEMENT)) {
+            return Err(self.other_element(element)?);
         }
         self.mapped = all.iter().all(|m| m.first() == Some(&1));
         if !self.mapped && self.job.device().capabilities().own_by_copy {
@@ -236,11 +240,12 @@ impl RawWindow {
         }
         for (t, m) in self.targets.iter_mut().zip(&all) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-            let alignment = m.get(5).map_or(0, |alignment| usize::from(*alignment));
+            let alignment = m.get(ALIGNMENT).map_or(0, |alignment| usize::from(*alignment));
             t.records = RecordQueue::new(t.region.peer, t.listens, alignment);
         }
-        self.serving.accumulates = !self.mapped && all.iter().all(|m| m.get(5).is_some_and(|a| *a != NOT_SERVED));
-        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(6..).unwrap_or_default()).collect();
+        self.serving.accumulates =
+            !self.mapped && all.iter().all(|m| m.get(ALIGNMENT).is_some_and(|a| *a != NOT_SERVED));
+        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(ALIGNMENT + 1..).unwrap_or_default()).collect();
         self.operations.sgrs =
             lists.filter(|_| !self.mapped).and_then(|lists| lists.with_announcements(&announcements));
         self.locking.in_line = self.options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
@@ -251,5 +256,19 @@ impl RawWindow {
             }
         }
         Ok(())
+    }
+
+    /// The error of a rank whose element type differs from that of another rank. One allgather.
+    #[cold]
+    fn other_element(&self, element: Option<WindowElement>) -> Result<Error> {
+        let describe = |element: Option<WindowElement>| element.map_or_else(|| "none".into(), WindowElement::describe);
+        let own = describe(element);
+        let all = coll::allgather(&self.team, own.as_bytes())?;
+        let other = all.iter().position(|other| other != own.as_bytes()).unwrap_or(0);
+        Ok(Error::new(ErrorKind::Mismatch, "make a window")
+            .rank(self.job.rank())
+            .peer(self.targets[other].region.peer)
+            .cause(format!("its elements are {}, and this rank's {own}", String::from_utf8_lossy(&all[other])))
+            .remedy("make the window with the same element type at all ranks"))
     }
 }

@@ -21,6 +21,7 @@ mod lock_entry;
 mod lockqueue;
 pub(crate) mod lockword;
 mod make;
+mod open;
 mod operations;
 mod packed;
 mod packed_put;
@@ -34,8 +35,8 @@ mod update;
 mod window;
 mod words;
 
-pub(crate) use item::Item;
 pub use item::{Combine, Request, Update};
+pub(crate) use item::{Item, widen};
 use state::{Access, NO_EPOCH};
 use target::Target;
 pub use typed::element_type;

@@ -70,7 +70,7 @@ impl RawWindow {
     }
 
     /// Copies bytes that an operation needs until the epoch is closed.
-    fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
+    pub(super) fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
         if self.operations.copies.borrow().len() >= 64 && self.operations.queue.borrow().is_empty() {
             let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
             if self.operations.copies.borrow().len() >= 4096 {

@@ -2,9 +2,11 @@
 //! An untyped window: its state, and the operations on mapped memory.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use bytemuck::Pod;
 use farside_core::bill::{Account, Awaited};
 use farside_core::device::Registration;
 use farside_core::memory::copy;
@@ -61,6 +63,8 @@ pub struct RawWindow {
     pub(super) counted: Cell<bool>,
     /// The waiting side pays for the store-load fence, so a writer may check the sleeper flag right after its store.
     pub(super) sleepers_fence: bool,
+    /// Whether a slice of this rank's memory is lent out.
+    pub(crate) lent: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
 }
@@ -215,12 +219,58 @@ impl RawWindow {
         true
     }
 
+    /// Puts bytes `range` of this rank's own memory to byte `offset` of `target`. Peers may write to them meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory; `WrongEpoch` while the memory
+    /// is lent for local access.
+    pub fn put_own(&self, range: Range<usize>, target: usize, offset: usize) -> Result<()> {
+        const OP: &str = "put own memory";
+        self.check_not_lent(OP)?;
+        if range.start > range.end || range.end > self.own.len {
+            return Err(Error::new(ErrorKind::OutOfRange, OP)
+                .rank(self.job.rank())
+                .cause(format!("bytes {range:?} of this rank's memory of {} bytes", self.own.len)));
+        }
+        let (from, len) = (self.own.base.wrapping_add(range.start).cast_const(), range.len());
+        let Some(to) = self.direct(target, offset, len) else {
+            return self.issue(target, Item::Put { from, len, offset }, None);
+        };
+        self.stats().add(Kind::Write, len);
+        self.operations.stored.set(true);
+        self.job.store_order().before_load();
+        if from.addr().abs_diff(to.addr()) >= len {
+            // SAFETY: both ranges are window memory, inside of this rank's and the target's, and disjoint.
+            unsafe { copy::bytes(from, to, len) };
+        } else if from != to.cast_const() {
+            let mut copied = vec![0; len];
+            // SAFETY: as above, by way of private memory, since the ranges overlap.
+            unsafe {
+                copy::load(from, copied.as_mut_ptr(), len);
+                copy::store(copied.as_ptr(), to, len);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that this rank's memory is not lent for exclusive local access.
+    ///
+    /// # Errors
+    /// `WrongEpoch`.
+    #[inline]
+    pub(crate) fn check_not_lent(&self, operation: &'static str) -> Result<()> {
+        if !self.lent.get() {
+            return Ok(());
+        }
+        Err(self.wrong_epoch(operation, "this rank's memory is lent for exclusive local access"))
+    }
+
     /// Puts one value, which need not outlive the call.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline(always)]
-    pub fn put_value<T: Element>(&self, value: T, target: usize, offset: usize) -> Result<()> {
+    pub fn put_value<T: Pod>(&self, value: T, target: usize, offset: usize) -> Result<()> {
         if let Some(to) = self.direct(target, offset, size_of::<T>()) {
             self.stats().add(Kind::Write, size_of::<T>());
             self.operations.stored.set(true);

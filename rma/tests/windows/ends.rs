@@ -255,7 +255,7 @@ fn runs_of_different_lengths_are_a_mismatch() {
         let Win::Active(mut win) = Win::<u64>::new(team, config, Sync::Fences, p)? else { unreachable!() };
         let epochs = if me == p - 1 { 6 } else { 2 };
         let mut closed = 0;
-        let run = win.fences(|fences| {
+        let run = win.fences(|fences| -> Result<()> {
             for epoch in 1..=epochs {
                 fences.epoch(NONE, |e| (0..p).try_for_each(|t| e.put_value(epoch, t, me)))?;
                 closed = epoch;

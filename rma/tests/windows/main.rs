@@ -1,5 +1,6 @@
 //! Windows: every operation under every synchronization, message counts, errors, ends.
 
+mod buffers;
 mod checks;
 mod closing_errors;
 mod contention;

@@ -82,7 +82,7 @@ fn rput_rget_raccumulate_selected_lock_all_wait() {
             let sum = e.raccumulate_selected(Op::Sum, &data, &packed, peer, 1, &thirds)?;
             sum.wait()?;
             put.wait()?;
-            e.rget_selected(&mut got, &thirds, peer, 0, &thirds)?.wait()
+            e.rget_selected(&mut got, &thirds, peer, 0, &thirds)?.wait().map(drop)
         })?;
         let expected = |by: usize| std::array::from_fn::<u64, 12, _>(|i| 10 * by as u64 + i as u64 / 3 + 1);
         assert!((0..12).all(|i| got[i] == if i % 3 == 0 { expected(me)[i] } else { 0 }), "{got:?}");

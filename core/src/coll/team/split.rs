@@ -26,7 +26,7 @@ impl Team {
     /// Makes the signal array. Collective; no rank returns before all have called it.
     fn make_signals(&self) -> Result<()> {
         let signals = SignalArray::for_short(self)?;
-        let _ = self.0.signals.set(signals);
+        let _ = self.inner.signals.set(signals);
         Ok(())
     }
 
@@ -37,7 +37,7 @@ impl Team {
             // The error has the same kind at all ranks.
             Err(e) if matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit | ErrorKind::Forbidden) => {
                 tracing::debug!("team {} goes on by messages: {e}", self.context());
-                self.0.no_signals.set(true);
+                self.inner.no_signals.set(true);
                 Ok(())
             }
             made => made,
@@ -49,11 +49,11 @@ impl Team {
     pub(super) fn make_for_short(&self) -> Result<Option<&SignalArray>> {
         let worthwhile = self.is_on_one_node() && (2..=MOST_RANKS).contains(&self.size());
         // The condition is the same at all ranks.
-        if !worthwhile || self.0.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
+        if !worthwhile || self.inner.no_signals.get() || u64::from(self.calls().made()) < BY_MESSAGES {
             return Ok(None);
         }
         self.make_signals_if_there_is_memory()?;
-        Ok(self.0.signals.get().filter(|signals| signals.has_short()))
+        Ok(self.inner.signals.get().filter(|signals| signals.has_short()))
     }
 
     /// Splits the team: ranks that give the same color form a team, ordered by `key` and then by rank here; a rank that
@@ -74,7 +74,7 @@ impl Team {
             let mut r = Reader::new(bytes);
             let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u32()?, r.u32()?)))();
             let (member, c, k, given) =
-                fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.0.members.ranks[index]))?;
+                fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.inner.members.ranks[index]))?;
             if index == 0 {
                 context = given;
             }
@@ -86,7 +86,7 @@ impl Team {
             return Ok(None);
         }
         chosen.sort_unstable();
-        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.0.members.ranks[index]).collect();
+        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.inner.members.ranks[index]).collect();
         Self::of(self.job(), &members, context).map(Some)
     }
 
@@ -118,7 +118,7 @@ impl Team {
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
         let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
-        let members = &self.0.members;
+        let members = &self.inner.members;
         let first = members.ranks.iter().position(shares).unwrap_or(members.me);
         let team = self.split(Some(first as u32), 0)?;
         team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
@@ -132,13 +132,13 @@ impl Team {
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.
     pub fn barrier(&self) -> Result<()> {
-        if let Some(signals) = self.0.signals.get() {
+        if let Some(signals) = self.inner.signals.get() {
             let agree = self.signal_barrier(signals)?;
             return if agree { Ok(()) } else { Err(self.differ()) };
         }
-        let number = self.0.barriers.get() + 1;
-        self.0.barriers.set(number);
-        if number <= BY_MESSAGES || self.0.no_signals.get() {
+        let number = self.inner.barriers.get() + 1;
+        self.inner.barriers.set(number);
+        if number <= BY_MESSAGES || self.inner.no_signals.get() {
             return execute::barrier(self);
         }
         self.make_signals_if_there_is_memory()
@@ -146,9 +146,9 @@ impl Team {
 
     /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.
     pub(crate) fn meet(&self) -> Result<()> {
-        let number = self.0.meetings.get() + 1;
-        self.0.meetings.set(number);
-        self.0.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
+        let number = self.inner.meetings.get() + 1;
+        self.inner.meetings.set(number);
+        self.inner.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
     }
 
     /// Makes a barrier by the signal array. Its signals do not carry the number of the call, so their marks tell how

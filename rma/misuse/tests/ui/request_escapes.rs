@@ -4,7 +4,7 @@ use farside_rma::prelude::*;
 fn keep(window: &LockWindow<u64>) -> Result<()> {
     let from = [1u64];
     let request = window.lock_all(Assert::empty(), |epoch| epoch.rput(&from, 0, 0))?;
-    request.wait()
+    request.wait().map(drop)
 }
 
 fn main() {

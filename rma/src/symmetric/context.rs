@@ -1,0 +1,107 @@
+//! Contexts: operations that are completed independently of others.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytemuck::Pod;
+use farside_core::Result;
+
+use super::pending::{Buffer, Pending, Transfer};
+use super::{Memory, Symmetric};
+use crate::raw::Request;
+
+/// A set of operations in progress, on any arrays, which are completed together and independently of others, as a
+/// communication context of OpenSHMEM.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::symmetric::Context;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let table = Symmetric::<u64>::allocate(&team, 8)?;
+///     let (urgent, rest) = (Context::new(), Context::new());
+///     let peer = 1 - team.rank();
+///     let _ = rest.put_nbi(&table, vec![1; 7], peer, 1)?;
+///     let _ = urgent.put_nbi(&table, [9], peer, 0)?;
+///     // Waits for the second put only.
+///     urgent.quiet()?;
+///     rest.quiet()?;
+///     table.barrier()?;
+///     assert_eq!(table.local().to_vec()?, [9, 1, 1, 1, 1, 1, 1, 1]);
+///     table.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Context {
+    open: RefCell<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    operations: Vec<(Rc<Memory>, usize, Request)>,
+    /// Length at which those that are complete are removed.
+    most: usize,
+}
+
+impl Context {
+    /// A context without operations. Sends nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts a put of a buffer ([`Symmetric::put_nbi`]).
+    ///
+    /// # Errors
+    /// Those of [`Symmetric::put_nbi`].
+    pub fn put_nbi<T: Pod, B: Buffer<T>>(
+        &self,
+        to: &Symmetric<T>,
+        from: B,
+        rank: usize,
+        at: usize,
+    ) -> Result<Pending<B>> {
+        to.transfer(Transfer::Put, from, rank, at, Some(self))
+    }
+
+    /// Starts a get into a buffer ([`Symmetric::get_nbi`]).
+    ///
+    /// # Errors
+    /// Those of [`Symmetric::get_nbi`].
+    pub fn get_nbi<T: Pod, B: Buffer<T>>(
+        &self,
+        from: &Symmetric<T>,
+        into: B,
+        rank: usize,
+        at: usize,
+    ) -> Result<Pending<B>> {
+        from.transfer(Transfer::Get, into, rank, at, Some(self))
+    }
+
+    /// Counts an operation that is in progress.
+    pub(super) fn add(&self, memory: &Rc<Memory>, target: usize, request: &Request) {
+        let mut open = self.open.borrow_mut();
+        if open.operations.len() >= open.most {
+            // An operation that has failed is kept, so that `quiet` returns its error.
+            open.operations.retain(|(_, _, request)| !request.done() || request.has_failed());
+            open.most = 2 * open.operations.len().max(8);
+        }
+        open.operations.push((Rc::clone(memory), target, request.clone()));
+    }
+
+    /// Completes the operations of the context at their targets. No message.
+    ///
+    /// # Errors
+    /// The first error of an operation; `PeerLost`. The context then has no operations any more.
+    pub fn quiet(&self) -> Result<()> {
+        let open = std::mem::take(&mut *self.open.borrow_mut()).operations;
+        let mut all = Ok(());
+        for (memory, target, request) in open {
+            let one = memory.complete(&request, target);
+            all = all.and(one);
+        }
+        all
+    }
+}

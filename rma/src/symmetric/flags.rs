@@ -1,0 +1,315 @@
+#![allow(unsafe_code)]
+//! Flags: words that other ranks set and add to, and that their own rank waits for.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{self, Poll};
+
+use farside_core::bill::Awaited;
+use farside_core::signal::Pace;
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use super::Symmetric;
+use crate::collectives::poll_of;
+
+/// A condition on a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    comparison: Comparison,
+    value: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Eq,
+    Ne,
+    Gt,
+    Ge,
+    Lt,
+    Le,
+}
+
+impl Condition {
+    /// Whether a flag with this value meets the condition.
+    #[must_use]
+    #[inline]
+    pub fn holds(self, flag: u64) -> bool {
+        match self.comparison {
+            Comparison::Eq => flag == self.value,
+            Comparison::Ne => flag != self.value,
+            Comparison::Gt => flag > self.value,
+            Comparison::Ge => flag >= self.value,
+            Comparison::Lt => flag < self.value,
+            Comparison::Le => flag <= self.value,
+        }
+    }
+}
+
+macro_rules! conditions {
+    ($($name:ident $variant:ident $what:literal;)*) => {$(
+        #[doc = concat!("The flag is ", $what, " `value`.")]
+        #[must_use]
+        pub const fn $name(value: u64) -> Condition {
+            Condition { comparison: Comparison::$variant, value }
+        }
+    )*};
+}
+
+conditions! {
+    eq Eq "equal to";
+    ne Ne "not equal to";
+    gt Gt "greater than";
+    ge Ge "at least";
+    lt Lt "less than";
+    le Le "at most";
+}
+
+/// `count` words at every rank of a team, zero at first. Other ranks set them and add to them, and wake the rank that
+/// waits. A rank that sees a value also sees what the rank that set it has put there before.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let flags = Flags::allocate(&team, 2)?;
+///     // Every rank counts at rank 0, which waits for all of them and releases them.
+///     flags.add(0, 0, 1)?;
+///     if team.rank() == 0 {
+///         flags.wait_until(0, ge(3))?;
+///         (0..3).try_for_each(|rank| flags.set(rank, 1, 8))?;
+///     }
+///     assert_eq!(flags.wait_until(1, ne(0))?, 8);
+///     flags.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Flags {
+    table: Symmetric<u64>,
+    count: usize,
+    /// Number of additions of this rank, for the word that wakes a peer.
+    added: Cell<u64>,
+}
+
+const WAIT: &str = "wait for a flag";
+
+impl Flags {
+    /// Allocates `count` flags at every rank. Collective; messages and memory as [`Symmetric::allocate`].
+    ///
+    /// # Errors
+    /// Those of [`Symmetric::allocate`].
+    pub fn allocate(team: &Team, count: usize) -> Result<Self> {
+        // One more: the word that an addition sets to wake its target.
+        Ok(Self { table: Symmetric::allocate(team, count.saturating_add(1))?, count, added: Cell::new(0) })
+    }
+
+    /// Completes this rank's operations and frees the flags. Collective, with a barrier.
+    ///
+    /// # Errors
+    /// Those of [`Symmetric::free`].
+    pub fn free(self) -> Result<()> {
+        self.table.free()
+    }
+
+    /// Number of flags at each rank.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are no flags.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        self.table.team()
+    }
+
+    /// Checks that data of an array of `team` may be followed by these flags: then they go the same way.
+    #[inline]
+    pub(super) fn check_team(&self, team: &Team) -> Result<()> {
+        if self.team().context() == team.context() { Ok(()) } else { Err(self.other_team()) }
+    }
+
+    #[cold]
+    fn other_team(&self) -> Error {
+        Error::new(ErrorKind::BadArgument, "put and notify")
+            .rank(self.team().job().rank())
+            .cause("the flags belong to another team than the array")
+            .remedy("allocate flags and array over the same team")
+    }
+
+    #[inline]
+    fn check(&self, rank: usize, index: usize) -> Result<usize> {
+        self.table.raw().check_element(rank, index, self.count)?;
+        Ok(8 * index)
+    }
+
+    /// Sets flag `index` of `rank` to `value`, after this rank's earlier operations on `rank` in arrays of the team are
+    /// visible there. One message; a store where memory is mapped.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`, `PeerLost`.
+    #[inline]
+    pub fn set(&self, rank: usize, index: usize, value: u64) -> Result<()> {
+        self.table.raw().signal(rank, self.check(rank, index)?, value)
+    }
+
+    /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer; an
+    /// atomic where memory is mapped.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set).
+    #[inline]
+    pub fn add(&self, rank: usize, index: usize, value: u64) -> Result<()> {
+        let offset = self.check(rank, index)?;
+        self.added.set(self.added.get() + 1);
+        self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get()))
+    }
+
+    /// The value of this rank's flag `index`.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    #[inline]
+    pub fn get(&self, index: usize) -> Result<u64> {
+        self.word(index).map(|word| word.load(Ordering::Acquire))
+    }
+
+    /// Sets this rank's own flag `index`, for its next use. A store, which must not meet an [`add`](Self::add) of another
+    /// rank.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    pub fn reset(&self, index: usize, value: u64) -> Result<()> {
+        self.word(index).map(|word| word.store(value, Ordering::Release))
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> Result<&AtomicU64> {
+        let offset = self.check(self.team().rank(), index)?;
+        // SAFETY: an aligned word of this rank's own memory, which lives as long as the array and is accessed as an atomic
+        // and by devices. Acquire in `get` pairs with the Release of `set`, or with the device's ordering of writes.
+        Ok(unsafe { AtomicU64::from_ptr(self.table.raw().base().add(offset).cast()) })
+    }
+
+    fn words(&self, range: &Range<usize>) -> Result<Vec<&AtomicU64>> {
+        range.clone().map(|index| self.word(index)).collect()
+    }
+
+    fn awaited(&self) -> Awaited {
+        Awaited { account: self.table.raw().account(), ..Awaited::unknown(WAIT) }
+    }
+
+    /// Waits until flag `index` of this rank meets the condition, and returns its value.
+    ///
+    /// # Errors
+    /// `OutOfRange`; `PeerLost`.
+    #[inline]
+    pub fn wait_until(&self, index: usize, condition: Condition) -> Result<u64> {
+        let word = self.word(index)?;
+        let seen = Cell::new(0);
+        let holds = || {
+            seen.set(word.load(Ordering::Acquire));
+            condition.holds(seen.get())
+        };
+        if !holds() {
+            self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds)?;
+        }
+        Ok(seen.get())
+    }
+
+    /// Waits until any flag of a range meets the condition, and returns its index: the lowest one.
+    ///
+    /// # Errors
+    /// Those of [`wait_until`](Self::wait_until); `BadArgument` for an empty range.
+    pub fn wait_any(&self, range: Range<usize>, condition: Condition) -> Result<usize> {
+        if range.is_empty() {
+            return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("no flag is given"));
+        }
+        let words = self.words(&range)?;
+        let found = || words.iter().position(|word| condition.holds(word.load(Ordering::Acquire)));
+        let first = self.team().job().wait(|| self.awaited(), || Ok(found()))?;
+        Ok(range.start + first)
+    }
+
+    /// Waits until all flags of a range have met the condition at some time.
+    ///
+    /// # Errors
+    /// Those of [`wait_until`](Self::wait_until).
+    pub fn wait_all(&self, range: Range<usize>, condition: Condition) -> Result<()> {
+        let mut words = self.words(&range)?;
+        self.team().job().wait(
+            || self.awaited(),
+            || {
+                words.retain(|word| !condition.holds(word.load(Ordering::Acquire)));
+                Ok(words.is_empty().then_some(()))
+            },
+        )
+    }
+
+    /// Makes progress once; returns whether flag `index` of this rank meets the condition.
+    ///
+    /// # Errors
+    /// Those of [`wait_until`](Self::wait_until).
+    pub fn test(&self, index: usize, condition: Condition) -> Result<bool> {
+        let word = self.word(index)?;
+        let holds = || condition.holds(word.load(Ordering::Acquire));
+        if holds() {
+            return Ok(true);
+        }
+        self.team().job().progress_of_test()?;
+        Ok(holds())
+    }
+
+    /// A future of [`wait_until`](Self::wait_until).
+    ///
+    /// ```
+    /// # #[cfg(feature = "async")] {
+    /// use farside_rma::{block_on, prelude::*};
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let flags = Flags::allocate(&team, 1)?;
+    ///     flags.set(1 - team.rank(), 0, 3)?;
+    ///     assert_eq!(block_on(async { flags.until(0, ne(0)).await })??, 3);
+    ///     flags.free()
+    /// })?;
+    /// # }
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    pub fn until(&self, index: usize, condition: Condition) -> Until<'_> {
+        Until { flags: self, index, condition }
+    }
+}
+
+/// A future of [`Flags::until`].
+#[derive(Debug)]
+#[must_use = "await it"]
+pub struct Until<'a> {
+    flags: &'a Flags,
+    index: usize,
+    condition: Condition,
+}
+
+impl Future for Until<'_> {
+    type Output = Result<u64>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
+        let come = || {
+            if !self.flags.test(self.index, self.condition)? {
+                return Ok(None);
+            }
+            self.flags.get(self.index).map(|value| self.condition.holds(value).then_some(value))
+        };
+        poll_of(context, come())
+    }
+}

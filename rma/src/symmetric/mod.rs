@@ -1,0 +1,560 @@
+#![allow(unsafe_code)]
+//! Symmetric memory, as in OpenSHMEM: arrays of the same length at every rank of a team, which are always open. There are
+//! no epochs; operations are complete on return, or started and completed by [`quiet`](Symmetric::quiet).
+//!
+//! | call | messages where memory is mapped | else | complete |
+//! |---|---|---|---|
+//! | `put`, `put_value`, `put_own`, `put_selected` | none: a copy | write | on return, at the target |
+//! | `get`, `get_value`, `get_selected` | none: a copy | read and its answer | on return |
+//! | `put_nbi`, `get_nbi` | none: a copy | write, read | with the [`Pending`], or with `quiet` |
+//! | `atomic(..).fetch_add`, `swap`, ... | none: an atomic | atomic and its answer | on return |
+//! | `atomic(..).add`, `set`, ... | none: an atomic | atomic | with `quiet` |
+//! | `put_notify` | none: a copy and a store | write, signal | on return; the flag is set after the data |
+//! | `quiet` | none | none; waits for answers | |
+//! | `fence` | none | none; waits for answers | |
+//! | `barrier` | ⌈log2 P⌉ signals | ⌈log2 P⌉ signals | |
+
+mod atomic;
+mod context;
+mod flags;
+mod pending;
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::rc::Rc;
+use std::slice::{from_mut, from_ref};
+
+use bytemuck::{CheckedBitPattern, NoUninit, Pod};
+use farside_core::job::OneThread;
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use crate::elements::{WindowElement, bytes};
+use crate::epoch::closing;
+use crate::op::{Element, Op};
+use crate::raw::layouts::Layouts;
+use crate::raw::{Options, RawWindow};
+use crate::selection::Selection;
+use crate::shared_window::SharedSlice;
+pub use atomic::Atomic;
+pub use context::Context;
+pub use flags::{Condition, Flags, Until, eq, ge, gt, le, lt, ne};
+pub use pending::{Buffer, Fetched, Pending};
+use pending::{Orphans, Transfer};
+
+/// An array of `len` elements at every rank of a team, which all ranks access at any time.
+///
+/// Elements are any [`Pod`] type: numbers, structs, arrays. Atomics take the numbers ([`Element`]).
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(4, |job| {
+///     let team = job.world()?;
+///     let (me, right) = (team.rank(), (team.rank() + 1) % 4);
+///     let table = Symmetric::<u64>::allocate(&team, 10)?;
+///     // Two elements to the right neighbour, and a counter at rank 0.
+///     table.put(&[me as u64, 7], right, 3)?;
+///     let before = table.atomic(0, 0)?.fetch_add(1)?;
+///     assert!(before < 4);
+///     table.barrier()?;
+///     assert_eq!(table.local().load(3)?, (me as u64 + 3) % 4);
+///     assert_eq!(table.get_value(0, 0)?, 4);
+///     table.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Symmetric<T: Pod> {
+    // First, so that the compiler names it.
+    _thread: OneThread,
+    memory: Rc<Memory>,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+/// The untyped window, which handles of operations in progress keep too, and buffers whose handles were dropped.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    // Dropped first: then no operation accesses a buffer any more.
+    raw: RawWindow,
+    orphans: RefCell<Orphans>,
+}
+
+impl<T: Pod> Symmetric<T> {
+    /// Allocates `len` zeroed elements at every rank. Collective, with the same length at all ranks. Messages and memory:
+    /// those of [`Window::allocate`](crate::Window::allocate).
+    ///
+    /// # Errors
+    /// `Mismatch` on every rank if lengths or element types differ; those of
+    /// [`Window::allocate`](crate::Window::allocate).
+    pub fn allocate(team: &Team, len: usize) -> Result<Self> {
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
+        let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
+        // Every rank compares the same lengths, so all ranks fail or none.
+        if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
+            let by = if other == team.rank() { 0 } else { other };
+            raw.free()?;
+            return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
+                .rank(team.job().rank())
+                .peer(team.members()[by])
+                .cause(format!("it asks for {} elements, and this rank for {len}", lens[by] / size_of::<T>()))
+                .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
+        }
+        raw.open_always();
+        let memory = Memory { raw, orphans: RefCell::default() };
+        Ok(Self { _thread: PhantomData, memory: Rc::new(memory), len, element: PhantomData })
+    }
+
+    /// Completes this rank's operations and frees the memory. Collective, with a barrier.
+    ///
+    /// # Errors
+    /// The first error of an operation that was in progress; `PeerLost`; `System` if memory could not be unmapped.
+    pub fn free(self) -> Result<()> {
+        let completed = self.raw().unlock_all();
+        self.raw().free()?;
+        completed
+    }
+
+    /// Number of elements at each rank.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The team.
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        self.raw().team()
+    }
+
+    /// Whether every rank maps the memory of every other one, so that operations are loads and stores.
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.raw().is_mapped()
+    }
+
+    #[inline(always)]
+    fn raw(&self) -> &RawWindow {
+        &self.memory.raw
+    }
+
+    /// Puts `from` to `rank` at element `at`; complete at the target on return.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` inside [`exclusive`](Self::exclusive); `PeerLost`.
+    #[inline]
+    pub fn put(&self, from: &[T], rank: usize, at: usize) -> Result<()> {
+        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().put_now(data, len, rank, offset) {
+                return Ok(());
+            }
+            self.raw().now(rank, |raw| raw.put(data, len, rank, offset))
+        }
+    }
+
+    /// Puts one element; complete at the target on return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    pub fn put_value(&self, value: T, rank: usize, at: usize) -> Result<()> {
+        self.put(from_ref(&value), rank, at)
+    }
+
+    /// Gets as many elements of `rank` from element `at` on as `into` has; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    pub fn get(&self, into: &mut [T], rank: usize, at: usize) -> Result<()> {
+        let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
+        // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().get_now(data, len, rank, offset) {
+                return Ok(());
+            }
+            self.raw().now(rank, |raw| raw.get(data, len, rank, offset))
+        }
+    }
+
+    /// Gets one element; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    #[inline]
+    pub fn get_value(&self, rank: usize, at: usize) -> Result<T> {
+        let mut value = T::zeroed();
+        self.get(from_mut(&mut value), rank, at)?;
+        Ok(value)
+    }
+
+    /// Puts values of another type with the size of an element, such as `bool` into an array of `u8`; complete at the
+    /// target on return.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u8>::allocate(&team, 4)?;
+    ///     table.put_as(&[true, false, true], 1 - team.rank(), 1)?;
+    ///     table.barrier()?;
+    ///     assert_eq!(table.get_as::<bool>(team.rank(), 0, 4)?, [false, true, false, true]);
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put).
+    pub fn put_as<U: NoUninit>(&self, from: &[U], rank: usize, at: usize) -> Result<()> {
+        const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
+        let value = |value: &U| bytemuck::pod_read_unaligned(bytemuck::bytes_of(value));
+        let values: Vec<T> = from.iter().map(value).collect();
+        self.put(&values, rank, at)
+    }
+
+    /// Gets `count` elements as values of another type of the same size, which not every bit pattern is; complete on
+    /// return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `BadArgument` if an element is no value of the type.
+    pub fn get_as<U: CheckedBitPattern>(&self, rank: usize, at: usize, count: usize) -> Result<Vec<U>> {
+        const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
+        let mut values = vec![T::zeroed(); count];
+        self.get(&mut values, rank, at)?;
+        let value = |(i, value): (usize, &T)| {
+            bytemuck::checked::try_pod_read_unaligned(bytemuck::bytes_of(value)).map_err(|_| {
+                Error::new(ErrorKind::BadArgument, "get elements as another type").cause(format!(
+                    "element {} is no `{}`",
+                    at + i,
+                    std::any::type_name::<U>()
+                ))
+            })
+        };
+        values.iter().enumerate().map(value).collect()
+    }
+
+    /// Puts elements `range` of this rank's own memory to `rank` at element `at`, without a copy of them; complete at the
+    /// target on return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory.
+    pub fn put_own(&self, range: Range<usize>, rank: usize, at: usize) -> Result<()> {
+        let (own, offset) = (bytes::<T>(range.start)?..bytes::<T>(range.end)?, bytes::<T>(at)?);
+        self.raw().now(rank, |raw| raw.put_own(own, rank, offset))
+    }
+
+    /// Puts elements to `rank`, `stride` elements apart, the first to element `at`; complete at the target on return.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected).
+    pub fn put_strided(&self, from: &[T], rank: usize, at: usize, stride: usize) -> Result<()> {
+        self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &every(from.len(), stride)?)
+    }
+
+    /// Gets elements of `rank`, `stride` elements apart, the first from element `at`; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected).
+    pub fn get_strided(&self, into: &mut [T], rank: usize, at: usize, stride: usize) -> Result<()> {
+        let (all, apart) = (Selection::contiguous(into.len())?, every(into.len(), stride)?);
+        self.get_selected(into, &all, rank, at, &apart)
+    }
+
+    /// Puts element `i` of `from` to element `at[i]` of `rank`; complete at the target on return.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected); `BadArgument` for an index that is given twice.
+    pub fn put_indexed(&self, from: &[T], rank: usize, at: &[usize]) -> Result<()> {
+        self.put_selected(from, &Selection::contiguous(from.len())?, rank, 0, &Selection::indices(at)?)
+    }
+
+    /// Gets element `at[i]` of `rank` into element `i` of `into`; complete on return.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected).
+    pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
+        let all = Selection::contiguous(into.len())?;
+        self.get_selected(into, &all, rank, 0, &Selection::indices(at)?)
+    }
+
+    /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete at
+    /// the target on return. A copy where memory is mapped; else as few messages as the device allows
+    /// ([`RawWindow::put_typed`]).
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u32>::allocate(&team, 12)?;
+    ///     // A row becomes a column of the peer's 4 x 3 matrix.
+    ///     let (row, column) = (Selection::contiguous(4)?, Selection::vector(4, 1, 3)?);
+    ///     table.put_selected(&[1, 2, 3, 4], &row, 1 - team.rank(), 2, &column)?;
+    ///     table.barrier()?;
+    ///     assert_eq!(table.local().to_vec()?, [0, 0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4]);
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, a buffer too short for its
+    /// selection, and a selection of received elements that contains an element twice.
+    pub fn put_selected(&self, from: &[T], of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
+        let layouts = Layouts::put(from, of, at, to)?;
+        self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+    }
+
+    /// Gets the elements that `from` selects at `rank`, counted from `at`, to those that `of` selects in `into`; complete
+    /// on return.
+    ///
+    /// # Errors
+    /// Those of [`put_selected`](Self::put_selected).
+    pub fn get_selected(
+        &self,
+        into: &mut [T],
+        of: &Selection<T>,
+        rank: usize,
+        at: usize,
+        from: &Selection<T>,
+    ) -> Result<()> {
+        let layouts = Layouts::get(into, of, at, from)?;
+        self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+    }
+
+    /// Starts a put of a buffer, which the handle gives back: a vector, a boxed slice or an array. Complete at the target
+    /// when the handle or [`quiet`](Self::quiet) says so.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u64>::allocate(&team, 100)?;
+    ///     let put = table.put_nbi(vec![3; 50], 1 - team.rank(), 50)?;
+    ///     // Other work, and then the vector can be used again.
+    ///     let mut vector = put.wait()?;
+    ///     table.barrier()?;
+    ///     vector = table.get_nbi(vector, team.rank(), 50)?.wait()?;
+    ///     assert_eq!(vector, [3; 50]);
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); the buffer is then dropped.
+    pub fn put_nbi<B: Buffer<T>>(&self, from: B, rank: usize, at: usize) -> Result<Pending<B>> {
+        self.transfer(Transfer::Put, from, rank, at, None)
+    }
+
+    /// Starts a get into a buffer, which the handle gives back when all its elements have arrived.
+    ///
+    /// # Errors
+    /// Those of [`put_nbi`](Self::put_nbi).
+    pub fn get_nbi<B: Buffer<T>>(&self, into: B, rank: usize, at: usize) -> Result<Pending<B>> {
+        self.transfer(Transfer::Get, into, rank, at, None)
+    }
+
+    fn transfer<B: Buffer<T>>(
+        &self,
+        transfer: Transfer,
+        buffer: B,
+        rank: usize,
+        at: usize,
+        context: Option<&Context>,
+    ) -> Result<Pending<B>> {
+        Pending::start(&self.memory, transfer, buffer, (rank, bytes::<T>(at)?), context)
+    }
+
+    /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
+    /// value sees the data. `from` may be reused on return. Two messages; a copy and a store where memory is mapped.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let (halo, flags) = (Symmetric::<f64>::allocate(&team, 8)?, Flags::allocate(&team, 1)?);
+    ///     halo.put_notify(&[0.5; 8], 1 - team.rank(), 0, &flags, 0, 1)?;
+    ///     flags.wait_until(0, ge(1))?;
+    ///     assert_eq!(halo.local().to_vec()?, [0.5; 8]);
+    ///     flags.free()?;
+    ///     halo.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `BadArgument` for flags of another team.
+    #[inline]
+    pub fn put_notify(
+        &self,
+        from: &[T],
+        rank: usize,
+        at: usize,
+        flags: &Flags,
+        index: usize,
+        value: u64,
+    ) -> Result<()> {
+        flags.check_team(self.team())?;
+        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().put_now(data, len, rank, offset) {
+                return flags.set(rank, index, value);
+            }
+            self.raw().now(rank, |raw| {
+                raw.put(data, len, rank, offset)?;
+                flags.set(rank, index, value)
+            })
+        }
+    }
+
+    /// Starts [`put_notify`](Self::put_notify) with a buffer that the handle gives back.
+    ///
+    /// # Errors
+    /// Those of [`put_notify`](Self::put_notify); the buffer is then dropped.
+    pub fn put_notify_nbi<B: Buffer<T>>(
+        &self,
+        from: B,
+        rank: usize,
+        at: usize,
+        flags: &Flags,
+        index: usize,
+        value: u64,
+    ) -> Result<Pending<B>> {
+        flags.check_team(self.team())?;
+        let put = self.put_nbi(from, rank, at)?;
+        flags.set(rank, index, value)?;
+        Ok(put)
+    }
+
+    /// Element `at` of `rank` as an atomic.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`.
+    #[inline]
+    pub fn atomic(&self, rank: usize, at: usize) -> Result<Atomic<'_, T>>
+    where
+        T: Element,
+    {
+        Atomic::new(self, rank, at)
+    }
+
+    /// Accumulates `operand` into elements of `rank` from `at` on, each atomically; complete at the target on return.
+    ///
+    /// # Errors
+    /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    pub fn accumulate(&self, op: Op, operand: &[T], rank: usize, at: usize) -> Result<()>
+    where
+        T: Element,
+    {
+        let offset = bytes::<T>(at)?;
+        let (from, count) = (operand.as_ptr(), operand.len());
+        // SAFETY: `operand` is valid during the call, and `now` completes or abandons the operation.
+        self.raw().now(rank, |raw| unsafe { raw.accumulate(op, from, std::ptr::null_mut(), count, rank, offset) })
+    }
+
+    /// Completes all operations of this rank on the array at their targets, those of contexts too, and orders them before
+    /// all its later operations and loads. No message.
+    ///
+    /// # Errors
+    /// The first error of an operation; `PeerLost`.
+    #[inline]
+    pub fn quiet(&self) -> Result<()> {
+        self.memory.orphans.borrow_mut().sweep();
+        self.raw().quiet()
+    }
+
+    /// Orders the operations of this rank on each target before its later ones on the same target. Where memory is not
+    /// mapped this completes them, as [`quiet`](Self::quiet) does.
+    ///
+    /// # Errors
+    /// Those of [`quiet`](Self::quiet).
+    #[inline]
+    pub fn fence(&self) -> Result<()> {
+        if !self.is_mapped() {
+            return self.quiet();
+        }
+        // Release: keeps earlier stores before later ones.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// [`quiet`](Self::quiet), and then a barrier: on return the operations of all ranks before the call are complete.
+    /// Collective; ⌈log2 P⌉ messages a rank.
+    ///
+    /// # Errors
+    /// Those of [`quiet`](Self::quiet).
+    pub fn barrier(&self) -> Result<()> {
+        self.quiet()?;
+        self.team().barrier()
+    }
+
+    /// This rank's elements, for loads and stores beside the operations of other ranks.
+    #[must_use]
+    pub fn local(&self) -> SharedSlice<'_, T> {
+        SharedSlice::own(self.raw(), self.len)
+    }
+
+    /// Completes all operations, runs `body` with this rank's elements while no other rank accesses them, and opens the
+    /// array again. Collective: inside `body` every rank has its own elements, and operations on the array are refused.
+    /// Two meetings of the team, each with the messages of a fence.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u64>::allocate(&team, 4)?;
+    ///     table.atomic(0, 3)?.add(20 + team.rank() as u64)?;
+    ///     let sorted = table.exclusive(|own| {
+    ///         own.sort_unstable();
+    ///         Ok::<_, Error>(own.to_vec())
+    ///     })?;
+    ///     assert_eq!(sorted[3], if team.rank() == 0 { 41 } else { 0 });
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any error of `body`; those of [`quiet`](Self::quiet); `WrongEpoch` inside another call of it.
+    pub fn exclusive<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
+        let raw = self.raw();
+        raw.check_not_lent("lend symmetric memory")?;
+        raw.close_together()?;
+        raw.lent.set(true);
+        let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { raw.base().cast() };
+        // SAFETY: `len` elements of this window. All ranks have completed their operations and closed the window, and open
+        // it only after all of them have met again; local views are refused while the memory is lent.
+        let own = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
+        closing(
+            raw,
+            || body(own),
+            || {
+                raw.lent.set(false);
+                raw.meet()?;
+                raw.open_always();
+                Ok(())
+            },
+        )
+    }
+}
+
+/// `count` elements, `stride` apart.
+fn every<T: Pod>(count: usize, stride: usize) -> Result<Selection<T>> {
+    Selection::vector(count, 1, stride)
+}

@@ -1,0 +1,377 @@
+#![allow(unsafe_code)]
+//! Operations in progress that own their buffers.
+//!
+//! The buffer is in memory that the handle and the operation share. If the handle is dropped early, the array keeps the
+//! buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its buffer,
+//! whatever happens to the handle or to a future that awaits it.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{self, Poll};
+
+use bytemuck::Pod;
+use farside_core::{Error, ErrorKind, Result};
+
+use super::Memory;
+use super::context::Context;
+use crate::collectives::poll_of;
+use crate::op::{CasElement, Element, Op};
+use crate::raw::{Item, Request};
+
+/// A buffer that an operation owns while it is in progress: `Vec<T>`, `Box<[T]>`, or an array.
+#[diagnostic::on_unimplemented(
+    message = "an operation that goes on after the call cannot use a `{Self}`",
+    label = "give a `Vec`, a boxed slice or an array of the elements, which the handle gives back",
+    note = "a borrow could end before the operation does; `put` and `get` take slices and are complete on return"
+)]
+pub trait Buffer<T: Pod>: sealed::Sealed + 'static {
+    /// Address and number of its elements, which stay while the buffer is not moved.
+    #[doc(hidden)]
+    fn elements(&mut self) -> (*mut T, usize);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! buffers {
+    ($([$($n:tt)*] $t:ty),*) => {$(
+        impl<T: Pod, $($n)*> sealed::Sealed for $t {}
+        impl<T: Pod, $($n)*> Buffer<T> for $t {
+            fn elements(&mut self) -> (*mut T, usize) {
+                (self.as_mut_ptr(), self.len())
+            }
+        }
+    )*};
+}
+
+buffers!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
+
+/// Operand and former value of an atomic in progress.
+#[derive(Clone, Copy, Debug)]
+pub struct Fetched<T> {
+    pub(super) operand: T,
+    pub(super) old: T,
+}
+
+/// What the handle of an operation gives back.
+pub trait GivenBack {
+    /// The value.
+    type Value;
+    #[doc(hidden)]
+    fn give_back(self) -> Self::Value;
+}
+
+macro_rules! given_back {
+    ($([$($n:tt)*] $t:ty),*) => {$(
+        impl<T, $($n)*> GivenBack for $t {
+            type Value = Self;
+            fn give_back(self) -> Self {
+                self
+            }
+        }
+    )*};
+}
+
+given_back!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
+
+impl<T> GivenBack for Fetched<T> {
+    type Value = T;
+    fn give_back(self) -> T {
+        self.old
+    }
+}
+
+/// Direction of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    Put,
+    Get,
+}
+
+/// A buffer with the operation that uses it.
+struct Slot<B> {
+    buffer: UnsafeCell<Option<B>>,
+    request: Request,
+}
+
+impl<B> fmt::Debug for Slot<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("done", &self.request.done()).finish_non_exhaustive()
+    }
+}
+
+/// A buffer whose handle was dropped.
+trait Orphan: fmt::Debug {
+    fn is_done(&self) -> bool;
+}
+
+impl<B> Orphan for Slot<B> {
+    fn is_done(&self) -> bool {
+        self.request.done()
+    }
+}
+
+/// Buffers that are kept until their operations are complete.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    kept: Vec<Rc<dyn Orphan>>,
+    /// Length at which those that are done are removed.
+    most: usize,
+}
+
+impl Orphans {
+    /// Drops the buffers of operations that are complete.
+    pub(super) fn sweep(&mut self) {
+        self.kept.retain(|orphan| !orphan.is_done());
+        self.most = 2 * self.kept.len().max(4);
+    }
+
+    fn keep(&mut self, orphan: Rc<dyn Orphan>) {
+        if self.kept.len() >= self.most {
+            self.sweep();
+        }
+        self.kept.push(orphan);
+    }
+}
+
+#[derive(Debug)]
+enum State<B> {
+    Done(Option<B>),
+    Open(Rc<Slot<B>>),
+}
+
+/// An operation in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the
+/// operation, which [`quiet`](super::Symmetric::quiet) completes.
+///
+/// In an async function:
+///
+/// ```
+/// # #[cfg(feature = "async")] {
+/// use farside_rma::{block_on, prelude::*};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let table = Symmetric::<u64>::allocate(&team, 4)?;
+///     let peer = 1 - team.rank();
+///     block_on(async {
+///         let buffer = table.put_nbi(vec![5, 6], peer, 0)?.await?;
+///         let buffer = table.get_nbi(buffer, peer, 0)?.await?;
+///         assert_eq!(buffer, [5, 6]);
+///         Ok::<(), Error>(())
+///     })??;
+///     table.free()
+/// })?;
+/// # }
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+#[must_use = "wait, await, or let `quiet` complete it"]
+pub struct Pending<B: 'static> {
+    memory: Rc<Memory>,
+    target: usize,
+    state: State<B>,
+}
+
+impl<B> fmt::Debug for Pending<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("target", &self.target).field("done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+// The buffer is never accessed through a pinned reference.
+impl<B> Unpin for Pending<B> {}
+
+impl<B: 'static> Pending<B> {
+    /// Starts a put or a get.
+    pub(super) fn start<T: Pod>(
+        memory: &Rc<Memory>,
+        transfer: Transfer,
+        mut buffer: B,
+        (target, offset): (usize, usize),
+        context: Option<&Context>,
+    ) -> Result<Self>
+    where
+        B: Buffer<T>,
+    {
+        let (at, count) = buffer.elements();
+        let (raw, len) = (&memory.raw, count * size_of::<T>());
+        // SAFETY: the buffer is live.
+        let done = unsafe {
+            match transfer {
+                Transfer::Put => raw.put_now(at.cast(), len, target, offset),
+                Transfer::Get => raw.get_now(at.cast(), len, target, offset),
+            }
+        };
+        if done {
+            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(buffer)) });
+        }
+        Self::issue(memory, target, buffer, context, |buffer| {
+            let (at, count) = buffer.elements();
+            let len = count * size_of::<T>();
+            match transfer {
+                Transfer::Put => Item::Put { from: at.cast(), len, offset },
+                Transfer::Get => Item::Get { into: at.cast(), len, offset },
+            }
+        })
+    }
+
+    /// Starts an operation that could not be made at once.
+    fn issue(
+        memory: &Rc<Memory>,
+        target: usize,
+        buffer: B,
+        context: Option<&Context>,
+        item: impl FnOnce(&mut B) -> Item,
+    ) -> Result<Self> {
+        let slot = Rc::new(Slot { buffer: UnsafeCell::new(Some(buffer)), request: Request::new() });
+        // SAFETY: no other reference to the buffer exists.
+        let item = unsafe { (*slot.buffer.get()).as_mut() }.map(item);
+        if let Some(item) = item {
+            memory.raw.issue(target, item, Some(&slot.request))?;
+        }
+        if let Some(context) = context {
+            context.add(memory, target, &slot.request);
+        }
+        Ok(Self { memory: Rc::clone(memory), target, state: State::Open(slot) })
+    }
+
+    /// Whether the operation is complete. Makes no progress.
+    fn is_done(&self) -> bool {
+        match &self.state {
+            State::Done(_) => true,
+            State::Open(slot) => slot.request.done(),
+        }
+    }
+
+    /// The buffer of an operation that is complete.
+    fn take(&mut self) -> Result<B::Value>
+    where
+        B: GivenBack,
+    {
+        let buffer = match &mut self.state {
+            State::Done(buffer) => buffer.take(),
+            // SAFETY: the operation is complete, so nothing else accesses the buffer.
+            State::Open(slot) => unsafe { (*slot.buffer.get()).take() },
+        };
+        let given = || {
+            Error::new(ErrorKind::BadArgument, "complete an operation")
+                .cause("its buffer was given back before")
+                .remedy("drop the handle once `test` has given the buffer back")
+        };
+        buffer.map(B::give_back).ok_or_else(given)
+    }
+
+    /// Waits until the operation is complete at its target, and gives the buffer back.
+    ///
+    /// # Errors
+    /// `PeerLost`; the operation's own error; `Freed` if the array was freed with an error; `BadArgument` if
+    /// [`test`](Self::test) has given the buffer back.
+    pub fn wait(mut self) -> Result<B::Value>
+    where
+        B: GivenBack,
+    {
+        if let State::Open(slot) = &self.state {
+            self.memory.complete(&slot.request, self.target)?;
+        }
+        self.take()
+    }
+
+    /// Makes progress once; gives the buffer back if the operation is complete, or `None` while it is in progress.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait).
+    pub fn test(&mut self) -> Result<Option<B::Value>>
+    where
+        B: GivenBack,
+    {
+        if let State::Open(slot) = &self.state
+            && !self.memory.test(&slot.request, self.target)?
+        {
+            return Ok(None);
+        }
+        self.take().map(Some)
+    }
+}
+
+impl<T: Element> Pending<Fetched<T>> {
+    /// Starts an atomic that fetches.
+    pub(super) fn fetch(
+        memory: &Rc<Memory>,
+        op: Op,
+        operand: T,
+        (target, offset): (usize, usize),
+        context: Option<&Context>,
+    ) -> Result<Self> {
+        op.check(T::TYPE, "fetch and op")?;
+        let mut fetched = Fetched { operand, old: T::zeroed() };
+        // SAFETY: both are live.
+        if unsafe { memory.raw.accumulate_now(op, &raw const operand, &raw mut fetched.old, target, offset) } {
+            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(fetched)) });
+        }
+        Self::issue(memory, target, fetched, context, |fetched| Item::Accumulate {
+            code: crate::op::code(op, T::TYPE),
+            operand: (&raw const fetched.operand).cast(),
+            old: (&raw mut fetched.old).cast(),
+            len: size_of::<T>(),
+            offset,
+        })
+    }
+
+    /// Starts a compare-and-swap.
+    pub(super) fn compare_and_swap(
+        memory: &Rc<Memory>,
+        (expected, desired): (T, T),
+        (target, offset): (usize, usize),
+        context: Option<&Context>,
+    ) -> Result<Self>
+    where
+        T: CasElement,
+    {
+        let mut fetched = Fetched { operand: desired, old: T::zeroed() };
+        // SAFETY: the result is live.
+        if unsafe { memory.raw.compare_and_swap_now(expected, desired, &raw mut fetched.old, target, offset) } {
+            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(fetched)) });
+        }
+        Self::issue(memory, target, fetched, context, |fetched| Item::CompareSwap {
+            len: size_of::<T>(),
+            expected: crate::raw::widen(expected),
+            desired: crate::raw::widen(desired),
+            old: (&raw mut fetched.old).cast(),
+            offset,
+        })
+    }
+}
+
+impl Memory {
+    /// Waits for an operation.
+    pub(super) fn complete(&self, request: &Request, target: usize) -> Result<()> {
+        // What is complete stays so after the array was freed.
+        if request.done() { request.outcome() } else { self.raw.wait_request(request, target) }
+    }
+
+    /// Makes progress once; returns whether an operation is complete.
+    fn test(&self, request: &Request, target: usize) -> Result<bool> {
+        if request.done() { request.outcome().map(|()| true) } else { self.raw.test_request(request, target) }
+    }
+}
+
+impl<B: GivenBack> Future for Pending<B> {
+    type Output = Result<B::Value>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
+        poll_of(context, self.test())
+    }
+}
+
+impl<B: 'static> Drop for Pending<B> {
+    fn drop(&mut self) {
+        if let State::Open(slot) = &self.state
+            && !slot.request.done()
+        {
+            self.memory.orphans.borrow_mut().keep(Rc::<Slot<B>>::clone(slot));
+        }
+    }
+}
