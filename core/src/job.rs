@@ -45,6 +45,19 @@ pub(crate) trait ProgressHook: Any {
     fn wait_on(&self, messenger: &Messenger, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
 }
 
+/// An operation in progress that owns its buffer and has no handle any more. Dropping it cancels it.
+pub trait Unfinished {
+    /// Whether the buffer is not accessed any more.
+    fn is_done(&self) -> bool;
+}
+
+#[derive(Default)]
+struct UnfinishedList {
+    kept: Vec<Box<dyn Unfinished>>,
+    /// Length at which those that are done are dropped.
+    most: usize,
+}
+
 struct Inner {
     mailbox: Mailbox,
     calls: Box<dyn ProgressHook>,
@@ -53,6 +66,8 @@ struct Inner {
     /// The team of all ranks, kept until the end of the job. `Any`, since the type `Team` is defined in a module that
     /// depends on this one.
     world: RefCell<Option<Box<dyn Any>>>,
+    /// Operations in progress whose handles were dropped.
+    unfinished: RefCell<UnfinishedList>,
     /// Number of deferred completions on the stack, each run from a wait inside the one before.
     running_later: Cell<u32>,
 }
@@ -164,6 +179,7 @@ impl Job {
             calls,
             contexts: Cell::new(0),
             world: RefCell::new(None),
+            unfinished: RefCell::default(),
             running_later: Cell::new(0),
         });
         Self { _thread: PhantomData, inner }
@@ -172,6 +188,27 @@ impl Job {
     /// The team of all ranks, if it was made. `Any`, since `Team` is defined in a module that depends on this one.
     pub(crate) fn kept_world(&self) -> &RefCell<Option<Box<dyn Any>>> {
         &self.inner.world
+    }
+
+    /// Keeps an operation until it is done, at the latest until the end of the job.
+    pub fn keep_until_done(&self, operation: Box<dyn Unfinished>) {
+        let mut list = self.inner.unfinished.borrow_mut();
+        let mut done = Vec::new();
+        if list.kept.len() >= list.most {
+            let all = std::mem::take(&mut list.kept);
+            (done, list.kept) = all.into_iter().partition(|operation| operation.is_done());
+            list.most = 2 * list.kept.len().max(4);
+        }
+        list.kept.push(operation);
+        drop(list);
+        // Dropping them calls code of the layers above, which may come back here.
+        drop(done);
+    }
+
+    /// Cancels the operations that are kept.
+    pub(crate) fn drop_unfinished(&self) {
+        let kept = std::mem::take(&mut self.inner.unfinished.borrow_mut().kept);
+        drop(kept);
     }
 
     /// The collectives, as a hook, since their type is defined in a module that depends on this one.

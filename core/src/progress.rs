@@ -166,6 +166,11 @@ impl Progress {
         self.spins
     }
 
+    /// Whether a rank that has waited this long sleeps.
+    pub(crate) fn sleeps_after(&self, waited: Duration) -> bool {
+        self.park && waited >= self.spin
+    }
+
     /// Number of peer checks made in waits.
     #[inline]
     pub(crate) fn checks(&self) -> u32 {

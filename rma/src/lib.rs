@@ -16,6 +16,7 @@
 //! ```
 
 mod assert;
+mod async_epoch;
 pub mod collectives;
 mod dynamic_window;
 mod elements;
@@ -25,6 +26,7 @@ mod lock_window;
 mod memory;
 pub mod messages;
 pub mod op;
+mod pending;
 pub mod raw;
 mod request;
 mod selection;
@@ -33,6 +35,7 @@ pub mod symmetric;
 mod window;
 
 pub use assert::Assert;
+pub use async_epoch::AsyncEpoch;
 pub use collectives::Collectives;
 pub use dynamic_window::DynamicWindow;
 pub use epoch::Epoch;

@@ -5,6 +5,7 @@
 //! exclusive lock of this rank's own memory ([`LockWindow::with_local`]).
 
 use std::ops::Deref;
+use std::rc::Rc;
 use std::slice::{from_mut, from_ref};
 
 use bytemuck::Pod;
@@ -18,7 +19,7 @@ use crate::memory::WindowMemory;
 use crate::op::{CasElement, Element, Op};
 use crate::raw::layouts::Layouts;
 use crate::raw::lock::LockKind;
-use crate::raw::{Item, Options};
+use crate::raw::{Item, Options, RawWindow};
 use crate::request::{DataRef, Request};
 use crate::selection::Selection;
 use crate::shared_window::SharedSlice;
@@ -56,6 +57,10 @@ pub struct LockWindow<T: Pod> {
 }
 
 impl<T: Pod> LockWindow<T> {
+    pub(crate) fn raw(&self) -> &Rc<RawWindow> {
+        &self.memory.raw
+    }
+
     /// Allocates a window of `len` zeroed elements at this rank. Collective; lengths may differ.
     ///
     /// # Errors

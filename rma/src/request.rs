@@ -96,7 +96,8 @@ impl<B: Unpin> Future for Request<'_, B> {
     type Output = Result<B>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_of(context, self.test())
+        let outcome = self.test();
+        poll_of(self.window.job(), context, outcome)
     }
 }
 
@@ -154,15 +155,15 @@ data_ref!([] [T], [const N: usize] [T; N], [] Vec<T>);
 /// ```
 ///
 /// # Errors
-/// `Unsupported` on a thread that already runs a tokio runtime: call [`Request::wait`] there, or start the job on
-/// another thread. `System` if the runtime cannot be made.
+/// `Unsupported` on a thread that already runs a tokio runtime: use
+/// [`lock_all_async`](crate::LockWindow::lock_all_async) there, or call [`Request::wait`]. `System` if the runtime cannot be made.
 #[cfg(feature = "async")]
 pub fn block_on<F: Future>(future: F) -> Result<F::Output> {
     const OPERATION: &str = "start an async runtime";
     if tokio::runtime::Handle::try_current().is_ok() {
         return Err(Error::new(ErrorKind::Unsupported, OPERATION)
             .cause("this thread already runs a tokio runtime, and nothing can be awaited inside an epoch's closure")
-            .remedy("call `Request::wait`, or start the job on a thread that runs no runtime"));
+            .remedy("use `LockWindow::lock_all_async`, whose body is async, or call `Request::wait`"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| Error::system(OPERATION, e))?;
     Ok(tokio::task::LocalSet::new().block_on(&runtime, future))

@@ -536,8 +536,9 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 pub enum Sleep<'a> {
     /// Sleeps at most this long.
     For(Duration),
-    /// Sleeps on another device: this device returns at once and calls the waker at its next event. A rank passes the
-    /// same waker in every call.
+    /// Sleeps on another device, or in an event loop of the program: this device returns at once and calls the waker at
+    /// its next event, from any thread, and also after a second at most where it watches the other ranks, so that the rank
+    /// checks them. A rank passes the same waker in every call.
     Elsewhere(&'a Waker),
 }
 

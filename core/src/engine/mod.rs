@@ -1,6 +1,7 @@
 //! The engine of a rank: its device, its work requests in progress, and the one place where it waits. The layers above,
 //! which deliver messages and advance collectives, take part in its turns of progress as a [`MessageLayer`].
 
+mod futures;
 mod requests;
 
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,7 @@ use crate::settings::Settings;
 use crate::stats::{Snapshot, Stats};
 use crate::tracked::{Track, Tracked};
 
+use futures::WaitingFutures;
 pub use requests::CancelOnDrop;
 
 /// The work above the device in a turn of progress.
@@ -83,6 +85,7 @@ pub struct Engine {
     max_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
+    futures: WaitingFutures,
     /// Whether ranks of this node share processors; the same at all of them.
     oversubscribed_node: bool,
     watch: Option<Watch>,
@@ -135,6 +138,7 @@ impl Engine {
             message_cut_offs: Cell::new(capabilities.messages.adjusted(&settings.transfer)),
             max_packet: capabilities.max_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
+            futures: WaitingFutures::default(),
             watch: Watch::new(settings.bill.is_some(), settings.stall, device.now()),
             bootstrap: RefCell::new(bootstrap),
             settings,
@@ -282,7 +286,9 @@ impl Engine {
     #[inline]
     pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
         let any = self.turn(1)?;
-        if !any && self.progress.is_due() {
+        if any {
+            self.futures.note_progress();
+        } else if self.progress.is_due() {
             self.progress.look_around(operation, self.device(), None)?;
             self.checked(&|| Awaited::unknown(operation))?;
         }
@@ -339,12 +345,14 @@ impl Engine {
             };
             self.progress.wait(operation, self.device(), self.deadline.get(), ready, turn, blocked)
         };
-        match &self.watch {
+        let waited = match &self.watch {
             None => wait(&|| ()),
             Some(watch) => {
                 watch.over(awaited, &|| self.device.now(), &|awaited, time| self.say_stall(awaited, time), wait)
             }
-        }
+        };
+        self.futures.disturbed();
+        waited
     }
 
     /// Runs `f`, whose waits fail with `Timeout` once `limit` has passed, or the limit of a call around this one. Other

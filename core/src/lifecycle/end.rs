@@ -32,6 +32,7 @@ impl Job {
         let met = self.retire(false);
         // The team holds the job; once it is dropped, the device is closed with the last user of the job.
         *self.kept_world().borrow_mut() = None;
+        self.drop_unfinished();
         self.ended.set(true);
         met
     }

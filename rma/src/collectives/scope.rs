@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 use farside_core::coll::execute::{Arguments, Collective};
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::call::Call;
 use super::operator::Operator;
@@ -42,6 +42,7 @@ struct KeptInput<T>(#[allow(dead_code)] Vec<T>);
 
 /// A call that its scope keeps.
 struct Kept<'env> {
+    team: Team,
     // Dropped first: dropping it ends the call, which uses the other field until then.
     call: Collective,
     _needs: Box<dyn Keep + 'env>,
@@ -116,7 +117,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     }
 
     fn keep_call(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
-        self.keep(Kept { call, _needs: needs })
+        self.keep(Kept { team: self.team.clone(), call, _needs: needs })
     }
 
     /// Keeps an operation until the scope has ended, or the operation has no handle and is not active.
@@ -211,13 +212,13 @@ impl<'scope, T> Started<'scope, T> {
     }
 }
 
-/// The answer of a future: the outcome, if there is one. Else it wants to be polled again at once, since communication
-/// advances in calls.
-pub(crate) fn poll_of<R>(context: &Context<'_>, outcome: Result<Option<R>>) -> Poll<Result<R>> {
+/// The answer of a future, whose test has made progress: the outcome, if there is one. Else it is polled again when there
+/// may be one.
+pub(crate) fn poll_of<R>(job: &Job, context: &Context<'_>, outcome: Result<Option<R>>) -> Poll<Result<R>> {
     match outcome.transpose() {
         Some(outcome) => Poll::Ready(outcome),
         None => {
-            context.waker().wake_by_ref();
+            job.poll_later(context);
             Poll::Pending
         }
     }
@@ -228,7 +229,8 @@ impl<'scope, T> Future for Started<'scope, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.kept.call.test();
-        poll_of(context, done.and_then(|done| done.then(|| self.take_output()).transpose()))
+        let outcome = done.and_then(|done| done.then(|| self.take_output()).transpose());
+        poll_of(self.kept.team.job(), context, outcome)
     }
 }
 

@@ -18,6 +18,7 @@
 //! Errors of all methods: `NoSuchRank` for a rank outside of the team, `BadArgument` for a message that is longer than
 //! its receive, `PeerLost`, `Freed` after the end of the job.
 
+mod owned;
 mod pending;
 mod request;
 mod status;
@@ -26,9 +27,11 @@ use bytemuck::Pod;
 use farside_core::two_sided::Mode;
 use farside_core::{Result, Team};
 
+pub use owned::{PendingReceive, PendingSend};
 pub use request::{ReceiveRequest, SendRequest};
 pub use status::{Message, Status};
 
+use crate::pending::{Buffer, GivenBack};
 use pending::pattern;
 
 /// Matches messages of any rank of the team.
@@ -67,6 +70,51 @@ pub trait Messages {
     #[inline]
     fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
         pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Standard)
+    }
+
+    /// Starts to send a buffer, which the handle gives back: a vector, a boxed slice or an array.
+    ///
+    /// ```
+    /// # #[cfg(feature = "async")] {
+    /// use std::time::Duration;
+    ///
+    /// use farside_rma::prelude::*;
+    ///
+    /// #[tokio::main(flavor = "current_thread")]
+    /// async fn rank(team: &Team) -> Result<()> {
+    ///     let peer = 1 - team.rank();
+    ///     // A receive that a timeout drops is cancelled.
+    ///     let never = team.recv_nbi(vec![0u8; 9], peer, 77)?;
+    ///     assert!(tokio::time::timeout(Duration::from_millis(1), never).await.is_err());
+    ///     let (sent, received) = tokio::join!(team.send_nbi(vec![4.5; 3], peer, 1)?, team.recv_nbi([0.0; 4], peer, 1)?);
+    ///     let (data, status) = received?;
+    ///     assert_eq!((sent?, data, status.count::<f64>()), (vec![4.5; 3], [4.5, 4.5, 4.5, 0.0], Some(3)));
+    ///     Ok(())
+    /// }
+    ///
+    /// Job::threads(2, |job| rank(&job.world()?))?;
+    /// # }
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [messages](crate::messages); the buffer is then dropped.
+    fn send_nbi<T: Pod, B: Buffer<T> + GivenBack>(&self, buffer: B, to: usize, tag: i32) -> Result<PendingSend<B>> {
+        PendingSend::start::<T>(self.as_team(), buffer, to, tag)
+    }
+
+    /// Starts to receive into a buffer, which the handle gives with the status. Dropping the handle cancels the receive.
+    ///
+    /// # Errors
+    /// Those of [`send_nbi`](Self::send_nbi).
+    fn recv_nbi<T: Pod, B: Buffer<T> + GivenBack>(
+        &self,
+        buffer: B,
+        source: impl Into<Option<usize>>,
+        tag: impl Into<Option<i32>>,
+    ) -> Result<PendingReceive<B, T>> {
+        let pattern = pattern(self.as_team(), source.into(), tag.into())?;
+        PendingReceive::start(self.as_team(), buffer, pattern)
     }
 
     /// Synchronous send: like [`send`](Self::send), but returns only once the matching receive has started.

@@ -51,11 +51,19 @@ impl Sending {
         })
     }
 
+    pub(super) fn team(&self) -> &Team {
+        &self.team
+    }
+
     /// The outcome of the send, or `None` while it is in progress.
     pub(super) fn outcome(&self) -> Result<Option<()>> {
         let outcome = self.sending.outcome();
         self.known.set(!matches!(outcome, Ok(None)));
         outcome
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.sending.is_done()
     }
 
     /// Whether the operation has ended, making progress once.

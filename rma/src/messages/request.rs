@@ -177,7 +177,7 @@ impl Future for SendRequest<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(kept) = &self.kept else { return Poll::Ready(Ok(())) };
-        poll_of(context, kept.test().and_then(|_| kept.outcome()))
+        poll_of(kept.team().job(), context, kept.test().and_then(|_| kept.outcome()))
     }
 }
 
@@ -234,7 +234,7 @@ impl<'scope, T: Pod> Future for ReceiveRequest<'scope, T> {
     type Output = Result<(&'scope mut [T], Status)>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let received = poll_of(context, self.kept.test().and_then(|_| self.kept.outcome()));
+        let received = poll_of(self.kept.team().job(), context, self.kept.test().and_then(|_| self.kept.outcome()));
         received.map(|received| {
             let status = received?.checked::<T>(self.kept.team())?;
             Ok((self.take(), status))

@@ -39,6 +39,9 @@ impl RawWindow {
         self.access.set(Access::None);
         self.no_epoch();
         self.drop_copies();
+        if !self.orphans.borrow().is_empty() {
+            self.orphans.borrow_mut().sweep();
+        }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Creation of windows.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_core::bill::Account;
@@ -201,6 +201,7 @@ impl RawWindow {
             serving: ServedState { listener, accumulates: false, records },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
+            orphans: RefCell::default(),
             lent: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),

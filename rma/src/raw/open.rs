@@ -53,6 +53,7 @@ impl RawWindow {
     #[inline]
     pub(crate) fn quiet(&self) -> Result<()> {
         self.flush_all()?;
+        self.orphans.borrow_mut().sweep();
         self.full_fence();
         Ok(())
     }
@@ -65,6 +66,31 @@ impl RawWindow {
             Ok(Err(e)) if !self.is_idle(target) => Err(e),
             done => Ok(done.flatten()),
         })?
+    }
+
+    /// Makes progress once; returns whether the operations on `target`, or on all targets, are complete, and flushes if they
+    /// are.
+    ///
+    /// # Errors
+    /// Those of [`flush`](Self::flush).
+    pub(crate) fn try_flush(&self, target: Option<usize>) -> Result<bool> {
+        self.usable("flush")?;
+        let targets = target.map_or_else(|| (0..self.targets.len()).collect(), |target| vec![target]);
+        let queued = self.queued_targets();
+        for target in targets.iter().filter(|target| queued.contains(target)) {
+            self.look_again(*target);
+            self.start_queued(Some(*target))?;
+        }
+        let is_idle = || targets.iter().all(|target| self.is_idle(*target));
+        if !is_idle() {
+            self.job.progress()?;
+            self.job.check_peers()?;
+        }
+        if !is_idle() {
+            return Ok(false);
+        }
+        target.map_or_else(|| self.flush_all(), |target| self.flush(target))?;
+        Ok(true)
     }
 
     /// Accumulates one value, which need not outlive the call; complete after the next flush.

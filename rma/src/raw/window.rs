@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! An untyped window: its state, and the operations on mapped memory.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -19,6 +19,7 @@ use super::item::{Item, narrow, widen};
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
 use crate::op::{CasElement, Element, ElementType, Op};
+use crate::pending::Orphans;
 
 /// Options of an untyped window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,8 @@ pub struct RawWindow {
     pub(super) counted: Cell<bool>,
     /// The waiting side pays for the store-load fence, so a writer may check the sleeper flag right after its store.
     pub(super) sleepers_fence: bool,
+    /// Buffers of operations in progress whose handles were dropped. Dropped after `drop` has ended all operations.
+    pub(crate) orphans: RefCell<Orphans>,
     /// Whether a slice of this rank's memory is lent out.
     pub(crate) lent: Cell<bool>,
     pub(super) broken: Cell<bool>,

@@ -5,9 +5,9 @@ use farside_core::Result;
 
 use super::Symmetric;
 use super::context::Context;
-use super::pending::{Fetched, Pending};
 use crate::elements::bytes;
 use crate::op::{CasElement, Element, Op};
+use crate::pending::{Fetched, Pending};
 
 /// One element at one rank. All its operations are atomic with each other and with accumulates, from every rank. Those
 /// that return a value are complete on return; the others are complete with [`quiet`](Symmetric::quiet). Each of them is
@@ -173,7 +173,7 @@ impl<'a, T: Element> Atomic<'a, T> {
     }
 
     fn fetch_within(&self, op: Op, value: T, context: Option<&Context>) -> Result<Pending<Fetched<T>>> {
-        Pending::fetch(&self.table.memory, op, value, (self.rank, self.offset), context)
+        Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), context)
     }
 
     /// Starts a compare-and-swap; the handle gives the former value.
@@ -184,6 +184,6 @@ impl<'a, T: Element> Atomic<'a, T> {
     where
         T: CasElement,
     {
-        Pending::compare_and_swap(&self.table.memory, (current, new), (self.rank, self.offset), None)
+        Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), None)
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use bytemuck::Pod;
 use farside_core::Result;
 
-use super::pending::{Buffer, Pending, Transfer};
-use super::{Memory, Symmetric};
-use crate::raw::Request;
+use super::Symmetric;
+use crate::pending::{Buffer, Pending, Transfer};
+use crate::raw::{RawWindow, Request};
 
 /// A set of operations in progress, on any arrays, which are completed together and independently of others, as a
 /// communication context of OpenSHMEM.
@@ -40,7 +40,7 @@ pub struct Context {
 
 #[derive(Debug, Default)]
 struct Open {
-    operations: Vec<(Rc<Memory>, usize, Request)>,
+    operations: Vec<(Rc<RawWindow>, usize, Request)>,
     /// Length at which those that are complete are removed.
     most: usize,
 }
@@ -81,14 +81,14 @@ impl Context {
     }
 
     /// Counts an operation that is in progress.
-    pub(super) fn add(&self, memory: &Rc<Memory>, target: usize, request: &Request) {
+    pub(crate) fn add(&self, window: &Rc<RawWindow>, target: usize, request: &Request) {
         let mut open = self.open.borrow_mut();
         if open.operations.len() >= open.most {
             // An operation that has failed is kept, so that `quiet` returns its error.
             open.operations.retain(|(_, _, request)| !request.done() || request.has_failed());
             open.most = 2 * open.operations.len().max(8);
         }
-        open.operations.push((Rc::clone(memory), target, request.clone()));
+        open.operations.push((Rc::clone(window), target, request.clone()));
     }
 
     /// Completes the operations of the context at their targets. No message.
@@ -98,8 +98,8 @@ impl Context {
     pub fn quiet(&self) -> Result<()> {
         let open = std::mem::take(&mut *self.open.borrow_mut()).operations;
         let mut all = Ok(());
-        for (memory, target, request) in open {
-            let one = memory.complete(&request, target);
+        for (window, target, request) in open {
+            let one = window.complete_request(&request, target);
             all = all.and(one);
         }
         all

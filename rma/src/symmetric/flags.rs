@@ -310,6 +310,6 @@ impl Future for Until<'_> {
             }
             self.flags.get(self.index).map(|value| self.condition.holds(value).then_some(value))
         };
-        poll_of(context, come())
+        poll_of(self.flags.team().job(), context, come())
     }
 }

@@ -17,9 +17,7 @@
 mod atomic;
 mod context;
 mod flags;
-mod pending;
 
-use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::rc::Rc;
@@ -32,6 +30,8 @@ use farside_core::{Error, ErrorKind, Result, Team};
 use crate::elements::{WindowElement, bytes};
 use crate::epoch::closing;
 use crate::op::{Element, Op};
+use crate::pending::Transfer;
+pub use crate::pending::{Buffer, Fetched, Pending};
 use crate::raw::layouts::Layouts;
 use crate::raw::{Options, RawWindow};
 use crate::selection::Selection;
@@ -39,8 +39,6 @@ use crate::shared_window::SharedSlice;
 pub use atomic::Atomic;
 pub use context::Context;
 pub use flags::{Condition, Flags, Until, eq, ge, gt, le, lt, ne};
-pub use pending::{Buffer, Fetched, Pending};
-use pending::{Orphans, Transfer};
 
 /// An array of `len` elements at every rank of a team, which all ranks access at any time.
 ///
@@ -68,17 +66,9 @@ use pending::{Orphans, Transfer};
 pub struct Symmetric<T: Pod> {
     // First, so that the compiler names it.
     _thread: OneThread,
-    memory: Rc<Memory>,
+    raw: Rc<RawWindow>,
     len: usize,
     element: PhantomData<T>,
-}
-
-/// The untyped window, which handles of operations in progress keep too, and buffers whose handles were dropped.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    // Dropped first: then no operation accesses a buffer any more.
-    raw: RawWindow,
-    orphans: RefCell<Orphans>,
 }
 
 impl<T: Pod> Symmetric<T> {
@@ -102,8 +92,7 @@ impl<T: Pod> Symmetric<T> {
                 .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
         }
         raw.open_always();
-        let memory = Memory { raw, orphans: RefCell::default() };
-        Ok(Self { _thread: PhantomData, memory: Rc::new(memory), len, element: PhantomData })
+        Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
     }
 
     /// Completes this rank's operations and frees the memory. Collective, with a barrier.
@@ -142,7 +131,7 @@ impl<T: Pod> Symmetric<T> {
 
     #[inline(always)]
     fn raw(&self) -> &RawWindow {
-        &self.memory.raw
+        &self.raw
     }
 
     /// Puts `from` to `rank` at element `at`; complete at the target on return.
@@ -375,7 +364,7 @@ impl<T: Pod> Symmetric<T> {
         at: usize,
         context: Option<&Context>,
     ) -> Result<Pending<B>> {
-        Pending::start(&self.memory, transfer, buffer, (rank, bytes::<T>(at)?), context)
+        Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), context)
     }
 
     /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
@@ -474,7 +463,6 @@ impl<T: Pod> Symmetric<T> {
     /// The first error of an operation; `PeerLost`.
     #[inline]
     pub fn quiet(&self) -> Result<()> {
-        self.memory.orphans.borrow_mut().sweep();
         self.raw().quiet()
     }
 

@@ -29,6 +29,7 @@ mod post;
 mod remap;
 mod ring;
 mod segments;
+mod sleeper;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ mod views;
 mod vm;
 mod windows;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
@@ -69,6 +70,7 @@ use live::LiveKeys;
 use remap::MovedPages;
 use ring::Popped;
 use segments::Segments;
+use sleeper::Sleeper;
 use views::Views;
 
 #[cold]
@@ -89,6 +91,8 @@ const LONG: usize = 1024;
 pub(crate) struct ShmDevice {
     /// Dropped first: its agent serves memory of `owned`.
     service: TargetService<Segments>,
+    /// The thread that sleeps for futures of this rank, started on first use.
+    sleeper: OnceCell<Sleeper>,
     shared: Arc<Segments>,
     /// Number on this node, by rank of the job.
     numbers: Vec<u32>,
@@ -116,6 +120,8 @@ pub(crate) struct ShmDevice {
     vm_works: Vec<Cell<bool>>,
     /// Whether all ranks are known to be able to use `process_vm_*` with all others.
     all_use_vm: Cell<bool>,
+    /// Interval at which futures check that the other ranks are alive.
+    check: Duration,
     /// Maximum time that `release` waits for a transfer of a peer.
     timeout: Duration,
     /// Channels to the ranks of this node, by number.
@@ -135,6 +141,22 @@ impl ShmDevice {
         self.shared.own.mapping()
     }
 
+    /// Announces a sleep, and has another thread sleep for this rank and call `waker` at the next event.
+    fn sleep_elsewhere(&self, waker: &Waker, ready: impl FnOnce() -> bool) -> bool {
+        let sleeper = match self.sleeper.get() {
+            Some(sleeper) => sleeper,
+            None => match Sleeper::start(Arc::clone(&self.shared), Arc::clone(waker), self.check) {
+                Ok(sleeper) => self.sleeper.get_or_init(|| sleeper),
+                Err(e) => {
+                    tracing::warn!("futures of this rank are polled, not woken: {e}");
+                    return true;
+                }
+            },
+        };
+        let [doorbell, sleeping] = [layout::DOORBELL, layout::SLEEPING].map(|at| self.own().half(at));
+        park::announce(doorbell, sleeping, || park::sleeper_barrier(self.asymmetric), ready, |bell| sleeper.watch(bell))
+    }
+
     /// Whether only the calling thread can store to these parts of the user's memory, as far as this process can know:
     /// the process has no other thread except the runtime's, and no region covers that memory, so the agent and peers
     /// cannot reach it. Only the calling thread could start another thread meanwhile.
@@ -148,12 +170,13 @@ impl ShmDevice {
         parts.iter().any(|part| self.is_used(part.start, part.end))
     }
 
-    /// Whether the process has no other thread than the calling one, this device's agent and, if memory `is_watched`,
-    /// the thread of the watch, which does not access it; and no HCA.
+    /// Whether the process has no other thread than the calling one, this device's agent and sleeper and, if memory
+    /// `is_watched`, the thread of the watch, which do not access it; and no HCA.
     fn has_one_thread(&self, is_watched: bool) -> bool {
         // The kernel counts the threads of a process as links of this directory.
         let threads = fs::metadata("/proc/self/task").map_or(0, |tasks| tasks.nlink().saturating_sub(2));
-        self.is_one_node() && threads == 1 + u64::from(self.service.has_agent()) + u64::from(is_watched)
+        let own = [self.service.has_agent(), is_watched, self.sleeper.get().is_some()];
+        self.is_one_node() && threads == 1 + own.into_iter().map(u64::from).sum::<u64>()
     }
 
     /// Whether pages of the program must stay where they are: other code may have pinned them, or they may be locked. In a
@@ -381,9 +404,12 @@ impl Device for ShmDevice {
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        let Sleep::For(limit) = sleep else { return true };
         let own = self.own();
         let ready = || ready() || self.any_packet() || self.service.ready();
+        let limit = match sleep {
+            Sleep::For(limit) => limit,
+            Sleep::Elsewhere(waker) => return self.sleep_elsewhere(waker, ready),
+        };
         let wait = |doorbell: &_, bell| {
             let limit = self.service.before_sleep(limit, &self.stats);
             self.stats.add(Kind::Park, 0);

@@ -21,10 +21,10 @@ pub(super) fn futex_wait(word: &AtomicU32, expected: u32, limit: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
 }
 
-/// Wakes the thread that sleeps on `word`.
+/// Wakes the threads that sleep on `word`: a rank, and the thread that sleeps for its futures.
 pub(super) fn futex_wake(word: &AtomicU32) {
     // The call cannot fail on the address of a live word.
-    let _ = futex::wake(word, futex::Flags::empty(), 1);
+    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
 }
 
 /// Registers this process for the sleeper's barrier; `false` if the kernel does not support it.
@@ -61,14 +61,29 @@ pub(super) fn sleep<W: Word<u32>>(
     ready: impl FnOnce() -> bool,
     wait: impl FnOnce(&W, u32),
 ) -> bool {
+    let ready = announce(doorbell, sleeping, barrier, ready, |bell| wait(doorbell, bell));
+    sleeping.store(0, Ordering::SeqCst);
+    ready
+}
+
+/// Announces a sleep in `sleeping` and calls `wait` with the doorbell's value, unless `ready` returns true; then there is no
+/// sleep. Returns the result of `ready`.
+pub(super) fn announce<W: Word<u32>>(
+    doorbell: &W,
+    sleeping: &W,
+    barrier: impl FnOnce(),
+    ready: impl FnOnce() -> bool,
+    wait: impl FnOnce(u32),
+) -> bool {
     let bell = doorbell.load(Ordering::SeqCst);
     sleeping.store(1, Ordering::SeqCst);
     barrier();
     let ready = ready();
-    if !ready {
-        wait(doorbell, bell);
+    if ready {
+        sleeping.store(0, Ordering::SeqCst);
+    } else {
+        wait(bell);
     }
-    sleeping.store(0, Ordering::SeqCst);
     ready
 }
 

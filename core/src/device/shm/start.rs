@@ -1,7 +1,7 @@
 //! Start-up: every rank makes its base segment and publishes its endpoint address; then it maps the segments of the
 //! others.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -179,6 +179,7 @@ impl Prepared {
         let shared = Arc::new(Segments { me: self.me, ranks: self.ranks, service, own: self.own, peers });
         Ok(ShmDevice {
             service: TargetService::new(shared.clone(), layout.ranks),
+            sleeper: OnceCell::new(),
             shared,
             channels,
             packet: RefCell::new(vec![0; max_packet(layout.ring)]),
@@ -199,6 +200,7 @@ impl Prepared {
             buffer_cache: self.settings.buffer_cache,
             vm_works,
             all_use_vm: Cell::new(false),
+            check: Duration::from_millis(u64::from(self.settings.peer_check_ms)),
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
             places: RefCell::default(),

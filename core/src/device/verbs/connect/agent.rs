@@ -82,12 +82,15 @@ fn run(links: &Links, mut endpoint: Endpoint) {
             say_farewell(links, &mut endpoint);
             return;
         }
-        let limit = next.map_or(Duration::from_secs(3600), |n| n.saturating_duration_since(Instant::now()));
         let elsewhere = links.elsewhere.get();
+        let limit = if elsewhere.is_some() { Duration::from_secs(1) } else { Duration::from_secs(3600) };
+        let limit = next.map_or(limit, |n| n.saturating_duration_since(Instant::now()).min(limit));
         let mut fds = vec![endpoint.fd(), links.agent_wake.as_fd(), links.context.event_fd()];
         fds.extend(elsewhere.map(AsFd::as_fd));
         sleep(&fds, limit);
-        if let Some(elsewhere) = elsewhere.filter(|e| e.has_event()) {
+        if let Some(elsewhere) = elsewhere {
+            // Without an event too: the rank checks its peers.
+            elsewhere.has_event();
             elsewhere.wake();
         }
         links.agent_wake.clear();

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Operations in progress that own their buffers.
 //!
-//! The buffer is in memory that the handle and the operation share. If the handle is dropped early, the array keeps the
+//! The buffer is in memory that the handle and the operation share. If the handle is dropped early, the window keeps the
 //! buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its buffer,
 //! whatever happens to the handle or to a future that awaits it.
 
@@ -15,11 +15,10 @@ use std::task::{self, Poll};
 use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::Memory;
-use super::context::Context;
 use crate::collectives::poll_of;
-use crate::op::{CasElement, Element, Op};
-use crate::raw::{Item, Request};
+use crate::op::{CasElement, Element, ElementType, Op};
+use crate::raw::{Item, RawWindow, Request};
+use crate::symmetric::Context;
 
 /// A buffer that an operation owns while it is in progress: `Vec<T>`, `Box<[T]>`, or an array.
 #[diagnostic::on_unimplemented(
@@ -53,8 +52,8 @@ buffers!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
 /// Operand and former value of an atomic in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<T> {
-    pub(super) operand: T,
-    pub(super) old: T,
+    pub(crate) operand: T,
+    pub(crate) old: T,
 }
 
 /// What the handle of an operation gives back.
@@ -87,9 +86,11 @@ impl<T> GivenBack for Fetched<T> {
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transfer {
+pub(crate) enum Transfer {
     Put,
     Get,
+    /// Operation and element type.
+    Accumulate(Op, ElementType),
 }
 
 /// A buffer with the operation that uses it.
@@ -117,7 +118,7 @@ impl<B> Orphan for Slot<B> {
 
 /// Buffers that are kept until their operations are complete.
 #[derive(Debug, Default)]
-pub(super) struct Orphans {
+pub(crate) struct Orphans {
     kept: Vec<Rc<dyn Orphan>>,
     /// Length at which those that are done are removed.
     most: usize,
@@ -125,9 +126,14 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// Drops the buffers of operations that are complete.
-    pub(super) fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         self.kept.retain(|orphan| !orphan.is_done());
         self.most = 2 * self.kept.len().max(4);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
     }
 
     fn keep(&mut self, orphan: Rc<dyn Orphan>) {
@@ -145,7 +151,7 @@ enum State<B> {
 }
 
 /// An operation in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the
-/// operation, which [`quiet`](super::Symmetric::quiet) completes.
+/// operation, which [`quiet`](crate::Symmetric::quiet) or the end of its epoch completes.
 ///
 /// In an async function:
 ///
@@ -170,7 +176,7 @@ enum State<B> {
 /// ```
 #[must_use = "wait, await, or let `quiet` complete it"]
 pub struct Pending<B: 'static> {
-    memory: Rc<Memory>,
+    window: Rc<RawWindow>,
     target: usize,
     state: State<B>,
 }
@@ -186,8 +192,8 @@ impl<B> Unpin for Pending<B> {}
 
 impl<B: 'static> Pending<B> {
     /// Starts a put or a get.
-    pub(super) fn start<T: Pod>(
-        memory: &Rc<Memory>,
+    pub(crate) fn start<T: Pod>(
+        window: &Rc<RawWindow>,
         transfer: Transfer,
         mut buffer: B,
         (target, offset): (usize, usize),
@@ -197,30 +203,38 @@ impl<B: 'static> Pending<B> {
         B: Buffer<T>,
     {
         let (at, count) = buffer.elements();
-        let (raw, len) = (&memory.raw, count * size_of::<T>());
+        let (raw, len) = (window, count * size_of::<T>());
         // SAFETY: the buffer is live.
         let done = unsafe {
             match transfer {
                 Transfer::Put => raw.put_now(at.cast(), len, target, offset),
                 Transfer::Get => raw.get_now(at.cast(), len, target, offset),
+                Transfer::Accumulate(op, ty) => {
+                    op.check(ty, "accumulate")?;
+                    raw.accumulate_array_now(op, ty, at.cast(), std::ptr::null_mut(), len, target, offset)
+                }
             }
         };
         if done {
-            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(buffer)) });
+            return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(buffer)) });
         }
-        Self::issue(memory, target, buffer, context, |buffer| {
+        Self::issue(window, target, buffer, context, |buffer| {
             let (at, count) = buffer.elements();
             let len = count * size_of::<T>();
             match transfer {
                 Transfer::Put => Item::Put { from: at.cast(), len, offset },
                 Transfer::Get => Item::Get { into: at.cast(), len, offset },
+                Transfer::Accumulate(op, ty) => {
+                    let (code, old) = (crate::op::code(op, ty), std::ptr::null_mut());
+                    Item::Accumulate { code, operand: at.cast(), old, len, offset }
+                }
             }
         })
     }
 
     /// Starts an operation that could not be made at once.
     fn issue(
-        memory: &Rc<Memory>,
+        window: &Rc<RawWindow>,
         target: usize,
         buffer: B,
         context: Option<&Context>,
@@ -230,12 +244,12 @@ impl<B: 'static> Pending<B> {
         // SAFETY: no other reference to the buffer exists.
         let item = unsafe { (*slot.buffer.get()).as_mut() }.map(item);
         if let Some(item) = item {
-            memory.raw.issue(target, item, Some(&slot.request))?;
+            window.issue(target, item, Some(&slot.request))?;
         }
         if let Some(context) = context {
-            context.add(memory, target, &slot.request);
+            context.add(window, target, &slot.request);
         }
-        Ok(Self { memory: Rc::clone(memory), target, state: State::Open(slot) })
+        Ok(Self { window: Rc::clone(window), target, state: State::Open(slot) })
     }
 
     /// Whether the operation is complete. Makes no progress.
@@ -274,7 +288,7 @@ impl<B: 'static> Pending<B> {
         B: GivenBack,
     {
         if let State::Open(slot) = &self.state {
-            self.memory.complete(&slot.request, self.target)?;
+            self.window.complete_request(&slot.request, self.target)?;
         }
         self.take()
     }
@@ -288,7 +302,7 @@ impl<B: 'static> Pending<B> {
         B: GivenBack,
     {
         if let State::Open(slot) = &self.state
-            && !self.memory.test(&slot.request, self.target)?
+            && !self.window.is_complete(&slot.request, self.target)?
         {
             return Ok(None);
         }
@@ -298,8 +312,8 @@ impl<B: 'static> Pending<B> {
 
 impl<T: Element> Pending<Fetched<T>> {
     /// Starts an atomic that fetches.
-    pub(super) fn fetch(
-        memory: &Rc<Memory>,
+    pub(crate) fn fetch(
+        window: &Rc<RawWindow>,
         op: Op,
         operand: T,
         (target, offset): (usize, usize),
@@ -308,10 +322,10 @@ impl<T: Element> Pending<Fetched<T>> {
         op.check(T::TYPE, "fetch and op")?;
         let mut fetched = Fetched { operand, old: T::zeroed() };
         // SAFETY: both are live.
-        if unsafe { memory.raw.accumulate_now(op, &raw const operand, &raw mut fetched.old, target, offset) } {
-            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(fetched)) });
+        if unsafe { window.accumulate_now(op, &raw const operand, &raw mut fetched.old, target, offset) } {
+            return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(memory, target, fetched, context, |fetched| Item::Accumulate {
+        Self::issue(window, target, fetched, context, |fetched| Item::Accumulate {
             code: crate::op::code(op, T::TYPE),
             operand: (&raw const fetched.operand).cast(),
             old: (&raw mut fetched.old).cast(),
@@ -321,8 +335,8 @@ impl<T: Element> Pending<Fetched<T>> {
     }
 
     /// Starts a compare-and-swap.
-    pub(super) fn compare_and_swap(
-        memory: &Rc<Memory>,
+    pub(crate) fn compare_and_swap(
+        window: &Rc<RawWindow>,
         (expected, desired): (T, T),
         (target, offset): (usize, usize),
         context: Option<&Context>,
@@ -332,10 +346,10 @@ impl<T: Element> Pending<Fetched<T>> {
     {
         let mut fetched = Fetched { operand: desired, old: T::zeroed() };
         // SAFETY: the result is live.
-        if unsafe { memory.raw.compare_and_swap_now(expected, desired, &raw mut fetched.old, target, offset) } {
-            return Ok(Self { memory: Rc::clone(memory), target, state: State::Done(Some(fetched)) });
+        if unsafe { window.compare_and_swap_now(expected, desired, &raw mut fetched.old, target, offset) } {
+            return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(memory, target, fetched, context, |fetched| Item::CompareSwap {
+        Self::issue(window, target, fetched, context, |fetched| Item::CompareSwap {
             len: size_of::<T>(),
             expected: crate::raw::widen(expected),
             desired: crate::raw::widen(desired),
@@ -345,16 +359,15 @@ impl<T: Element> Pending<Fetched<T>> {
     }
 }
 
-impl Memory {
-    /// Waits for an operation.
-    pub(super) fn complete(&self, request: &Request, target: usize) -> Result<()> {
-        // What is complete stays so after the array was freed.
-        if request.done() { request.outcome() } else { self.raw.wait_request(request, target) }
+impl RawWindow {
+    /// Waits for an operation, which may have been completed before the window was freed.
+    pub(crate) fn complete_request(&self, request: &Request, target: usize) -> Result<()> {
+        if request.done() { request.outcome() } else { self.wait_request(request, target) }
     }
 
     /// Makes progress once; returns whether an operation is complete.
-    fn test(&self, request: &Request, target: usize) -> Result<bool> {
-        if request.done() { request.outcome().map(|()| true) } else { self.raw.test_request(request, target) }
+    fn is_complete(&self, request: &Request, target: usize) -> Result<bool> {
+        if request.done() { request.outcome().map(|()| true) } else { self.test_request(request, target) }
     }
 }
 
@@ -362,7 +375,8 @@ impl<B: GivenBack> Future for Pending<B> {
     type Output = Result<B::Value>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
-        poll_of(context, self.test())
+        let outcome = self.test();
+        poll_of(self.window.job(), context, outcome)
     }
 }
 
@@ -371,7 +385,7 @@ impl<B: 'static> Drop for Pending<B> {
         if let State::Open(slot) = &self.state
             && !slot.request.done()
         {
-            self.memory.orphans.borrow_mut().keep(Rc::<Slot<B>>::clone(slot));
+            self.window.orphans.borrow_mut().keep(Rc::<Slot<B>>::clone(slot));
         }
     }
 }

@@ -1,0 +1,149 @@
+//! Futures that wait for communication: they poll for as long as a wait spins, and are then woken at the next event.
+//!
+//! A future that has tested its condition in vain calls [`Engine::poll_later`]. First this has the future polled again at
+//! once. When it has done so for the time that a wait spins, it announces a sleep to the device, as a wait does before it
+//! parks, and has the future polled once more: what happened before the announcement is seen by that poll, and what
+//! happens after it makes the device call the waker. So no event is missed, and none is polled for.
+
+use std::cell::{Cell, OnceCell};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task;
+use std::time::Instant;
+
+use super::Engine;
+use crate::device::{Sleep, Waker};
+
+/// Futures of a rank that wait.
+#[derive(Default)]
+pub(super) struct WaitingFutures {
+    shared: Arc<Mutex<Shared>>,
+    /// The waker that the device calls, made on first use.
+    waker: OnceCell<Waker>,
+    /// When the futures began to poll in vain.
+    since: Cell<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Whether the device calls the waker at the next event.
+    announced: bool,
+    tasks: Vec<task::Waker>,
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the announcement and has all tasks polled.
+fn wake(shared: &Mutex<Shared>) {
+    let tasks = {
+        let mut shared = lock(shared);
+        shared.announced = false;
+        std::mem::take(&mut shared.tasks)
+    };
+    tasks.into_iter().for_each(task::Waker::wake);
+}
+
+impl WaitingFutures {
+    /// Something has happened: the futures poll for a while again.
+    #[inline]
+    pub(super) fn note_progress(&self) {
+        self.since.set(None);
+    }
+
+    /// Call after the rank has slept by other means, which ends an announcement.
+    pub(super) fn disturbed(&self) {
+        if self.waker.get().is_some() {
+            wake(&self.shared);
+        }
+    }
+
+    fn waker(&self) -> &Waker {
+        self.waker.get_or_init(|| {
+            let shared = Arc::clone(&self.shared);
+            Arc::new(move || wake(&shared))
+        })
+    }
+}
+
+impl Engine {
+    /// Has the task of `context` polled again: at once, or, when futures of this rank have polled in vain for the time that
+    /// a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of the condition, both
+    /// in vain. A condition that peers bring about without a message must be one for which they wake this rank
+    /// ([`Device::wake`](crate::device::Device::wake)).
+    pub fn poll_later(&self, context: &task::Context<'_>) {
+        let futures = &self.futures;
+        let mut shared = lock(&futures.shared);
+        if shared.announced {
+            // The condition was tested after the announcement.
+            if !shared.tasks.iter().any(|task| task.will_wake(context.waker())) {
+                shared.tasks.push(context.waker().clone());
+            }
+            return;
+        }
+        context.waker().wake_by_ref();
+        let now = self.device.now();
+        let since = futures.since.get().unwrap_or(now);
+        futures.since.set(Some(since));
+        let blocked = self.above().is_some_and(|above| above.is_blocked());
+        if blocked || !self.progress.sleeps_after(now.duration_since(since)) {
+            return;
+        }
+        shared.announced = true;
+        drop(shared);
+        if self.device.park(Sleep::Elsewhere(futures.waker()), &mut || false) {
+            wake(&futures.shared);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Job;
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Rank 0 polls in vain until it is no longer polled at once; rank 1 then wakes it by a store, which it announces.
+    #[test]
+    fn future_is_polled_at_once_for_a_while_and_then_at_an_event() {
+        Job::threads(2, |job| {
+            let team = job.world()?;
+            team.barrier()?;
+            if job.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(50));
+                return team.barrier();
+            }
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            let waker = Arc::clone(&count).into();
+            let context = task::Context::from_waker(&waker);
+            let polled = || {
+                job.progress().unwrap();
+                let before = count.0.load(Ordering::SeqCst);
+                job.poll_later(&context);
+                count.0.load(Ordering::SeqCst) > before
+            };
+            assert!(polled());
+            while polled() {}
+            let before = count.0.load(Ordering::SeqCst);
+            // The message of the other rank's barrier, or the regular check of the peers.
+            let begun = Instant::now();
+            while count.0.load(Ordering::SeqCst) == before && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(count.0.load(Ordering::SeqCst), before + 1, "woken once");
+            team.barrier()
+        })
+        .unwrap();
+    }
+}
