@@ -157,7 +157,7 @@ impl<T: Pod> AsyncEpoch<T> {
         target: usize,
         displacement: usize,
     ) -> Result<Pending<B>> {
-        Pending::start(&self.window, transfer, buffer, (target, bytes::<T>(displacement)?), None)
+        Pending::start(&self.window, transfer, buffer, (target, bytes::<T>(displacement)?), |_| ())
     }
 
     /// Starts a put of a buffer to `target` at `displacement`.
@@ -201,7 +201,7 @@ impl<T: Pod> AsyncEpoch<T> {
     where
         T: Element,
     {
-        Pending::fetch(&self.window, op, operand, (target, bytes::<T>(displacement)?), None)
+        Pending::fetch(&self.window, op, operand, (target, bytes::<T>(displacement)?), |_| ())
     }
 
     /// Starts to set one element to `desired` if it is `expected`; the handle gives its former value.
@@ -218,7 +218,7 @@ impl<T: Pod> AsyncEpoch<T> {
     where
         T: CasElement,
     {
-        Pending::compare_and_swap(&self.window, (expected, desired), (target, bytes::<T>(displacement)?), None)
+        Pending::compare_and_swap(&self.window, (expected, desired), (target, bytes::<T>(displacement)?), |_| ())
     }
 
     /// Completes this rank's operations on `target`, at origin and target.

@@ -17,8 +17,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 use crate::collectives::poll_of;
 use crate::op::{CasElement, Element, ElementType, Op};
-use crate::raw::{Item, RawWindow, Request};
-use crate::symmetric::Context;
+use crate::raw::{Item, Orphan, RawWindow, Request};
 
 /// A buffer that an operation owns while it is in progress: `Vec<T>`, `Box<[T]>`, or an array.
 #[diagnostic::on_unimplemented(
@@ -105,42 +104,9 @@ impl<B> fmt::Debug for Slot<B> {
     }
 }
 
-/// A buffer whose handle was dropped.
-trait Orphan: fmt::Debug {
-    fn is_done(&self) -> bool;
-}
-
 impl<B> Orphan for Slot<B> {
     fn is_done(&self) -> bool {
         self.request.done()
-    }
-}
-
-/// Buffers that are kept until their operations are complete.
-#[derive(Debug, Default)]
-pub(crate) struct Orphans {
-    kept: Vec<Rc<dyn Orphan>>,
-    /// Length at which those that are done are removed.
-    most: usize,
-}
-
-impl Orphans {
-    /// Drops the buffers of operations that are complete.
-    pub(crate) fn sweep(&mut self) {
-        self.kept.retain(|orphan| !orphan.is_done());
-        self.most = 2 * self.kept.len().max(4);
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
-    fn keep(&mut self, orphan: Rc<dyn Orphan>) {
-        if self.kept.len() >= self.most {
-            self.sweep();
-        }
-        self.kept.push(orphan);
     }
 }
 
@@ -191,13 +157,13 @@ impl<B> fmt::Debug for Pending<B> {
 impl<B> Unpin for Pending<B> {}
 
 impl<B: 'static> Pending<B> {
-    /// Starts a put or a get.
+    /// Starts a put, a get or an accumulate. `note` gets the request of an operation that is not complete on return.
     pub(crate) fn start<T: Pod>(
         window: &Rc<RawWindow>,
         transfer: Transfer,
         mut buffer: B,
         (target, offset): (usize, usize),
-        context: Option<&Context>,
+        note: impl FnOnce(&Request),
     ) -> Result<Self>
     where
         B: Buffer<T>,
@@ -218,7 +184,7 @@ impl<B: 'static> Pending<B> {
         if done {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(buffer)) });
         }
-        Self::issue(window, target, buffer, context, |buffer| {
+        Self::issue(window, target, buffer, note, |buffer| {
             let (at, count) = buffer.elements();
             let len = count * size_of::<T>();
             match transfer {
@@ -237,7 +203,7 @@ impl<B: 'static> Pending<B> {
         window: &Rc<RawWindow>,
         target: usize,
         buffer: B,
-        context: Option<&Context>,
+        note: impl FnOnce(&Request),
         item: impl FnOnce(&mut B) -> Item,
     ) -> Result<Self> {
         let slot = Rc::new(Slot { buffer: UnsafeCell::new(Some(buffer)), request: Request::new() });
@@ -246,9 +212,7 @@ impl<B: 'static> Pending<B> {
         if let Some(item) = item {
             window.issue(target, item, Some(&slot.request))?;
         }
-        if let Some(context) = context {
-            context.add(window, target, &slot.request);
-        }
+        note(&slot.request);
         Ok(Self { window: Rc::clone(window), target, state: State::Open(slot) })
     }
 
@@ -317,7 +281,7 @@ impl<T: Element> Pending<Fetched<T>> {
         op: Op,
         operand: T,
         (target, offset): (usize, usize),
-        context: Option<&Context>,
+        note: impl FnOnce(&Request),
     ) -> Result<Self> {
         op.check(T::TYPE, "fetch and op")?;
         let mut fetched = Fetched { operand, old: T::zeroed() };
@@ -325,7 +289,7 @@ impl<T: Element> Pending<Fetched<T>> {
         if unsafe { window.accumulate_now(op, &raw const operand, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(window, target, fetched, context, |fetched| Item::Accumulate {
+        Self::issue(window, target, fetched, note, |fetched| Item::Accumulate {
             code: crate::op::code(op, T::TYPE),
             operand: (&raw const fetched.operand).cast(),
             old: (&raw mut fetched.old).cast(),
@@ -339,7 +303,7 @@ impl<T: Element> Pending<Fetched<T>> {
         window: &Rc<RawWindow>,
         (expected, desired): (T, T),
         (target, offset): (usize, usize),
-        context: Option<&Context>,
+        note: impl FnOnce(&Request),
     ) -> Result<Self>
     where
         T: CasElement,
@@ -349,7 +313,7 @@ impl<T: Element> Pending<Fetched<T>> {
         if unsafe { window.compare_and_swap_now(expected, desired, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(window, target, fetched, context, |fetched| Item::CompareSwap {
+        Self::issue(window, target, fetched, note, |fetched| Item::CompareSwap {
             len: size_of::<T>(),
             expected: crate::raw::widen(expected),
             desired: crate::raw::widen(desired),

@@ -23,6 +23,7 @@ pub(crate) mod lockword;
 mod make;
 mod open;
 mod operations;
+mod orphans;
 mod packed;
 mod packed_put;
 pub mod pscw;
@@ -37,6 +38,7 @@ mod words;
 
 pub use item::{Combine, Request, Update};
 pub(crate) use item::{Item, widen};
+pub(crate) use orphans::Orphan;
 use state::{Access, NO_EPOCH};
 use target::Target;
 pub use typed::element_type;

@@ -16,10 +16,10 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
 use super::item::{Item, narrow, widen};
+use super::orphans::Orphans;
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
 use crate::op::{CasElement, Element, ElementType, Op};
-use crate::pending::Orphans;
 
 /// Options of an untyped window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -173,7 +173,8 @@ impl<'a, T: Element> Atomic<'a, T> {
     }
 
     fn fetch_within(&self, op: Op, value: T, context: Option<&Context>) -> Result<Pending<Fetched<T>>> {
-        Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), context)
+        let note = Context::note(context, &self.table.raw, self.rank);
+        Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), note)
     }
 
     /// Starts a compare-and-swap; the handle gives the former value.
@@ -184,6 +185,6 @@ impl<'a, T: Element> Atomic<'a, T> {
     where
         T: CasElement,
     {
-        Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), None)
+        Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), |_| ())
     }
 }

@@ -80,8 +80,17 @@ impl Context {
         from.transfer(Transfer::Get, into, rank, at, Some(self))
     }
 
+    /// A function that counts an operation in a context, if there is one.
+    pub(super) fn note<'a>(
+        context: Option<&'a Self>,
+        window: &'a Rc<RawWindow>,
+        target: usize,
+    ) -> impl FnOnce(&Request) + 'a {
+        move |request| context.into_iter().for_each(|context| context.add(window, target, request))
+    }
+
     /// Counts an operation that is in progress.
-    pub(crate) fn add(&self, window: &Rc<RawWindow>, target: usize, request: &Request) {
+    fn add(&self, window: &Rc<RawWindow>, target: usize, request: &Request) {
         let mut open = self.open.borrow_mut();
         if open.operations.len() >= open.most {
             // An operation that has failed is kept, so that `quiet` returns its error.

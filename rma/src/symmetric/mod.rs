@@ -364,7 +364,8 @@ impl<T: Pod> Symmetric<T> {
         at: usize,
         context: Option<&Context>,
     ) -> Result<Pending<B>> {
-        Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), context)
+        let note = Context::note(context, &self.raw, rank);
+        Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), note)
     }
 
     /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the

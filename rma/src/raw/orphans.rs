@@ -1,0 +1,37 @@
+//! Buffers of operations in progress whose handles were dropped.
+
+use std::fmt;
+use std::rc::Rc;
+
+/// A buffer whose handle was dropped.
+pub(crate) trait Orphan: fmt::Debug {
+    fn is_done(&self) -> bool;
+}
+
+/// Buffers that are kept until their operations are complete.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans {
+    kept: Vec<Rc<dyn Orphan>>,
+    /// Length at which those that are done are removed.
+    most: usize,
+}
+
+impl Orphans {
+    /// Drops the buffers of operations that are complete.
+    pub(crate) fn sweep(&mut self) {
+        self.kept.retain(|orphan| !orphan.is_done());
+        self.most = 2 * self.kept.len().max(4);
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    pub(crate) fn keep(&mut self, orphan: Rc<dyn Orphan>) {
+        if self.kept.len() >= self.most {
+            self.sweep();
+        }
+        self.kept.push(orphan);
+    }
+}
