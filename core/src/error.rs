@@ -197,7 +197,7 @@ impl Error {
 
     /// The same error for another holder; an operating-system error becomes part of the cause.
     #[must_use]
-    pub(crate) fn again(&self) -> Self {
+    pub fn again(&self) -> Self {
         let e = &self.0;
         let cause = match (&e.source, e.cause.is_empty()) {
             (None, _) => e.cause.clone(),

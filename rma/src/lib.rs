@@ -17,6 +17,7 @@
 
 mod assert;
 mod async_epoch;
+pub mod calls;
 pub mod collectives;
 mod dynamic_window;
 mod elements;

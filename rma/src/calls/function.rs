@@ -1,0 +1,237 @@
+//! Functions that can be called remotely, and how a call names them.
+
+use std::any::{Any, TypeId, type_name};
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytemuck::Pod;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Calls;
+
+/// The rank that has called a function.
+#[derive(Debug)]
+pub struct Caller<'a> {
+    /// The calling rank of the team.
+    pub rank: usize,
+    pub(super) calls: &'a Calls,
+}
+
+impl Caller<'_> {
+    /// The calls of this rank, for a function that makes calls itself.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        self.calls
+    }
+}
+
+/// How a call names its function.
+#[derive(Clone, Copy, Debug)]
+pub enum Key {
+    /// By the number of its registration.
+    Number(u16),
+    /// By its type, and the name of that.
+    Type(TypeId, &'static str),
+}
+
+/// What names a function of an argument `A` with a result `R`: the function itself, or what
+/// [`register`](Calls::register) has returned for it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a remote function of this argument",
+    label = "give a registered function item, or the value that `register` has returned"
+)]
+pub trait Callable<A, R> {
+    #[doc(hidden)]
+    fn key(&self) -> Key;
+}
+
+impl<F: Fn(&Caller<'_>, A) -> R + 'static, A, R> Callable<A, R> for F {
+    fn key(&self) -> Key {
+        Key::Type(TypeId::of::<F>(), type_name::<F>())
+    }
+}
+
+/// What names a function that also gets elements of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a remote function of this argument and these elements",
+    label = "give a registered function item, or the value that `register_with` has returned"
+)]
+pub trait CallableWith<A, T, R> {
+    #[doc(hidden)]
+    fn key(&self) -> Key;
+}
+
+impl<F: Fn(&Caller<'_>, A, &[T]) -> R + 'static, A, T, R> CallableWith<A, T, R> for F {
+    fn key(&self) -> Key {
+        Key::Type(TypeId::of::<F>(), type_name::<F>())
+    }
+}
+
+/// The type of a function, for the names that registrations return.
+type Signature<A, R> = PhantomData<fn(A) -> R>;
+
+/// A registered function ([`Calls::register`]).
+pub struct Function<A, R> {
+    number: u16,
+    signature: Signature<A, R>,
+}
+
+impl<A, R> Function<A, R> {
+    pub(super) fn new(number: u16) -> Self {
+        Self { number, signature: PhantomData }
+    }
+}
+
+impl<A, R> Clone for Function<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for Function<A, R> {}
+
+impl<A, R> fmt::Debug for Function<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Function").field(&self.number).finish()
+    }
+}
+
+impl<A, R> Callable<A, R> for Function<A, R> {
+    fn key(&self) -> Key {
+        Key::Number(self.number)
+    }
+}
+
+/// A registered function that also gets elements of type `T` ([`Calls::register_with`]).
+pub struct FunctionWith<A, T, R> {
+    number: u16,
+    signature: Signature<(A, PhantomData<T>), R>,
+}
+
+impl<A, T, R> FunctionWith<A, T, R> {
+    pub(super) fn new(number: u16) -> Self {
+        Self { number, signature: PhantomData }
+    }
+}
+
+impl<A, T, R> Clone for FunctionWith<A, T, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, T, R> Copy for FunctionWith<A, T, R> {}
+
+impl<A, T, R> fmt::Debug for FunctionWith<A, T, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FunctionWith").field(&self.number).finish()
+    }
+}
+
+impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
+    fn key(&self) -> Key {
+        Key::Number(self.number)
+    }
+}
+
+/// A registered function without its types.
+pub(super) trait Erased {
+    /// Runs the function; the bytes of its result, or why it has none.
+    fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String>;
+    /// Whether it runs in the dispatcher.
+    fn is_short(&self) -> bool;
+    /// The names of its types.
+    fn signature(&self) -> String;
+}
+
+/// Runs `f`, and encodes its result; a panic becomes an error.
+fn caught<R: Serialize>(name: &str, f: impl FnOnce() -> R) -> Result<Vec<u8>, String> {
+    let result = catch_unwind(AssertUnwindSafe(f)).map_err(|panic| format!("{name} panicked: {}", said(&*panic)))?;
+    postcard::to_allocvec(&result).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
+}
+
+/// The message of a panic.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no message")
+}
+
+fn decoded<A: DeserializeOwned>(name: &str, argument: &[u8]) -> Result<A, String> {
+    postcard::from_bytes(argument).map_err(|e| format!("no argument of {name}: {e}"))
+}
+
+pub(super) struct Plain<F, A, R> {
+    function: F,
+    short: bool,
+    signature: Signature<A, R>,
+}
+
+impl<F, A, R> Plain<F, A, R> {
+    pub(super) fn new(function: F, short: bool) -> Self {
+        Self { function, short, signature: PhantomData }
+    }
+}
+
+impl<F, A, R> Erased for Plain<F, A, R>
+where
+    F: Fn(&Caller<'_>, A) -> R,
+    A: DeserializeOwned,
+    R: Serialize,
+{
+    fn run(&self, caller: &Caller<'_>, argument: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
+        let (name, argument) = (type_name::<F>(), decoded(type_name::<F>(), argument)?);
+        caught(name, || (self.function)(caller, argument))
+    }
+
+    fn is_short(&self) -> bool {
+        self.short
+    }
+
+    fn signature(&self) -> String {
+        format!("{}({}) -> {}", type_name::<F>(), type_name::<A>(), type_name::<R>())
+    }
+}
+
+pub(super) struct WithData<F, A, T, R> {
+    function: F,
+    signature: Signature<(A, PhantomData<T>), R>,
+}
+
+impl<F, A, T, R> WithData<F, A, T, R> {
+    pub(super) fn new(function: F) -> Self {
+        Self { function, signature: PhantomData }
+    }
+}
+
+impl<F, A, T, R> Erased for WithData<F, A, T, R>
+where
+    F: Fn(&Caller<'_>, A, &[T]) -> R,
+    A: DeserializeOwned,
+    T: Pod,
+    R: Serialize,
+{
+    fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String> {
+        let (name, argument) = (type_name::<F>(), decoded(type_name::<F>(), argument)?);
+        if !data.len().is_multiple_of(size_of::<T>().max(1)) {
+            return Err(format!("{} bytes are no elements of type {}", data.len(), type_name::<T>()));
+        }
+        match bytemuck::try_cast_slice(data) {
+            Ok(elements) => caught(name, || (self.function)(caller, argument, elements)),
+            // The buffer is not aligned for the elements, which is rare.
+            Err(_) => {
+                let elements: Vec<T> = data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
+                caught(name, || (self.function)(caller, argument, &elements))
+            }
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        false
+    }
+
+    fn signature(&self) -> String {
+        format!("{}({}, [{}]) -> {}", type_name::<F>(), type_name::<A>(), type_name::<T>(), type_name::<R>())
+    }
+}
