@@ -1,6 +1,7 @@
 //! Global arrays against a serial array, on ranks that are threads.
 
 use farside_rma::core::stats::Kind;
+use farside_rma::global_array::Format;
 use farside_rma::prelude::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -109,8 +110,9 @@ fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, 
                 _ => {
                     // Every rank updates its own block.
                     array.with_local(|mut view| {
-                        let owned = view.section();
-                        assert_eq!(view.elements(), serial.section(owned));
+                        let own: Vec<i64> = view.iter().map(|(index, _)| *serial.at(index)).collect();
+                        assert_eq!(view.elements(), own);
+                        assert!(view.iter().all(|(index, _)| view.section().contains(index)));
                         assert_eq!(view.rows().flatten().copied().collect::<Vec<_>>(), view.elements());
                         view.rows_mut().flatten().for_each(|element| *element ^= step.seed);
                         Ok(())
@@ -146,6 +148,118 @@ proptest! {
     #[test]
     fn two_dimensions_same_as_serial(ranks in 1..=6u32, rows in 0..14usize, columns in 0..14usize, steps in steps()) {
         same_as_serial(ranks, [rows, columns], GlobalArray::<i64, 2>::new, &steps);
+    }
+}
+
+#[test]
+fn every_format_same_as_serial() {
+    let step = |kind, rank, numbers| Step { kind, rank, numbers, seed: 5 };
+    let steps = [
+        step(0, 0, [0, 13, 0, 13]),
+        step(1, 3, [2, 7, 1, 9]),
+        step(3, 0, [1, 3, 1, 3]),
+        step(0, 1, [3, 1, 0, 12]),
+        step(2, 2, [1, 2, 3, 4]),
+    ];
+    let makes: [Make<2>; 6] = [
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Cyclic(1), Format::Whole]),
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Whole, Format::Cyclic(2)]),
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Cyclic(3), Format::Cyclic(1)]),
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Block, Format::Cyclic(4)]),
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Whole, Format::Block]),
+        |team, shape| GlobalArray::on_grid(team, shape, [Format::Cyclic(2), Format::Block], [team.size(), 1]),
+    ];
+    for (i, make) in makes.into_iter().enumerate() {
+        for (j, shape) in [[13, 13], [1, 4], [4, 1], [0, 3], [7, 5]].into_iter().enumerate() {
+            for ranks in [1, 2, 6] {
+                if !quick() || (i + j) % 4 == 0 {
+                    same_as_serial(ranks, shape, make, &steps);
+                }
+            }
+        }
+    }
+    let line: [Make<1>; 2] = [
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Cyclic(1)]),
+        |team, shape| GlobalArray::distributed(team, shape, [Format::Cyclic(3)]),
+    ];
+    line.into_iter().for_each(|make| same_as_serial(4, [29], make, &steps));
+}
+
+/// From every distribution to every other one, and back.
+#[test]
+fn redistribution_keeps_every_element() {
+    let formats = [Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole];
+    let pairs = formats.into_iter().flat_map(|a| formats.map(|b| [a, b])).filter(|pair| *pair != [Format::Whole; 2]);
+    let all: Vec<[Format; 2]> = pairs.collect();
+    for ranks in if quick() { &[3u32][..] } else { &[1, 2, 4, 6] } {
+        Job::threads(*ranks, |job| {
+            let team = job.world()?;
+            let shape = [11, 7];
+            for (i, from) in all.iter().enumerate() {
+                for to in all.iter().skip(i % 3).step_by(3) {
+                    let a = GlobalArray::<u32, 2>::distributed(&team, shape, *from)?;
+                    let b = GlobalArray::<u32, 2>::distributed(&team, shape, *to)?;
+                    let value = |[row, column]: [usize; 2]| (100 * row + column + 1) as u32;
+                    a.for_each(|index, element| *element = value(index))?;
+                    a.redistribute_into(&b)?;
+                    b.for_each(|index, element| {
+                        assert_eq!(*element, value(index), "{from:?} to {to:?}");
+                        *element += 7;
+                    })?;
+                    b.redistribute_into(&a)?;
+                    a.for_each(|index, element| assert_eq!(*element, value(index) + 7, "{to:?} to {from:?}"))?;
+                    assert_eq!(a.reduce(Op::Max)?, Some(value([10, 6]) + 7));
+                    b.free()?;
+                    a.free()?;
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn three_dimensions_lists_of_indices_and_reductions() {
+    for ranks in [1, 2, 4, 6] {
+        Job::threads(ranks, |job| {
+            let team = job.world()?;
+            let formats = [Format::Cyclic(2), Format::Block, Format::Cyclic(1)];
+            let array = GlobalArray::<i64, 3>::distributed(&team, [4, 5, 6], formats)?;
+            assert_eq!((array.formats(), array.shape()), (formats, [4, 5, 6]));
+            let value = |[i, j, k]: [usize; 3]| (100 * i + 10 * j + k) as i64;
+            array.for_each(|index, element| *element = value(index))?;
+            array.sync()?;
+            let mut part = [0; 2 * 2 * 3];
+            array.get((1..3, 2..4, 1..4), &mut part)?;
+            assert_eq!(part, [121, 122, 123, 131, 132, 133, 221, 222, 223, 231, 232, 233]);
+            let indices = [[3, 4, 5], [0, 0, 0], [3, 4, 5], [1, 2, 3]];
+            assert_eq!(array.gather(&indices)?, [345, 0, 345, 123]);
+            array.sync()?;
+            if team.rank() == 0 {
+                array.scatter(&indices[1..2], &[-9])?;
+                array.scatter(&[], &[])?;
+            }
+            array.sync()?;
+            array.accumulate_at(Op::Sum, &indices, &[1, 2, 3, 4])?;
+            array.sync()?;
+            let p = team.size() as i64;
+            assert_eq!(array.gather(&indices)?, [345 + 4 * p, 2 * p - 9, 345 + 4 * p, 123 + 4 * p]);
+            assert_eq!(array.reduce(Op::Min)?, Some((2 * p - 9).min(1)));
+            let e = array.gather(&[[0, 5, 0]]).unwrap_err();
+            assert!(e.kind() == ErrorKind::OutOfRange && e.to_string().contains("dimension 1"), "{e}");
+            assert_eq!(array.scatter(&indices, &[1]).unwrap_err().kind(), ErrorKind::BadArgument);
+            let other = GlobalArray::<i64, 3>::new(&team, [4, 5, 7])?;
+            assert_eq!(array.redistribute_into(&other).unwrap_err().kind(), ErrorKind::BadArgument);
+            let inside = array.with_local(|_| array.redistribute_into(&array)).unwrap_err();
+            assert_eq!(inside.kind(), ErrorKind::WrongEpoch);
+            let none = GlobalArray::<u8, 1>::new(&team, [0])?;
+            assert_eq!(none.reduce(Op::Sum)?, None);
+            none.free()?;
+            other.free()?;
+            array.free()
+        })
+        .unwrap();
     }
 }
 

@@ -1,37 +1,73 @@
-//! Which rank owns which block: arithmetic only.
+//! Which rank has which elements, and where: arithmetic only.
 
+use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result};
+use farside_datatype::Datatype;
 
+use super::falls::{Falls, intersection};
 use super::section::Section;
+use crate::elements::datatype_of;
+use crate::selection::Selection;
 
-/// A block distribution of an array of `shape` over a grid of ranks. In every dimension each rank has the next
-/// ⌈shape / grid⌉ indices; the last rank with any index may have fewer, and the ranks after it have none.
+/// How the indices of one dimension are distributed, as HPF names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `BLOCK`: each rank of the dimension has the next ⌈n / ranks⌉ indices.
+    Block,
+    /// `CYCLIC(k)`: blocks of k indices go to the ranks of the dimension in turn. `CYCLIC` is `Cyclic(1)`.
+    Cyclic(usize),
+    /// `*`: every rank has all indices of the dimension, which is not distributed.
+    Whole,
+}
+
+/// The distribution of an array of `shape` over a grid of ranks. In every dimension the indices go in blocks to the ranks
+/// in turn: one block each for `BLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Distribution<const D: usize> {
-    pub(crate) shape: [usize; D],
+pub(super) struct Distribution<const D: usize> {
+    pub(super) shape: [usize; D],
+    pub(super) formats: [Format; D],
     /// Ranks in each dimension; rank numbers are row-major in it.
-    pub(crate) grid: [usize; D],
-    /// Indices of a full block in each dimension.
+    pub(super) grid: [usize; D],
+    /// Indices of a full block in each dimension; at least 1.
     block: [usize; D],
 }
 
+const OP: &str = "distribute a global array";
+
+/// The parts of a section along one dimension, for one coordinate of the grid.
+type AxisPart = (usize, Vec<Falls>, Vec<Falls>);
+
 impl<const D: usize> Distribution<D> {
     /// # Errors
-    /// `BadArgument` if the product of the grid is not `ranks`, or the array has more elements than an address space.
-    pub(crate) fn new(shape: [usize; D], grid: [usize; D], ranks: usize) -> Result<Self> {
-        const OP: &str = "distribute a global array";
+    /// `BadArgument` if the product of the grid is not `ranks`, a dimension that is not distributed has several ranks, a
+    /// block has no indices, or the array has more elements than an address space.
+    pub(super) fn new(shape: [usize; D], formats: [Format; D], grid: [usize; D], ranks: usize) -> Result<Self> {
+        let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).cause(cause);
         if grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
-            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("a grid of {grid:?} for {ranks} ranks")));
+            return Err(bad(format!("a grid of {grid:?} for {ranks} ranks")));
         }
         let elements = shape.iter().try_fold(1usize, |n, s| n.checked_mul(*s));
         if elements.is_none_or(|n| n > isize::MAX as usize / size_of::<u64>()) {
-            return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("a shape of {shape:?}")));
+            return Err(bad(format!("a shape of {shape:?}")));
         }
-        Ok(Self { shape, grid, block: std::array::from_fn(|d| shape[d].div_ceil(grid[d])) })
+        let mut block = [1; D];
+        for d in 0..D {
+            block[d] = match formats[d] {
+                Format::Block => shape[d].div_ceil(grid[d]).max(1),
+                Format::Cyclic(0) => return Err(bad(format!("blocks of no indices in dimension {d}"))),
+                Format::Cyclic(k) => k.min(shape[d].max(1)),
+                Format::Whole if grid[d] > 1 => {
+                    let e = bad(format!("{} ranks for dimension {d}, which is not distributed", grid[d]));
+                    return Err(e.remedy("give the dimension one rank in the grid"));
+                }
+                Format::Whole => shape[d].max(1),
+            };
+        }
+        Ok(Self { shape, formats, grid, block })
     }
 
     /// The coordinates of `rank` in the grid.
-    fn place(&self, rank: usize) -> [usize; D] {
+    pub(super) fn place(&self, rank: usize) -> [usize; D] {
         let mut place = [0; D];
         let mut rest = rank;
         for d in (0..D).rev() {
@@ -42,48 +78,212 @@ impl<const D: usize> Distribution<D> {
     }
 
     /// The rank at the given coordinates of the grid.
-    pub(crate) fn rank_at(&self, place: [usize; D]) -> usize {
+    fn rank_at(&self, place: [usize; D]) -> usize {
         (0..D).fold(0, |rank, d| rank * self.grid[d] + place[d])
     }
 
-    /// The elements of `rank`.
-    pub(crate) fn owned(&self, rank: usize) -> Section<D> {
+    /// The indices of dimension `d` that the ranks at coordinate `place` have: whole blocks, and a shorter last one.
+    fn indices(&self, d: usize, place: usize) -> Vec<Falls> {
+        let (n, len) = (self.shape[d], self.block[d]);
+        let (first, stride) = (place.saturating_mul(len), len.saturating_mul(self.grid[d]));
+        if first >= n {
+            return Vec::new();
+        }
+        let whole = if first + len <= n { (n - first - len) / stride + 1 } else { 0 };
+        let mut all = Vec::new();
+        if whole > 0 {
+            all.push(Falls { first, len, stride, count: whole });
+        }
+        let last = first + whole * stride;
+        if last < n {
+            all.push(Falls::segment(last, len.min(n - last)));
+        }
+        all
+    }
+
+    /// Number of indices of each dimension that `rank` has.
+    pub(super) fn local_shape(&self, rank: usize) -> [usize; D] {
         let place = self.place(rank);
-        let bound = |d: usize, place: usize| place.saturating_mul(self.block[d]).min(self.shape[d]);
+        std::array::from_fn(|d| self.indices(d, place[d]).iter().map(|f| f.len * f.count).sum())
+    }
+
+    /// The position among its owner's indices of index `i` of dimension `d`.
+    fn local(&self, d: usize, i: usize) -> usize {
+        let round = self.block[d].saturating_mul(self.grid[d]);
+        i / round * self.block[d] + i % self.block[d]
+    }
+
+    /// The index of dimension `d` at position `local` of the ranks at coordinate `place`.
+    pub(super) fn global(&self, d: usize, place: usize, local: usize) -> usize {
+        let block = self.block[d];
+        (local / block * self.grid[d] + place) * block + local % block
+    }
+
+    /// The positions of common indices among the indices of their owner.
+    fn localized(&self, d: usize, family: &Falls) -> Falls {
+        let first = self.local(d, family.first);
+        // A family of several segments has them all in one block, or a whole number of rounds apart.
+        let stride = if family.count > 1 { self.local(d, family.first + family.stride) - first } else { family.len };
+        Falls { first, stride, ..*family }
+    }
+
+    /// The smallest section that has all elements of `rank`: exactly those, if they are consecutive in every dimension.
+    pub(super) fn owned(&self, rank: usize) -> Section<D> {
+        let place = self.place(rank);
+        let all: [Vec<Falls>; D] = std::array::from_fn(|d| self.indices(d, place[d]));
+        // A rank without indices has an empty section at the end of the array.
+        let none = |d: usize| place[d].saturating_mul(self.block[d]).min(self.shape[d]);
         Section {
-            start: std::array::from_fn(|d| bound(d, place[d])),
-            end: std::array::from_fn(|d| bound(d, place[d] + 1)),
+            start: std::array::from_fn(|d| all[d].first().map_or(none(d), |f| f.first)),
+            end: std::array::from_fn(|d| all[d].last().map_or(none(d), Falls::end)),
         }
     }
 
-    /// The owner of an element, and the index of the element in the owner's row-major block.
-    pub(crate) fn locate(&self, index: [usize; D]) -> (usize, usize) {
-        let rank = self.rank_at(std::array::from_fn(|d| index[d] / self.block[d]));
-        (rank, self.owned(rank).offset_of(index))
+    /// The owner of an element, and its index in the owner's row-major elements.
+    pub(super) fn locate(&self, index: [usize; D]) -> (usize, usize) {
+        let rank = self.rank_at(std::array::from_fn(|d| index[d] / self.block[d] % self.grid[d]));
+        let shape = self.local_shape(rank);
+        (rank, (0..D).fold(0, |offset, d| offset * shape[d] + self.local(d, index[d])))
     }
 
-    /// The grid coordinates of the owners of a nonempty section.
-    pub(crate) fn places(&self, section: &Section<D>) -> Section<D> {
-        Section {
-            start: std::array::from_fn(|d| section.start[d] / self.block[d]),
-            end: std::array::from_fn(|d| (section.end[d] - 1) / self.block[d] + 1),
+    /// For each rank that has elements of a section: these elements in the section's row-major buffer, and in the rank's
+    /// elements.
+    pub(super) fn parts<T: Pod>(&self, section: &Section<D>) -> Result<Vec<Part<T>>> {
+        if section.is_empty() {
+            return Ok(Vec::new());
         }
+        let axes: [Vec<AxisPart>; D] = std::array::from_fn(|d| {
+            let (start, range) =
+                (section.start[d], Falls::segment(section.start[d], section.end[d] - section.start[d]));
+            let part = |place| {
+                let common = intersection(&[range], &self.indices(d, place));
+                let buffer = common.iter().map(|f| Falls { first: f.first - start, ..*f }).collect();
+                (place, buffer, common.iter().map(|f| self.localized(d, f)).collect())
+            };
+            self.places(d, section).map(part).filter(|(_, common, _): &AxisPart| !common.is_empty()).collect()
+        });
+        let buffer = section.shape();
+        self.combined(&axes, |_| buffer, |place| self.local_shape(self.rank_at(place)), |place| self.rank_at(place))
+    }
+
+    /// The coordinates in dimension `d` that may have indices of a nonempty section.
+    fn places(&self, d: usize, section: &Section<D>) -> std::ops::Range<usize> {
+        let (first, last) = (section.start[d] / self.block[d], (section.end[d] - 1) / self.block[d]);
+        if last < self.grid[d] { first..last + 1 } else { 0..self.grid[d] }
+    }
+
+    /// For each rank of `to`, another distribution of the same shape, that shares elements with `rank`: these elements among
+    /// those of `rank`, and among those of the other one.
+    pub(super) fn shared_with<T: Pod>(&self, rank: usize, to: &Self) -> Result<Vec<Part<T>>> {
+        let place = self.place(rank);
+        let axes: [Vec<AxisPart>; D] = std::array::from_fn(|d| {
+            let own = self.indices(d, place[d]);
+            let part = |other| {
+                let common = intersection(&own, &to.indices(d, other));
+                let ours = common.iter().map(|f| self.localized(d, f)).collect();
+                (other, ours, common.iter().map(|f| to.localized(d, f)).collect())
+            };
+            (0..to.grid[d]).map(part).filter(|(_, common, _): &AxisPart| !common.is_empty()).collect()
+        });
+        let ours = self.local_shape(rank);
+        self.combined(&axes, |_| ours, |place| to.local_shape(to.rank_at(place)), |place| to.rank_at(place))
+    }
+
+    /// Combines the parts of all dimensions, for each combination of coordinates.
+    fn combined<T: Pod>(
+        &self,
+        axes: &[Vec<AxisPart>; D],
+        from: impl Fn([usize; D]) -> [usize; D],
+        to: impl Fn([usize; D]) -> [usize; D],
+        rank: impl Fn([usize; D]) -> usize,
+    ) -> Result<Vec<Part<T>>> {
+        let number = axes.iter().map(Vec::len).product();
+        let part = |number: usize| {
+            let (mut rest, mut chosen) = (number, [0; D]);
+            for d in (0..D).rev() {
+                chosen[d] = rest % axes[d].len();
+                rest /= axes[d].len();
+            }
+            let place = std::array::from_fn(|d| axes[d][chosen[d]].0);
+            let one = |shape: [usize; D], families: &dyn Fn(&AxisPart) -> Vec<Falls>| {
+                nested(shape, std::array::from_fn(|d| families(&axes[d][chosen[d]])))
+            };
+            let buffer = one(from(place), &|part| part.1.clone())?;
+            Ok(Part { rank: rank(place), buffer, block: one(to(place), &|part| part.2.clone())? })
+        };
+        (0..number).map(part).collect()
     }
 }
 
-/// The grid of `ranks` ranks for an array of `shape` whose blocks have the smallest half perimeter, so that block and
-/// array have about the same aspect ratio. Among equal grids it is the one with the longest rows, which needs the
-/// fewest messages.
-pub(crate) fn near_aspect(shape: [usize; 2], ranks: usize) -> [usize; 2] {
-    let grids = (1..=ranks).rev().filter(|rows| ranks.is_multiple_of(*rows)).map(|rows| [rows, ranks / rows]);
-    let half_perimeter = |grid: &[usize; 2]| shape[0].div_ceil(grid[0]).saturating_add(shape[1].div_ceil(grid[1]));
-    // `min_by_key` returns the first of equal grids.
-    grids.min_by_key(half_perimeter).unwrap_or([ranks, 1])
+/// The elements that one rank has of a section or of another rank's elements.
+pub(super) struct Part<T> {
+    pub(super) rank: usize,
+    /// The elements in the buffer, or among those of the other rank.
+    pub(super) buffer: Selection<T>,
+    /// The elements among those of the rank.
+    pub(super) block: Selection<T>,
+}
+
+/// The elements of a row-major array of `shape` at all combinations of the given indices.
+fn nested<T: Pod, const D: usize>(shape: [usize; D], families: [Vec<Falls>; D]) -> Result<Selection<T>> {
+    let bad = |e: farside_datatype::DatatypeError| Error::new(ErrorKind::BadArgument, OP).cause(e.cause().to_owned());
+    let (mut datatype, mut pitch) = (datatype_of::<T>(), size_of::<T>());
+    for d in (0..D).rev() {
+        let bytes = |indices: usize| (indices * pitch) as i64;
+        let mut types = Vec::new();
+        for f in &families[d] {
+            let mut one = Datatype::hvector(f.len as u64, 1, bytes(1), &datatype).map_err(bad)?;
+            if f.count > 1 {
+                one = Datatype::hvector(f.count as u64, 1, bytes(f.stride), &one).map_err(bad)?;
+            }
+            types.push(one);
+        }
+        let at: Vec<i64> = families[d].iter().map(|f| bytes(f.first)).collect();
+        datatype = Datatype::structure(&vec![1; types.len()], &at, &types).map_err(bad)?;
+        pitch *= shape[d];
+    }
+    Selection::from_type_map(datatype.message(1).map_err(bad)?)
+}
+
+/// The grid of `ranks` ranks for an array of `shape` whose blocks have the smallest sum of sides, so that block and array
+/// have about the same aspect ratio. Among equal grids it is the one with the most ranks in the first dimensions, whose
+/// rows are the longest, which needs the fewest messages. Dimensions that are not distributed have one rank.
+pub(super) fn near_aspect<const D: usize>(shape: [usize; D], formats: [Format; D], ranks: usize) -> [usize; D] {
+    let mut best: Option<(usize, [usize; D])> = None;
+    search(&shape, &formats, ranks, 0, &mut [1; D], &mut best);
+    best.map_or_else(|| std::array::from_fn(|d| if d == 0 { ranks } else { 1 }), |(_, grid)| grid)
+}
+
+fn search<const D: usize>(
+    shape: &[usize; D],
+    formats: &[Format; D],
+    ranks: usize,
+    d: usize,
+    grid: &mut [usize; D],
+    best: &mut Option<(usize, [usize; D])>,
+) {
+    if d == D {
+        let sides = (0..D).fold(0usize, |sum, d| sum.saturating_add(shape[d].div_ceil(grid[d])));
+        // The first of equal grids stays.
+        if ranks == 1 && best.is_none_or(|(least, _)| sides < least) {
+            *best = Some((sides, *grid));
+        }
+        return;
+    }
+    let most = if formats[d] == Format::Whole { 1 } else { ranks };
+    for here in (1..=most).rev().filter(|here| ranks.is_multiple_of(*here)) {
+        grid[d] = here;
+        search(shape, formats, ranks / here, d + 1, grid, best);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const BLOCKS: [Format; 2] = [Format::Block; 2];
 
     #[test]
     fn near_aspect_follows_the_array() {
@@ -98,32 +298,84 @@ mod tests {
             ([100, 200], 8, [2, 4]),
             ([0, 0], 4, [4, 1]),
         ] {
-            assert_eq!(near_aspect(shape, ranks), grid, "{shape:?} over {ranks}");
+            assert_eq!(near_aspect(shape, BLOCKS, ranks), grid, "{shape:?} over {ranks}");
+        }
+        assert_eq!(near_aspect([100, 100], [Format::Whole, Format::Cyclic(2)], 6), [1, 6]);
+        assert_eq!(near_aspect([64, 64, 64], [Format::Block; 3], 8), [2, 2, 2]);
+    }
+
+    fn format() -> impl Strategy<Value = Format> {
+        prop_oneof![Just(Format::Block), (1..5usize).prop_map(Format::Cyclic)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Element by element: each has one owner, at a position of its own, and the way back gives its index.
+        #[test]
+        fn elements_have_one_place_each(
+            shape in [0..9usize, 1..9usize],
+            grid in [1..4usize, 1..4usize],
+            formats in [format(), format()],
+        ) {
+            let ranks = grid[0] * grid[1];
+            let distribution = Distribution::new(shape, formats, grid, ranks).unwrap();
+            let mut seen: Vec<Vec<bool>> =
+                (0..ranks).map(|rank| vec![false; distribution.local_shape(rank).iter().product()]).collect();
+            for (r, c) in (0..shape[0]).flat_map(|r| (0..shape[1]).map(move |c| (r, c))) {
+                let (rank, at) = distribution.locate([r, c]);
+                prop_assert!(!std::mem::replace(&mut seen[rank][at], true));
+                let (place, local) = (distribution.place(rank), distribution.local_shape(rank));
+                let back = [at / local[1], at % local[1]];
+                prop_assert_eq!([0, 1].map(|d| distribution.global(d, place[d], back[d])), [r, c]);
+                prop_assert!(distribution.owned(rank).contains([r, c]));
+            }
+            prop_assert!(seen.iter().flatten().all(|seen| *seen));
+        }
+
+        /// Every pair of distributions, 1 to 12 ranks a side: the parts that ranks share move each element to its place.
+        #[test]
+        fn shared_parts_are_an_assignment_element_by_element(
+            n in 0..60usize,
+            ranks in [1..13usize, 1..13usize],
+            formats in [format(), format()],
+        ) {
+            let of = |side: usize| Distribution::new([n], [formats[side]], [ranks[side]], ranks[side]).unwrap();
+            let (from, to) = (of(0), of(1));
+            let mut moved = vec![None; n];
+            for rank in 0..ranks[0] {
+                for part in from.shared_with::<u8>(rank, &to).unwrap() {
+                    let (ours, theirs) = (positions(&part.buffer), positions(&part.block));
+                    prop_assert_eq!(ours.len(), theirs.len());
+                    for (a, b) in ours.into_iter().zip(theirs) {
+                        let index = from.global(0, rank, a);
+                        prop_assert_eq!(to.global(0, part.rank, b), index);
+                        prop_assert!(moved[index].replace(part.rank).is_none(), "index {} twice", index);
+                    }
+                }
+            }
+            prop_assert!(moved.iter().enumerate().all(|(i, rank)| *rank == Some(to.locate([i]).0)));
         }
     }
 
-    #[test]
-    fn owned_blocks_partition_the_array() {
-        for shape in [[0, 5], [1, 1], [5, 7], [6, 6], [2, 9]] {
-            for grid in [[1, 1], [2, 3], [4, 1], [1, 5]] {
-                let ranks = grid[0] * grid[1];
-                let distribution = Distribution::new(shape, grid, ranks).unwrap();
-                for (r, c) in (0..shape[0]).flat_map(|r| (0..shape[1]).map(move |c| (r, c))) {
-                    let owners: Vec<_> = (0..ranks).filter(|rank| distribution.owned(*rank).contains([r, c])).collect();
-                    assert_eq!(owners, [distribution.locate([r, c]).0], "{shape:?} over {grid:?} at {r}, {c}");
-                }
-                let sizes: usize = (0..ranks).map(|rank| distribution.owned(rank).len()).sum();
-                assert_eq!(sizes, shape[0] * shape[1]);
-            }
-        }
+    /// The positions of a selection of bytes, in its order.
+    fn positions(selection: &Selection<u8>) -> Vec<usize> {
+        let all: Vec<u8> = (0..=255).collect();
+        let mut packed = vec![0; selection.len()];
+        selection.type_map().pack(&all, 0, 0, &mut packed).unwrap();
+        packed.into_iter().map(usize::from).collect()
     }
 
     #[test]
     fn new_grid_of_another_size() {
         for grid in [[2, 2], [0, 3], [usize::MAX, 2]] {
-            let error = Distribution::new([4, 4], grid, 3).unwrap_err();
+            let error = Distribution::new([4, 4], BLOCKS, grid, 3).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadArgument);
         }
-        assert_eq!(Distribution::new([usize::MAX, 2], [1, 1], 1).unwrap_err().kind(), ErrorKind::BadArgument);
+        let refused = |formats, grid| Distribution::new([4, 4], formats, grid, 4).unwrap_err().to_string();
+        assert!(refused([Format::Whole, Format::Block], [2, 2]).contains("dimension 0"));
+        assert!(refused([Format::Block, Format::Cyclic(0)], [2, 2]).contains("dimension 1"));
+        let error = Distribution::new([usize::MAX, 2], BLOCKS, [1, 1], 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 }

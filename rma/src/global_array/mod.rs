@@ -1,16 +1,18 @@
-//! Global arrays: arrays of 1 or 2 dimensions that are distributed over the memory of a team and have global indices.
+//! Global arrays: arrays of one or more dimensions that are distributed over the memory of a team and have global indices.
 //!
-//! Each rank owns one block of the array ([`GlobalArray::owned`]). Every operation is one-sided and blocking: the
-//! owners of the elements take no part, and on return it is complete at the owners. The array is a [`LockWindow`], and
-//! an operation holds shared locks, so it excludes only [`GlobalArray::with_local`] of the owners. Messages for a
-//! section with k owners:
+//! The indices of each dimension are distributed as HPF names it: in blocks, cyclically, cyclically in blocks of k, or not
+//! at all ([`Format`]). Every operation is one-sided and blocking: the owners of the elements take no part, and on return
+//! it is complete at the owners. The array is a [`LockWindow`], and an operation holds shared locks, so it excludes only
+//! [`GlobalArray::with_local`] of the owners. Messages for a section with k owners:
 //!
 //! | call | operations | locks and unlocks (atomics on mapped windows) |
 //! |---|---|---|
-//! | `put`, `get`, `accumulate` | k where memory is mapped, each a copy between two subarrays; else those of [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each row of its part | 2 for each of the k owners |
+//! | `put`, `get`, `accumulate` | k where memory is mapped, each a copy between two layouts; else those of [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each block of its part | 2 for each of the k owners |
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
-//! | `with_local` | none | 2 on this rank's own lock |
-//! | `sync` | none | none; a barrier, ⌈log2 P⌉ |
+//! | `gather`, `scatter`, `accumulate_at` | one for each index | 2 for each owner |
+//! | `redistribute_into` | as `put`, for each rank that gets elements of this one | 2 for each of them, and 2 on this rank's own lock |
+//! | `with_local`, `for_each` | none | 2 on this rank's own lock |
+//! | `sync`, `reduce` | none | none; a barrier, ⌈log2 P⌉; an allgather |
 //!
 //! ```
 //! use farside_rma::prelude::*;
@@ -27,26 +29,29 @@
 //! ```
 
 mod distribution;
+mod falls;
 mod local_view;
 mod section;
 
 use std::cell::Cell;
+use std::slice::{from_mut, from_ref};
 
 use farside_core::wire::Writer;
 use farside_core::{Error, ErrorKind, Result, Team, coll};
 
 use crate::assert::Assert;
+use crate::elements::same_length;
 use crate::lock_window::{LockWindow, PassiveEpoch};
-use crate::op::{Element, Op};
+use crate::op::{Element, Op, combine};
 use crate::raw::lock::LockKind;
-use crate::selection::Selection;
-use distribution::{Distribution, near_aspect};
+pub use distribution::Format;
+use distribution::{Distribution, Part, near_aspect};
 pub use local_view::LocalView;
 pub use section::Section;
 
-/// An array of `D` dimensions (1 or 2), block-distributed over a team.
+/// An array of `D` dimensions, distributed over a team.
 ///
-/// Memory: each rank's block, and that of a [`LockWindow`].
+/// Memory: each rank's elements, and that of a [`LockWindow`].
 #[derive(Debug)]
 pub struct GlobalArray<T: Element, const D: usize> {
     window: LockWindow<T>,
@@ -55,59 +60,80 @@ pub struct GlobalArray<T: Element, const D: usize> {
     lent: Cell<bool>,
 }
 
-/// The part of a section that one rank owns.
-struct Part<T> {
-    rank: usize,
-    /// The elements of the part in the section's buffer.
-    buffer: Selection<T>,
-    /// The elements of the part in the owner's block.
-    block: Selection<T>,
-}
-
-impl<T: Element> GlobalArray<T, 1> {
-    /// Allocates an array of zeros, in blocks of ⌈n / P⌉. Collective; the same shape on all ranks.
+impl<T: Element, const D: usize> GlobalArray<T, D> {
+    /// Allocates an array of zeros in blocks, over a grid of ranks near its aspect ratio. Collective; the same shape on all
+    /// ranks.
     ///
     /// # Errors
     /// `Mismatch` for shapes that differ, `BadArgument` for a shape above the address space; those of
     /// [`LockWindow::allocate`].
-    pub fn new(team: &Team, shape: [usize; 1]) -> Result<Self> {
-        Self::make(team, shape, [team.size()])
-    }
-}
-
-impl<T: Element> GlobalArray<T, 2> {
-    /// Allocates an array of zeros (rows, columns), over a grid of ranks near its aspect ratio. Collective; the same
-    /// shape on all ranks.
-    ///
-    /// # Errors
-    /// Those of the one-dimensional `new`.
-    pub fn new(team: &Team, shape: [usize; 2]) -> Result<Self> {
-        Self::make(team, shape, near_aspect(shape, team.size()))
+    pub fn new(team: &Team, shape: [usize; D]) -> Result<Self> {
+        Self::distributed(team, shape, [Format::Block; D])
     }
 
-    /// Allocates an array of zeros over a given grid: `grid[0]` x `grid[1]` ranks, numbered row-major. Collective.
+    /// Allocates an array of zeros in blocks over a given grid of ranks, numbered row-major. Collective.
     ///
     /// # Errors
     /// Those of [`new`](Self::new); `BadArgument` if the product of the grid is not the size of the team, `Mismatch`
     /// for grids that differ.
-    pub fn with_grid(team: &Team, shape: [usize; 2], grid: [usize; 2]) -> Result<Self> {
-        Self::make(team, shape, grid)
+    pub fn with_grid(team: &Team, shape: [usize; D], grid: [usize; D]) -> Result<Self> {
+        Self::on_grid(team, shape, [Format::Block; D], grid)
     }
-}
 
-impl<T: Element, const D: usize> GlobalArray<T, D> {
-    fn make(team: &Team, shape: [usize; D], grid: [usize; D]) -> Result<Self> {
+    /// Allocates an array of zeros whose dimensions are distributed in the given formats, over a grid of ranks near its
+    /// aspect ratio. Collective.
+    ///
+    /// ```
+    /// use farside_rma::global_array::Format;
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(4, |job| {
+    ///     let team = job.world()?;
+    ///     // (BLOCK, *): whole rows; and (*, CYCLIC): columns in turn.
+    ///     let rows = GlobalArray::<f64, 2>::distributed(&team, [8, 6], [Format::Block, Format::Whole])?;
+    ///     let columns = GlobalArray::<f64, 2>::distributed(&team, [8, 6], [Format::Whole, Format::Cyclic(1)])?;
+    ///     rows.for_each(|[i, j], element| *element = (10 * i + j) as f64)?;
+    ///     rows.redistribute_into(&columns)?;
+    ///     columns.with_local(|view| {
+    ///         assert!(view.iter().all(|([i, j], element)| *element == (10 * i + j) as f64 && j % 4 == team.rank()));
+    ///         Ok::<(), Error>(())
+    ///     })?;
+    ///     columns.free()?;
+    ///     rows.free()
+    /// })
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`on_grid`](Self::on_grid).
+    pub fn distributed(team: &Team, shape: [usize; D], formats: [Format; D]) -> Result<Self> {
+        Self::on_grid(team, shape, formats, near_aspect(shape, formats, team.size()))
+    }
+
+    /// Allocates an array of zeros whose dimensions are distributed in the given formats over a given grid of ranks,
+    /// numbered row-major. Collective.
+    ///
+    /// # Errors
+    /// Those of [`with_grid`](Self::with_grid); `BadArgument` for several ranks in a dimension that is not distributed, and
+    /// for `Cyclic(0)`; `Mismatch` for formats that differ.
+    pub fn on_grid(team: &Team, shape: [usize; D], formats: [Format; D], grid: [usize; D]) -> Result<Self> {
         // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
         // all ranks or at none and no rank waits for another.
-        let mine = shape.iter().chain(&grid).fold(Writer::new(), |w, n| w.u64(*n as u64)).done();
+        let code = |format| match format {
+            Format::Block => 0,
+            Format::Cyclic(k) => k.wrapping_mul(2) | 1,
+            Format::Whole => 2,
+        };
+        let numbers = shape.into_iter().chain(grid).chain(formats.map(code));
+        let mine = numbers.fold(Writer::new(), |w, n| w.u64(n as u64)).done();
         let others = coll::allgather(team, &mine)?;
         if let Some(other) = others.iter().position(|o| *o != others[0]) {
             return Err(Error::new(ErrorKind::Mismatch, "make a global array")
                 .peer(team.members()[other])
-                .cause("its shape or grid differs from that of the team's first rank"));
+                .cause("its shape, grid or formats differ from those of the team's first rank"));
         }
-        let distribution = Distribution::new(shape, grid, team.size())?;
-        let window = LockWindow::allocate(team, distribution.owned(team.rank()).len())?;
+        let distribution = Distribution::new(shape, formats, grid, team.size())?;
+        let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
         Ok(Self { window, distribution, lent: Cell::new(false) })
     }
 
@@ -137,7 +163,14 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         self.distribution.grid
     }
 
-    /// The elements that `rank` owns. The last ranks of a dimension may own no elements.
+    /// How each dimension is distributed.
+    #[must_use]
+    pub fn formats(&self) -> [Format; D] {
+        self.distribution.formats
+    }
+
+    /// The elements that `rank` owns: the smallest section that has them all, if they are not consecutive. The last ranks of
+    /// a dimension may own no elements.
     ///
     /// # Errors
     /// `NoSuchRank`.
@@ -146,7 +179,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         Ok(self.distribution.owned(rank))
     }
 
-    /// The rank that owns the element at `index`, and the element's row-major index in that rank's block.
+    /// The rank that owns the element at `index`, and the element's row-major index among that rank's elements.
     ///
     /// # Errors
     /// `OutOfRange`, naming the dimension.
@@ -169,8 +202,8 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     pub fn put(&self, section: impl Into<Section<D>>, from: &[T]) -> Result<()> {
         const OP: &str = "put into a global array";
         let section = self.check(OP, section.into(), from.len())?;
-        let parts = self.parts(&section)?;
-        self.over_owners(&section, |epoch| {
+        let parts = self.distribution.parts(&section)?;
+        self.over_owners(&parts, |epoch| {
             parts.iter().try_for_each(|p| epoch.put_selected(from, &p.buffer, p.rank, 0, &p.block))
         })
     }
@@ -182,8 +215,8 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     pub fn get(&self, section: impl Into<Section<D>>, into: &mut [T]) -> Result<()> {
         const OP: &str = "get from a global array";
         let section = self.check(OP, section.into(), into.len())?;
-        let parts = self.parts(&section)?;
-        self.over_owners(&section, |epoch| {
+        let parts = self.distribution.parts(&section)?;
+        self.over_owners(&parts, |epoch| {
             epoch.get_all_selected(into, parts.iter().map(|p| (&p.buffer, p.rank, 0, &p.block)))
         })
     }
@@ -197,8 +230,8 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         const OP: &str = "accumulate into a global array";
         op.check(T::TYPE, OP)?;
         let section = self.check(OP, section.into(), operand.len())?;
-        let parts = self.parts(&section)?;
-        self.over_owners(&section, |epoch| {
+        let parts = self.distribution.parts(&section)?;
+        self.over_owners(&parts, |epoch| {
             parts.iter().try_for_each(|p| epoch.accumulate_selected(op, operand, &p.buffer, p.rank, 0, &p.block))
         })
     }
@@ -235,9 +268,135 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         body: impl FnOnce(LocalView<'_, T, D>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.not_lent("lend the own block of a global array")?;
-        let section = self.distribution.owned(self.team().rank());
         let _lent = Lent::new(&self.lent);
-        self.window.with_local(|elements| body(LocalView { section, elements }))
+        self.window.with_local(|elements| body(LocalView::new(&self.distribution, self.team().rank(), elements)))
+    }
+
+    /// Calls `f` with the global index and the element of each of this rank's elements, in row-major order, under an
+    /// exclusive lock as [`with_local`](Self::with_local). Local.
+    ///
+    /// # Errors
+    /// Those of [`with_local`](Self::with_local).
+    pub fn for_each(&self, mut f: impl FnMut([usize; D], &mut T)) -> Result<()> {
+        self.with_local(|mut view| {
+            view.for_each(&mut f);
+            Ok(())
+        })
+    }
+
+    /// Combines all elements of the array by `op`, and gives the result to every rank; `None` for an array without elements.
+    /// Collective, one allgather. Elements that other ranks change meanwhile are seen before or after.
+    ///
+    /// # Errors
+    /// Those of [`with_local`](Self::with_local); `Unsupported` for a logical or bitwise operation on floats.
+    pub fn reduce(&self, op: Op) -> Result<Option<T>> {
+        op.check(T::TYPE, "reduce a global array")?;
+        let own = self.with_local(|view| {
+            let mut all = view.elements().iter().copied();
+            let Some(mut sum) = all.next() else { return Ok(None) };
+            all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
+            Ok::<_, Error>(Some(sum))
+        })?;
+        // Ranks without elements take no part: an operation may have no neutral element.
+        let all = coll::allgather(self.team(), own.as_ref().map_or(&[], bytemuck::bytes_of))?;
+        let mut all = all.iter().filter(|one| !one.is_empty()).map(|one| bytemuck::pod_read_unaligned::<T>(one));
+        let Some(mut sum) = all.next() else { return Ok(None) };
+        all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
+        Ok(Some(sum))
+    }
+
+    /// Gets the elements at a list of indices, in one batch. Messages: one get for each.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let array = GlobalArray::<u64, 1>::new(&team, [9])?;
+    ///     array.accumulate_at(Op::Sum, &[[8], [0], [8]], &[5, 1, 2])?;
+    ///     array.sync()?;
+    ///     assert_eq!(array.gather(&[[0], [8], [4]])?, [3, 21, 0]);
+    ///     array.free()
+    /// })
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    pub fn gather(&self, indices: &[[usize; D]]) -> Result<Vec<T>> {
+        self.not_lent("gather elements of a global array")?;
+        let places = self.places(indices)?;
+        let mut values = vec![T::zeroed(); indices.len()];
+        let mut slots = values.iter_mut().zip(&places);
+        self.window.lock_all(Assert::empty(), |epoch| {
+            slots.try_for_each(|(slot, (rank, at))| epoch.get(from_mut(slot), *rank, *at))
+        })?;
+        Ok(values)
+    }
+
+    /// Puts values to the elements at a list of indices, in one batch. For an index that is given twice, it is either value.
+    /// Messages: one put for each.
+    ///
+    /// # Errors
+    /// Those of [`gather`](Self::gather); `BadArgument` for lists of different lengths.
+    pub fn scatter(&self, indices: &[[usize; D]], values: &[T]) -> Result<()> {
+        self.not_lent("scatter elements of a global array")?;
+        same_length(indices.len(), values.len())?;
+        let places = self.places(indices)?;
+        self.window.lock_all(Assert::empty(), |epoch| {
+            values.iter().zip(&places).try_for_each(|(value, (rank, at))| epoch.put(from_ref(value), *rank, *at))
+        })
+    }
+
+    /// Accumulates values into the elements at a list of indices, each atomically, in one batch. Messages: one accumulate
+    /// for each.
+    ///
+    /// # Errors
+    /// Those of [`scatter`](Self::scatter); `Unsupported` for a logical or bitwise operation on floats.
+    pub fn accumulate_at(&self, op: Op, indices: &[[usize; D]], values: &[T]) -> Result<()> {
+        const OP: &str = "accumulate into elements of a global array";
+        self.not_lent(OP)?;
+        op.check(T::TYPE, OP)?;
+        same_length(indices.len(), values.len())?;
+        let places = self.places(indices)?;
+        self.window.lock_all(Assert::empty(), |epoch| {
+            let mut all = values.iter().zip(&places);
+            all.try_for_each(|(value, (rank, at))| epoch.accumulate(op, from_ref(value), *rank, *at))
+        })
+    }
+
+    fn places(&self, indices: &[[usize; D]]) -> Result<Vec<(usize, usize)>> {
+        indices.iter().map(|index| self.locate(*index)).collect()
+    }
+
+    /// Copies the array into another one of the same shape and team, whatever its distribution: each rank puts its elements
+    /// to their places, by layouts that are computed from the two distributions and without a copy of its own. Collective;
+    /// on return it is complete at all ranks.
+    ///
+    /// # Errors
+    /// `BadArgument` for an array of another shape or team; `WrongEpoch` inside [`with_local`](Self::with_local) of either;
+    /// `PeerLost`.
+    pub fn redistribute_into(&self, to: &Self) -> Result<()> {
+        const OP: &str = "redistribute a global array";
+        if self.shape() != to.shape() || self.team().context() != to.team().context() {
+            return Err(Error::new(ErrorKind::BadArgument, OP).rank(self.team().job().rank()).cause(format!(
+                "an array of shape {:?} into one of {:?}, or of another team",
+                self.shape(),
+                to.shape()
+            )));
+        }
+        self.not_lent(OP)?;
+        to.not_lent(OP)?;
+        // Elements that other ranks still put into this array.
+        self.sync()?;
+        let parts = self.distribution.shared_with(self.team().rank(), &to.distribution)?;
+        self.window.with_local(|own| {
+            let own = &*own;
+            to.over_owners(&parts, |epoch| {
+                parts.iter().try_for_each(|p| epoch.put_selected(own, &p.buffer, p.rank, 0, &p.block))
+            })
+        })?;
+        to.sync()
     }
 
     /// Waits until all ranks have called it: earlier operations of any rank on the array are then visible to all ranks.
@@ -271,49 +430,18 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         Ok(section)
     }
 
-    /// Runs `body` in an epoch that allows all owners of a section; its operations are complete on return.
+    /// Runs `body` in an epoch that allows the owners of all parts; its operations are complete on return.
     fn over_owners<'env>(
         &self,
-        section: &Section<D>,
+        parts: &[Part<T>],
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<()>,
     ) -> Result<()> {
-        if section.is_empty() {
-            return Ok(());
-        }
-        let places = self.distribution.places(section);
-        if places.len() == 1 {
-            let rank = self.distribution.rank_at(places.start);
-            self.window.lock(LockKind::Shared, rank, Assert::empty(), body)
-        } else {
+        match parts {
+            [] => Ok(()),
+            [one] => self.window.lock(LockKind::Shared, one.rank, Assert::empty(), body),
             // `lock_all` takes the lock of a rank at the first operation on it, so only those of the owners.
-            self.window.lock_all(Assert::empty(), body)
+            _ => self.window.lock_all(Assert::empty(), body),
         }
-    }
-
-    /// The parts of a section, one for each owner.
-    fn parts(&self, section: &Section<D>) -> Result<Vec<Part<T>>> {
-        if section.is_empty() {
-            return Ok(Vec::new());
-        }
-        let places = self.distribution.places(section);
-        let grid: [usize; D] = places.shape();
-        (0..places.len())
-            .map(|mut number| {
-                let mut place = places.start;
-                for d in (0..D).rev() {
-                    place[d] += number % grid[d];
-                    number /= grid[d];
-                }
-                let rank = self.distribution.rank_at(place);
-                let block = self.distribution.owned(rank);
-                let common = section.intersection(&block);
-                let within = |of: &Section<D>| {
-                    let ranges = |d: usize| common.start[d] - of.start[d]..common.end[d] - of.start[d];
-                    Selection::subarray(of.shape(), std::array::from_fn(ranges))
-                };
-                Ok(Part { rank, buffer: within(section)?, block: within(&block)? })
-            })
-            .collect()
     }
 }
 

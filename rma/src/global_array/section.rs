@@ -6,7 +6,7 @@ use std::ops::Range;
 use farside_core::{Error, ErrorKind, Result};
 
 /// A rectangle of a global array: `start[d] <= i < end[d]` in every dimension `d`. It converts from ranges: `3..7` in
-/// one dimension, `(0..2, 3..7)` (rows, columns) in two. Buffers of a section hold its elements in row-major order.
+/// one dimension, `(0..2, 3..7)` (rows, columns) in two, and three of them in three. Buffers of a section hold its elements in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section<const D: usize> {
     /// First index of each dimension.
@@ -47,19 +47,6 @@ impl<const D: usize> Section<D> {
         (0..D).all(|d| (self.start[d]..self.end[d]).contains(&index[d]))
     }
 
-    /// The section of elements that are in both.
-    #[must_use]
-    pub(crate) fn intersection(&self, other: &Self) -> Self {
-        let start = std::array::from_fn(|d| self.start[d].max(other.start[d]));
-        Self { start, end: std::array::from_fn(|d| self.end[d].min(other.end[d]).max(start[d])) }
-    }
-
-    /// The row-major position of `index`, which is in this section, in the section's buffer.
-    pub(crate) fn offset_of(&self, index: [usize; D]) -> usize {
-        let shape = self.shape();
-        (0..D).fold(0, |offset, d| offset * shape[d] + (index[d] - self.start[d]))
-    }
-
     /// Checks that the section is inside `shape`; the error names the first dimension in which it is not.
     pub(crate) fn check(&self, shape: [usize; D], operation: &'static str) -> Result<()> {
         let wrong = (0..D).find(|d| self.start[*d] > self.end[*d] || self.end[*d] > shape[*d]);
@@ -81,6 +68,12 @@ impl From<Range<usize>> for Section<1> {
 impl From<(Range<usize>, Range<usize>)> for Section<2> {
     fn from((rows, columns): (Range<usize>, Range<usize>)) -> Self {
         Self { start: [rows.start, columns.start], end: [rows.end, columns.end] }
+    }
+}
+
+impl From<(Range<usize>, Range<usize>, Range<usize>)> for Section<3> {
+    fn from((planes, rows, columns): (Range<usize>, Range<usize>, Range<usize>)) -> Self {
+        Self { start: [planes.start, rows.start, columns.start], end: [planes.end, rows.end, columns.end] }
     }
 }
 
