@@ -155,6 +155,24 @@ fn halo_3d_every_synchronization_and_scheme() {
     }
 }
 
+/// Programs that compare their results with those of one rank.
+#[test]
+fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
+    let examples: [(&str, &[&str]); 6] = [
+        ("histogram", &["--numbers", "3000", "--bins", "17"]),
+        ("work_queue", &["--tasks", "301"]),
+        ("ring_pipeline", &["--blocks", "41", "--len", "1030"]),
+        ("sparse_matrix", &["--rows", "203"]),
+        ("graph_search", &["--vertices", "403"]),
+        ("n_body", &["--bodies", "7"]),
+    ];
+    for ranks in ranks().iter().copied() {
+        for (example, arguments) in examples {
+            assert_eq!(succeeds(ranks, example, arguments).lines().count(), 1, "{example}");
+        }
+    }
+}
+
 #[test]
 fn hello_put_get_every_rank_speaks() {
     for ranks in ranks().iter().copied() {

@@ -24,3 +24,15 @@ pub(crate) fn run(body: impl FnOnce(&Job) -> Outcome) -> ExitCode {
         }
     }
 }
+
+/// A stream of pseudorandom numbers for each `seed` (splitmix64).
+#[allow(dead_code)] // not in every example
+pub(crate) fn numbers(seed: usize) -> impl Iterator<Item = u64> {
+    let mut state = (seed as u64).wrapping_mul(0xa076_1d64_78bd_642f) ^ 0x2545_f491_4f6c_dd1d;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}

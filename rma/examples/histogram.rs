@@ -1,0 +1,64 @@
+//! A distributed histogram: every rank counts its numbers in bins that are spread over all ranks, by atomic additions.
+//!
+//!     farside run -n 4 target/release/examples/histogram --numbers 1000000
+
+#[path = "common/program.rs"]
+mod program;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use farside_rma::prelude::*;
+use program::{Outcome, numbers, run};
+
+/// Counts random numbers in bins that are spread over all ranks.
+#[derive(Clone, Debug, Parser)]
+struct Options {
+    /// Numbers of each rank.
+    #[arg(long, default_value_t = 100_000)]
+    numbers: usize,
+    /// Bins of each rank.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    bins: u64,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    run(|job| count(job, &options))
+}
+
+fn count(job: &Job, options: &Options) -> Outcome {
+    let team = job.world()?;
+    let (ranks, me) = (team.size() as u64, team.rank());
+    let bins = Symmetric::<u64>::allocate(&team, options.bins as usize)?;
+    let place = |number: u64| ((number % ranks) as usize, (number / ranks % options.bins) as usize);
+
+    let start = Instant::now();
+    for number in numbers(me).take(options.numbers) {
+        let (rank, bin) = place(number);
+        bins.atomic(rank, bin)?.add(1)?;
+    }
+    bins.barrier()?;
+    let time = start.elapsed();
+
+    // Each rank counts again what all ranks have added to its bins.
+    let mut expected = vec![0; options.bins as usize];
+    for (rank, bin) in (0..team.size()).flat_map(|rank| numbers(rank).take(options.numbers)).map(place) {
+        if rank == me {
+            expected[bin] += 1;
+        }
+    }
+    if bins.local().to_vec()? != expected {
+        return Err("a bin has another count than expected".into());
+    }
+    if me == 0 {
+        let all = options.numbers as f64 * ranks as f64;
+        println!(
+            "{all} numbers in {} bins: {:.2} million a second",
+            ranks * options.bins,
+            all / time.as_secs_f64() / 1e6
+        );
+    }
+    Ok(bins.free()?)
+}
