@@ -158,7 +158,8 @@ fn halo_3d_every_synchronization_and_scheme() {
 /// Programs that compare their results with those of one rank.
 #[test]
 fn symmetric_memory_arrays_and_calls_same_as_one_rank() {
-    let examples: [(&str, &[&str]); 6] = [
+    let examples: [(&str, &[&str]); 7] = [
+        ("fft_tasks", &[]),
         ("histogram", &["--numbers", "3000", "--bins", "17"]),
         ("work_queue", &["--tasks", "301"]),
         ("ring_pipeline", &["--blocks", "41", "--len", "1030"]),

@@ -20,6 +20,26 @@ pub enum Format {
     Whole,
 }
 
+impl Format {
+    /// The format as a number.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            Format::Block => 0,
+            Format::Cyclic(k) => (k as u64).wrapping_mul(2) | 1,
+            Format::Whole => 2,
+        }
+    }
+
+    /// The format of a number.
+    pub(super) fn of_code(code: u64) -> Self {
+        match code {
+            0 => Format::Block,
+            odd if odd % 2 == 1 => Format::Cyclic(usize::try_from(odd / 2).unwrap_or(usize::MAX)),
+            _ => Format::Whole,
+        }
+    }
+}
+
 /// The distribution of an array of `shape` over a grid of ranks. In every dimension the indices go in blocks to the ranks
 /// in turn: one block each for `BLOCK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,10 +192,10 @@ impl<const D: usize> Distribution<D> {
         if last < self.grid[d] { first..last + 1 } else { 0..self.grid[d] }
     }
 
-    /// For each rank of `to`, another distribution of the same shape, that shares elements with `rank`: these elements among
-    /// those of `rank`, and among those of the other one.
-    pub(super) fn shared_with<T: Pod>(&self, rank: usize, to: &Self) -> Result<Vec<Part<T>>> {
-        let place = self.place(rank);
+    /// For each rank of `to`, another distribution of the same shape, or for rank `only` of it, that shares elements with
+    /// `rank`: these elements among those of `rank`, and among those of the other one.
+    pub(super) fn shared_with<T: Pod>(&self, rank: usize, to: &Self, only: Option<usize>) -> Result<Vec<Part<T>>> {
+        let (place, only) = (self.place(rank), only.map(|only| to.place(only)));
         let axes: [Vec<AxisPart>; D] = std::array::from_fn(|d| {
             let own = self.indices(d, place[d]);
             let part = |other| {
@@ -183,7 +203,8 @@ impl<const D: usize> Distribution<D> {
                 let ours = common.iter().map(|f| self.localized(d, f)).collect();
                 (other, ours, common.iter().map(|f| to.localized(d, f)).collect())
             };
-            (0..to.grid[d]).map(part).filter(|(_, common, _): &AxisPart| !common.is_empty()).collect()
+            let places = only.map_or(0..to.grid[d], |only| only[d]..only[d] + 1);
+            places.map(part).filter(|(_, common, _): &AxisPart| !common.is_empty()).collect()
         });
         let ours = self.local_shape(rank);
         self.combined(&axes, |_| ours, |place| to.local_shape(to.rank_at(place)), |place| to.rank_at(place))
@@ -344,7 +365,7 @@ mod tests {
             let (from, to) = (of(0), of(1));
             let mut moved = vec![None; n];
             for rank in 0..ranks[0] {
-                for part in from.shared_with::<u8>(rank, &to).unwrap() {
+                for part in from.shared_with::<u8>(rank, &to, None).unwrap() {
                     let (ours, theirs) = (positions(&part.buffer), positions(&part.block));
                     prop_assert_eq!(ours.len(), theirs.len());
                     for (a, b) in ours.into_iter().zip(theirs) {

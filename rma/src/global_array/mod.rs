@@ -29,13 +29,15 @@
 //! ```
 
 mod distribution;
+mod exchange;
 mod falls;
 mod local_view;
 mod section;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::slice::{from_mut, from_ref};
 
+use bytemuck::Pod;
 use farside_core::wire::Writer;
 use farside_core::{Error, ErrorKind, Result, Team, coll};
 
@@ -46,6 +48,8 @@ use crate::op::{Element, Op, combine};
 use crate::raw::lock::LockKind;
 pub use distribution::Format;
 use distribution::{Distribution, Part, near_aspect};
+use exchange::InProgress;
+pub use exchange::{Link, Transfer};
 pub use local_view::LocalView;
 pub use section::Section;
 
@@ -53,14 +57,16 @@ pub use section::Section;
 ///
 /// Memory: each rank's elements, and that of a [`LockWindow`].
 #[derive(Debug)]
-pub struct GlobalArray<T: Element, const D: usize> {
+pub struct GlobalArray<T: Pod, const D: usize> {
+    /// The messages of a transfer between tasks. Dropped before the memory that they access.
+    in_progress: RefCell<InProgress>,
     window: LockWindow<T>,
     distribution: Distribution<D>,
     /// Whether `with_local` has borrowed this rank's block.
     lent: Cell<bool>,
 }
 
-impl<T: Element, const D: usize> GlobalArray<T, D> {
+impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Allocates an array of zeros in blocks, over a grid of ranks near its aspect ratio. Collective; the same shape on all
     /// ranks.
     ///
@@ -119,13 +125,8 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     pub fn on_grid(team: &Team, shape: [usize; D], formats: [Format; D], grid: [usize; D]) -> Result<Self> {
         // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
         // all ranks or at none and no rank waits for another.
-        let code = |format| match format {
-            Format::Block => 0,
-            Format::Cyclic(k) => k.wrapping_mul(2) | 1,
-            Format::Whole => 2,
-        };
-        let numbers = shape.into_iter().chain(grid).chain(formats.map(code));
-        let mine = numbers.fold(Writer::new(), |w, n| w.u64(n as u64)).done();
+        let numbers = shape.into_iter().chain(grid).map(|n| n as u64).chain(formats.map(Format::code));
+        let mine = numbers.fold(Writer::new(), Writer::u64).done();
         let others = coll::allgather(team, &mine)?;
         if let Some(other) = others.iter().position(|o| *o != others[0]) {
             return Err(Error::new(ErrorKind::Mismatch, "make a global array")
@@ -134,7 +135,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         }
         let distribution = Distribution::new(shape, formats, grid, team.size())?;
         let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
-        Ok(Self { window, distribution, lent: Cell::new(false) })
+        Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
     }
 
     /// Frees the array. Collective, with a barrier.
@@ -226,7 +227,10 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
-    pub fn accumulate(&self, op: Op, section: impl Into<Section<D>>, operand: &[T]) -> Result<()> {
+    pub fn accumulate(&self, op: Op, section: impl Into<Section<D>>, operand: &[T]) -> Result<()>
+    where
+        T: Element,
+    {
         const OP: &str = "accumulate into a global array";
         op.check(T::TYPE, OP)?;
         let section = self.check(OP, section.into(), operand.len())?;
@@ -251,7 +255,10 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
-    pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T> {
+    pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T>
+    where
+        T: Element,
+    {
         let (rank, at) = self.locate(index)?;
         self.not_lent("fetch and op on a global array")?;
         self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
@@ -289,7 +296,10 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local); `Unsupported` for a logical or bitwise operation on floats.
-    pub fn reduce(&self, op: Op) -> Result<Option<T>> {
+    pub fn reduce(&self, op: Op) -> Result<Option<T>>
+    where
+        T: Element,
+    {
         op.check(T::TYPE, "reduce a global array")?;
         let own = self.with_local(|view| {
             let mut all = view.elements().iter().copied();
@@ -353,7 +363,10 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`scatter`](Self::scatter); `Unsupported` for a logical or bitwise operation on floats.
-    pub fn accumulate_at(&self, op: Op, indices: &[[usize; D]], values: &[T]) -> Result<()> {
+    pub fn accumulate_at(&self, op: Op, indices: &[[usize; D]], values: &[T]) -> Result<()>
+    where
+        T: Element,
+    {
         const OP: &str = "accumulate into elements of a global array";
         self.not_lent(OP)?;
         op.check(T::TYPE, OP)?;
@@ -389,7 +402,7 @@ impl<T: Element, const D: usize> GlobalArray<T, D> {
         to.not_lent(OP)?;
         // Elements that other ranks still put into this array.
         self.sync()?;
-        let parts = self.distribution.shared_with(self.team().rank(), &to.distribution)?;
+        let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
         self.window.with_local(|own| {
             let own = &*own;
             to.over_owners(&parts, |epoch| {

@@ -19,7 +19,7 @@
 //! its receive, `PeerLost`, `Freed` after the end of the job.
 
 mod owned;
-mod pending;
+pub(crate) mod pending;
 mod request;
 mod status;
 

@@ -15,19 +15,19 @@ use super::Status;
 use super::status::refused;
 use crate::collectives::Pending;
 
-pub(super) const SEND: &str = "send a message";
-pub(super) const RECEIVE: &str = "receive a message";
-pub(super) const PROBE: &str = "probe for a message";
+pub(crate) const SEND: &str = "send a message";
+pub(crate) const RECEIVE: &str = "receive a message";
+pub(crate) const PROBE: &str = "probe for a message";
 
 /// The matching pattern of a receive or probe of a team.
 #[inline]
-pub(super) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> Result<Pattern> {
+pub(crate) fn pattern(team: &Team, source: Option<usize>, tag: Option<i32>) -> Result<Pattern> {
     let source = source.map(|source| team.job_rank(source)).transpose()?;
     Ok(Pattern::new(team.context(), source, tag))
 }
 
 /// A send in progress.
-pub(super) struct Sending {
+pub(crate) struct Sending {
     team: Team,
     to: u32,
     sending: two_sided::Sending,
@@ -41,33 +41,49 @@ impl Sending {
     /// # Safety
     /// The data stays valid and is not written until the send has ended, is cancelled or is dropped.
     #[inline]
-    pub(super) unsafe fn start(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<Option<Self>> {
+    pub(crate) unsafe fn start(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<Option<Self>> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::start_from(team, Source::of(data), to, tag, mode) }
+    }
+
+    /// Starts a send of memory in any layout.
+    ///
+    /// # Safety
+    /// The contract of [`start`](Self::start).
+    #[inline]
+    pub(crate) unsafe fn start_from(
+        team: &Team,
+        source: Source,
+        to: usize,
+        tag: i32,
+        mode: Mode,
+    ) -> Result<Option<Self>> {
         let to = team.job_rank(to)?;
         // SAFETY: the caller's promise.
-        let sending = unsafe { team.job().start_message(to, team.context(), tag, Source::of(data), mode) }?;
+        let sending = unsafe { team.job().start_message(to, team.context(), tag, source, mode) }?;
         Ok(match sending {
             two_sided::Sending::Done => None,
             sending => Some(Self { team: team.clone(), to, sending, known: Cell::new(false) }),
         })
     }
 
-    pub(super) fn team(&self) -> &Team {
+    pub(crate) fn team(&self) -> &Team {
         &self.team
     }
 
     /// The outcome of the send, or `None` while it is in progress.
-    pub(super) fn outcome(&self) -> Result<Option<()>> {
+    pub(crate) fn outcome(&self) -> Result<Option<()>> {
         let outcome = self.sending.outcome();
         self.known.set(!matches!(outcome, Ok(None)));
         outcome
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.sending.is_done()
     }
 
     /// Whether the operation has ended, making progress once.
-    pub(super) fn test(&self) -> Result<bool> {
+    pub(crate) fn test(&self) -> Result<bool> {
         Ok(self.sending.is_done() || self.team.job().progress().map(|_| self.sending.is_done())?)
     }
 }
@@ -95,13 +111,13 @@ impl Drop for Sending {
 }
 
 /// The description of a wait for a message that matches a pattern.
-pub(super) fn probing(pattern: &Pattern) -> Awaited {
+pub(crate) fn probing(pattern: &Pattern) -> Awaited {
     let account = Some(Account::team(pattern.context()));
     Awaited { account, operation: PROBE, call: 0, from: pattern.source() }
 }
 
 /// A receive in progress.
-pub(super) struct Receiving {
+pub(crate) struct Receiving {
     team: Team,
     receive: Rc<Receive>,
     /// The outcome has been returned to a caller.
@@ -114,10 +130,20 @@ impl Receiving {
     /// # Safety
     /// The buffer stays valid and is not accessed otherwise until the receive has ended, is cancelled or is dropped.
     #[inline]
-    pub(super) unsafe fn start(team: &Team, (into, len): (*mut u8, usize), pattern: Pattern) -> Result<Self> {
+    pub(crate) unsafe fn start(team: &Team, (into, len): (*mut u8, usize), pattern: Pattern) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::start_into(team, Sink::memory(into, len), pattern) }
+    }
+
+    /// Starts a receive into memory in any layout.
+    ///
+    /// # Safety
+    /// The contract of [`start`](Self::start).
+    #[inline]
+    pub(crate) unsafe fn start_into(team: &Team, sink: Sink, pattern: Pattern) -> Result<Self> {
         let receive = Receive::new();
         // SAFETY: the caller's promise.
-        unsafe { team.job().start_receive(&receive, pattern, Sink::memory(into, len)) }?;
+        unsafe { team.job().start_receive(&receive, pattern, sink) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 
@@ -125,7 +151,7 @@ impl Receiving {
     ///
     /// # Safety
     /// The contract of [`start`](Self::start).
-    pub(super) unsafe fn start_taken(
+    pub(crate) unsafe fn start_taken(
         team: &Team,
         (into, len): (*mut u8, usize),
         taken: Option<Matched>,
@@ -138,30 +164,30 @@ impl Receiving {
     }
 
     /// The outcome of the receive, or `None` while it is in progress. The outcome is returned once.
-    pub(super) fn outcome(&self) -> Result<Option<Received>> {
+    pub(crate) fn outcome(&self) -> Result<Option<Received>> {
         let outcome = self.receive.outcome();
         self.known.set(!matches!(outcome, Ok(None)));
         Ok(outcome?.map(Received))
     }
 
     /// Whether the operation has ended, making progress once.
-    pub(super) fn test(&self) -> Result<bool> {
+    pub(crate) fn test(&self) -> Result<bool> {
         Ok(self.receive.is_done() || self.team.job().progress().map(|_| self.receive.is_done())?)
     }
 
     /// Waits until the receive has ended.
-    pub(super) fn finish(&self) -> Result<Received> {
+    pub(crate) fn finish(&self) -> Result<Received> {
         self.team.job().wait(|| self.receive.awaits(), || self.outcome())
     }
 
     /// Cancels the receive if it has not matched a message; returns whether it did.
-    pub(super) fn take_back(&self) -> bool {
+    pub(crate) fn take_back(&self) -> bool {
         let taken = self.team.job().cancel_receive(&self.receive);
         self.known.set(self.known.get() || taken);
         taken
     }
 
-    pub(super) fn team(&self) -> &Team {
+    pub(crate) fn team(&self) -> &Team {
         &self.team
     }
 }
@@ -187,12 +213,12 @@ impl Drop for Receiving {
 }
 
 /// The message of a receive.
-pub(super) struct Received(two_sided::Status);
+pub(crate) struct Received(two_sided::Status);
 
 impl Received {
     /// The status; an error if the message is longer than the receive, or not a whole number of elements.
     #[inline]
-    pub(super) fn checked<T: Pod>(&self, team: &Team) -> Result<Status> {
+    pub(crate) fn checked<T: Pod>(&self, team: &Team) -> Result<Status> {
         let status = Status::of(team, &self.0)?;
         if self.0.kept < self.0.len {
             return Err(refused(team, &status, format!("and the receive has room for {}", self.0.kept)));
@@ -203,7 +229,7 @@ impl Received {
 
 /// Sends, and waits until the data may be reused.
 #[inline]
-pub(super) fn send(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<()> {
+pub(crate) fn send(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) -> Result<()> {
     // SAFETY: the data is borrowed for longer than the send lives.
     let sending = unsafe { Sending::start(team, data, to, tag, mode) }?;
     sending.map_or(Ok(()), |sending| sending.wait())
@@ -211,19 +237,19 @@ pub(super) fn send(team: &Team, data: &[u8], to: usize, tag: i32, mode: Mode) ->
 
 /// Receives.
 #[inline]
-pub(super) fn receive(team: &Team, into: &mut [u8], pattern: Pattern) -> Result<Received> {
+pub(crate) fn receive(team: &Team, into: &mut [u8], pattern: Pattern) -> Result<Received> {
     // SAFETY: the buffer is borrowed for longer than the receive lives.
     unsafe { Receiving::start(team, (into.as_mut_ptr(), into.len()), pattern) }?.finish()
 }
 
 /// Receives a message that a probe has taken.
-pub(super) fn receive_taken(team: &Team, into: &mut [u8], taken: Option<Matched>) -> Result<Received> {
+pub(crate) fn receive_taken(team: &Team, into: &mut [u8], taken: Option<Matched>) -> Result<Received> {
     // SAFETY: the buffer is borrowed for longer than the receive lives.
     unsafe { Receiving::start_taken(team, (into.as_mut_ptr(), into.len()), taken) }?.finish()
 }
 
 /// Receives a message without its data, so that its sender completes.
-pub(super) fn discard(team: &Team, taken: Matched) {
+pub(crate) fn discard(team: &Team, taken: Matched) {
     // SAFETY: the sink has no memory. The next call returns the error, if any.
     let _ = unsafe { team.job().receive_message(&Receive::new(), taken, Sink::discard()) };
 }
