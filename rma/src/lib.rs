@@ -1,4 +1,5 @@
-//! Farside for Rust programs: symmetric memory, windows, epochs, one-sided operations, collectives, messages and global arrays.
+//! Farside for Rust programs: symmetric memory, windows, epochs, one-sided operations, remote calls, collectives, messages and
+//! global arrays.
 //!
 //! ```
 //! use farside_rma::prelude::*;
@@ -7,13 +8,29 @@
 //! Job::threads(4, |job| {
 //!     let team = job.world()?;
 //!     let (me, right) = (team.rank(), (team.rank() + 1) % team.size());
-//!     let mut window = Window::<u64>::allocate(&team, 1)?;
-//!     window.fence(Assert::empty(), |epoch| epoch.put_value(me as u64, right, 0))?;
-//!     assert_eq!(window.local()?[0] as usize, (me + team.size() - 1) % team.size());
-//!     window.free()
+//!     let table = Symmetric::<u64>::allocate(&team, 1)?;
+//!     table.put_value(me as u64, right, 0)?;
+//!     table.barrier()?;
+//!     assert_eq!(table.local().load(0)? as usize, (me + team.size() - 1) % team.size());
+//!     table.free()
 //! })
 //! .unwrap();
 //! ```
+//!
+//! # Which memory for what
+//!
+//! | you want | take | synchronization |
+//! |---|---|---|
+//! | to read, write and count anywhere at any time | [`Symmetric`], [`Flags`] | none; `quiet`, `barrier`, `wait_until` |
+//! | steps: all exchange, then all compute on slices of their own memory | [`Window`] | fence, or post-start-complete-wait between neighbours |
+//! | locks, long epochs, memory of different length at each rank, async epochs | [`LockWindow`] | lock, lock_all, flush |
+//! | loads and stores on one node | [`SharedWindow`] | of your own |
+//! | memory that comes and goes | [`DynamicWindow`] | none; complete on return |
+//! | arrays with global indices | [`GlobalArray`] | none; `sync` |
+//! | code that runs where the data is | [`calls::Calls`] | `quiesce` |
+//! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
+//!
+//! [`guide`] shows programs of MPI, OpenSHMEM, UPC++ and Lamellar beside ours.
 
 mod assert;
 mod async_epoch;
@@ -23,6 +40,7 @@ mod dynamic_window;
 mod elements;
 mod epoch;
 pub mod global_array;
+pub mod guide;
 mod lock_window;
 mod memory;
 pub mod messages;
