@@ -289,6 +289,11 @@ fn tasks_that_do_not_fit() {
         assert_eq!(array2.with_local(|_| Ok::<(), Error>(())).unwrap_err().kind(), ErrorKind::WrongEpoch);
         drop(link);
         drop(array2);
+        let array3 = GlobalArray::<u8, 1>::new(&task, [600_000])?;
+        let link = array3.link(&world, other, 4)?;
+        std::mem::forget(if first { link.start_send()? } else { link.start_recv()? });
+        drop(link);
+        assert_eq!(array3.free().unwrap_err().kind(), ErrorKind::WrongEpoch);
         world.barrier()?;
         array.free()
     })
@@ -327,8 +332,18 @@ fn three_dimensions_lists_of_indices_and_reductions() {
             assert_eq!(array.scatter(&indices, &[1]).unwrap_err().kind(), ErrorKind::BadArgument);
             let other = GlobalArray::<i64, 3>::new(&team, [4, 5, 7])?;
             assert_eq!(array.redistribute_into(&other).unwrap_err().kind(), ErrorKind::BadArgument);
-            let inside = array.with_local(|_| array.redistribute_into(&array)).unwrap_err();
-            assert_eq!(inside.kind(), ErrorKind::WrongEpoch);
+            array.redistribute_into(&array)?;
+            let same = GlobalArray::<i64, 3>::new(&team, [4, 5, 6])?;
+            // One rank that is not ready: an error at all ranks.
+            let into = || array.redistribute_into(&same);
+            let last = team.rank() + 1 == team.size();
+            let refused = if last { array.with_local(|_| into()) } else { into() };
+            let kind = if last { ErrorKind::WrongEpoch } else { ErrorKind::Aborted };
+            assert_eq!(refused.unwrap_err().kind(), kind);
+            let sum = || array.reduce(Op::Sum).map(drop);
+            let refused = if last { array.with_local(|_| sum()) } else { sum() };
+            assert_eq!(refused.unwrap_err().kind(), kind);
+            same.free()?;
             let none = GlobalArray::<u8, 1>::new(&team, [0])?;
             assert_eq!(none.reduce(Op::Sum)?, None);
             none.free()?;

@@ -112,7 +112,7 @@ pub enum Then<J> {
     /// Runs in the dispatcher: short, without waiting or sending.
     Quick(QuickFn),
     /// Runs after the dispatcher, with the job: may send and wait. While it waits other completions may run, nested at
-    /// most 8 deep; while it sends none runs. Its error is returned by the wait in which it runs.
+    /// most 8 deep; also while it sends a message that has to wait for room. Its error is returned by the wait in which it runs.
     Later(LaterFn<J>),
 }
 

@@ -30,8 +30,8 @@ impl Caller<'_> {
 /// How a call names its function.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
-    /// By the number of its registration.
-    Number(u16),
+    /// By the number of the calls, and of its registration there.
+    Number(u16, u16),
     /// By its type, and the name of that.
     Type(TypeId, &'static str),
 }
@@ -49,6 +49,10 @@ pub trait Callable<A, R> {
 
 impl<F: Fn(&Caller<'_>, A) -> R + 'static, A, R> Callable<A, R> for F {
     fn key(&self) -> Key {
+        // Function pointers of one type, and closures with other values, are different functions.
+        const {
+            assert!(size_of::<F>() == 0, "name a function pointer or a closure with values by what `register` returned")
+        };
         Key::Type(TypeId::of::<F>(), type_name::<F>())
     }
 }
@@ -65,6 +69,10 @@ pub trait CallableWith<A, T, R> {
 
 impl<F: Fn(&Caller<'_>, A, &[T]) -> R + 'static, A, T, R> CallableWith<A, T, R> for F {
     fn key(&self) -> Key {
+        // Function pointers of one type, and closures with other values, are different functions.
+        const {
+            assert!(size_of::<F>() == 0, "name a function pointer or a closure with values by what `register` returned")
+        };
         Key::Type(TypeId::of::<F>(), type_name::<F>())
     }
 }
@@ -74,13 +82,14 @@ type Signature<A, R> = PhantomData<fn(A) -> R>;
 
 /// A registered function ([`Calls::register`]).
 pub struct Function<A, R> {
+    calls: u16,
     number: u16,
     signature: Signature<A, R>,
 }
 
 impl<A, R> Function<A, R> {
-    pub(super) fn new(number: u16) -> Self {
-        Self { number, signature: PhantomData }
+    pub(super) fn new(calls: u16, number: u16) -> Self {
+        Self { calls, number, signature: PhantomData }
     }
 }
 
@@ -100,19 +109,20 @@ impl<A, R> fmt::Debug for Function<A, R> {
 
 impl<A, R> Callable<A, R> for Function<A, R> {
     fn key(&self) -> Key {
-        Key::Number(self.number)
+        Key::Number(self.calls, self.number)
     }
 }
 
 /// A registered function that also gets elements of type `T` ([`Calls::register_with`]).
 pub struct FunctionWith<A, T, R> {
+    calls: u16,
     number: u16,
     signature: Signature<(A, PhantomData<T>), R>,
 }
 
 impl<A, T, R> FunctionWith<A, T, R> {
-    pub(super) fn new(number: u16) -> Self {
-        Self { number, signature: PhantomData }
+    pub(super) fn new(calls: u16, number: u16) -> Self {
+        Self { calls, number, signature: PhantomData }
     }
 }
 
@@ -132,7 +142,7 @@ impl<A, T, R> fmt::Debug for FunctionWith<A, T, R> {
 
 impl<A, T, R> CallableWith<A, T, R> for FunctionWith<A, T, R> {
     fn key(&self) -> Key {
-        Key::Number(self.number)
+        Key::Number(self.calls, self.number)
     }
 }
 
@@ -146,20 +156,23 @@ pub(super) trait Erased {
     fn signature(&self) -> String;
 }
 
-/// Runs `f`, and encodes its result; a panic becomes an error.
-fn caught<R: Serialize>(name: &str, f: impl FnOnce() -> R) -> Result<Vec<u8>, String> {
-    let result = catch_unwind(AssertUnwindSafe(f)).map_err(|panic| format!("{name} panicked: {}", said(&*panic)))?;
-    postcard::to_allocvec(&result).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
+/// Decodes the argument, runs `f` and encodes its result; a panic of any of them becomes an error.
+fn caught<A: DeserializeOwned, R: Serialize>(
+    name: &str,
+    argument: &[u8],
+    f: impl FnOnce(A) -> R,
+) -> Result<Vec<u8>, String> {
+    let run = || {
+        let argument = postcard::from_bytes(argument).map_err(|e| format!("no argument of {name}: {e}"))?;
+        postcard::to_allocvec(&f(argument)).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
+    };
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(format!("{name} panicked: {}", said(&*panic))))
 }
 
 /// The message of a panic.
 fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
-}
-
-fn decoded<A: DeserializeOwned>(name: &str, argument: &[u8]) -> Result<A, String> {
-    postcard::from_bytes(argument).map_err(|e| format!("no argument of {name}: {e}"))
 }
 
 pub(super) struct Plain<F, A, R> {
@@ -181,8 +194,7 @@ where
     R: Serialize,
 {
     fn run(&self, caller: &Caller<'_>, argument: &[u8], _: &[u8]) -> Result<Vec<u8>, String> {
-        let (name, argument) = (type_name::<F>(), decoded(type_name::<F>(), argument)?);
-        caught(name, || (self.function)(caller, argument))
+        caught(type_name::<F>(), argument, |argument| (self.function)(caller, argument))
     }
 
     fn is_short(&self) -> bool {
@@ -213,16 +225,17 @@ where
     R: Serialize,
 {
     fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String> {
-        let (name, argument) = (type_name::<F>(), decoded(type_name::<F>(), argument)?);
-        if !data.len().is_multiple_of(size_of::<T>().max(1)) {
+        const { assert!(size_of::<T>() > 0, "elements need a size") };
+        if !data.len().is_multiple_of(size_of::<T>()) {
             return Err(format!("{} bytes are no elements of type {}", data.len(), type_name::<T>()));
         }
+        let name = type_name::<F>();
         match bytemuck::try_cast_slice(data) {
-            Ok(elements) => caught(name, || (self.function)(caller, argument, elements)),
+            Ok(elements) => caught(name, argument, |argument| (self.function)(caller, argument, elements)),
             // The buffer is not aligned for the elements, which is rare.
             Err(_) => {
                 let elements: Vec<T> = data.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect();
-                caught(name, || (self.function)(caller, argument, &elements))
+                caught(name, argument, |argument| (self.function)(caller, argument, &elements))
             }
         }
     }

@@ -9,12 +9,16 @@
 //! |---|---|
 //! | `call` | one active message and one for the result, each of one packet if it is short |
 //! | `cast` | one; and one back for every 64 of them |
-//! | `call_with`, `cast_with` | the same; long data goes from the caller's memory to the buffer that the function sees, without a copy |
+//! | `call_with`, `cast_with` | the same; with an argument of at most 100 bytes, long data goes from the caller's memory to the buffer that the function sees, without a copy |
 //! | `call_all`, `cast_all` | those of `call` and `cast` to every rank |
 //! | `quiesce` | two allreduces of two words, or more while calls are being made |
 //!
 //! **Bounded memory.** A rank has at most 256 calls in progress to each target; the next one waits for one of them, unless
 //! it is made inside a function: such calls never wait for room, since two functions could wait for each other.
+//!
+//! **Functions that wait.** While a function waits for a call of its own, other functions run at its rank, inside it. At
+//! most 8 can be inside each other: the eighth gets `Limit` if it waits. A function that sends long data, or an answer, may
+//! be interrupted by others too, so it must not hold a borrow of state that they use.
 //!
 //! **Termination detection.** [`quiesce`](Calls::quiesce) is the four-counter method (Mattern 1987, "Algorithms for
 //! distributed termination detection"): two consecutive sums of the calls made and the calls done, all equal.
@@ -52,6 +56,8 @@ const REGISTER: &str = "register a remote function";
 
 /// Maximum number of calls of a rank in progress to one target.
 const MOST: u32 = 256;
+/// Maximum number of functions at a rank inside each other: that of the runtime's completions.
+const DEEPEST: u32 = 8;
 /// Number of casts that one message acknowledges.
 const CASTS: u32 = 64;
 
@@ -128,6 +134,8 @@ pub(crate) struct Shared {
     casts: Vec<Cell<u32>>,
     /// Number of functions on the stack.
     running: Cell<u32>,
+    /// Whether a function runs in the dispatcher.
+    dispatching: Cell<bool>,
     made: Cell<u64>,
     done: Cell<u64>,
     freed: Cell<bool>,
@@ -145,9 +153,17 @@ impl Calls {
             Some(shared) => shared.receive(&message),
             None => Delivery::Done,
         };
-        let listening = team.job().active_messages().listen(handler)?;
-        let all = coll::allgather(team, &listening.id().0.to_le_bytes())?;
-        let handlers = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();
+        let listening = team.job().active_messages().listen(handler);
+        // 0 is no number of the runtime.
+        let own_id = listening.as_ref().map_or(0, |listening| listening.id().0);
+        let all = coll::allgather(team, &own_id.to_le_bytes())?;
+        let handlers: Vec<HandlerId> = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();
+        let listening = listening?;
+        if let Some(none) = handlers.iter().position(|id| id.0 == 0) {
+            team.job().active_messages().end(&listening);
+            let e = Error::new(ErrorKind::Limit, "make remote calls").rank(team.job().rank());
+            return Err(e.peer(team.members()[none]).cause("no handler number is free there"));
+        }
         let zeros = || (0..team.size()).map(|_| Cell::new(0)).collect();
         let shared = Rc::new(Shared {
             listening,
@@ -159,6 +175,7 @@ impl Calls {
             in_progress: zeros(),
             casts: zeros(),
             running: Cell::new(0),
+            dispatching: Cell::new(false),
             made: Cell::new(0),
             done: Cell::new(0),
             freed: Cell::new(false),
@@ -189,7 +206,7 @@ impl Calls {
         A: Serialize + DeserializeOwned + 'static,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.add(TypeId::of::<F>(), Rc::new(Plain::new(function, false))).map(Function::new)
+        self.add(TypeId::of::<F>(), Rc::new(Plain::new(function, false))).map(|number| Function::new(self.id(), number))
     }
 
     /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and cannot make
@@ -203,7 +220,7 @@ impl Calls {
         A: Serialize + DeserializeOwned + 'static,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.add(TypeId::of::<F>(), Rc::new(Plain::new(function, true))).map(Function::new)
+        self.add(TypeId::of::<F>(), Rc::new(Plain::new(function, true))).map(|number| Function::new(self.id(), number))
     }
 
     /// Registers a function that also gets a slice of elements, in the buffer in which they have landed. Collective, as
@@ -233,11 +250,17 @@ impl Calls {
         T: Pod,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.add(TypeId::of::<F>(), Rc::new(WithData::new(function))).map(FunctionWith::new)
+        self.add(TypeId::of::<F>(), Rc::new(WithData::new(function))).map(|number| FunctionWith::new(self.id(), number))
+    }
+
+    /// A number that tells these calls from others of this rank.
+    fn id(&self) -> u16 {
+        self.shared.listening.id().0
     }
 
     fn add(&self, by: TypeId, function: Rc<dyn Erased>) -> Result<u16> {
         self.shared.usable(REGISTER)?;
+        self.shared.outside(REGISTER)?;
         let signature = function.signature();
         let number = {
             let mut functions = self.shared.functions.borrow_mut();
@@ -264,7 +287,9 @@ impl Calls {
     /// `rank` are in progress.
     ///
     /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted` if
-    /// the function has panicked, with the panic's message; `Protocol` for bytes that are no argument or result; `PeerLost`.
+    /// the function has panicked, with the panic's message, or could not read its argument; `Protocol` for bytes that are no
+    /// result; `Limit` and `WrongEpoch` inside of functions (see the module); `PeerLost`. A rank that has dropped its calls
+    /// without [`free`](Self::free) does not answer.
     pub fn call<F, A, R>(&self, rank: usize, function: F, argument: A) -> Calling<R>
     where
         F: Callable<A, R>,
@@ -272,7 +297,8 @@ impl Calls {
         R: DeserializeOwned,
     {
         let encoded = self.shared.encoded(function.key(), &argument);
-        Calling::new(self, encoded.and_then(|(number, argument)| self.shared.start(rank, number, &argument, &[])))
+        let started = encoded.and_then(|(number, argument)| self.shared.start(rank, number, &argument, &[]));
+        Calling::new(self, rank, started)
     }
 
     /// Calls a function with a slice of elements ([`register_with`](Self::register_with)). On return the slice may be
@@ -289,7 +315,7 @@ impl Calls {
     {
         let (number, argument) = self.shared.encoded(function.key(), &argument)?;
         let started = self.shared.start(rank, number, &argument, bytemuck::cast_slice(data))?;
-        Ok(Calling::new(self, Ok(started)))
+        Ok(Calling::new(self, rank, Ok(started)))
     }
 
     /// Calls a function at `rank` without a result. On return the argument has been sent; [`quiesce`](Self::quiesce) waits
@@ -335,7 +361,7 @@ impl Calls {
             Err(e) => Err(e.again()),
         };
         CallingAll {
-            calls: (0..self.team().size()).map(|rank| Calling::new(self, start(rank))).collect(),
+            calls: (0..self.team().size()).map(|rank| Calling::new(self, rank, start(rank))).collect(),
             results: Vec::new(),
         }
     }
@@ -357,8 +383,9 @@ impl Calls {
     /// that a rank makes after its own call of this may be waited for or not.
     ///
     /// # Errors
-    /// `PeerLost`.
+    /// `WrongEpoch` inside a function; `PeerLost`.
     pub fn quiesce(&self) -> Result<()> {
+        self.shared.outside("wait for all remote calls")?;
         let mut before = None;
         loop {
             let mut sums = [self.shared.made.get(), self.shared.done.get()];
@@ -405,6 +432,33 @@ impl Shared {
         Err(Error::new(ErrorKind::Freed, operation).rank(self.job().rank()).cause("the calls have been freed"))
     }
 
+    /// Checks that no function is running.
+    fn outside(&self, operation: &'static str) -> Result<()> {
+        if self.running.get() == 0 { Ok(()) } else { Err(self.inside(operation)) }
+    }
+
+    #[cold]
+    fn inside(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::WrongEpoch, operation)
+            .rank(self.job().rank())
+            .cause("a remote function is running at this rank")
+            .remedy("do it outside of the function; a function waits by `wait`, and a short one does not wait or call")
+    }
+
+    /// Checks that a function may wait for a call here.
+    fn may_wait(&self) -> Result<()> {
+        if self.dispatching.get() {
+            return Err(self.inside(CALL));
+        }
+        if self.running.get() < DEEPEST {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Limit, CALL)
+            .rank(self.job().rank())
+            .cause(format!("{DEEPEST} functions wait for calls inside each other"))
+            .remedy("let functions answer without waiting, or register those that they wait for as short ones"))
+    }
+
     fn awaited(&self, rank: Option<usize>) -> Awaited {
         let from = rank.and_then(|rank| self.team.members().get(rank).copied());
         Awaited { account: Some(Account::team(self.team.context())), operation: CALL, call: 0, from }
@@ -413,18 +467,24 @@ impl Shared {
     /// The number of a function, and the bytes of its argument.
     fn encoded(&self, key: Key, argument: &impl Serialize) -> Result<(u16, Vec<u8>)> {
         self.usable(CALL)?;
+        if self.dispatching.get() {
+            return Err(self.inside(CALL));
+        }
         let number = match key {
-            Key::Number(number) => Some(number),
+            Key::Number(calls, number) => (calls == self.listening.id().0).then_some(number),
             Key::Type(ty, _) => self.functions.borrow().by_type.get(&ty).copied(),
         };
         let number = number.ok_or_else(|| {
-            let name = if let Key::Type(_, name) = key { name } else { "it" };
+            let name = if let Key::Type(_, name) = key { name } else { "a function of other calls" };
             Error::new(ErrorKind::BadArgument, CALL)
                 .rank(self.job().rank())
-                .cause(format!("`{name}` is not registered"))
+                .cause(format!("`{name}` is not registered here"))
                 .remedy("register the function at all ranks first")
         })?;
         let bytes = postcard::to_allocvec(argument).map_err(|e| wire::bad("an argument", &e))?;
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(Error::new(ErrorKind::Limit, CALL).cause(format!("an argument of {} bytes", bytes.len())));
+        }
         Ok((number, bytes))
     }
 
@@ -487,8 +547,13 @@ impl Shared {
                 Delivery::Done
             }
             Kind::Result | Kind::Failed => {
-                let known = self.open.borrow_mut().remove(&header.call).filter(|(rank, _)| *rank == source);
-                let Some((_, outcome)) = known else { return Delivery::Done };
+                let mut open = self.open.borrow_mut();
+                // An answer of another rank ends no call.
+                if open.get(&header.call).is_none_or(|(rank, _)| *rank != source) {
+                    return Delivery::Done;
+                }
+                let Some((_, outcome)) = open.remove(&header.call) else { return Delivery::Done };
+                drop(open);
                 let in_progress = &self.in_progress[source];
                 in_progress.set(in_progress.get().saturating_sub(1));
                 let (failed, peer) = (header.kind == Kind::Failed, message.source);
@@ -513,7 +578,9 @@ impl Shared {
         let is_short = function.as_ref().is_some_and(|function| function.is_short());
         if is_short && let Some(data) = message.data() {
             let (argument, _) = header.split(inline, data);
+            self.dispatching.set(true);
             let result = self.run(function.as_deref(), source, argument, &[]);
+            self.dispatching.set(false);
             let casts = self.casts[source].get() + 1;
             if header.kind == Kind::Cast && result.is_ok() && casts < CASTS {
                 self.casts[source].set(casts);
@@ -523,16 +590,13 @@ impl Shared {
             let then = move |job: &Messenger, _: Result<Received>| shared.answer(job, source, header, result);
             return Delivery::Into(Sink::discard(), Then::later(then));
         }
-        let inline = inline.to_vec();
+        let (inline, waits) = (inline.to_vec(), message.waits);
         let then = move |job: &Messenger, received: Result<Received>| {
             let bytes = match received {
                 Ok(received) => received.buffer,
-                // The caller has an error too, or is gone.
-                Err(e) => {
-                    tracing::error!("the argument of a call did not arrive: {e}");
-                    shared.done.set(shared.done.get() + 1);
-                    return Ok(());
-                }
+                // The caller of a message that waits at its sender has an error too, and has taken the call back.
+                Err(_) if waits => return Ok(()),
+                Err(e) => return shared.answer(job, source, header, Err(format!("its argument did not arrive: {e}"))),
             };
             let (argument, data) = header.split(&inline, &bytes);
             let result = shared.run(function.as_deref(), source, argument, data);
@@ -613,7 +677,7 @@ impl Drop for Shared {
 #[must_use = "wait or await it, or use `cast`"]
 pub struct Calling<R> {
     shared: Rc<Shared>,
-    rank: Option<usize>,
+    rank: usize,
     /// `None` once the result was returned.
     outcome: Option<Result<Rc<Outcome>>>,
     result: PhantomData<fn() -> R>,
@@ -626,8 +690,8 @@ impl<R> fmt::Debug for Calling<R> {
 }
 
 impl<R: DeserializeOwned> Calling<R> {
-    fn new(calls: &Calls, outcome: Result<Rc<Outcome>>) -> Self {
-        Self { shared: Rc::clone(&calls.shared), rank: None, outcome: Some(outcome), result: PhantomData }
+    fn new(calls: &Calls, rank: usize, outcome: Result<Rc<Outcome>>) -> Self {
+        Self { shared: Rc::clone(&calls.shared), rank, outcome: Some(outcome), result: PhantomData }
     }
 
     /// The result, if it has come.
@@ -648,16 +712,23 @@ impl<R: DeserializeOwned> Calling<R> {
     /// # Errors
     /// Those of [`Calls::call`]; `BadArgument` if [`test`](Self::test) has returned the result.
     pub fn wait(mut self) -> Result<R> {
-        let shared = Rc::clone(&self.shared);
-        let rank = self.rank;
-        shared.job().wait(|| shared.awaited(rank), || self.take())
+        let (shared, rank) = (Rc::clone(&self.shared), self.rank);
+        if let Some(result) = self.take()? {
+            return Ok(result);
+        }
+        shared.may_wait()?;
+        shared.job().wait(|| shared.awaited(Some(rank)), || self.take())
     }
 
-    /// Makes progress once; returns the result if it has come.
+    /// Makes progress once; returns the result if it has come. Not inside a function, where no other function would run.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait).
+    /// Those of [`wait`](Self::wait); `WrongEpoch` inside a function.
     pub fn test(&mut self) -> Result<Option<R>> {
+        if let Some(result) = self.take()? {
+            return Ok(Some(result));
+        }
+        self.shared.outside(CALL)?;
         self.shared.job().progress_of_test()?;
         self.take()
     }
@@ -689,7 +760,11 @@ impl<R: DeserializeOwned> CallingAll<R> {
     /// # Errors
     /// Those of [`Calls::call_all`].
     pub fn wait(self) -> Result<Vec<R>> {
-        self.calls.into_iter().map(Calling::wait).collect()
+        let Self { calls, mut results } = self;
+        for call in calls.into_iter().skip(results.len()) {
+            results.push(call.wait()?);
+        }
+        Ok(results)
     }
 }
 

@@ -25,7 +25,7 @@ impl Format {
     pub(super) fn code(self) -> u64 {
         match self {
             Format::Block => 0,
-            Format::Cyclic(k) => (k as u64).wrapping_mul(2) | 1,
+            Format::Cyclic(k) => (k.min(usize::MAX >> 1) as u64) << 1 | 1,
             Format::Whole => 2,
         }
     }
@@ -60,14 +60,21 @@ type AxisPart = (usize, Vec<Falls>, Vec<Falls>);
 impl<const D: usize> Distribution<D> {
     /// # Errors
     /// `BadArgument` if the product of the grid is not `ranks`, a dimension that is not distributed has several ranks, a
-    /// block has no indices, or the array has more elements than an address space.
-    pub(super) fn new(shape: [usize; D], formats: [Format; D], grid: [usize; D], ranks: usize) -> Result<Self> {
+    /// block has no indices, or the array, whose elements have `element` bytes, is longer than an address space.
+    pub(super) fn new(
+        shape: [usize; D],
+        formats: [Format; D],
+        grid: [usize; D],
+        ranks: usize,
+        element: usize,
+    ) -> Result<Self> {
         let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).cause(cause);
-        if grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
+        if grid.contains(&0) || grid.iter().try_fold(1usize, |n, g| n.checked_mul(*g)) != Some(ranks) {
             return Err(bad(format!("a grid of {grid:?} for {ranks} ranks")));
         }
-        let elements = shape.iter().try_fold(1usize, |n, s| n.checked_mul(*s));
-        if elements.is_none_or(|n| n > isize::MAX as usize / size_of::<u64>()) {
+        // Also without the dimensions that have no indices, so that arithmetic on indices does not overflow.
+        let elements = shape.iter().try_fold(1usize, |n, s| n.checked_mul((*s).max(1)));
+        if elements.is_none_or(|n| n > isize::MAX as usize / element.max(size_of::<u64>())) {
             return Err(bad(format!("a shape of {shape:?}")));
         }
         let mut block = [1; D];
@@ -340,7 +347,7 @@ mod tests {
             formats in [format(), format()],
         ) {
             let ranks = grid[0] * grid[1];
-            let distribution = Distribution::new(shape, formats, grid, ranks).unwrap();
+            let distribution = Distribution::new(shape, formats, grid, ranks, 8).unwrap();
             let mut seen: Vec<Vec<bool>> =
                 (0..ranks).map(|rank| vec![false; distribution.local_shape(rank).iter().product()]).collect();
             for (r, c) in (0..shape[0]).flat_map(|r| (0..shape[1]).map(move |c| (r, c))) {
@@ -361,7 +368,7 @@ mod tests {
             ranks in [1..13usize, 1..13usize],
             formats in [format(), format()],
         ) {
-            let of = |side: usize| Distribution::new([n], [formats[side]], [ranks[side]], ranks[side]).unwrap();
+            let of = |side: usize| Distribution::new([n], [formats[side]], [ranks[side]], ranks[side], 1).unwrap();
             let (from, to) = (of(0), of(1));
             let mut moved = vec![None; n];
             for rank in 0..ranks[0] {
@@ -390,13 +397,16 @@ mod tests {
     #[test]
     fn new_grid_of_another_size() {
         for grid in [[2, 2], [0, 3], [usize::MAX, 2]] {
-            let error = Distribution::new([4, 4], BLOCKS, grid, 3).unwrap_err();
+            let error = Distribution::new([4, 4], BLOCKS, grid, 3, 8).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadArgument);
         }
-        let refused = |formats, grid| Distribution::new([4, 4], formats, grid, 4).unwrap_err().to_string();
+        let refused = |formats, grid| Distribution::new([4, 4], formats, grid, 4, 8).unwrap_err().to_string();
         assert!(refused([Format::Whole, Format::Block], [2, 2]).contains("dimension 0"));
         assert!(refused([Format::Block, Format::Cyclic(0)], [2, 2]).contains("dimension 1"));
-        let error = Distribution::new([usize::MAX, 2], BLOCKS, [1, 1], 1).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::BadArgument);
+        for (shape, element) in [([usize::MAX, 2], 8), ([0, usize::MAX], 8), ([1 << 31, 1 << 27], 64)] {
+            let error = Distribution::new(shape, BLOCKS, [1, 1], 1, element).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadArgument);
+        }
+        assert_eq!(Distribution::new([4, 4], BLOCKS, [0, 4], 0, 8).unwrap_err().kind(), ErrorKind::BadArgument);
     }
 }

@@ -14,7 +14,7 @@ use farside_core::am::{Layout, Sink, Source};
 use farside_core::device::Block;
 use farside_core::two_sided::Mode;
 use farside_core::wire::{Reader, Writer};
-use farside_core::{Error, ErrorKind, Result, Team, coll};
+use farside_core::{Error, ErrorKind, Result, Team};
 use farside_datatype::TypeMap;
 
 use super::distribution::{Distribution, Format, Part};
@@ -125,7 +125,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// On every rank: `Mismatch` for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
-    /// `both`; `BadArgument` for tasks that share a rank; `PeerLost`.
+    /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
+    /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
     pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
         let theirs = self.exchange_descriptors(both, other, tag)?;
         let (their_ranks, theirs) = self.described(&theirs)?;
@@ -176,10 +177,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// The descriptor of the other task's array. The first ranks exchange them.
     fn exchange_descriptors(&self, both: &Team, other: usize, tag: i32) -> Result<Vec<u8>> {
         let place = |member: &u32| both.members().iter().position(|rank| rank == member);
+        self.check_disjoint(&[both.job_rank(other)?])?;
         let exchanged = (|| {
-            self.check_disjoint(&[both.job_rank(other)?])?;
             let ranks: Option<Vec<usize>> = self.team().members().iter().map(place).collect();
             let ranks = ranks.ok_or_else(|| {
+                if self.team().rank() == 0 {
+                    // The other task waits. An error of this message is no worse than the one that is returned.
+                    let _ = both.send(&[0u8; 0], other, tag);
+                }
                 Error::new(ErrorKind::NoSuchRank, OP).cause("a rank of the task is not in the team of both")
             })?;
             if self.team().rank() > 0 {
@@ -195,20 +200,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             Ok(theirs)
         })();
         // All ranks of the task learn of an error.
-        let own = match &exchanged {
-            Ok(bytes) => [&[0], &bytes[..]].concat(),
-            Err(_) => vec![1],
-        };
-        let all = coll::allgather(self.team(), &own)?;
-        let failed = all.iter().position(|one| one.first() != Some(&0));
+        let all = self.agree(OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
         exchanged?;
-        match failed {
-            None => Ok(all.into_iter().next().unwrap_or_default().split_off(1)),
-            Some(rank) => Err(Error::new(ErrorKind::Aborted, OP)
-                .peer(self.team().members()[rank])
-                .cause("that rank could not exchange descriptors")
-                .remedy("see its own error")),
-        }
+        Ok(all?.swap_remove(0))
     }
 
     /// Reads a descriptor: the other task's ranks in the team of both, and its distribution.
@@ -220,7 +214,11 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 .cause(cause)
                 .remedy("link arrays of the same shape and element type")
         };
-        let malformed = || Error::new(ErrorKind::Protocol, OP).cause("a malformed descriptor");
+        let malformed = || {
+            Error::new(ErrorKind::Aborted, OP)
+                .cause("the other task could not make the link")
+                .remedy("see its own error")
+        };
         let mut number = || reader.u64().and_then(|n| usize::try_from(n).ok());
         let dimensions = number().ok_or_else(malformed)?;
         if dimensions != D {
@@ -239,7 +237,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             return Err(mismatch(format!("an array of shape {shape:?} with one of {own:?}, or other elements")));
         }
         let ranks: Vec<usize> = std::iter::from_fn(|| reader.u64()).map(|rank| rank as usize).collect();
-        let distribution = Distribution::new(shape, formats, grid, ranks.len())?;
+        let distribution = Distribution::new(shape, formats, grid, ranks.len(), size_of::<T>())?;
         Ok((ranks, distribution))
     }
 }

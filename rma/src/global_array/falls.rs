@@ -85,7 +85,8 @@ fn periodic(a: &Falls, b: &Falls, all: &mut Vec<Falls>) {
     if a.len == 0 || b.len == 0 {
         return;
     }
-    let period = a.stride / greatest_common_divisor(a.stride, b.stride) * b.stride;
+    // Saturated: then nothing repeats.
+    let period = (a.stride / greatest_common_divisor(a.stride, b.stride)).saturating_mul(b.stride);
     let (per_a, per_b) = (period / a.stride, period / b.stride);
     let signed = |n: usize| n as i128;
     for i in 0..a.count.min(per_a) {

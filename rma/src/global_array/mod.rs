@@ -133,7 +133,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 .peer(team.members()[other])
                 .cause("its shape, grid or formats differ from those of the team's first rank"));
         }
-        let distribution = Distribution::new(shape, formats, grid, team.size())?;
+        let distribution = Distribution::new(shape, formats, grid, team.size(), size_of::<T>())?;
         let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
         Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
     }
@@ -143,6 +143,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// Those of [`LockWindow::free`].
     pub fn free(self) -> Result<()> {
+        // The messages of a transfer whose handle was leaked end before the memory.
+        drop(self.in_progress.take());
         self.window.free()
     }
 
@@ -300,15 +302,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     where
         T: Element,
     {
-        op.check(T::TYPE, "reduce a global array")?;
+        const REDUCE: &str = "reduce a global array";
+        op.check(T::TYPE, REDUCE)?;
         let own = self.with_local(|view| {
             let mut all = view.elements().iter().copied();
             let Some(mut sum) = all.next() else { return Ok(None) };
             all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
             Ok::<_, Error>(Some(sum))
-        })?;
+        });
         // Ranks without elements take no part: an operation may have no neutral element.
-        let all = coll::allgather(self.team(), own.as_ref().map_or(&[], bytemuck::bytes_of))?;
+        let bytes = own.as_ref().map_or(&[][..], |own| own.as_ref().map_or(&[], bytemuck::bytes_of));
+        let all = self.agree(REDUCE, own.is_ok(), bytes);
+        own?;
+        let all = all?;
         let mut all = all.iter().filter(|one| !one.is_empty()).map(|one| bytemuck::pod_read_unaligned::<T>(one));
         let Some(mut sum) = all.next() else { return Ok(None) };
         all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
@@ -378,6 +384,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
+    /// Gives the bytes of all ranks to every rank, or an error to every rank if some rank is not ready for the call.
+    fn agree(&self, operation: &'static str, ready: bool, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let all = coll::allgather(self.team(), &[&[u8::from(ready)], bytes].concat())?;
+        match all.iter().position(|one| one.first() != Some(&1)) {
+            None => Ok(all.into_iter().map(|mut one| one.split_off(1)).collect()),
+            Some(rank) => Err(Error::new(ErrorKind::Aborted, operation)
+                .rank(self.team().job().rank())
+                .peer(self.team().members()[rank])
+                .cause("that rank cannot make the call now")
+                .remedy("see its own error")),
+        }
+    }
+
     fn places(&self, indices: &[[usize; D]]) -> Result<Vec<(usize, usize)>> {
         indices.iter().map(|index| self.locate(*index)).collect()
     }
@@ -398,10 +417,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 to.shape()
             )));
         }
-        self.not_lent(OP)?;
-        to.not_lent(OP)?;
-        // Elements that other ranks still put into this array.
-        self.sync()?;
+        if std::ptr::eq(self, to) {
+            return self.sync();
+        }
+        let ready = self.not_lent(OP).and_then(|()| to.not_lent(OP));
+        // Also waits for elements that other ranks still put into this array.
+        let agreed = self.agree(OP, ready.is_ok(), &[]);
+        ready?;
+        agreed?;
         let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
         self.window.with_local(|own| {
             let own = &*own;

@@ -133,6 +133,63 @@ fn function_waits_for_a_call_of_its_own() {
     });
 }
 
+/// Deeper than functions may wait inside each other: an error, and no hang.
+#[test]
+fn functions_that_wait_too_deep_get_an_error() {
+    fn descend(caller: &Caller<'_>, n: u32) -> std::result::Result<u32, String> {
+        let calls = caller.calls();
+        let next = (calls.team().rank() + 1) % calls.team().size();
+        if n == 0 {
+            return Ok(0);
+        }
+        let below = calls.call(next, descend, n - 1).wait().map_err(|e| format!("{:?}: {e}", e.kind()))?;
+        below.map(|depth| depth + 1)
+    }
+    everywhere(&[1, 2], |team, _| {
+        let calls = Calls::new(team)?;
+        calls.register(descend)?;
+        let depth = 7 * team.size() as u32;
+        if team.rank() == 0 {
+            assert_eq!(calls.call(0, descend, depth).wait()?, Ok(depth));
+            let e = calls.call(0, descend, 40).wait()?.unwrap_err();
+            assert!(e.contains("Limit"), "{e}");
+        }
+        calls.free()
+    });
+}
+
+#[test]
+fn what_a_function_must_not_do_is_refused() {
+    fn inside(caller: &Caller<'_>, what: u8) -> bool {
+        let (calls, me) = (caller.calls(), caller.calls().team().rank());
+        let done = match what {
+            0 => calls.quiesce(),
+            1 => calls.register(|_, ()| ()).map(drop),
+            2 => calls.call(me, inside, 9).test().map(drop),
+            _ => Ok(()),
+        };
+        done.is_err_and(|e| e.kind() == ErrorKind::WrongEpoch)
+    }
+    everywhere(&[2], |team, _| {
+        let (calls, others) = (Calls::new(team)?, Calls::new(team)?);
+        let peer = 1 - team.rank();
+        calls.register(inside)?;
+        for what in 0..3 {
+            assert!(calls.call(peer, inside, what).wait()?, "{what}");
+        }
+        let short = calls.register_short(|caller, (): ()| {
+            let (calls, me) = (caller.calls(), caller.calls().team().rank());
+            let errors = [calls.call(me, inside, 9).wait().map(drop), calls.cast(me, inside, 9)];
+            errors.map(|done| done.is_err_and(|e| e.kind() == ErrorKind::WrongEpoch))
+        })?;
+        assert_eq!(calls.call(peer, short, ()).wait()?, [true; 2]);
+        let e = others.call(peer, short, ()).wait().unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::BadArgument, "a function of other calls: {e}");
+        others.free()?;
+        calls.free()
+    });
+}
+
 #[test]
 fn panics_and_errors_come_back() {
     everywhere(&[2], |team, _| {
@@ -261,6 +318,13 @@ fn calls_are_awaited_beside_each_other() {
         let double = calls.register(|_, x: u64| 2 * x)?;
         let name = Dist::new(&calls, team.rank().to_string())?;
         let (a, b, all, names) = block_on(async {
+            // Polled once, and then waited for.
+            let mut polled = calls.call_all(double, 1);
+            tokio::select! {
+                biased;
+                early = &mut polled => assert_eq!(early.unwrap(), vec![2; p]),
+                () = std::future::ready(()) => assert_eq!(polled.wait().unwrap(), vec![2; p]),
+            }
             tokio::join!(
                 calls.call(0, double, 4),
                 calls.call(p - 1, double, 5),
