@@ -45,6 +45,14 @@ impl Track {
         if self.has_failed() { self.error.borrow_mut().take().map_or(Ok(()), Err) } else { Ok(()) }
     }
 
+    /// The first error, which stays.
+    ///
+    /// # Errors
+    /// The first failure since the last [`check`](Self::check).
+    pub fn outcome(&self) -> Result<()> {
+        self.error.borrow().as_ref().map_or(Ok(()), |e| Err(e.again()))
+    }
+
     /// Keeps the error of a request that could not be posted, unless there is an earlier one.
     #[cold]
     pub fn fail(&self, e: &Error) {

@@ -168,6 +168,13 @@ impl<T: Pod> LockWindow<T> {
     /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; any error of `body`.
     pub fn with_local<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         self.memory.raw.lock_local()?;
+        // Operations of an enclosing epoch that read the memory end before it can be written.
+        if self.memory.raw.own_in_use.replace(false)
+            && let Err(e) = self.memory.raw.flush_local_all()
+        {
+            self.memory.raw.unlock(self.memory.raw.team().rank())?;
+            return Err(e.into());
+        }
         // SAFETY: `len` elements of this window. Every access of another rank is under a lock that excludes
         // ours; operations of this rank on itself are refused while `body` has the slice; a nested call is refused
         // since the lock is held.

@@ -9,6 +9,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{self, Poll};
 
@@ -80,6 +81,36 @@ impl<T> GivenBack for Fetched<T> {
     type Value = T;
     fn give_back(self) -> T {
         self.old
+    }
+}
+
+/// A buffer on the heap that an operation accesses by address. Not a `Box`, whose moves claim that it alone accesses the
+/// buffer.
+pub(crate) struct HeapBuffer<B>(NonNull<B>);
+
+impl<B> HeapBuffer<B> {
+    pub(crate) fn new(buffer: B) -> Self {
+        Self(NonNull::from(Box::leak(Box::new(buffer))))
+    }
+
+    /// The buffer, before an operation uses it.
+    pub(crate) fn get_mut(&mut self) -> &mut B {
+        // SAFETY: valid until the drop, and borrowed with `self`.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The buffer, after the operation.
+    pub(crate) fn into_inner(self) -> B {
+        let at = std::mem::ManuallyDrop::new(self).0;
+        // SAFETY: made from a box in `new`, and given back once.
+        *unsafe { Box::from_raw(at.as_ptr()) }
+    }
+}
+
+impl<B> Drop for HeapBuffer<B> {
+    fn drop(&mut self) {
+        // SAFETY: made from a box in `new`, and dropped once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
@@ -320,18 +351,6 @@ impl<T: Element> Pending<Fetched<T>> {
             old: (&raw mut fetched.old).cast(),
             offset,
         })
-    }
-}
-
-impl RawWindow {
-    /// Waits for an operation, which may have been completed before the window was freed.
-    pub(crate) fn complete_request(&self, request: &Request, target: usize) -> Result<()> {
-        if request.done() { request.outcome() } else { self.wait_request(request, target) }
-    }
-
-    /// Makes progress once; returns whether an operation is complete.
-    fn is_complete(&self, request: &Request, target: usize) -> Result<bool> {
-        if request.done() { request.outcome().map(|()| true) } else { self.test_request(request, target) }
     }
 }
 

@@ -11,7 +11,9 @@ use std::task;
 use std::time::Instant;
 
 use super::Engine;
+use crate::bill::Awaited;
 use crate::device::{Sleep, Waker};
+use crate::error::Result;
 
 /// Futures of a rank that wait.
 #[derive(Default)]
@@ -48,10 +50,13 @@ impl WaitingFutures {
     /// Something has happened: the futures poll for a while again.
     #[inline]
     pub(super) fn note_progress(&self) {
-        self.since.set(None);
+        if self.since.take().is_some() {
+            self.disturbed();
+        }
     }
 
-    /// Call after the rank has slept by other means, which ends an announcement.
+    /// Ends an announcement and has all futures polled: after the rank has slept by other means, or something has happened
+    /// that no device announces.
     pub(super) fn disturbed(&self) {
         if self.waker.get().is_some() {
             wake(&self.shared);
@@ -70,30 +75,46 @@ impl Engine {
     /// Has the task of `context` polled again: at once, or, when futures of this rank have polled in vain for the time that
     /// a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of the condition, both
     /// in vain. A condition that peers bring about without a message must be one for which they wake this rank
-    /// ([`Device::wake`](crate::device::Device::wake)).
-    pub fn poll_later(&self, context: &task::Context<'_>) {
+    /// ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself needs
+    /// [`wake_futures`](Self::wake_futures), unless it is progress.
+    ///
+    /// # Errors
+    /// `PeerLost`, of the check of the peers that every sleep is preceded by; or that what this rank waits for cannot come.
+    pub fn poll_later(&self, context: &task::Context<'_>) -> Result<()> {
         let futures = &self.futures;
-        let mut shared = lock(&futures.shared);
-        if shared.announced {
-            // The condition was tested after the announcement.
-            if !shared.tasks.iter().any(|task| task.will_wake(context.waker())) {
-                shared.tasks.push(context.waker().clone());
+        let own = context.waker().clone();
+        let blocked = self.above().is_some_and(|above| above.is_blocked());
+        {
+            let mut shared = lock(&futures.shared);
+            if shared.announced && !blocked {
+                // The condition was tested after the announcement.
+                if !shared.tasks.iter().any(|task| task.will_wake(&own)) {
+                    shared.tasks.push(own);
+                }
+                return Ok(());
             }
-            return;
         }
-        context.waker().wake_by_ref();
+        own.wake();
         let now = self.device.now();
         let since = futures.since.get().unwrap_or(now);
         futures.since.set(Some(since));
-        let blocked = self.above().is_some_and(|above| above.is_blocked());
         if blocked || !self.progress.sleeps_after(now.duration_since(since)) {
-            return;
+            return Ok(());
         }
-        shared.announced = true;
-        drop(shared);
+        const OPERATION: &str = "wait for a future";
+        self.progress.look_around(OPERATION, self.device(), None)?;
+        self.checked(&|| Awaited::unknown(OPERATION))?;
+        lock(&futures.shared).announced = true;
         if self.device.park(Sleep::Elsewhere(futures.waker()), &mut || false) {
             wake(&futures.shared);
         }
+        Ok(())
+    }
+
+    /// Has all waiting futures of this rank polled again: after this rank has brought about what they may wait for, without
+    /// a message.
+    pub fn wake_futures(&self) {
+        self.futures.disturbed();
     }
 }
 
@@ -130,7 +151,7 @@ mod tests {
             let polled = || {
                 job.progress().unwrap();
                 let before = count.0.load(Ordering::SeqCst);
-                job.poll_later(&context);
+                job.poll_later(&context).unwrap();
                 count.0.load(Ordering::SeqCst) > before
             };
             assert!(polled());

@@ -218,7 +218,9 @@ pub(crate) fn poll_of<R>(job: &Job, context: &Context<'_>, outcome: Result<Optio
     match outcome.transpose() {
         Some(outcome) => Poll::Ready(outcome),
         None => {
-            job.poll_later(context);
+            if let Err(e) = job.poll_later(context) {
+                return Poll::Ready(Err(e));
+            }
             Poll::Pending
         }
     }

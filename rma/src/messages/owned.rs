@@ -15,7 +15,7 @@ use farside_core::{Error, ErrorKind, Result, Team};
 use super::Status;
 use super::pending::{RECEIVE, Received, Receiving, SEND, Sending};
 use crate::collectives::{Pending as _, poll_of};
-use crate::pending::{Buffer, GivenBack};
+use crate::pending::{Buffer, GivenBack, HeapBuffer};
 
 /// A send in progress, with its buffer. Dropping the handle has no effect on the message.
 #[must_use = "wait, await, or let the job complete it"]
@@ -28,7 +28,7 @@ pub struct PendingSend<B: 'static> {
 struct OwnedSend<B> {
     // Dropped first: dropping it ends the send. `None` if it was complete when it was started.
     sending: Option<Sending>,
-    buffer: Box<B>,
+    buffer: HeapBuffer<B>,
 }
 
 impl<B> Unfinished for OwnedSend<B> {
@@ -55,8 +55,8 @@ impl<B: GivenBack> PendingSend<B> {
     where
         B: Buffer<T>,
     {
-        let mut buffer = Box::new(buffer);
-        let (at, count) = buffer.elements();
+        let mut buffer = HeapBuffer::new(buffer);
+        let (at, count) = buffer.get_mut().elements();
         // SAFETY: `count` elements of the buffer.
         let data = unsafe { std::slice::from_raw_parts(at.cast::<u8>().cast_const(), count * size_of::<T>()) };
         // SAFETY: the buffer stays in place, and is given back or dropped only after the send has ended.
@@ -67,7 +67,7 @@ impl<B: GivenBack> PendingSend<B> {
     fn take(&mut self) -> Result<B::Value> {
         let message = self.message.take().ok_or_else(|| given_back(SEND))?;
         drop(message.sending);
-        Ok(message.buffer.give_back())
+        Ok(message.buffer.into_inner().give_back())
     }
 
     /// Waits until the buffer may be reused, and gives it back.
@@ -119,7 +119,7 @@ pub struct PendingReceive<B: 'static, T> {
     // Dropped first: dropping it ends the receive.
     receiving: Receiving,
     /// `None` once it was given back.
-    buffer: Option<Box<B>>,
+    buffer: Option<HeapBuffer<B>>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -133,8 +133,8 @@ impl<B, T> Unpin for PendingReceive<B, T> {}
 
 impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
     pub(super) fn start(team: &Team, buffer: B, pattern: Pattern) -> Result<Self> {
-        let mut buffer = Box::new(buffer);
-        let (at, count) = buffer.elements();
+        let mut buffer = HeapBuffer::new(buffer);
+        let (at, count) = buffer.get_mut().elements();
         // SAFETY: the buffer stays in place, and is given back or dropped only after the receive has ended.
         let receiving = unsafe { Receiving::start(team, (at.cast(), count * size_of::<T>()), pattern) }?;
         Ok(Self { receiving, buffer: Some(buffer), element: std::marker::PhantomData })
@@ -143,7 +143,7 @@ impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
     fn take(&mut self, received: &Received) -> Result<(B::Value, Status)> {
         let status = received.checked::<T>(self.receiving.team())?;
         let buffer = self.buffer.take().ok_or_else(|| given_back(RECEIVE))?;
-        Ok((buffer.give_back(), status))
+        Ok((buffer.into_inner().give_back(), status))
     }
 
     /// Waits for the message, and gives the buffer and the status. The message is in the first

@@ -160,6 +160,9 @@ impl RawWindow {
     /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed any more. For an
     /// epoch that ends by a panic or an error; the window is broken from then on.
     pub fn abandon(&self) {
+        if !self.is_idle_everywhere() {
+            self.lost.set(true);
+        }
         self.operations.queue.borrow_mut().clear();
         if let Some(sgrs) = &self.operations.sgrs {
             sgrs.abandon();

@@ -33,7 +33,7 @@ use crate::assert::Assert;
 /// Marks of closing fences, from which all ranks learn whether they agree: `ENDS` if the fence opens no epoch,
 /// `GOES_ON` if it opens the next. A rank with `ENDS` may access its memory locally, so ranks with `GOES_ON` must not
 /// access it.
-const ENDS: u16 = 1;
+pub(super) const ENDS: u16 = 1;
 const GOES_ON: u16 = 2;
 
 /// Largest number of ranks that notify each other directly instead of by a barrier.
@@ -170,7 +170,7 @@ impl RawWindow {
     }
 
     /// A barrier, which returns the marks of all ranks, combined by or.
-    fn pass_barrier(&self, mark: u16) -> Result<u16> {
+    pub(super) fn pass_barrier(&self, mark: u16) -> Result<u16> {
         let (team, signals, number) = (&self.team, &self.signals, self.next_barrier());
         barrier_dissemination::rounds(team, signals, cell::FENCE, number, mark, "fence", Pace::ANSWER)
     }

@@ -8,10 +8,10 @@ use farside_core::device::{Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
-use super::item::Item;
+use super::fence::ENDS;
+use super::item::{Item, Request};
 use super::target::LockState;
 use super::{Access, RawWindow};
-use crate::assert::Assert;
 use crate::op::{Element, Op};
 
 impl RawWindow {
@@ -25,24 +25,13 @@ impl RawWindow {
         }
     }
 
-    /// Completes all operations, closes what [`open_always`](Self::open_always) has opened, and waits until all ranks
-    /// have called this: then no rank accesses memory of another one. Collective; the messages of a fence.
-    ///
-    /// # Errors
-    /// Those of [`flush_all`](Self::flush_all) and [`fence`](Self::fence).
-    pub(crate) fn close_together(&self) -> Result<()> {
-        let completed = self.unlock_all();
-        self.meet()?;
-        completed
-    }
-
-    /// Waits until all ranks have called this. Collective; the messages of a fence, which no other call can match.
+    /// Waits until all ranks have called this, between epochs: no operation is allowed meanwhile, not even of a function that
+    /// runs during the wait. Collective; the messages of a barrier of this window, which no other call can match.
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence).
     pub(crate) fn meet(&self) -> Result<()> {
-        self.fence(Assert::NOPRECEDE)?;
-        self.fence(Assert::NOSUCCEED)
+        self.or_abandon(|| self.pass_barrier(ENDS)).map(drop)
     }
 
     /// Completes all operations of this rank at origin and targets, and orders them before all its later loads, also
@@ -58,18 +47,24 @@ impl RawWindow {
         Ok(())
     }
 
-    /// Issues an operation whose buffers end with the call, and flushes. If the flush fails, the operation is abandoned;
-    /// an operation that was refused has not started.
+    /// Issues operations whose buffers end with the call, and flushes. If the flush fails, they are abandoned. If one is
+    /// refused, the ones before it are completed too.
     #[inline(always)]
     pub(crate) fn now(&self, target: usize, issue: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
-        self.or_abandon(|| match issue(self).map(|()| self.flush(target)) {
-            Ok(Err(e)) if !self.is_idle(target) => Err(e),
-            done => Ok(done.flatten()),
+        self.or_abandon(|| {
+            let issued = issue(self);
+            if issued.is_err() && (target >= self.targets.len() || self.is_idle(target)) {
+                return Ok(issued);
+            }
+            match self.flush(target) {
+                Err(e) if !self.is_idle(target) => Err(e),
+                flushed => Ok(issued.and(flushed)),
+            }
         })?
     }
 
     /// Makes progress once; returns whether the operations on `target`, or on all targets, are complete, and flushes if they
-    /// are.
+    /// are. A lock that is requested is then held, so that it can be released without a wait.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
@@ -82,15 +77,57 @@ impl RawWindow {
             self.start_queued(Some(*target))?;
         }
         let is_idle = || targets.iter().all(|target| self.is_idle(*target));
-        if !is_idle() {
+        let requested = |target: &usize| {
+            let state = self.targets[*target].lock.get();
+            matches!(state, LockState::Waiting(..) | LockState::InLine(..) | LockState::Draining(..))
+        };
+        if !is_idle() || targets.iter().any(requested) {
             self.job.progress()?;
             self.job.check_peers()?;
+        }
+        for target in targets.iter().filter(|target| requested(target)) {
+            if !self.locked("flush", *target)? {
+                return Ok(false);
+            }
         }
         if !is_idle() {
             return Ok(false);
         }
         target.map_or_else(|| self.flush_all(), |target| self.flush(target))?;
         Ok(true)
+    }
+
+    /// Waits for an operation, which may have been completed before the window was freed.
+    ///
+    /// # Errors
+    /// Those of [`wait_request`](Self::wait_request); `Aborted` if operations of the window were abandoned.
+    pub(crate) fn complete_request(&self, request: &Request, target: usize) -> Result<()> {
+        if !request.done() {
+            self.wait_done(request, target)?;
+        }
+        self.outcome_of(request)
+    }
+
+    /// Makes progress once; returns whether an operation is complete.
+    ///
+    /// # Errors
+    /// Those of [`complete_request`](Self::complete_request).
+    pub(crate) fn is_complete(&self, request: &Request, target: usize) -> Result<bool> {
+        if !request.done() && !self.test_done(request, target)? {
+            return Ok(false);
+        }
+        self.outcome_of(request).map(|()| true)
+    }
+
+    /// The outcome of an operation that is complete, which stays known.
+    fn outcome_of(&self, request: &Request) -> Result<()> {
+        if self.lost.get() {
+            return Err(Error::new(ErrorKind::Aborted, "complete an operation")
+                .rank(self.job.rank())
+                .cause("operations of the window were abandoned after an error")
+                .remedy("see the earlier error; free the window and make a new one"));
+        }
+        request.track.outcome()
     }
 
     /// Accumulates one value, which need not outlive the call; complete after the next flush.
@@ -164,7 +201,8 @@ impl RawWindow {
     /// Those of [`signal`](Self::signal).
     #[inline]
     pub(crate) fn signal_add(&self, target: usize, offset: usize, add: u64, bell: (usize, u64)) -> Result<()> {
-        if let Some(word) = self.mapped_word(target, offset) {
+        // Where memory is not mapped, the device makes the additions of all ranks, of the own one too.
+        if let Some(word) = self.mapped_word(target, offset).filter(|_| self.mapped) {
             self.stats().add(Kind::FetchAdd, 8);
             // AcqRel: Release as in `signal`; Acquire, so that a chain of additions is ordered.
             word.fetch_add(add, Ordering::AcqRel);

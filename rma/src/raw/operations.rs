@@ -1,6 +1,8 @@
 #![allow(unsafe_code)]
 //! Operations off the fast path: checks, the queue for targets that are not ready yet, posting, completion.
 
+use std::cell::Cell;
+
 use farside_core::device::Place;
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
@@ -9,6 +11,24 @@ use farside_core::{Error, ErrorKind, Result};
 use super::fence::DIRECT;
 use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
+
+/// Counts an operation that is being posted, which may wait for room, until it is dropped.
+struct Posting<'a>(&'a Cell<u32>);
+
+impl<'a> Posting<'a> {
+    #[inline(always)]
+    fn new(posting: &'a Cell<u32>) -> Self {
+        posting.set(posting.get() + 1);
+        Self(posting)
+    }
+}
+
+impl Drop for Posting<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 impl RawWindow {
     /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory come here.
@@ -71,7 +91,9 @@ impl RawWindow {
 
     /// Copies bytes that an operation needs until the epoch is closed.
     pub(super) fn copy_bytes(&self, bytes: &[u8]) -> Result<*const u8> {
-        if self.operations.copies.borrow().len() >= 64 && self.operations.queue.borrow().is_empty() {
+        // An operation that waits for room at the device is not counted yet.
+        let none_waits = self.operations.posting.get() == 0 && self.operations.queue.borrow().is_empty();
+        if self.operations.copies.borrow().len() >= 64 && none_waits {
             let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
             if self.operations.copies.borrow().len() >= 4096 {
                 // Wait for the operations in progress, so that the memory of copies stays bounded.
@@ -112,6 +134,15 @@ impl RawWindow {
     /// # Errors
     /// `PeerLost`; the error of an operation.
     pub fn test_request(&self, request: &Request, target: usize) -> Result<bool> {
+        let done = self.test_done(request, target)?;
+        if done {
+            request.track.check()?;
+        }
+        Ok(done)
+    }
+
+    /// Whether the operations of a request are complete, whatever their outcome, making progress once.
+    pub(super) fn test_done(&self, request: &Request, target: usize) -> Result<bool> {
         self.usable("test a request")?;
         if request.queued.get() {
             self.look_again(target);
@@ -121,7 +152,6 @@ impl RawWindow {
             self.job.progress()?;
         }
         if request.done() {
-            request.track.check()?;
             return Ok(true);
         }
         self.job.check_peers()?;
@@ -133,13 +163,18 @@ impl RawWindow {
     /// # Errors
     /// Those of [`test_request`](Self::test_request).
     pub fn wait_request(&self, request: &Request, target: usize) -> Result<()> {
+        self.wait_done(request, target)?;
+        request.track.check()
+    }
+
+    /// Waits until the operations of a request are complete, whatever their outcome.
+    pub(super) fn wait_done(&self, request: &Request, target: usize) -> Result<()> {
         self.usable("wait for a request")?;
         if request.queued.get() {
             self.enter("wait for a request", target)?;
         }
         let awaited = || self.awaited("wait for a request", target);
-        self.job.wait(awaited, || Ok(request.done().then_some(())))?;
-        request.track.check()
+        self.job.wait(awaited, || Ok(request.done().then_some(())))
     }
 
     /// Checks that the current epoch allows access to `target`, now or later.
@@ -288,6 +323,7 @@ impl RawWindow {
         {
             bill.posted(account, |stats| stats.add(item.kind(), item.range().map_or(0, |(_, len)| len)));
         }
+        let _posting = Posting::new(&self.operations.posting);
         let posted = item.with_operation((handle, start), |operation| {
             // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
             // that made the item; both wait for the track or cancel it.
@@ -341,11 +377,12 @@ impl RawWindow {
                 })
             };
             if ready {
-                if let Some(r) = &q.request {
-                    r.queued.set(false);
-                }
                 let (t, request) = (&self.targets[q.target], q.request.as_ref());
                 self.begin(t, q.item, request).unwrap_or_else(|e| self.fail(t, request, &e));
+                // Only now the request counts the operation by its track.
+                if let Some(r) = request {
+                    r.queued.set(false);
+                }
             } else {
                 waiting.push(q.target);
                 rest.push(q);

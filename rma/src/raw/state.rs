@@ -67,6 +67,8 @@ pub(super) struct LockingState {
 /// The operations of the epoch. Operations in progress are tracked in [`super::Target`].
 #[derive(Debug)]
 pub(super) struct OperationState {
+    /// Number of operations that are being posted.
+    pub(super) posting: Cell<u32>,
     /// Operations whose target is not ready.
     pub(super) queue: RefCell<Vec<Queued>>,
     /// Buffer that is swapped with the queue while it is processed.
@@ -90,6 +92,7 @@ pub(super) struct OperationState {
 impl OperationState {
     pub(super) fn new(planner: Planner) -> Self {
         Self {
+            posting: Cell::new(0),
             queue: RefCell::default(),
             queue_scratch: RefCell::default(),
             current_request: RefCell::default(),

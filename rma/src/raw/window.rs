@@ -66,8 +66,12 @@ pub struct RawWindow {
     pub(super) sleepers_fence: bool,
     /// Buffers of operations in progress whose handles were dropped. Dropped after `drop` has ended all operations.
     pub(crate) orphans: RefCell<Orphans>,
+    /// Whether operations that read this rank's own memory may be in progress.
+    pub(crate) own_in_use: Cell<bool>,
     /// Whether a slice of this rank's memory is lent out.
     pub(crate) lent: Cell<bool>,
+    /// Whether operations in progress have been abandoned, so that a request may seem complete that is not.
+    pub(super) lost: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
 }
@@ -236,23 +240,22 @@ impl RawWindow {
                 .cause(format!("bytes {range:?} of this rank's memory of {} bytes", self.own.len)));
         }
         let (from, len) = (self.own.base.wrapping_add(range.start).cast_const(), range.len());
+        if target == self.team.rank() && offset < range.end && range.start < offset.saturating_add(len) {
+            // Overlapping, so by way of private memory.
+            let mut copied = vec![0; len];
+            // SAFETY: the range is inside of this rank's memory.
+            unsafe { copy::load(from, copied.as_mut_ptr(), len) };
+            return self.put_bytes(&copied, target, offset);
+        }
         let Some(to) = self.direct(target, offset, len) else {
+            self.own_in_use.set(true);
             return self.issue(target, Item::Put { from, len, offset }, None);
         };
         self.stats().add(Kind::Write, len);
         self.operations.stored.set(true);
         self.job.store_order().before_load();
-        if from.addr().abs_diff(to.addr()) >= len {
-            // SAFETY: both ranges are window memory, inside of this rank's and the target's, and disjoint.
-            unsafe { copy::bytes(from, to, len) };
-        } else if from != to.cast_const() {
-            let mut copied = vec![0; len];
-            // SAFETY: as above, by way of private memory, since the ranges overlap.
-            unsafe {
-                copy::load(from, copied.as_mut_ptr(), len);
-                copy::store(copied.as_ptr(), to, len);
-            }
-        }
+        // SAFETY: both ranges are window memory, inside of this rank's and the target's, and disjoint.
+        unsafe { copy::bytes(from, to, len) };
         Ok(())
     }
 

@@ -68,7 +68,8 @@ conditions! {
 }
 
 /// `count` words at every rank of a team, zero at first. Other ranks set them and add to them, and wake the rank that
-/// waits. A rank that sees a value also sees what the rank that set it has put there before.
+/// waits. A rank that sees a value also sees what the rank that set it has put there before (atomics, where
+/// memory is not mapped, only those before a [`quiet`](Symmetric::quiet)).
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -148,19 +149,25 @@ impl Flags {
     }
 
     #[inline]
-    fn check(&self, rank: usize, index: usize) -> Result<usize> {
+    pub(super) fn check(&self, rank: usize, index: usize) -> Result<usize> {
         self.table.raw().check_element(rank, index, self.count)?;
         Ok(8 * index)
     }
 
-    /// Sets flag `index` of `rank` to `value`, after this rank's earlier operations on `rank` in arrays of the team are
-    /// visible there. One message; a store where memory is mapped.
+    /// Sets flag `index` of `rank` to `value`, after this rank's earlier puts to `rank` in arrays of the team are visible
+    /// there; after [`quiet`](Symmetric::quiet) of an array, also after its atomics. One message; a store where memory is
+    /// mapped.
     ///
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`, `PeerLost`.
     #[inline]
     pub fn set(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        self.table.raw().signal(rank, self.check(rank, index)?, value)
+        let raw = self.table.raw();
+        raw.signal(rank, self.check(rank, index)?, value)?;
+        if rank == self.team().rank() {
+            raw.job().wake_futures();
+        }
+        Ok(())
     }
 
     /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer; an
@@ -190,7 +197,9 @@ impl Flags {
     /// # Errors
     /// `OutOfRange`.
     pub fn reset(&self, index: usize, value: u64) -> Result<()> {
-        self.word(index).map(|word| word.store(value, Ordering::Release))
+        self.word(index)?.store(value, Ordering::Release);
+        self.team().job().wake_futures();
+        Ok(())
     }
 
     #[inline]

@@ -144,6 +144,8 @@ impl<T: Pod> Symmetric<T> {
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
             if self.raw().put_now(data, len, rank, offset) {
+                // Complete: a later get of this rank does not overtake it.
+                self.raw().job().store_order().fence_before_load();
                 return Ok(());
             }
             self.raw().now(rank, |raw| raw.put(data, len, rank, offset))
@@ -399,6 +401,7 @@ impl<T: Pod> Symmetric<T> {
         value: u64,
     ) -> Result<()> {
         flags.check_team(self.team())?;
+        flags.check(rank, index)?;
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
@@ -426,6 +429,7 @@ impl<T: Pod> Symmetric<T> {
         value: u64,
     ) -> Result<Pending<B>> {
         flags.check_team(self.team())?;
+        flags.check(rank, index)?;
         let put = self.put_nbi(from, rank, at)?;
         flags.set(rank, index, value)?;
         Ok(put)
@@ -524,7 +528,14 @@ impl<T: Pod> Symmetric<T> {
     pub fn exclusive<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         let raw = self.raw();
         raw.check_not_lent("lend symmetric memory")?;
-        raw.close_together()?;
+        // All ranks complete their operations; an error of them must not keep this rank from the two meetings.
+        let completed = raw.unlock_all();
+        raw.meet()?;
+        if let Err(e) = completed {
+            raw.meet()?;
+            raw.open_always();
+            return Err(e.into());
+        }
         raw.lent.set(true);
         let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { raw.base().cast() };
         // SAFETY: `len` elements of this window. All ranks have completed their operations and closed the window, and open

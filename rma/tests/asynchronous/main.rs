@@ -129,6 +129,66 @@ fn exclusive_locks_wait_for_each_other_without_blocking_the_thread() {
     });
 }
 
+/// An epoch that needs a lock of a rank which waits for another task of this one.
+#[test]
+fn epoch_that_closes_does_not_block_the_thread_for_its_lock() {
+    everywhere(async |team| {
+        let window = LockWindow::<u64>::allocate(team, 1)?;
+        if team.rank() == 1 {
+            let holding = window.lock_async(LockKind::Exclusive, 1, Assert::default(), async |epoch| {
+                epoch.rput([1], 1, 0)?.await?;
+                epoch.flush(1).await?;
+                team.send(&[0u8], 0, 1)?;
+                assert_eq!(team.recv_nbi([0u8], 0, 2)?.await?.0, [5]);
+                Ok::<(), Error>(())
+            });
+            holding.await?;
+        } else {
+            team.recv(&mut [0u8], 1, 1)?;
+            let (locked, sent) = tokio::join!(
+                window.lock_async(LockKind::Exclusive, 1, Assert::default(), async |_| Ok::<(), Error>(())),
+                async {
+                    sleep(Duration::from_millis(1)).await;
+                    team.send(&[5u8], 1, 2)
+                }
+            );
+            locked?;
+            sent?;
+        }
+        team.barrier()?;
+        window.free()
+    });
+}
+
+/// What another task of the same rank brings about, without an event of a device.
+#[test]
+fn futures_are_woken_by_their_own_rank() {
+    everywhere(async |team| {
+        let (flags, me) = (Flags::allocate(team, 3)?, team.rank());
+        for round in 1..=3 {
+            let (first, second, message, done) = tokio::join!(
+                flags.until(0, ge(round)),
+                flags.until(1, ge(round)),
+                team.recv_nbi([0u64], me, 3)?,
+                async {
+                    sleep(Duration::from_millis(2)).await;
+                    flags.set(me, 0, round)?;
+                    sleep(Duration::from_millis(2)).await;
+                    flags.reset(1, round)?;
+                    sleep(Duration::from_millis(2)).await;
+                    flags.add(me, 2, 1)?;
+                    team.send(&[round], me, 3)
+                }
+            );
+            done?;
+            assert_eq!((first?, second?, message?.0), (round, round, [round]));
+            flags.until(2, ge(round)).await?;
+        }
+        team.barrier()?;
+        flags.free()
+    });
+}
+
 #[test]
 fn future_that_is_dropped_half_way_closes_its_epoch() {
     everywhere(async |team| {

@@ -35,6 +35,8 @@ fn places_outside() {
         team.barrier()?;
         let (kind, text) = of(table.put(&[1], 2, 0).unwrap_err());
         assert!(kind == ErrorKind::NoSuchRank && text.contains("rank 2"), "{text}");
+        outside(table.put_notify(&[1; 10], 1, 0, &flags, 1, 1));
+        outside(table.put_notify_nbi(vec![1; 10], 1, 0, &flags, 1, 1).map(drop));
         let twice = table.put_indexed(&[1, 2], 1, &[3, 3]).unwrap_err();
         assert_eq!(twice.kind(), ErrorKind::BadArgument, "{twice}");
         // Nothing is broken by that.

@@ -128,6 +128,27 @@ fn own_memory_is_the_origin() {
         window.lock(LockKind::Exclusive, right, NONE, |epoch| epoch.put_own(0..1, right, 7))?;
         team.barrier()?;
         assert_eq!(window.local_shared().load(7)?, left as u64 + 5);
+        // Onto itself, overlapping, as the first operation of an epoch.
+        window.local_shared().write(0, &[1, 2, 3, 4, 5])?;
+        window.lock_all(NONE, |epoch| epoch.put_own(0..5, me, 2))?;
+        assert_eq!(window.local_shared().to_vec()?, [1, 2, 1, 2, 3, 4, 5, left as u64 + 5]);
+        team.barrier()?;
+        // What reads the memory ends before it is lent.
+        let kept = window.lock(LockKind::Shared, right, NONE, |epoch| {
+            epoch.put_own(0..1, right, 6)?;
+            if right == me {
+                Ok(())
+            } else {
+                window.with_local(|own| {
+                    own[0] = 9;
+                    Ok(())
+                })
+            }
+        });
+        kept?;
+        team.barrier()?;
+        assert_eq!(window.local_shared().load(6)?, 1);
+        team.barrier()?;
         // While the memory is lent exclusively it is no origin.
         let e =
             window.with_local(|_| window.lock(LockKind::Shared, right, NONE, |epoch| epoch.put_own(0..1, right, 6)));

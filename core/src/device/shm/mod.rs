@@ -153,6 +153,10 @@ impl ShmDevice {
                 }
             },
         };
+        // Requests that no agent will answer soon are polled for.
+        if self.service.before_sleep(self.check, &self.stats) < self.check {
+            return true;
+        }
         let [doorbell, sleeping] = [layout::DOORBELL, layout::SLEEPING].map(|at| self.own().half(at));
         park::announce(doorbell, sleeping, || park::sleeper_barrier(self.asymmetric), ready, |bell| sleeper.watch(bell))
     }
