@@ -10,13 +10,14 @@ use farside_core::device::Block;
 use farside_core::matching::Pattern;
 use farside_core::two_sided::{self, Sending};
 use farside_datatype::{Private, TypeMap};
+use farside_rma::raw::TypedMemory;
 
 use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, bad_rank, fail};
 use crate::handle::Comm;
-use crate::objects::{CommObject, Data, Outcome, Partner, TypeObject, Typed};
+use crate::objects::{CommObject, Data, Outcome, Partner, TypeObject};
 use crate::operands::{Address, Buffer, Peer};
 use crate::runtime::Call;
 
@@ -82,7 +83,7 @@ impl Data {
         }
         buffer.address.check(map.size(), map.true_lb())?;
         let base = buffer.address.at();
-        Ok(Self { base, len, layout: Some(Rc::new(Typed { map, base })) })
+        Ok(Self { base, len, layout: Some(Rc::new(TypedMemory { map, base })) })
     }
 
     /// `len` contiguous bytes that begin `first` bytes after an address.
@@ -113,7 +114,7 @@ impl Data {
     pub fn source(&self) -> Source {
         match &self.layout {
             None => Source::Bytes(Block { base: self.base, len: self.len }),
-            Some(typed) => Source::Layout(Rc::<Typed>::clone(typed)),
+            Some(typed) => Source::Layout(Rc::<TypedMemory>::clone(typed)),
         }
     }
 
@@ -125,7 +126,7 @@ impl Data {
             // SAFETY: the caller guarantees the memory.
             None => unsafe { Sink::memory(self.base, self.len) },
             // SAFETY: as above. The program guarantees to MPI that blocks do not overlap; core copies them one by one.
-            Some(typed) => unsafe { Sink::layout(Rc::<Typed>::clone(typed)) },
+            Some(typed) => unsafe { Sink::layout(Rc::<TypedMemory>::clone(typed)) },
         }
     }
 

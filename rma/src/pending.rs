@@ -56,7 +56,7 @@ pub struct Fetched<T> {
     pub(crate) old: T,
 }
 
-/// What the handle of an operation gives back.
+/// A value that the handle of an operation gives back.
 pub trait GivenBack {
     /// The value.
     type Value;

@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use farside_core::coll::execute::Memory;
 use farside_datatype::{Datatype, TypeMap};
+use farside_rma::raw::TypedMemory;
 
 use crate::arguments::count;
 use crate::constants::*;
 use crate::datatype::committed;
 use crate::fail::{Fail, Result, fail};
 use crate::handle::Type;
-use crate::objects::{TypeObject, Typed};
+use crate::objects::TypeObject;
 use crate::operands::{Address, Blocks, Buffer, Types};
 use crate::runtime::Call;
 
@@ -91,7 +92,7 @@ impl Segments {
         } else if let Some(displacements) = displaced() {
             Memory::Displaced(base, displacements)
         } else {
-            Memory::Layout(Rc::new(Typed { map: map.clone(), base }))
+            Memory::Layout(Rc::new(TypedMemory { map: map.clone(), base }))
         };
         Ok(Self { sizes, map, address, memory })
     }

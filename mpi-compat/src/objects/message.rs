@@ -5,11 +5,9 @@ use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use farside_core::am::Layout;
 use farside_core::bill::Awaited;
-use farside_core::device::Block;
 use farside_core::two_sided::{self, Matched, Receive, Sending};
-use farside_datatype::TypeMap;
+use farside_rma::raw::TypedMemory;
 
 use super::CommObject;
 use crate::arguments::StatusOut;
@@ -67,28 +65,7 @@ pub struct Data {
     /// Bytes of the message.
     pub len: usize,
     /// The layout of memory that is not contiguous.
-    pub layout: Option<Rc<Typed>>,
-}
-
-/// A type map and the address that it is relative to.
-pub struct Typed {
-    pub map: TypeMap,
-    pub base: *mut u8,
-}
-
-impl Layout for Typed {
-    fn packed_len(&self) -> usize {
-        self.map.size() as usize
-    }
-
-    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs(from as u64, len as u64) {
-            for i in 0..run.count as i64 {
-                let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
-                blocks.push(Block { base, len: run.len as usize });
-            }
-        }
-    }
+    pub layout: Option<Rc<TypedMemory>>,
 }
 
 /// The state of an operation.

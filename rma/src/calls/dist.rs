@@ -8,7 +8,9 @@ use farside_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Calling, Calls, Function};
+use super::calling::Calling;
+use super::function::Function;
+use super::state::Calls;
 
 /// A value of type `T` at every rank of a team, as UPC++'s `dist_object`: each rank has its own, and fetches that of any
 /// other.

@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Calls;
+use super::state::Calls;
 
 /// The rank that has called a function.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ impl Caller<'_> {
 /// How a call names its function.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
-    /// By the number of the calls, and of its registration there.
+    /// The numbers of the calls and of the registration there.
     Number(u16, u16),
-    /// By its type, and the name of that.
+    /// The type of the function, and the name of that type.
     Type(TypeId, &'static str),
 }
 

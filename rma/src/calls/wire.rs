@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use farside_core::am::{self, Counters, HandlerId, MAX_HEADER, Messenger};
 use farside_core::{Error, ErrorKind, Result};
 
+pub(super) const CALL: &str = "call a remote function";
+
 /// Bytes before the body.
 const FIXED: usize = 11;
 
@@ -110,13 +112,13 @@ pub(super) fn send(job: &Messenger, to: u32, handler: HandlerId, message: &Outgo
 /// The error for bytes that are no argument or result.
 #[cold]
 pub(super) fn bad(what: &str, e: &postcard::Error) -> Error {
-    Error::new(ErrorKind::Protocol, super::CALL).cause(format!("{what} cannot be encoded or decoded: {e}"))
+    Error::new(ErrorKind::Protocol, CALL).cause(format!("{what} cannot be encoded or decoded: {e}"))
 }
 
 /// The error of a call that has failed at rank `peer` of the job.
 #[cold]
 pub(super) fn failure(why: &[u8], peer: u32) -> Error {
-    Error::new(ErrorKind::Aborted, super::CALL)
+    Error::new(ErrorKind::Aborted, CALL)
         .peer(peer)
         .cause(String::from_utf8_lossy(why).into_owned())
         .remedy("mend the function, or return an error as its result")

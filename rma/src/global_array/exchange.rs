@@ -10,8 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytemuck::Pod;
-use farside_core::am::{Layout, Sink, Source};
-use farside_core::device::Block;
+use farside_core::am::{Sink, Source};
 use farside_core::two_sided::Mode;
 use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Result, Team};
@@ -23,29 +22,9 @@ use crate::collectives::Pending as _;
 use crate::elements::WindowElement;
 use crate::messages::Messages;
 use crate::messages::pending::{Receiving, Sending, pattern};
+use crate::raw::TypedMemory;
 
 const OP: &str = "exchange an array between tasks";
-
-/// Memory of an array, in a layout.
-struct Placed {
-    map: TypeMap,
-    base: *mut u8,
-}
-
-impl Layout for Placed {
-    fn packed_len(&self) -> usize {
-        self.map.size() as usize
-    }
-
-    fn blocks(&self, from: usize, len: usize, blocks: &mut Vec<Block>) {
-        for run in self.map.runs(from as u64, len as u64) {
-            for i in 0..run.count as i64 {
-                let base = self.base.wrapping_offset((run.offset + i * run.stride) as isize);
-                blocks.push(Block { base, len: run.len as usize });
-            }
-        }
-    }
-}
 
 /// The messages of a transfer. Dropping them ends them.
 #[derive(Default)]
@@ -269,7 +248,7 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     pub fn start_send(&self) -> Result<Transfer<'_, T, D>> {
         self.start(|link, base| {
             for (rank, map) in &link.sends {
-                let source = Source::Layout(Rc::new(Placed { map: map.clone(), base }));
+                let source = Source::Layout(Rc::new(TypedMemory { map: map.clone(), base }));
                 // SAFETY: the array keeps the send, and ends it before its memory; nothing writes to the elements meanwhile.
                 let sending = unsafe { Sending::start_from(&link.both, source, *rank, link.tag, Mode::Standard) }?;
                 link.array.in_progress.borrow_mut().sends.extend(sending);
@@ -289,7 +268,7 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
                 // SAFETY: the array keeps the receive, and ends it before its memory; nothing accesses the elements
                 // meanwhile, and a layout of a distribution has each of them once.
                 let receiving = unsafe {
-                    let sink = Sink::layout(Rc::new(Placed { map: map.clone(), base }));
+                    let sink = Sink::layout(Rc::new(TypedMemory { map: map.clone(), base }));
                     Receiving::start_into(&link.both, sink, pattern)
                 }?;
                 link.array.in_progress.borrow_mut().receives.push(receiving);

@@ -188,6 +188,7 @@ impl Flags {
     /// `OutOfRange`.
     #[inline]
     pub fn get(&self, index: usize) -> Result<u64> {
+        // Acquire: pairs with the Release of `set`, of the rank that set the flag.
         self.word(index).map(|word| word.load(Ordering::Acquire))
     }
 
@@ -197,6 +198,7 @@ impl Flags {
     /// # Errors
     /// `OutOfRange`.
     pub fn reset(&self, index: usize, value: u64) -> Result<()> {
+        // Release: pairs with the Acquire of `get`, of this rank.
         self.word(index)?.store(value, Ordering::Release);
         self.team().job().wake_futures();
         Ok(())
@@ -227,6 +229,7 @@ impl Flags {
         let word = self.word(index)?;
         let seen = Cell::new(0);
         let holds = || {
+            // Acquire: pairs with the Release of `set`.
             seen.set(word.load(Ordering::Acquire));
             condition.holds(seen.get())
         };
@@ -245,6 +248,7 @@ impl Flags {
             return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("no flag is given"));
         }
         let words = self.words(&range)?;
+        // Acquire: pairs with the Release of `set`.
         let found = || words.iter().position(|word| condition.holds(word.load(Ordering::Acquire)));
         let first = self.team().job().wait(|| self.awaited(), || Ok(found()))?;
         Ok(range.start + first)
@@ -259,6 +263,7 @@ impl Flags {
         self.team().job().wait(
             || self.awaited(),
             || {
+                // Acquire: pairs with the Release of `set`.
                 words.retain(|word| !condition.holds(word.load(Ordering::Acquire)));
                 Ok(words.is_empty().then_some(()))
             },
@@ -271,6 +276,7 @@ impl Flags {
     /// Those of [`wait_until`](Self::wait_until).
     pub fn test(&self, index: usize, condition: Condition) -> Result<bool> {
         let word = self.word(index)?;
+        // Acquire: pairs with the Release of `set`.
         let holds = || condition.holds(word.load(Ordering::Acquire));
         if holds() {
             return Ok(true);

@@ -160,7 +160,7 @@ fn epoch_that_closes_does_not_block_the_thread_for_its_lock() {
     });
 }
 
-/// What another task of the same rank brings about, without an event of a device.
+/// Another task of the same rank brings the condition about, without an event of a device.
 #[test]
 fn futures_are_woken_by_their_own_rank() {
     everywhere(async |team| {

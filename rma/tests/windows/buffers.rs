@@ -111,7 +111,7 @@ fn own_memory_is_the_origin() {
         window.local_mut()?[..200].fill(me as u64 + 1);
         window.fence(NONE, |epoch| epoch.put_own(0..200, right, 200))?;
         assert!(window.local()?[200..400].iter().all(|x| *x == left as u64 + 1));
-        // What came from the left goes on to the right.
+        // The elements from the left go on to the right.
         window.expose(&[left], NONE, |exposure| {
             exposure.start(&[right], NONE, |epoch| epoch.put_own(200..400, right, 400))
         })?;
@@ -133,7 +133,7 @@ fn own_memory_is_the_origin() {
         window.lock_all(NONE, |epoch| epoch.put_own(0..5, me, 2))?;
         assert_eq!(window.local_shared().to_vec()?, [1, 2, 1, 2, 3, 4, 5, left as u64 + 5]);
         team.barrier()?;
-        // What reads the memory ends before it is lent.
+        // An operation that reads the memory ends before it is lent.
         let kept = window.lock(LockKind::Shared, right, NONE, |epoch| {
             epoch.put_own(0..1, right, 6)?;
             if right == me {

@@ -11,7 +11,7 @@ use super::segments::Segments;
 use crate::device::Waker;
 use crate::error::{Error, Result};
 
-/// What the thread has to do next.
+/// The next task of the thread.
 #[derive(Debug, Default)]
 enum Next {
     /// Nothing.

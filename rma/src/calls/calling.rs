@@ -1,0 +1,127 @@
+//! The results of calls in progress.
+
+use std::any::type_name;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use farside_core::{Error, ErrorKind, Result};
+use serde::de::DeserializeOwned;
+
+use super::state::{Calls, Outcome, Shared};
+use super::wire::{self, CALL};
+use crate::collectives::poll_of;
+
+/// The result of a remote call, by wait, test or `.await`. Dropping it has no effect on the call.
+#[must_use = "wait or await it, or use `cast`"]
+pub struct Calling<R> {
+    shared: Rc<Shared>,
+    rank: usize,
+    /// `None` once the result was returned.
+    outcome: Option<Result<Rc<Outcome>>>,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R> fmt::Debug for Calling<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calling").field("result", &type_name::<R>()).finish_non_exhaustive()
+    }
+}
+
+impl<R: DeserializeOwned> Calling<R> {
+    pub(super) fn new(calls: &Calls, rank: usize, outcome: Result<Rc<Outcome>>) -> Self {
+        Self { shared: Rc::clone(&calls.shared), rank, outcome: Some(outcome), result: PhantomData }
+    }
+
+    /// The result, if it has come.
+    fn take(&mut self) -> Result<Option<R>> {
+        let returned = || Error::new(ErrorKind::BadArgument, CALL).cause("the result was returned before");
+        let bytes = match self.outcome.as_ref().ok_or_else(returned)? {
+            Ok(outcome) => outcome.borrow_mut().take(),
+            Err(e) => Some(Err(e.again())),
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        self.outcome = None;
+        let bytes: Vec<u8> = bytes?;
+        postcard::from_bytes(&bytes).map(Some).map_err(|e| wire::bad("a result", &e))
+    }
+
+    /// Waits for the result. Functions that other ranks call run meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Calls::call`]; `BadArgument` if [`test`](Self::test) has returned the result.
+    pub fn wait(mut self) -> Result<R> {
+        let (shared, rank) = (Rc::clone(&self.shared), self.rank);
+        if let Some(result) = self.take()? {
+            return Ok(result);
+        }
+        shared.may_wait()?;
+        shared.job().wait(|| shared.awaited(Some(rank)), || self.take())
+    }
+
+    /// Makes progress once; returns the result if it has come. Not inside a function, where no other function would run.
+    ///
+    /// # Errors
+    /// Those of [`wait`](Self::wait); `WrongEpoch` inside a function.
+    pub fn test(&mut self) -> Result<Option<R>> {
+        if let Some(result) = self.take()? {
+            return Ok(Some(result));
+        }
+        self.shared.outside(CALL)?;
+        self.shared.job().progress_of_test()?;
+        self.take()
+    }
+}
+
+impl<R: DeserializeOwned> Future for Calling<R> {
+    type Output = Result<R>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = self.test();
+        poll_of(self.shared.job(), context, outcome)
+    }
+}
+
+/// The results of a call at every rank ([`Calls::call_all`]).
+#[derive(Debug)]
+#[must_use = "wait or await it, or use `cast_all`"]
+pub struct CallingAll<R> {
+    pub(super) calls: Vec<Calling<R>>,
+    pub(super) results: Vec<R>,
+}
+
+// The results are never accessed through a pinned reference.
+impl<R> Unpin for CallingAll<R> {}
+
+impl<R: DeserializeOwned> CallingAll<R> {
+    /// Waits for the results, in the order of the ranks.
+    ///
+    /// # Errors
+    /// Those of [`Calls::call_all`].
+    pub fn wait(self) -> Result<Vec<R>> {
+        let Self { calls, mut results } = self;
+        for call in calls.into_iter().skip(results.len()) {
+            results.push(call.wait()?);
+        }
+        Ok(results)
+    }
+}
+
+impl<R: DeserializeOwned> Future for CallingAll<R> {
+    type Output = Result<Vec<R>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        while let Some(next) = this.calls.get_mut(this.results.len()) {
+            match Pin::new(next).poll(context) {
+                Poll::Ready(Ok(result)) => this.results.push(result),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(std::mem::take(&mut this.results)))
+    }
+}
