@@ -133,27 +133,34 @@ fn own_memory_is_the_origin() {
         window.lock_all(NONE, |epoch| epoch.put_own(0..5, me, 2))?;
         assert_eq!(window.local_shared().to_vec()?, [1, 2, 1, 2, 3, 4, 5, left as u64 + 5]);
         team.barrier()?;
-        // An operation that reads the memory ends before it is lent.
-        let kept = window.lock(LockKind::Shared, right, NONE, |epoch| {
-            epoch.put_own(0..1, right, 6)?;
-            if right == me {
-                Ok(())
-            } else {
-                window.with_local(|own| {
-                    own[0] = 9;
-                    Ok(())
-                })
+        // An operation that reads the memory ends before it is lent. One rank after another: each would hold the
+        // lock of its neighbour while it waits for its own.
+        for turn in 0..p {
+            if turn == me {
+                window.lock(LockKind::Shared, right, NONE, |epoch| {
+                    epoch.put_own(0..1, right, 6)?;
+                    if right == me {
+                        return Ok(());
+                    }
+                    window.with_local(|own| {
+                        own[0] = 9;
+                        Ok(())
+                    })
+                })?;
             }
-        });
-        kept?;
-        team.barrier()?;
+            team.barrier()?;
+        }
         assert_eq!(window.local_shared().load(6)?, 1);
         team.barrier()?;
-        // While the memory is lent exclusively it is no origin.
-        let e =
-            window.with_local(|_| window.lock(LockKind::Shared, right, NONE, |epoch| epoch.put_own(0..1, right, 6)));
-        assert!(p == 1 || e.unwrap_err().kind() == ErrorKind::WrongEpoch);
-        team.barrier()?;
+        // While the memory is lent exclusively it is no origin; one rank after another, for the same reason.
+        for turn in 0..p {
+            if turn == me {
+                let e = window
+                    .with_local(|_| window.lock(LockKind::Shared, right, NONE, |epoch| epoch.put_own(0..1, right, 6)));
+                assert!(p == 1 || e.unwrap_err().kind() == ErrorKind::WrongEpoch);
+            }
+            team.barrier()?;
+        }
         window.free()
     });
 }
