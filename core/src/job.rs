@@ -9,6 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
+use std::time::Instant;
 
 use crate::am::{ActiveMessages, Messenger};
 use crate::bill::Awaited;
@@ -128,6 +129,10 @@ impl MessageLayer for Inner {
         }
         let idle = am.is_quiet() && self.calls.is_idle() && !two_sided.owes_credit();
         if idle { Ok(any) } else { Ok(self.carry_out(later)? || any) }
+    }
+
+    fn now(&self) -> Instant {
+        self.mailbox.device().now()
     }
 
     fn is_blocked(&self) -> bool {

@@ -143,7 +143,8 @@ impl Progress {
             yields,
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
-            spins: if spin > Duration::ZERO { SPINS } else { 0 },
+            // For a trace all waits are timed, also those that polls would end.
+            spins: if spin > Duration::ZERO && settings.trace.is_none() { SPINS } else { 0 },
             answers: AdaptiveSpin {
                 score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MOST }),
                 preempted: Cell::new(preemptions()),

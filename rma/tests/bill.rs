@@ -207,6 +207,40 @@ fn rank_that_waits_for_long_says_once_for_whom() {
 }
 
 #[test]
+fn page_shows_who_waited_for_whom() {
+    let file = tempfile::Builder::new().suffix(".html").tempfile().unwrap();
+    let settings = MAPPED.settings(&[("FARSIDE_BILL", file.path().to_str().unwrap())]);
+    let main = |job: &Job| {
+        let team = job.world()?;
+        let window = RawWindow::allocate(&team, 64, Options::default())?;
+        if let Some((bill, account)) = job.bill().zip(window.account()) {
+            bill.name(account, "<halo> & more");
+        }
+        window.fence(Assert::empty())?;
+        sleep_at(&team, 2)?;
+        window.fence(Assert::NOSUCCEED)?;
+        window.free()?;
+        job.finalize()
+    };
+    Job::threads_with(3, &settings, main).map(drop).unwrap();
+    let page = std::fs::read_to_string(file.path()).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("The bill of 3 ranks"), "{page}");
+    let section = page.split("<h2>").find(|section| section.starts_with("window 1 of team 0")).unwrap();
+    assert!(
+        section.contains("&lt;halo&gt; &amp; more") && section.contains("<td>fence</td><td class=\"n\">6</td>"),
+        "{section}"
+    );
+    // Both others waited for rank 2, and nobody for as long for another one.
+    let titles: Vec<&str> = section.split("title=\"").skip(1).map(|s| s.split('"').next().unwrap()).collect();
+    assert_eq!(titles.len(), 9, "{titles:?}");
+    for rank in [0, 1] {
+        let late =
+            titles.iter().find(|title| title.starts_with(&format!("{rank} waited ")) && title.contains(" for 2 "));
+        assert!(late.is_some_and(|title| title.contains(" ms for 2 ")), "{titles:?}");
+    }
+}
+
+#[test]
 fn bill_that_cannot_be_written_is_an_error_of_rank_0_alone() {
     const TEST: &str = "bill_that_cannot_be_written_is_an_error_of_rank_0_alone";
     if std::env::var_os("FARSIDE_TEST_MARK").is_none() {

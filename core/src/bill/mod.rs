@@ -5,9 +5,13 @@
 //! or a collective, that rank may itself wait for another one: the [report] follows such waits of the same call to the
 //! rank that did not wait. Waits that end before the rank turns to other work (some hundred nanoseconds) are not timed.
 //! When switched off, the bill costs one branch in each synchronizing call, in each operation that sends a message, and
-//! in each send or receive.
+//! in each send or receive. The [trace] (`FARSIDE_TRACE`) records the same calls and waits one by one, and costs nothing
+//! more when switched off.
 
+mod page;
 pub(crate) mod report;
+pub(crate) mod timeline;
+pub(crate) mod trace;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::stats::{Snapshot, Stats};
+pub use trace::Kind as SignalKind;
+use trace::{Trace, What};
 
 /// Key of a bill: a team, by its context, or the `window`th window on that team, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -110,11 +116,23 @@ pub struct Bill {
     entries: RefCell<BTreeMap<Option<Account>, Rc<Entry>>>,
     /// Number of the last window of each team.
     windows: RefCell<BTreeMap<u32, u32>>,
+    trace: Option<Rc<Trace>>,
 }
 
 impl Bill {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { since: now, entries: RefCell::default(), windows: RefCell::default() }
+    pub(crate) fn new(now: Instant, trace: Option<Rc<Trace>>) -> Self {
+        Self { since: now, entries: RefCell::default(), windows: RefCell::default(), trace }
+    }
+
+    /// The trace, if one is kept.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
+    }
+
+    /// Whether a trace is kept: then signals are reported by [`signalled`](Self::signalled).
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.trace.is_some()
     }
 
     fn entry(&self, account: Option<Account>) -> Rc<Entry> {
@@ -146,7 +164,43 @@ impl Bill {
 
     /// Counts a call.
     pub fn called(&self, account: Account, operation: &'static str) {
-        *self.entry(Some(account)).calls.borrow_mut().entry(operation).or_default() += 1;
+        self.called_for(account, operation, None);
+    }
+
+    /// Counts a call that concerns rank `peer` of the job.
+    pub fn called_for(&self, account: Account, operation: &'static str, peer: Option<u32>) {
+        let entry = self.entry(Some(account));
+        let mut calls = entry.calls.borrow_mut();
+        let number = calls.entry(operation).or_default();
+        *number += 1;
+        if let Some(trace) = &self.trace {
+            trace.add(Some(account), What::Called { operation, number: *number, peer }, trace.now());
+        }
+    }
+
+    /// Records for the trace that this rank signals rank `to` of the job, with the value of a flag or the length of a
+    /// message.
+    pub fn signalled(&self, account: Account, kind: SignalKind, to: u32, value: u64) {
+        if let Some(trace) = &self.trace {
+            trace.signalled(account, kind, to, value);
+        }
+    }
+
+    /// Runs a function, for remote call `call` of rank `from` of the job, and records it for the trace.
+    pub fn run<R>(
+        &self,
+        account: Account,
+        name: &'static str,
+        (from, call): (u32, u64),
+        function: impl FnOnce() -> R,
+    ) -> R {
+        let Some(trace) = &self.trace else { return function() };
+        let begun = trace.now();
+        let result = function();
+        let now = trace.now();
+        let ns = trace::ns(now.saturating_duration_since(begun));
+        trace.add(Some(account), What::Ran { name, from, call, ns }, now);
+        result
     }
 
     /// Runs `count` with the counters of an account's posted operations.
@@ -165,8 +219,12 @@ impl Bill {
         entries.values().fold(Snapshot::default(), |all, entry| all.merged(&entry.direct.snapshot()))
     }
 
-    /// Charges a waiting time.
-    fn charge(&self, awaited: Awaited, time: Duration) {
+    /// Charges the time from `since` to `now`, a wait.
+    fn charge(&self, awaited: Awaited, since: Instant, now: Instant) {
+        let time = now.duration_since(since);
+        if let Some(trace) = &self.trace {
+            trace.waited(awaited, time, now);
+        }
         let entry = self.entry(awaited.account);
         let mut sums = entry.sums.borrow_mut();
         let sum = sums.entry((awaited.operation, awaited.from)).or_default();
@@ -192,9 +250,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `None` if neither the bill nor the stall report is on.
-    pub(crate) fn new(bill: bool, stall: Option<Duration>, now: Instant) -> Option<Self> {
-        (bill || stall.is_some()).then(|| Self { bill: Bill::new(now), stall, inside: Cell::new(false) })
+    /// `None` if neither the bill, the trace nor the stall report is on.
+    pub(crate) fn new(bill: bool, trace: Option<Rc<Trace>>, stall: Option<Duration>, now: Instant) -> Option<Self> {
+        let on = bill || trace.is_some() || stall.is_some();
+        on.then(|| Self { bill: Bill::new(now, trace), stall, inside: Cell::new(false) })
     }
 
     #[inline]
@@ -219,7 +278,7 @@ impl Watch {
         let look = || {
             let (now, next) = (now(), awaited());
             if next != present.get() {
-                self.bill.charge(present.replace(next), now.duration_since(since.replace(now)));
+                self.bill.charge(present.replace(next), since.replace(now), now);
             }
             if let Some(limit) = self.stall
                 && !reported.get()
@@ -231,7 +290,7 @@ impl Watch {
         };
         let _inside = Inside(&self.inside);
         let ended = wait(&look);
-        self.bill.charge(present.get(), now().duration_since(since.get()));
+        self.bill.charge(present.get(), since.get(), now());
         ended
     }
 }

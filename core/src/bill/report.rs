@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Account, Bill, Entry};
+use super::trace::ns;
+use super::{Account, Bill, Entry, page};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
@@ -41,41 +42,37 @@ struct Sum {
 /// The bill of one window or team.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
-    account: String,
-    name: Option<String>,
+    pub(super) account: String,
+    pub(super) name: Option<String>,
     /// Ranks of the job.
-    ranks: Vec<u32>,
-    calls: BTreeMap<String, u64>,
-    operations: BTreeMap<String, Amount>,
-    waits: Vec<Charge>,
+    pub(super) ranks: Vec<u32>,
+    pub(super) calls: BTreeMap<String, u64>,
+    pub(super) operations: BTreeMap<String, Amount>,
+    pub(super) waits: Vec<Charge>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Amount {
-    count: u64,
-    bytes: u64,
+pub(super) struct Amount {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
 }
 
 /// Time that one rank waited for another.
 #[derive(Debug, Serialize)]
-struct Charge {
-    rank: u32,
+pub(super) struct Charge {
+    pub(super) rank: u32,
     /// The awaited rank; `None` if it is not known.
-    waited_for: Option<u32>,
-    operation: String,
-    seconds: f64,
+    pub(super) waited_for: Option<u32>,
+    pub(super) operation: String,
+    pub(super) seconds: f64,
 }
 
 /// The complete bill.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    ranks: u32,
-    seconds: f64,
-    bill: Vec<Line>,
-}
-
-fn ns(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    pub(super) ranks: u32,
+    pub(super) seconds: f64,
+    pub(super) bill: Vec<Line>,
 }
 
 impl Bill {
@@ -255,9 +252,9 @@ impl Report {
         out
     }
 
-    /// The bill as JSON.
-    pub(crate) fn json(&self) -> String {
-        serde_json::to_string_pretty(self).unwrap_or_default()
+    /// The bill as the contents of a file with this name: a page if it ends in `.html`, else JSON.
+    pub(crate) fn file(&self, name: &str) -> String {
+        if name.ends_with(".html") { page::html(self) } else { serde_json::to_string_pretty(self).unwrap_or_default() }
     }
 }
 

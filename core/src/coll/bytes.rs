@@ -86,6 +86,37 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
+/// Gives rank `root` the data of all ranks, by team rank; the other ranks get nothing. Messages: those of [`allgather`] for
+/// the lengths, and of a gather.
+///
+/// # Errors
+/// Those of [`allgather`].
+pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let lens = allgather(team, &(mine.len() as u64).to_le_bytes())?;
+    let lens: Vec<u64> = lens.iter().map(|len| len.as_slice().try_into().map_or(0, u64::from_le_bytes)).collect();
+    let total = lens.iter().fold(0u64, |sum, len| sum.saturating_add(*len));
+    let is_root = team.rank() == root;
+    let mut all = room(team, if is_root { total as usize } else { 0 }, Operation::Gather)?;
+    let arguments = Arguments {
+        shape: Shape::Each(&lens),
+        sizes_known: true,
+        root,
+        element: 1,
+        input: read(mine),
+        output: Memory::Contiguous(all.as_mut_ptr()),
+        ..Arguments::new(Operation::Gather)
+    };
+    // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
+    unsafe { execute::run(team, &arguments) }?;
+    let mut rest = &all[..];
+    let mut block = |len: &u64| {
+        let (now, later) = rest.split_at(*len as usize);
+        rest = later;
+        now.to_vec()
+    };
+    Ok(if is_root { lens.iter().map(&mut block).collect() } else { Vec::new() })
+}
+
 /// Gives every rank the root's `data`, which may have any length; the `data` of other ranks is ignored. At most ⌈log2
 /// P⌉ messages a rank (binomial tree), twice as many for more than 120 bytes.
 ///

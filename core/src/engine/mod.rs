@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::bill::trace::Trace;
 use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
 use crate::device::{Device, MessageCutOffs, PeerCheck};
@@ -26,6 +27,8 @@ pub use requests::CancelOnDrop;
 
 /// The work above the device in a turn of progress.
 pub(crate) trait MessageLayer {
+    /// The time of the device's clock.
+    fn now(&self) -> Instant;
     /// Delivers arrivals of the device, and advances whatever can go on; runs deferred completions if fewer than
     /// `later` are running. Returns whether anything happened.
     fn turn(&self, later: u32) -> Result<bool>;
@@ -129,9 +132,14 @@ impl Engine {
         settings: Settings,
         device: Box<dyn Device>,
         [oversubscribed, oversubscribed_node]: [bool; 2],
+        trace: Option<Rc<Trace>>,
         above: Weak<dyn MessageLayer>,
     ) -> Self {
         let capabilities = device.capabilities();
+        if let Some(trace) = &trace {
+            let above = above.clone();
+            trace.set_clock(Box::new(move || above.upgrade().map_or_else(Instant::now, |above| above.now())));
+        }
         Self {
             rank: bootstrap.rank(),
             size: bootstrap.size(),
@@ -139,7 +147,7 @@ impl Engine {
             max_packet: capabilities.max_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
             futures: WaitingFutures::default(),
-            watch: Watch::new(settings.bill.is_some(), settings.stall, device.now()),
+            watch: Watch::new(settings.bill.is_some(), trace, settings.stall, device.now()),
             bootstrap: RefCell::new(bootstrap),
             settings,
             device,

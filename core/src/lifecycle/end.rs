@@ -1,7 +1,11 @@
 //! The team of all ranks, and the orderly end of a rank.
 
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::time::Duration;
 
+use crate::bill::Bill;
+use crate::bill::timeline::Timeline;
 use crate::coll;
 use crate::coll::team::Team;
 use crate::device::{Leave, PeerCheck};
@@ -51,7 +55,8 @@ impl Job {
         let mut billed = Ok(());
         let met = self.in_time(|| {
             self.flush()?;
-            billed = self.report_bill();
+            let [bill, trace] = [self.report_bill(), self.report_trace()];
+            billed = bill.and(trace);
             let world = self.world()?;
             self.calls().set_end(!stays);
             world.meet()?;
@@ -108,10 +113,22 @@ impl Job {
         if to == "1" {
             return Ok(());
         }
-        std::fs::write(to, report.json()).map_err(|e| {
-            let wrong = Error::new(ErrorKind::Setting, "write the bill").cause(format!("FARSIDE_BILL={to}: {e}"));
-            wrong.remedy("name a file that rank 0 can write")
-        })
+        std::fs::write(to, report.file(to)).map_err(|e| unwritten("write the bill", "FARSIDE_BILL", to, &e))
+    }
+
+    /// Gathers the trace of all ranks, which rank 0 writes, if the settings ask for it.
+    fn report_trace(&self) -> Result<()> {
+        let (Some(to), Some(trace)) = (&self.settings().trace, self.bill().and_then(Bill::trace)) else {
+            return Ok(());
+        };
+        let world = self.world()?;
+        let parts = coll::gather(&world, 0, &trace.part(&|| world.barrier())?)?;
+        if self.rank() != 0 {
+            return Ok(());
+        }
+        let timeline = Timeline::read(&parts)?;
+        let written = File::create(to).and_then(|file| timeline.write(&mut BufWriter::new(file)));
+        written.map_err(|e| unwritten("write the trace", "FARSIDE_TRACE", to, &e))
     }
 
     /// Waits until all queued messages have been sent.
@@ -131,4 +148,10 @@ impl Job {
         }
         if device.capabilities().mapped { Ok(()) } else { self.bootstrap.borrow_mut().fence() }
     }
+}
+
+/// The error for a file that rank 0 cannot write.
+fn unwritten(operation: &'static str, setting: &str, to: &str, e: &io::Error) -> Error {
+    let wrong = Error::new(ErrorKind::Setting, operation).cause(format!("{setting}={to}: {e}"));
+    wrong.remedy("name a file that rank 0 can write")
 }

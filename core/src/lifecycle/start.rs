@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::am::ActiveMessages;
+use crate::bill::trace::Trace;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
@@ -88,7 +89,8 @@ impl Job {
         let calls = Calls::new(fixed);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
-        let two_sided = TwoSided::register(&am, bootstrap.rank(), bootstrap.size())?;
+        let trace = settings.trace.is_some().then(|| Trace::new(size, device.now()));
+        let two_sided = TwoSided::register(&am, rank, size, trace.clone())?;
         let oversubscribed = [sharing.is_oversubscribed(), oversubscribed_node];
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(
@@ -100,7 +102,7 @@ impl Job {
             processors,
             "started"
         );
-        let engine = |above| Engine::new(bootstrap, settings, device, oversubscribed, above);
+        let engine = |above| Engine::new(bootstrap, settings, device, oversubscribed, trace, above);
         Ok(Self::new(engine, am, two_sided, Box::new(calls)))
     }
 

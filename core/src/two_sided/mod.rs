@@ -22,6 +22,7 @@ pub(crate) mod state;
 use std::rc::Rc;
 
 use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, Then};
+use crate::bill::trace::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 
@@ -40,11 +41,19 @@ const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
 const OFFER: HandlerId = HandlerId(u16::MAX - 4);
 
 impl TwoSided {
-    /// Registers the handlers of rank `rank` of `size`.
-    pub(crate) fn register(am: &ActiveMessages, rank: u32, size: u32) -> Result<Rc<Self>> {
+    /// Registers the handlers of rank `rank` of `size`. Messages that arrive go to `trace` too.
+    pub(crate) fn register(am: &ActiveMessages, rank: u32, size: u32, trace: Option<Rc<Trace>>) -> Result<Rc<Self>> {
         let this = Rc::new(Self::new(Credits::new(rank, size)));
         let two_sided = Rc::clone(&this);
-        am.register_any(HANDLER, move |m| two_sided.arrived(m))?;
+        match trace {
+            None => am.register_any(HANDLER, move |m| two_sided.arrived(m))?,
+            Some(trace) => am.register_any(HANDLER, move |m| {
+                if let Some(envelope) = send::envelope(m.source, m.header) {
+                    trace.arrived(envelope.context, envelope.tag, m.source, m.len);
+                }
+                two_sided.arrived(m)
+            })?,
+        }
         let two_sided = Rc::clone(&this);
         am.register_any(CREDIT, move |m| {
             if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data()) {

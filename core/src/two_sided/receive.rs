@@ -41,13 +41,13 @@ impl Mailbox {
             && let Some(matched) = self.take_unexpected(&pattern)
         {
             if let Some(bill) = self.bill() {
-                bill.called(Account::team(pattern.context()), RECEIVE);
+                bill.called_for(Account::team(pattern.context()), RECEIVE, pattern.source());
             }
             // SAFETY: the same contract.
             return unsafe { self.receive_message(receive, matched, sink) };
         }
         if let Some(bill) = self.bill() {
-            bill.called(Account::team(pattern.context()), RECEIVE);
+            bill.called_for(Account::team(pattern.context()), RECEIVE, pattern.source());
             receive.awaited.set(Some(awaited(pattern.context(), pattern.source())));
         }
         two_sided.post(receive, pattern, sink);

@@ -9,7 +9,7 @@ use super::HANDLER;
 use super::mailbox::Mailbox;
 use super::state::Unexpected;
 use crate::am::{self, Came, Counters, Source};
-use crate::bill::Account;
+use crate::bill::{Account, SignalKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Envelope;
 use crate::stats::Kind;
@@ -117,7 +117,8 @@ impl Mailbox {
         let len = source.len();
         if let Some(bill) = self.bill() {
             let account = Account::team(context);
-            bill.called(account, "send");
+            bill.called_for(account, "send", Some(target));
+            bill.signalled(account, SignalKind::Message(tag), target, len as u64);
             bill.posted(account, |stats| stats.add(Kind::Send, len));
         }
         let eager = mode == Mode::Standard

@@ -152,6 +152,8 @@ pub(super) trait Erased {
     fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String>;
     /// Whether it runs in the dispatcher.
     fn is_short(&self) -> bool;
+    /// The name of its type.
+    fn name(&self) -> &'static str;
     /// The names of its types.
     fn signature(&self) -> String;
 }
@@ -201,6 +203,10 @@ where
         self.short
     }
 
+    fn name(&self) -> &'static str {
+        type_name::<F>()
+    }
+
     fn signature(&self) -> String {
         format!("{}({}) -> {}", type_name::<F>(), type_name::<A>(), type_name::<R>())
     }
@@ -242,6 +248,10 @@ where
 
     fn is_short(&self) -> bool {
         false
+    }
+
+    fn name(&self) -> &'static str {
+        type_name::<F>()
     }
 
     fn signature(&self) -> String {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use farside_core::am::{Delivery, HandlerId, Listening, Message, Messenger, Received, Sink, Then};
-use farside_core::bill::{Account, Awaited};
+use farside_core::bill::{Account, Awaited, SignalKind};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -200,6 +200,12 @@ impl Shared {
         }
         in_progress.set(in_progress.get() + 1);
         self.made.set(self.made.get() + 1);
+        let header = header.numbered(self.made.get());
+        if let Some(bill) = self.job().bill() {
+            let account = Account::team(self.team.context());
+            bill.called_for(account, CALL, Some(to));
+            bill.signalled(account, SignalKind::Call, to, header.id());
+        }
         let sent = self.send(self.job(), to, rank, header, argument, data);
         if sent.is_err() {
             in_progress.set(in_progress.get() - 1);
@@ -274,7 +280,7 @@ impl Shared {
         if is_short && let Some(data) = message.data() {
             let (argument, _) = header.split(inline, data);
             self.dispatching.set(true);
-            let result = self.run(function.as_deref(), source, argument, &[]);
+            let result = self.run(function.as_deref(), (source, header), argument, &[]);
             self.dispatching.set(false);
             let casts = self.casts[source].get() + 1;
             if header.kind == Kind::Cast && result.is_ok() && casts < CASTS {
@@ -294,7 +300,7 @@ impl Shared {
                 Err(e) => return shared.answer(job, source, header, Err(format!("its argument did not arrive: {e}"))),
             };
             let (argument, data) = header.split(&inline, &bytes);
-            let result = shared.run(function.as_deref(), source, argument, data);
+            let result = shared.run(function.as_deref(), (source, header), argument, data);
             shared.answer(job, source, header, result)
         };
         Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
@@ -304,15 +310,20 @@ impl Shared {
     pub(super) fn run(
         self: &Rc<Self>,
         function: Option<&dyn Erased>,
-        source: usize,
+        (source, header): (usize, Header),
         argument: &[u8],
         data: &[u8],
     ) -> std::result::Result<Vec<u8>, String> {
         let calls = Calls { shared: Rc::clone(self) };
         self.running.set(self.running.get() + 1);
-        let result = match function {
-            Some(function) => function.run(&Caller { rank: source, calls: &calls }, argument, data),
-            None => Err("the function is not registered there".to_owned()),
+        let run = |function: &dyn Erased| function.run(&Caller { rank: source, calls: &calls }, argument, data);
+        let result = match (function, self.job().bill()) {
+            (Some(function), None) => run(function),
+            (Some(function), Some(bill)) => {
+                let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
+                bill.run(account, function.name(), (from, header.id()), || run(function))
+            }
+            (None, _) => Err("the function is not registered there".to_owned()),
         };
         self.running.set(self.running.get() - 1);
         result

@@ -47,6 +47,16 @@ impl Header {
         Self { kind: Kind::Cast, function, call: 0, behind: 0 }
     }
 
+    /// The header of a cast with its number, for the trace.
+    pub(super) fn numbered(self, number: u64) -> Self {
+        if self.kind == Kind::Cast { Self { call: number as u32, ..self } } else { self }
+    }
+
+    /// What identifies a call or a cast among those of its rank.
+    pub(super) fn id(self) -> u64 {
+        u64::from(self.call) | u64::from(self.kind == Kind::Cast) << 32
+    }
+
     pub(super) fn acknowledge(casts: u32) -> Self {
         Self { kind: Kind::Acknowledge, function: 0, call: casts, behind: 0 }
     }

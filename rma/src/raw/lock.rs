@@ -50,7 +50,7 @@ impl RawWindow {
         if !asserts.contains(Assert::NOCHECK) && self.lock_now(kind, target) {
             return Ok(());
         }
-        self.called(OP);
+        self.called_for(OP, target);
         let t = self.target(target, OP)?;
         self.check_lockable(OP)?;
         let count = match self.access.get() {
@@ -111,7 +111,7 @@ impl RawWindow {
         if self.unlock_now(target) {
             return Ok(());
         }
-        self.called(OP);
+        self.called_for(OP, target);
         self.unlock_by_word(OP, self.target(target, OP)?, target)
     }
 
@@ -183,7 +183,7 @@ impl RawWindow {
         if self.flush_now(target) {
             return Ok(());
         }
-        self.called(OP);
+        self.called_for(OP, target);
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
         if t.lock.get() == LockState::No {
@@ -261,7 +261,7 @@ impl RawWindow {
     /// Those of [`flush`](Self::flush).
     pub fn flush_local(&self, target: usize) -> Result<()> {
         const OP: &str = "flush_local";
-        self.called(OP);
+        self.called_for(OP, target);
         self.check_passive(OP)?;
         let t = self.target(target, OP)?;
         if t.lock.get() == LockState::No {

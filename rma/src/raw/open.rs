@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use farside_core::bill::{Bill, SignalKind};
 use farside_core::device::{Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -154,6 +155,27 @@ impl RawWindow {
         Some(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
+    /// Reports the signals of this window, whose words are flags, to the trace from now on, if one is kept.
+    pub(crate) fn watch_signals(&mut self) {
+        if self.job.bill().is_some_and(Bill::is_traced) {
+            // No range is mapped for `mapped_word`, so that signals take the longer way.
+            self.targets.iter_mut().for_each(|t| (t.lo, t.hi) = (1, 0));
+        }
+    }
+
+    /// Reports a signal to the trace, if one is kept; returns the word, if it is mapped.
+    #[inline(never)]
+    fn watched_word(&self, target: usize, offset: usize, value: u64) -> Option<&AtomicU64> {
+        let t = &self.targets[target];
+        if let Some((bill, account)) = self.job.bill().zip(self.account) {
+            bill.signalled(account, SignalKind::Flag(offset / 8), t.region.peer, value);
+        }
+        let mapped = t.region.mapped.filter(|mapped| offset >= mapped.lo && offset + 8 <= mapped.hi)?;
+        self.stats().add(Kind::Signal, 8);
+        // SAFETY: as in `mapped_word`.
+        Some(unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) })
+    }
+
     /// Checks for the call `operation` that a word at byte `offset` of `target` may be signalled, and returns its place.
     fn signal_place(&self, operation: &'static str, target: usize, offset: usize) -> Result<Place> {
         let t = self.target(target, operation)?;
@@ -183,6 +205,12 @@ impl RawWindow {
             return Ok(());
         }
         let at = self.signal_place("signal a peer", target, offset)?;
+        if let Some(word) = self.watched_word(target, offset, value) {
+            // Release: as above.
+            word.store(value, Ordering::Release);
+            self.wake(target);
+            return Ok(());
+        }
         if target == self.team.rank() && self.job.device().capabilities().own_by_copy {
             // SAFETY: as in `mapped_word`, in this rank's own memory.
             let word = unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) };
@@ -211,6 +239,12 @@ impl RawWindow {
         }
         const OP: &str = "signal a peer";
         let (at, bell_at) = (self.signal_place(OP, target, offset)?, self.signal_place(OP, target, bell.0)?);
+        if let Some(word) = self.watched_word(target, offset, add).filter(|_| self.mapped) {
+            // AcqRel: as above.
+            word.fetch_add(add, Ordering::AcqRel);
+            self.wake(target);
+            return Ok(());
+        }
         let t = &self.targets[target];
         let operation = Operation::FetchAdd { at, add, old: std::ptr::null_mut() };
         // SAFETY: no local memory is involved.

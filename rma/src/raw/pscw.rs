@@ -11,6 +11,7 @@
 //! target's CPU applies ([`farside_core::service::records`]) wait for a full packet or for complete; if they return
 //! former values, complete also waits for an answer of the target, which is inside the runtime in wait at the latest.
 
+use farside_core::bill::SignalKind;
 use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
@@ -25,12 +26,12 @@ impl RawWindow {
     /// window is broken.
     pub fn post(&self, origins: &[usize], asserts: Assert) -> Result<()> {
         const OP: &str = "post";
-        self.called(OP);
         self.check_group(OP, origins)?;
         self.leave_fence(OP)?;
         if self.groups.posted.borrow().is_open() {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
+        self.called_to(OP, SignalKind::Post, origins);
         let notify = |origin: &usize| {
             let t = &self.targets[*origin];
             t.posts.set(t.posts.get() + 1);
@@ -80,11 +81,11 @@ impl RawWindow {
     /// `WrongEpoch` without start; `PeerLost`; the first error of an operation, although the access is then closed.
     pub fn complete(&self) -> Result<()> {
         const OP: &str = "complete";
-        self.called(OP);
         self.usable(OP)?;
         if self.access.get() != Access::Start {
             return Err(self.wrong_epoch(OP, "start was not called"));
         }
+        self.called_to(OP, SignalKind::Complete, &self.groups.started.borrow());
         self.or_abandon(|| self.finish_access())?;
         self.groups.started.borrow_mut().clear();
         self.close_epoch();

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use bytemuck::Pod;
-use farside_core::bill::{Account, Awaited};
+use farside_core::bill::{Account, Awaited, SignalKind};
 use farside_core::device::Registration;
 use farside_core::memory::copy;
 use farside_core::signal::SignalArray;
@@ -88,6 +88,24 @@ impl RawWindow {
     pub(super) fn called(&self, operation: &'static str) {
         if let Some((bill, account)) = self.job.bill().zip(self.account) {
             bill.called(account, operation);
+        }
+    }
+
+    /// Counts a call that concerns team rank `target` on the bill.
+    #[inline]
+    pub(super) fn called_for(&self, operation: &'static str, target: usize) {
+        if let Some((bill, account)) = self.job.bill().zip(self.account) {
+            bill.called_for(account, operation, self.targets.get(target).map(|t| t.region.peer));
+        }
+    }
+
+    /// Counts a call on the bill, with the team ranks to which it signals.
+    #[inline]
+    pub(super) fn called_to(&self, operation: &'static str, kind: SignalKind, targets: &[usize]) {
+        if let Some((bill, account)) = self.job.bill().zip(self.account) {
+            bill.called(account, operation);
+            let signalled = |t: &Target| bill.signalled(account, kind, t.region.peer, 0);
+            targets.iter().filter_map(|target| self.targets.get(*target)).for_each(signalled);
         }
     }
 

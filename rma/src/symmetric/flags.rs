@@ -105,7 +105,9 @@ impl Flags {
     /// Those of [`Symmetric::allocate`].
     pub fn allocate(team: &Team, count: usize) -> Result<Self> {
         // One more: the word that an addition sets to wake its target.
-        Ok(Self { table: Symmetric::allocate(team, count.saturating_add(1))?, count, added: Cell::new(0) })
+        let mut table = Symmetric::allocate(team, count.saturating_add(1))?;
+        table.watch_signals();
+        Ok(Self { table, count, added: Cell::new(0) })
     }
 
     /// Completes this rank's operations and frees the flags. Collective, with a barrier.

@@ -95,6 +95,13 @@ impl<T: Pod> Symmetric<T> {
         Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
     }
 
+    /// [`RawWindow::watch_signals`] of new memory.
+    fn watch_signals(&mut self) {
+        if let Some(raw) = Rc::get_mut(&mut self.raw) {
+            raw.watch_signals();
+        }
+    }
+
     /// Completes this rank's operations and frees the memory. Collective, with a barrier.
     ///
     /// # Errors
