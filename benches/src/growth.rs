@@ -110,7 +110,7 @@ fn once(ranks: u32) -> Result<Growth> {
     let meeting = Barrier::new(ranks as usize);
     // The baseline, with the kernel's own queue pairs, once the previous job's devices have stopped sending.
     let before = look(Duration::from_millis(200))?;
-    let mut held = Job::threads_with(ranks, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
+    let mut held = Job::threads_with(ranks as usize, &verbs_settings()?, |job| stages(job, &meeting))?.swap_remove(0);
     for h in &mut held {
         h.pairs -= before.pairs;
         h.memory -= before.memory;
@@ -140,7 +140,7 @@ fn stages(job: &Job, meeting: &Barrier) -> Result<Vec<Held>> {
     stage()?;
     team.barrier()?;
     stage()?;
-    for to in (0..job.size()).filter(|to| *to != job.rank()) {
+    for to in (0..job.size_number()).filter(|to| *to != job.rank_number()) {
         am::send(job, to, HANDLER, &[], &[], Counters::default())?;
     }
     job.wait("receive messages", || Ok((arrived.get() + 1 == job.size()).then_some(())))?;

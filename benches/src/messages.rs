@@ -76,7 +76,7 @@ pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
         ("FARSIDE_TEST_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
         _ => None,
     })?;
-    let counted = Job::threads_with(ranks, &settings, |job| count(job, memory, neighbours))?;
+    let counted = Job::threads_with(ranks as usize, &settings, |job| count(job, memory, neighbours))?;
     let row = |(i, &(call, formula, _)): (usize, &(&'static str, Cost, Cost))| Row {
         call,
         memory,

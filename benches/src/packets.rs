@@ -206,7 +206,7 @@ impl Call {
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices that count; the errors of the calls.
 pub fn calls(ranks: u32) -> Result<Vec<Call>> {
-    Ok(Job::threads_with(ranks, &verbs_settings()?, count_calls)?.swap_remove(0))
+    Ok(Job::threads_with(ranks as usize, &verbs_settings()?, count_calls)?.swap_remove(0))
 }
 
 /// The settings of the environment for ranks that are threads over verbs, with a timeout that is long enough that no

@@ -116,7 +116,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
     let send = || {
         let counters = Counters { target, ..Counters::default() };
         // SAFETY: the memory outlives the track, which is waited for.
-        unsafe { am::start_send(job, 1 - job.rank(), ID, &[], Source::of(from), counters, &track) }?;
+        unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[], Source::of(from), counters, &track) }?;
         job.wait("a send", || Ok((track.open() == 0).then_some(())))?;
         track.check()
     };

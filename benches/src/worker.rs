@@ -57,7 +57,7 @@ pub fn work(worker: &Worker) -> Result<bool> {
     }
     if method != Method::Packets {
         // Bound after the start, which counts the cores: one core for each rank, in turn if there are more ranks.
-        cores::bind_to_nth(job.rank() as usize % cores::allowed().len())?;
+        cores::bind_to_nth(job.rank() % cores::allowed().len())?;
     }
     let measured = measure::run(&job, plan, &worker.algorithms, budget, &mut stdout());
     if let Some(error) = measured.as_ref().err().filter(|error| error.kind() == ErrorKind::Protocol) {

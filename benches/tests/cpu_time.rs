@@ -12,7 +12,7 @@ fn waiting_ranks_sleep_in_every_call() {
         let waited = Job::threads(ranks, |job| waiting::measure(job, Duration::from_secs(1), Of::Thread)).unwrap();
         assert_eq!(waited[0].len(), 5);
         for row in &waited[0] {
-            assert_eq!(row.spent.len(), ranks as usize - 1);
+            assert_eq!(row.spent.len(), ranks - 1);
             for (i, spent) in row.spent.iter().enumerate() {
                 let rank = i + 1;
                 println!("{ranks} ranks, {}: rank {rank} {:?}, {} sleeps", row.call, spent.usage, spent.parks);

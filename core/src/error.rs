@@ -74,12 +74,30 @@ kinds! {
     System = "system error", "see the cause";
 }
 
+/// A rank of the job: `usize` in interfaces, `u32` in messages.
+pub trait RankNumber {
+    /// The rank.
+    fn number(self) -> usize;
+}
+
+impl RankNumber for usize {
+    fn number(self) -> usize {
+        self
+    }
+}
+
+impl RankNumber for u32 {
+    fn number(self) -> usize {
+        self as usize
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     operation: &'static str,
-    rank: Option<u32>,
-    peer: Option<u32>,
+    rank: Option<usize>,
+    peer: Option<usize>,
     device: Option<&'static str>,
     cause: String,
     remedy: Option<String>,
@@ -123,15 +141,15 @@ impl Error {
 
     /// Sets the reporting rank.
     #[must_use]
-    pub fn rank(mut self, rank: u32) -> Self {
-        self.0.rank = Some(rank);
+    pub fn rank(mut self, rank: impl RankNumber) -> Self {
+        self.0.rank = Some(rank.number());
         self
     }
 
     /// Sets the rank that is to blame or was addressed.
     #[must_use]
-    pub fn peer(mut self, peer: u32) -> Self {
-        self.0.peer = Some(peer);
+    pub fn peer(mut self, peer: impl RankNumber) -> Self {
+        self.0.peer = Some(peer.number());
         self
     }
 
@@ -175,7 +193,7 @@ impl Error {
 
     /// The same error with the ranks in it renumbered.
     #[must_use]
-    pub(crate) fn renumbered(mut self, number: impl Fn(u32) -> u32) -> Self {
+    pub(crate) fn renumbered(mut self, number: impl Fn(usize) -> usize) -> Self {
         self.0.rank = self.0.rank.map(&number);
         self.0.peer = self.0.peer.map(number);
         self
@@ -221,8 +239,14 @@ impl Error {
 
     /// The rank that is to blame or was addressed, if any.
     #[must_use]
-    pub fn blamed(&self) -> Option<u32> {
+    pub fn blamed(&self) -> Option<usize> {
         self.0.peer
+    }
+
+    /// The same rank, as in messages.
+    #[must_use]
+    pub fn blamed_number(&self) -> Option<u32> {
+        self.0.peer.and_then(|peer| u32::try_from(peer).ok())
     }
 }
 

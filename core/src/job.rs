@@ -232,8 +232,8 @@ impl Job {
     /// # Errors
     /// `Limit` when this rank has given all of its numbers.
     pub fn new_context(&self) -> Result<u32> {
-        let (given, size) = (self.inner.contexts.get(), self.size());
-        let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.rank());
+        let (given, size) = (self.inner.contexts.get(), self.size_number());
+        let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.rank_number());
         let number = number().ok_or_else(|| {
             let e = Error::new(ErrorKind::Limit, "make a context").rank(self.rank());
             e.cause(format!("this rank has given {given}")).remedy("let another member of the team give the context")

@@ -30,7 +30,7 @@ fn settings(set: &[(&str, &str)]) -> Settings {
 /// Runs with the default settings, and with the smallest rings and ranks that sleep at once.
 fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     for set in [&[][..], &[("FARSIDE_SHM_RING", "8192"), ("FARSIDE_WAIT", "park")]] {
-        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+        Job::threads_with(ranks as usize, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
 
@@ -63,7 +63,7 @@ fn messages_of_every_length_come_whole_and_in_order() {
             Delivery::Into(Sink::buffer(vec![9; 50]), then)
         })?;
         job.world()?.barrier()?;
-        let (to, from) = ((job.rank() + 1) % 3, (job.rank() as usize + 2) % 3);
+        let (to, from) = ((job.rank_number() + 1) % 3, (job.rank() + 2) % 3);
         let header = |i: usize| pattern(i, i % (MAX_HEADER + 1));
         for (i, len) in lens.iter().enumerate() {
             am::send(job, to, ID, &header(i), &pattern(i, *len), Counters::default())?;
@@ -99,7 +99,7 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
         })?;
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         for (i, len) in [0, 10, 50_000, 3].into_iter().cycle().take(60).enumerate() {
             let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
             am::send(job, peer, ID, &[i as u8 % 3], &pattern(i, len), counters)?;
@@ -144,7 +144,7 @@ fn later_completions_send_while_both_rings_are_full() {
         })?;
         job.world()?.barrier()?;
         for _ in 0..sent {
-            am::send(job, 1 - job.rank(), ID, &[19], &pattern(19, 3000), Counters::default())?;
+            am::send(job, 1 - job.rank_number(), ID, &[19], &pattern(19, 3000), Counters::default())?;
         }
         job.wait("all generations", || Ok((got.get() == sent as u32 * 20).then_some(())))?;
         job.world()?.barrier()
@@ -206,7 +206,7 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
         })?;
         job.world()?.barrier()?;
         for _ in 0..50 {
-            am::send(job, 1 - job.rank(), ID, &[0], &[], Counters::default())?;
+            am::send(job, 1 - job.rank_number(), ID, &[0], &[], Counters::default())?;
         }
         job.wait("all", || Ok((done.get() == 50).then_some(())))?;
         job.world()?.barrier()
@@ -244,7 +244,7 @@ fn bad_sends_and_registrations_are_refused() {
         assert_eq!(e.kind(), ErrorKind::BadArgument);
         let e = am::send(job, 2, ID, &[], &[], Counters::default()).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
-        am::send(job, 1 - job.rank(), ID, &[1; MAX_HEADER], &[], Counters::default())?;
+        am::send(job, 1 - job.rank_number(), ID, &[1; MAX_HEADER], &[], Counters::default())?;
         job.world()?.barrier()
     });
 }
@@ -279,9 +279,10 @@ fn stream_of_short_messages_takes_one_poll_for_sixteen() {
             Delivery::Done
         })?;
         team.barrier()?;
-        let send = |word: u64| am::send(job, 1 - job.rank(), ID, &[7; 8], &word.to_le_bytes(), Counters::default());
+        let send =
+            |word: u64| am::send(job, 1 - job.rank_number(), ID, &[7; 8], &word.to_le_bytes(), Counters::default());
         // The reply line belongs to the rank that receives a packet last, so the stream goes through the ring.
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             look_until(job, || signals.get(0, 1) > 0)?;
             while job.progress()? {}
             assert_eq!(words.take(), [99], "a single message takes one poll");
@@ -306,7 +307,7 @@ fn unknown_handler_is_an_error_at_the_receiver_that_names_the_sender() {
     over_rings(2, |job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             look_until(job, || signals.get(1, 1) > 0)?;
             am::send(job, 1, ID, b"x", b"y", Counters::default())?;
             signals.set(1, 1, 1)?;
@@ -349,11 +350,11 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
         for (i, (packet, expect)) in packets.iter().enumerate() {
             let round = 2 * i as u64 + 1;
             meet(round)?;
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 send_raw(job, 1, packet)?;
             }
             meet(round + 1)?;
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 // Rank 0 may receive acknowledgements of messages that it never sent. If requests occupy queue entries,
                 // a turn of progress frees them.
                 let _ = job.progress();
@@ -492,7 +493,7 @@ fn acknowledgement_by_another_rank_is_refused() {
         team.barrier()?;
         let cell = |from: usize, value: u64| look_until(job, || signals.get(from, 1) >= value);
         let counter = Counter::new();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             // Rank 1 has left the barrier, so it does not acknowledge before it is told to.
             cell(1, 1)?;
             am::send(job, 1, ID, &[], &[], Counters { completion: Some(&counter), ..Counters::default() })?;
@@ -504,7 +505,7 @@ fn acknowledgement_by_another_rank_is_refused() {
             assert_eq!(counter.value(), 0, "another rank acknowledged it");
             signals.set(1, 1, 1)?;
             wait_for(job, &counter, 1)?;
-        } else if job.rank() == 1 {
+        } else if job.rank_number() == 1 {
             signals.set(0, 1, 1)?;
             cell(0, 1)?;
         } else {
@@ -574,7 +575,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
             Delivery::Hold
         })?;
         job.world()?.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let (data, acknowledged) = ((0..5).map(|n| pattern(n, LEN)).collect::<Vec<_>>(), Counter::new());
             let start = |n: usize| -> Result<Rc<Track>> {
                 let (track, data) = (Track::new(), Source::of(&data[n]));

@@ -63,7 +63,7 @@ fn with(set: &[(&str, &str)], f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> 
     let settings = Settings::from_lookup(|name| given(name).or_else(|| machine(name))).unwrap();
     let turns = Turns::default();
     let run = |job: &Job| {
-        if !job.device().shares_memory(1 - job.rank()) {
+        if !job.device().shares_memory(1 - job.rank_number()) {
             println!("the ranks share no memory");
             return Ok(());
         }
@@ -175,7 +175,7 @@ fn target_reads_from_the_front_while_the_sender_writes_from_the_back() {
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
         let before = job.stats();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             assert_eq!(turns.at(2, || copy_some(job, Kind::Write))?, TURN);
             assert_eq!(turns.at(4, || copy_some(job, Kind::Write))?, TURN);
@@ -218,7 +218,7 @@ fn target_copies_everything_if_the_sender_does_not_look() {
         job.world()?.barrier()?;
         for message in 0..3 {
             let before = job.stats();
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 turns.at(3 * message, || start(job, &data[message..], &track))?;
                 // The sink and the end have come, so the sink comes too late.
                 turns.at(3 * message + 2, || wait_for(job, &track))?;
@@ -245,7 +245,7 @@ fn target_does_not_wait_for_a_sender_that_has_copied_some_pieces_and_computes() 
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
         let before = job.stats();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             assert_eq!(turns.at(2, || copy_some(job, Kind::Write))?, TURN);
             turns.at(4, || wait_for(job, &track))?;
@@ -267,7 +267,7 @@ fn sender_that_sleeps_is_woken_once_at_the_end() {
         let (data, track) = (pattern(12, LEN), Track::new());
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             wait_for(job, &track)?;
         } else {
@@ -297,7 +297,7 @@ fn sinks_are_lent_for_any_number_of_messages() {
         job.world()?.barrier()?;
         let before = job.stats();
         for message in 0..MESSAGES as usize {
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 turns.at(3 * message, || start(job, &data, &track))?;
                 turns.at(3 * message + 2, || wait_for(job, &track))?;
             } else {
@@ -309,7 +309,7 @@ fn sinks_are_lent_for_any_number_of_messages() {
                 receiver.fill();
             }
         }
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             assert_eq!(spent(job, before).2, 2 * MESSAGES);
         }
         job.world()?.barrier()
@@ -348,7 +348,7 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
             job.world()?.barrier()?;
             let mut messages = |first: usize| {
                 for message in first..first + MESSAGES {
-                    if job.rank() == 0 {
+                    if job.rank_number() == 0 {
                         data[from..from + LEN].copy_from_slice(&pattern(message, LEN));
                         start(job, &data[from..from + LEN], &track)?;
                         wait_for(job, &track)?;
@@ -373,7 +373,7 @@ fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
             let before = job.stats();
             messages(0)?;
             let (read, written, _) = spent(job, before);
-            println!("rank {}: {read} bytes read, {written} written", job.rank());
+            println!("rank {}: {read} bytes read, {written} written", job.rank_number());
             assert_eq!((job.stats() - before).count(Kind::SystemCall), 0, "{:?}", job.stats() - before);
             let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
             let sums = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap()));
@@ -406,7 +406,7 @@ fn target_copies_alone_where_the_ranks_share_a_processor() {
             job.world()?.barrier()?;
             let before = job.stats();
             // The request to send, and the end.
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 start(job, &data, &track)?;
                 wait_for(job, &track)?;
                 assert_eq!(spent(job, before), (0, 0, 1));
@@ -429,7 +429,7 @@ fn message_that_is_cancelled_in_the_middle_is_copied_by_none() {
         let (mut data, track) = (pattern(3, LEN), Track::new());
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             turns.at(2, || {
                 assert_eq!(copy_some(job, Kind::Write)?, TURN);
@@ -463,7 +463,7 @@ fn sink_of_a_message_that_is_abandoned_in_the_middle_is_not_written() {
         job.world()?.barrier()?;
         // The second message is abandoned when the sender has written nothing, but knows the sink.
         for (message, first) in [(0, 0), (1, 6)] {
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 turns.at(first, || start(job, &data, &track))?;
                 turns.at(first + 2, || if message == 0 { copy_some(job, Kind::Write) } else { Ok(0) })?;
                 let before = job.stats();
@@ -499,7 +499,7 @@ fn pieces_that_the_sender_fails_to_write_are_read() {
         let receiver = Receiver::new(job, LEN)?;
         job.world()?.barrier()?;
         let before = job.stats();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             turns.at(2, || copy_some(job, Kind::Write))?;
             turns.at(4, || progress_often(job))?;
@@ -535,30 +535,30 @@ fn rank_that_ends_in_the_middle_is_reported_to_the_other() {
             // The sink outlives the job.
             let receiver = std::mem::ManuallyDrop::new(Receiver::new(job, LEN)?);
             job.world()?.barrier()?;
-            let wait = || if job.rank() == 0 { wait_for(job, &track) } else { receiver.wait(job).map(|_| ()) };
-            if job.rank() == 0 {
+            let wait = || if job.rank_number() == 0 { wait_for(job, &track) } else { receiver.wait(job).map(|_| ()) };
+            if job.rank_number() == 0 {
                 turns.at(0, || start(job, &data, &track))?;
                 turns.at(2, || copy_some(job, Kind::Write))?;
             } else {
                 turns.at(1, || copy_some(job, Kind::Read))?;
                 turns.at(3, || Ok(()))?;
             }
-            if job.rank() == lost {
+            if job.rank_number() == lost {
                 return Err(farside_core::Error::new(ErrorKind::Aborted, "end in the middle"));
             }
             let result = wait();
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 job.cancel(&track);
             }
             // On a busy machine the receiver may have read everything before the sender ends.
-            assert!(result.is_err() || job.rank() == 1 && receiver.is(&data));
+            assert!(result.is_err() || job.rank_number() == 1 && receiver.is(&data));
             *outcome.lock().unwrap() = Some(result);
             Ok(())
         });
         if let Err(e) = result {
             assert_eq!(e.kind(), ErrorKind::Aborted);
             if let Err(error) = outcome.into_inner().unwrap().expect("the other rank waits for ever or goes on") {
-                assert_eq!((error.kind(), error.blamed()), (ErrorKind::PeerLost, Some(lost)), "{error}");
+                assert_eq!((error.kind(), error.blamed_number()), (ErrorKind::PeerLost, Some(lost)), "{error}");
             }
         }
     }
@@ -571,9 +571,9 @@ fn memory_that_a_rank_has_lent_is_not_written_when_its_device_is_gone() {
         let team = job.world()?;
         let (handle, key) = lend(job, memory.as_ptr().cast_mut(), memory.len())?;
         let keys = coll::allgather(&team, &key)?;
-        let remote = job.device().import(1 - job.rank(), &keys[1 - job.rank() as usize], None)?;
+        let remote = job.device().import(1 - job.rank_number(), &keys[1 - job.rank()], None)?;
         team.barrier()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             // The device is dropped with its registrations.
             return Err(farside_core::Error::new(ErrorKind::Aborted, "end"));
         }
@@ -675,7 +675,7 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
                 }
                 let (source, counters) = (Source::Layout(Rc::new(source)), Counters::default());
                 // SAFETY: the memory outlives the track.
-                unsafe { am::start_send(job, 1 - job.rank(), ID, &[number as u8], source, counters, &track) }?;
+                unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[number as u8], source, counters, &track) }?;
                 sources.push(memory);
             }
             job.wait("messages", || Ok((done.borrow().len() == SHAPES.len()).then_some(())))?;
@@ -702,7 +702,7 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
         let sums = coll::allgather(&job.world()?, &(read + written).to_le_bytes())?;
         let sum: u64 = sums.iter().map(|sum| u64::from_le_bytes(sum[..].try_into().unwrap())).sum();
         let kept: usize = SHAPES.iter().map(|shape| shape[0].min(shape[1])).filter(|kept| *kept > 100).sum();
-        println!("rank {}: {read} bytes read, {written} written", job.rank());
+        println!("rank {}: {read} bytes read, {written} written", job.rank_number());
         let shortest = sum.checked_sub(2 * 5 * kept as u64).expect("every byte is copied");
         assert!(shortest <= 2 * 5 * 100 && shortest.is_multiple_of(100), "{sum}");
         job.world()?.barrier()
@@ -732,7 +732,7 @@ fn malformed_sinks_are_refused_and_the_message_arrives() {
             body
         };
         let bodies = [Vec::new(), vec![255; 30], body(1 << 40), body(u64::MAX), body(1 << 20), body(0), body(1 << 20)];
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             turns.at(0, || start(job, &data, &track))?;
             for (i, _) in bodies.iter().enumerate() {
                 turns.at(2 * i + 2, || {

@@ -60,10 +60,10 @@ fn others_hear_of_it(
             std::thread::spawn(move || {
                 let set = [("FARSIDE_WAIT", wait), ("FARSIDE_PEER_CHECK_MS", "5"), ("FARSIDE_SHM_RING", "8192")];
                 let errors = std::sync::Mutex::new(vec![None; RANKS as usize]);
-                let all = Job::threads_with(RANKS, &settings(&set), |job| {
-                    let r = phase(job, &|| if job.rank() == victim { end(how) } else { Ok(()) });
+                let all = Job::threads_with(RANKS as usize, &settings(&set), |job| {
+                    let r = phase(job, &|| if job.rank_number() == victim { end(how) } else { Ok(()) });
                     let r = r.and_then(|()| job.finalize());
-                    errors.lock().unwrap()[job.rank() as usize] = r.as_ref().err().map(|e| (e.kind(), e.blamed()));
+                    errors.lock().unwrap()[job.rank()] = r.as_ref().err().map(|e| (e.kind(), e.blamed()));
                     r
                 });
                 let _ = done.send((all.map(drop), errors.into_inner().unwrap()));
@@ -128,7 +128,7 @@ fn rank_lost_in_a_split() {
     others_hear_of_it("in a split", |job, end| {
         let team = job.world()?;
         end()?;
-        team.split(Some(job.rank() % 2), 0).map(drop)
+        team.split(Some(job.rank_number() % 2), 0).map(drop)
     });
 }
 
@@ -167,7 +167,7 @@ fn rank_lost_while_others_keep_sending() {
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         end()?;
-        if job.rank() == 2 {
+        if job.rank_number() == 2 {
             // This rank never waits; its traffic keeps the others busy.
             while job.check_peers().is_ok() {
                 for to in 0..RANKS {
@@ -190,7 +190,7 @@ fn rank_lost_in_its_completion_handler() {
         let team = job.world()?;
         team.barrier()?;
         if end().is_err() {
-            am::send(job, job.rank(), ID, &[], &[], Counters::default())?;
+            am::send(job, job.rank_number(), ID, &[], &[], Counters::default())?;
             return job.wait("the handler", || Ok(None));
         }
         team.barrier()
@@ -217,28 +217,28 @@ fn rank_that_fails_to_end_is_lost() {
             let signals = SignalArray::new(&team, 0)?;
             team.barrier()?;
             // A rank may leave a barrier before others do: rank 1 must not get the packet while it is in the barrier.
-            if job.rank() == 1 {
+            if job.rank_number() == 1 {
                 signals.set(0, 1, 1)?;
-            } else if job.rank() == 0 {
+            } else if job.rank_number() == 0 {
                 job.wait("rank 1", || Ok((signals.get(1, 1) == 1).then_some(())))?;
             }
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 // Rank 1 has no handler with this number.
                 am::send(job, 1, HandlerId(77), &[], &[], Counters::default())?;
                 signals.set(1, 0, 1)?;
-            } else if job.rank() == 1 {
+            } else if job.rank_number() == 1 {
                 while signals.get(0, 0) == 0 {
                     job.check_peers()?;
                     std::thread::yield_now();
                 }
             }
             // The others end only after rank 1 has failed to, so that its signals of the barrier are missing.
-            while job.rank() != 1 && job.check_peers().is_ok() {
+            while job.rank_number() != 1 && job.check_peers().is_ok() {
                 std::thread::yield_now();
             }
             drop((signals, team));
             let r = job.finalize();
-            errors.lock().unwrap().push((job.rank(), r.as_ref().err().map(Error::kind)));
+            errors.lock().unwrap().push((job.rank_number(), r.as_ref().err().map(Error::kind)));
             r
         });
         let _ = done.send(errors.into_inner().unwrap());
@@ -259,7 +259,7 @@ fn finalize_waits_no_longer_than_its_limit() {
     let (notified, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     let end = Job::threads_with(2, &settings, |job| {
         job.world()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             while !notified.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
@@ -294,7 +294,7 @@ fn finalized_job_makes_no_teams_and_no_signal_arrays_and_waits_for_no_rank() {
 fn retired_job_is_used_until_its_end() {
     Job::threads_with(3, &settings(&[]), |job| {
         let world = job.world()?;
-        job.retire(job.rank() == 1)?;
+        job.retire(job.rank_number() == 1)?;
         let sum = coll::allreduce(&world, &[1], &mut |into, from| into[0] += from[0])?;
         assert_eq!(sum, [3]);
         job.leave()?;
@@ -309,7 +309,7 @@ fn retired_job_is_used_until_its_end() {
 fn rank_that_leaves_is_not_lost() {
     let left = AtomicBool::new(false);
     Job::threads_with(3, &settings(&[("FARSIDE_VERBS_SILENCE_S", "3")]), |job| {
-        let others = job.world()?.split((job.rank() > 0).then_some(0), 0)?;
+        let others = job.world()?.split((job.rank_number() > 0).then_some(0), 0)?;
         let Some(others) = others else {
             job.leave()?;
             left.store(true, Ordering::SeqCst);
@@ -321,7 +321,7 @@ fn rank_that_leaves_is_not_lost() {
         // Over a network the rounds take longer than a rank may be silent.
         let rounds = if job.device().capabilities().mapped { 50 } else { 90 };
         for _ in 0..rounds {
-            if job.rank() == 1 && rounds > 50 {
+            if job.rank_number() == 1 && rounds > 50 {
                 std::thread::sleep(Duration::from_millis(50));
             }
             others.barrier()?;

@@ -117,7 +117,7 @@ fn ten_thousand_teams_leave_nothing() {
         gone(held(&world, &still)?, before, "at once");
         Ok(())
     };
-    Job::threads(RANKS, run).unwrap();
+    Job::threads(RANKS as usize, run).unwrap();
 }
 
 /// Sends to a rank that does not receive them, short and long: each takes an entry of the queue, whatever its length,
@@ -139,7 +139,7 @@ fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
         let data = vec![7u8; 200_000];
         let send_all = |len: usize| -> Result<usize> {
             let before = held(&world, &still)?.0;
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 for _ in 0..sends {
                     let source = Source::of(&data[..len]);
                     // SAFETY: the data outlives the track.
@@ -151,7 +151,7 @@ fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
             }
             still.wait();
             job.wait("the sends", || {
-                let done = job.rank() == 0 && track.open() == 0 || job.rank() == 1 && come.get() >= sends;
+                let done = job.rank_number() == 0 && track.open() == 0 || job.rank_number() == 1 && come.get() >= sends;
                 Ok(done.then_some(()))
             })?;
             come.set(0);

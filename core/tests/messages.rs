@@ -34,7 +34,7 @@ fn over_rings(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
     const RING: (&str, &str) = ("FARSIDE_SHM_RING", "8192");
     let none_read = [RING, ("FARSIDE_WAIT", "park"), ("FARSIDE_SHM_USER_MEMORY", "ring")];
     for set in [&READING[..], &[READING[0], RING], &none_read] {
-        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+        Job::threads_with(ranks as usize, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
 
@@ -172,7 +172,7 @@ fn messages_from_layout_to_layout_of_every_length() {
         let track = Track::new();
         let mut sources = Vec::new();
         // To the other rank, then to this rank.
-        for to in [1 - job.rank(), job.rank()] {
+        for to in [1 - job.rank_number(), job.rank_number()] {
             for (i, len) in lens.iter().enumerate() {
                 let (block, stride) = shapes[(i + 2) % 5];
                 let (mut memory, layout) = strided(block, stride, *len);
@@ -217,7 +217,7 @@ fn layout_of_many_blocks_is_received_also_in_the_smallest_packets() {
         (0..data.len()).for_each(|at| memory[at / 32 * 40 + at % 32] = data[at]);
         let source = Source::Layout(Rc::new(Strided { base: memory.as_mut_ptr(), ..*source }));
         // SAFETY: the memory outlives the track.
-        unsafe { am::start_send(job, 1 - job.rank(), ID, &header(0), source, Counters::default(), &track) }?;
+        unsafe { am::start_send(job, 1 - job.rank_number(), ID, &header(0), source, Counters::default(), &track) }?;
         wait_for(job, &track)?;
         job.wait("a message", || Ok((inbox.borrow().done.len() == 1).then_some(())))?;
         for (_, received) in inbox.borrow_mut().done.drain(..) {
@@ -245,7 +245,7 @@ fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
             Delivery::Into(unsafe { Sink::memory(base, len) }, note(&to, n))
         })?;
         job.world()?.barrier()?;
-        for to in [1 - job.rank(), job.rank()] {
+        for to in [1 - job.rank_number(), job.rank_number()] {
             for n in 0..sinks.len() {
                 let data = pattern(n, lens[n / 4]);
                 am::send(job, to, ID, &header(n as u32), &data, Counters::default())?;
@@ -269,7 +269,7 @@ fn sink_that_is_shorter_takes_the_first_bytes_and_its_completion_hears_of_it() {
 fn held_messages_are_delivered_in_any_order_and_once() {
     over_rings(2, |job| {
         let inbox = holding(job)?;
-        for to in [1 - job.rank(), job.rank()] {
+        for to in [1 - job.rank_number(), job.rank_number()] {
             let sent: Vec<Vec<u8>> = (0..40).map(|n| pattern(n, 30_000 + 1000 * n)).collect();
             let track = Track::new();
             for (n, data) in sent.iter().enumerate() {
@@ -289,7 +289,7 @@ fn held_messages_are_delivered_in_any_order_and_once() {
                     am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
                 }
                 let e = am::deliver(job, token, Sink::discard(), Then::quick(drop)).unwrap_err();
-                assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(to)));
+                assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(to)));
             }
             wait_for(job, &track)?;
             job.wait("data", || Ok((inbox.borrow().done.len() == sent.len() - 1).then_some(())))?;
@@ -312,7 +312,7 @@ fn handlers_of_short_queued_and_long_messages_run_in_the_order_of_sending() {
         })?;
         job.world()?.barrier()?;
         const MESSAGES: usize = 3000;
-        for to in [1 - job.rank(), job.rank()] {
+        for to in [1 - job.rank_number(), job.rank_number()] {
             let lens = lengths(job);
             let data = pattern(1, 1 << 20);
             let track = Track::new();
@@ -360,7 +360,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             Delivery::Into(sink, note(&done, number(m.header)))
         })?;
         let team = job.world()?;
-        let (c, me) = (job.device().capabilities(), job.rank());
+        let (c, me) = (job.device().capabilities(), job.rank_number());
         let cut_offs = c.messages.adjusted(&settings.transfer);
         let read_from = if c.node.is_empty() { cut_offs.read_inter } else { cut_offs.read_intra };
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
@@ -441,7 +441,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
         // Rank 1 computes until rank 0 has started all sends.
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             look_until(job, || signals.get(0, 1) == 1)?;
             job.wait("messages", || Ok((count.get() == messages).then_some(())))?;
             assert_eq!(sum.get(), (0..messages).map(|n| (n % 251 * LENS[n % 5]) as u64).sum::<u64>());
@@ -465,7 +465,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
 fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
     over_rings(2, |job| {
         let inbox = holding(job)?;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         let track = Track::new();
         let mut data = pattern(1, 300_000);
         start(job, peer, 1, &data, &track)?;
@@ -484,10 +484,10 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         job.wait("errors", || Ok((inbox.borrow().done.len() == 2).then_some(())))?;
         for (_, received) in inbox.borrow_mut().done.drain(..) {
             let e = received.unwrap_err();
-            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Aborted, Some(peer)), "{e}");
+            assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::Aborted, Some(peer)), "{e}");
         }
         // A message to this rank, and one that has not left.
-        for to in [job.rank(), peer] {
+        for to in [job.rank_number(), peer] {
             let track = Track::new();
             start(job, to, 3, &data, &track)?;
             job.cancel(&track);
@@ -514,7 +514,7 @@ fn sends_that_are_cancelled_while_they_are_read_arrive_whole_or_as_errors() {
         job.active_messages()
             .register(ID, move |m| Delivery::Into(Sink::buffer(Vec::new()), note(&done, number(m.header))))?;
         job.world()?.barrier()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             let mut came = 0;
             job.wait("the last message", || {
                 let done = std::mem::take(&mut inbox.borrow_mut().done);
@@ -555,7 +555,7 @@ fn counters_of_messages_that_wait_move_when_they_are_complete() {
         let (origin, target, completion) = (Counter::new(), Counter::new(), Counter::new());
         let number = job.active_messages().expose(&target);
         job.world()?.barrier()?;
-        for (round, to) in [1 - job.rank(), job.rank()].into_iter().enumerate() {
+        for (round, to) in [1 - job.rank_number(), job.rank_number()].into_iter().enumerate() {
             let (track, data) = (Track::new(), pattern(1, 200_000));
             let counters = Counters { origin: Some(&origin), target: Some(number), completion: Some(&completion) };
             // SAFETY: the data outlives the track.
@@ -589,7 +589,7 @@ fn message_that_is_here_cannot_be_held_and_one_whose_handler_panics_is_an_error_
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
         team.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             // Rank 1 is out of the barrier, so it does not get the message there.
             look_until(job, || signals.get(1, 1) == 1)?;
             am::send(job, 1, ID, &header(1), b"short", Counters::default())?;

@@ -57,7 +57,7 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
             "FARSIDE_VERIFY is set, and libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
         ));
     }
-    let _ = call.predefined.set(Predefined::new(job.size(), job.settings().universe_size));
+    let _ = call.predefined.set(Predefined::new(job.size_number(), job.settings().universe_size));
     LOCK.use_barrier();
     job.set_wait_hook(|| {
         if LOCK.is_wanted() {

@@ -18,7 +18,7 @@ pub const SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
 /// The members of a process set; `None` if there is no set of this name.
 pub fn process_set(job: &Job, name: &[u8]) -> Option<Vec<u32>> {
     let set = SETS.iter().position(|set| set.as_bytes().eq_ignore_ascii_case(name))?;
-    Some(if set == 0 { (0..job.size()).collect() } else { vec![job.rank()] })
+    Some(if set == 0 { (0..job.size_number()).collect() } else { vec![job.rank_number()] })
 }
 
 /// A handle for a new group with the session of `other`; `MPI_GROUP_EMPTY` if there are no members.
@@ -31,7 +31,7 @@ pub fn handle_of(runtime: &Runtime, members: impl Into<Rc<[u32]>>, other: &Group
 }
 
 fn rank_of_this(call: &Call<'_>, group: &GroupObject) -> Result<c_int> {
-    let me = call.job()?.rank();
+    let me = call.job()?.rank_number();
     Ok(group.rank_of(me).map_or(MPI_UNDEFINED, |rank| rank as c_int))
 }
 

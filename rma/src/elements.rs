@@ -41,6 +41,20 @@ impl WindowElement {
     }
 }
 
+/// Describes bytes `start` to `end` of `what`, which has `len` bytes, in elements if it has a type and they are whole.
+#[cold]
+pub(crate) fn range_text(element: Option<WindowElement>, start: i128, end: i128, what: &str, len: usize) -> String {
+    let whole = |e: &WindowElement| [start, end, len as i128].iter().all(|n| n % e.size as i128 == 0);
+    let Some(WindowElement { name, size, .. }) = element.filter(whole) else {
+        return format!("bytes {start} to {end} of {what} of {len} bytes");
+    };
+    let (size, len) = (size as i128, len / size);
+    match (end - start) / size {
+        1 => format!("element {} of {what} of {len} elements (`{name}`)", start / size),
+        _ => format!("elements {} to {} of {what} of {len} elements (`{name}`)", start / size, end / size),
+    }
+}
+
 /// The predefined type of `T`, if it has one.
 pub(crate) fn element_type_of<T: Pod>() -> Option<ElementType> {
     macro_rules! first {
@@ -73,7 +87,7 @@ pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
 
 #[cold]
 fn too_far(displacement: usize) -> Error {
-    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("displacement {displacement}"))
+    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("element {displacement} of a window"))
 }
 
 pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
@@ -97,5 +111,20 @@ pub(crate) fn named(ty: ElementType) -> Named {
         ElementType::U64 => Named::Uint64,
         ElementType::F32 => Named::Float,
         ElementType::F64 => Named::Double,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_in_elements_where_they_are_whole() {
+        let word = Some(WindowElement::of::<u32>());
+        assert_eq!(range_text(word, 8, 20, "a window", 16), "elements 2 to 5 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 16, 20, "a window", 16), "element 4 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, -4, 4, "a window", 16), "elements -1 to 1 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 8, 21, "a window", 16), "bytes 8 to 21 of a window of 16 bytes");
+        assert_eq!(range_text(None, 8, 20, "a window", 16), "bytes 8 to 20 of a window of 16 bytes");
     }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 const LATE: Duration = Duration::from_millis(200);
 
 /// The bill of a job with `ranks` ranks.
-fn bill(config: &Config, ranks: u32, f: impl Fn(&Team) -> Result<()> + Sync) -> Value {
+fn bill(config: &Config, ranks: usize, f: impl Fn(&Team) -> Result<()> + Sync) -> Value {
     let file = tempfile::NamedTempFile::new().unwrap();
     let settings = config.settings(&[("FARSIDE_BILL", file.path().to_str().unwrap())]);
     let main = |job: &Job| {

@@ -77,7 +77,7 @@ type Make<const D: usize> = fn(&Team, [usize; D]) -> Result<GlobalArray<i64, D>>
 
 /// Runs the steps one after the other on `ranks` ranks. After each step every rank reads the changed section, and the
 /// whole array in two ways.
-fn same_as_serial<const D: usize>(ranks: u32, shape: [usize; D], make: Make<D>, steps: &[Step]) {
+fn same_as_serial<const D: usize>(ranks: usize, shape: [usize; D], make: Make<D>, steps: &[Step]) {
     Job::threads(ranks, |job| {
         let team = job.world()?;
         let array = make(&team, shape)?;
@@ -141,12 +141,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if quick() { 4 } else { 100 }, rng_seed: RngSeed::Fixed(1), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_dimension_same_as_serial(ranks in 1..=6u32, n in 0..40usize, steps in steps()) {
+    fn one_dimension_same_as_serial(ranks in 1..=6usize, n in 0..40usize, steps in steps()) {
         same_as_serial(ranks, [n], GlobalArray::<i64, 1>::new, &steps);
     }
 
     #[test]
-    fn two_dimensions_same_as_serial(ranks in 1..=6u32, rows in 0..14usize, columns in 0..14usize, steps in steps()) {
+    fn two_dimensions_same_as_serial(ranks in 1..=6usize, rows in 0..14usize, columns in 0..14usize, steps in steps()) {
         same_as_serial(ranks, [rows, columns], GlobalArray::<i64, 2>::new, &steps);
     }
 }
@@ -191,7 +191,7 @@ fn redistribution_keeps_every_element() {
     let formats = [Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole];
     let pairs = formats.into_iter().flat_map(|a| formats.map(|b| [a, b])).filter(|pair| *pair != [Format::Whole; 2]);
     let all: Vec<[Format; 2]> = pairs.collect();
-    for ranks in if quick() { &[3u32][..] } else { &[1, 2, 4, 6] } {
+    for ranks in if quick() { &[3usize][..] } else { &[1, 2, 4, 6] } {
         Job::threads(*ranks, |job| {
             let team = job.world()?;
             let shape = [11, 7];
@@ -225,7 +225,7 @@ fn arrays_travel_between_tasks() {
     let formats = [Format::Block, Format::Cyclic(1), Format::Cyclic(2), Format::Whole];
     let pairs = formats.into_iter().flat_map(|a| formats.map(|b| [a, b])).filter(|pair| *pair != [Format::Whole; 2]);
     let all: Vec<[Format; 2]> = pairs.collect();
-    let sides: &[(u32, u32)] = if quick() { &[(1, 2)] } else { &[(1, 1), (2, 1), (1, 3), (2, 4), (3, 3)] };
+    let sides: &[(usize, usize)] = if quick() { &[(1, 2)] } else { &[(1, 1), (2, 1), (1, 3), (2, 4), (3, 3)] };
     for (first, second) in sides.iter().copied() {
         Job::threads(first + second, |job| {
             let world = job.world()?;
@@ -378,7 +378,7 @@ fn given_grids_same_as_serial() {
 /// Every rank adds to overlapping sections at the same time, in its own order.
 fn exact_totals<const D: usize>(shape: [usize; D], make: Make<D>) {
     let turns = if quick() { 8 } else { 20 };
-    for ranks in 1..=if quick() { 4 } else { 6u32 } {
+    for ranks in 1..=if quick() { 4 } else { 6usize } {
         Job::threads(ranks, |job| {
             let team = job.world()?;
             let array = make(&team, shape)?;

@@ -15,7 +15,7 @@ fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
             let find =
                 |name: &str| if name == "FARSIDE_WAIT" { Some(wait.to_owned()) } else { std::env::var(name).ok() };
             let settings = Settings::from_lookup(find).unwrap();
-            Job::threads_with(n, &settings, &f).unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"));
+            Job::threads_with(n as usize, &settings, &f).unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"));
         }
     }
 }
@@ -38,8 +38,8 @@ fn team_of_a_node_has_the_ranks_that_share_memory() {
     every(|job| {
         let [world, node] = teams(job)?;
         if let Some(nodes) = nodes() {
-            let here = |r: &u32| r % nodes == job.rank() % nodes;
-            assert_eq!(node.members(), (0..job.size()).filter(here).collect::<Vec<_>>());
+            let here = |r: &u32| r % nodes == job.rank_number() % nodes;
+            assert_eq!(node.members(), (0..job.size_number()).filter(here).collect::<Vec<_>>());
             assert!(!world.is_on_one_node());
         }
         assert!(node.is_on_one_node() || node.size() == 1);
@@ -138,7 +138,7 @@ fn windows_of_the_node_and_of_all_ranks_side_by_side() {
         let mut outer = Window::<u64>::allocate(&world, world.size())?;
         let mut inner = Window::<u64>::allocate(&node, node.size())?;
         for round in 1..=30u64 {
-            let mine = round * 100 + u64::from(job.rank());
+            let mine = round * 100 + job.rank() as u64;
             outer.fence(Assert::empty(), |o| {
                 inner.fence(Assert::empty(), |i| {
                     (0..node.size()).try_for_each(|to| i.put_value(mine, to, node.rank()))

@@ -203,7 +203,7 @@ impl Drop for Done<'_> {
 fn run(check: &Check, fault: &str, limit: Duration) -> std::result::Result<Vec<Snapshot>, String> {
     let settings = config::POSTED.settings(&[("FARSIDE_TEST_FAULT", fault)]);
     let done = AtomicUsize::new(0);
-    let result = Job::threads_with(RANKS + 1, &settings, |job| {
+    let result = Job::threads_with(RANKS as usize + 1, &settings, |job| {
         let team = job.world()?.subteam(&[0, 1])?;
         let Some(team) = team else {
             let since = Instant::now();

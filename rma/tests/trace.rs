@@ -41,7 +41,7 @@ struct Arrow {
 
 impl Timeline {
     /// Runs `f` as ranks with a trace.
-    fn of(config: &Config, ranks: u32, f: impl Fn(&Team) -> Result<()> + Sync) -> Self {
+    fn of(config: &Config, ranks: usize, f: impl Fn(&Team) -> Result<()> + Sync) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         let settings = config.settings(&[("FARSIDE_TRACE", file.path().to_str().unwrap())]);
         let main = |job: &Job| {

@@ -62,13 +62,13 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
             let number = repeat * rounds + round + 1;
             let send = || {
                 // SAFETY: the memory outlives the track.
-                unsafe { am::start_send(job, 1 - job.rank(), ID, &[], source(), Counters::default(), &track) }
+                unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[], source(), Counters::default(), &track) }
             };
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 send()?;
             }
             job.wait("a message", || Ok((come.get() == number).then_some(())))?;
-            if job.rank() == 1 {
+            if job.rank_number() == 1 {
                 send()?;
             }
             job.wait("a message", || Ok((track.open() == 0).then_some(())))?;

@@ -185,7 +185,7 @@ mod tests {
         let budget = Budget { method: Method::Blocks, time: Duration::from_nanos(1), blocks: 3 };
         let given = |name: &str| (name == "FARSIDE_SHM_USER_MEMORY").then(|| user_memory.to_owned());
         let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
-        let outputs = Job::threads_with(ranks, &settings, |job| {
+        let outputs = Job::threads_with(ranks as usize, &settings, |job| {
             let mut output = Vec::new();
             run(job, plan, &[], budget, &mut output)?;
             Ok(output)

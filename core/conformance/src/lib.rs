@@ -13,7 +13,7 @@
 //!     setup: Setup { quick: true, ..Setup::default() },
 //!     launch: &|ranks, body| {
 //!         let hub = Hub::new(ranks);
-//!         Job::threads_on(ranks, &settings, |rank| Ok(Box::new(Loopback::new(&hub, rank))), body).map(drop)
+//!         Job::threads_on(ranks as usize, &settings, |rank| Ok(Box::new(Loopback::new(&hub, rank))), body).map(drop)
 //!     },
 //! };
 //! let report = farside_conformance::run(&subject, |check| check.name.starts_with("fetch_add"));

@@ -60,7 +60,7 @@ check! {
         if job.device().capabilities().lists.is_none() {
             return setup.skip("no lists");
         }
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let into = [Block { base: Box::leak(Box::new([0u8; 100])).as_mut_ptr(), len: 100 }];
             // SAFETY: the memory is never freed.
             unsafe { job.post(1, Operation::Scatter { into: &into }, None, &[]) }?;

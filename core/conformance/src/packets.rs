@@ -73,7 +73,7 @@ check! {
         let _board = barrier_by_signals(job, 1)?;
         let most = job.device().capabilities().max_packet;
         let lens: Vec<usize> = (0..300).chain((300..most).step_by(97)).chain([most - 1, most, 0, most, 1]).collect();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             for (seed, len) in lens.iter().enumerate() {
                 let bytes = pattern(seed, *len);
                 let (header, body) = bytes.split_at(len / 5);
@@ -99,7 +99,7 @@ check! {
         let team = job.world()?;
         let _board = barrier_by_signals(job, 0)?;
         let n = setup.rounds(3000, 300) as u32;
-        if job.rank() > 0 {
+        if job.rank_number() > 0 {
             for i in 0..n {
                 send_waiting(job, 0, &i.to_le_bytes(), &[&pattern(i as usize, i as usize % 90)])?;
             }
@@ -136,7 +136,7 @@ check! {
         let mut total = 0;
         for len in [4, 56, 57, 1000, job.device().capabilities().max_packet] {
             for _ in 0..5 {
-                if job.rank() == 0 {
+                if job.rank_number() == 0 {
                     let mut sent = 0u64;
                     let packet = |i: u64| [&(i as u32).to_le_bytes()[..], &vec![3; len - 4]].concat();
                     while send(job, 1, &packet(sent), &[])? == Posted::Done {

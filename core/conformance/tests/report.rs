@@ -18,7 +18,7 @@ fn damaged_operation_fails_the_check_and_the_error_names_the_rank() {
         launch: &|ranks, body| {
             launched.lock().unwrap().push(ranks);
             let hub = Hub::new(ranks);
-            Job::threads_on(ranks, &settings, |rank| Ok(Box::new(Loopback::new(&hub, rank))), body).map(drop)
+            Job::threads_on(ranks as usize, &settings, |rank| Ok(Box::new(Loopback::new(&hub, rank))), body).map(drop)
         },
     };
     let wanted =

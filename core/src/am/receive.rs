@@ -392,7 +392,7 @@ pub(super) fn taken_back() -> Error {
 #[must_use]
 pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
     let am = job.active_messages();
-    if token.source == job.rank() {
+    if token.source == job.rank_number() {
         return am.own.borrow_mut().is_held(token.number, claim);
     }
     match am.arrivals.borrow_mut().open.get_mut(&token) {
@@ -412,7 +412,7 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
 /// `BadArgument` for a message that is not held, for instance one already delivered or abandoned.
 pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<()> {
     let am = job.active_messages();
-    if token.source == job.rank() {
+    if token.source == job.rank_number() {
         return am.deliver_held_own(job, token.number, sink, then);
     }
     let mut arrivals = am.arrivals.borrow_mut();
@@ -443,7 +443,7 @@ pub(super) fn not_held(token: Token) -> Error {
 /// sink is not accessed any more. Returns whether there was such a message.
 pub fn abandon(job: &Messenger, token: Token) -> bool {
     let am = job.active_messages();
-    if token.source == job.rank() {
+    if token.source == job.rank_number() {
         return am.abandon_own(token.number);
     }
     let mut arrivals = am.arrivals.borrow_mut();

@@ -77,7 +77,7 @@ pub unsafe fn send_any(
 #[inline(always)]
 fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) -> Result<bool> {
     let am = job.active_messages();
-    if target == job.rank() {
+    if target == job.rank_number() {
         let mut own = am.own.borrow_mut();
         let room = own.queue.len() < MOST_COPIED;
         if room {
@@ -86,7 +86,7 @@ fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) 
         }
         return Ok(room);
     }
-    if !am.is_quiet() || target >= job.size() {
+    if !am.is_quiet() || target >= job.size_number() {
         return Ok(false);
     }
     let ([first, ..], [a, b, c, d, e]) = (prefix.words(), words);
@@ -172,7 +172,7 @@ pub fn try_send(
             .cause(format!("{} bytes of data, but {room} fit into a packet with this header", data.len()))
             .remedy("use `start_send` for longer messages"));
     }
-    let copied = (target == job.rank()).then_some(room);
+    let copied = (target == job.rank_number()).then_some(room);
     let source = &Source::of(data);
     let message = Outgoing { target, handler, header, source, counters, waits: false, copied, track: None };
     Ok(post(job, &message)? == SendOutcome::Sent)
@@ -252,7 +252,11 @@ pub(crate) fn try_send_whole(
         let [a, b, c, d, _] = words_of(data);
         return send_short(job, target, prefix, [header, a, b, c, d]);
     }
-    if data.len() > room(job, 8) || target == job.rank() || target >= job.size() || !job.active_messages().is_quiet() {
+    if data.len() > room(job, 8)
+        || target == job.rank_number()
+        || target >= job.size_number()
+        || !job.active_messages().is_quiet()
+    {
         return Ok(false);
     }
     let mut first = [0; WHOLE_PREFIX + 8];
@@ -272,7 +276,7 @@ fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> 
         return Err(Error::new(ErrorKind::BadArgument, OP)
             .cause(format!("a header of {} bytes; at most {MAX_HEADER} are allowed", header.len())));
     }
-    if target >= job.size() {
+    if target >= job.size_number() {
         return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target));
     }
     Ok(())
@@ -319,7 +323,7 @@ enum SendOutcome {
 
 /// Sends a message in one packet, if it fits, there is room, and no message to the target is queued; else queues it.
 fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
-    let (am, len, own) = (job.active_messages(), m.source.len(), m.target == job.rank());
+    let (am, len, own) = (job.active_messages(), m.source.len(), m.target == job.rank_number());
     check(job, m.target, m.header, len)?;
     let mut out = am.outgoing.borrow_mut();
     let packet = !own && !m.waits && len <= room(job, m.header.len()) && !out.queues.contains_key(&m.target);

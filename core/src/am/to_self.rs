@@ -40,15 +40,15 @@ impl ActiveMessages {
     }
 
     fn deliver_short(&self, job: &Messenger, prefix: &Prefix, words: [u64; REST]) -> Result<()> {
-        let handler = self.handler_for(prefix.handler, job.rank())?;
+        let handler = self.handler_for(prefix.handler, job.rank_number())?;
         let bytes = words.map(u64::to_le_bytes);
         let (header, data) = bytes.as_flattened().split_at(usize::from(prefix.header_len));
-        self.run_whole(&handler, job.rank(), prefix, header, Came::Bytes(&data[..prefix.number as usize]))
+        self.run_whole(&handler, job.rank_number(), prefix, header, Came::Bytes(&data[..prefix.number as usize]))
     }
 
     #[inline(never)]
     fn deliver_to_handler(&self, job: &Messenger, message: Box<Queued>) -> Result<()> {
-        let source = job.rank();
+        let source = job.rank_number();
         let handler = match self.handler_for(message.handler.0, source) {
             Ok(handler) => handler,
             Err(e) => {
@@ -107,7 +107,7 @@ impl ActiveMessages {
             Ok(received) => {
                 job.device().own_stats().add(Kind::Copy, received.kept);
                 message.data.complete();
-                self.finished(job.rank(), message.target, 0)?;
+                self.finished(job.rank_number(), message.target, 0)?;
             }
             Err(e) => message.data.fail(e),
         }
@@ -127,7 +127,7 @@ impl ActiveMessages {
     }
 
     pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: Then) -> Result<()> {
-        let (token, held) = (Token { source: job.rank(), number }, self.own.borrow_mut().held.remove(&number));
+        let (token, held) = (Token { source: job.rank_number(), number }, self.own.borrow_mut().held.remove(&number));
         match held.ok_or_else(|| not_held(token))? {
             (Some(message), _) => self.copy_own(job, *message, sink, then),
             (None, _) => {

@@ -52,6 +52,9 @@ impl Trace {
     }
 }
 
+/// An account, as in [`Event`].
+type Owner = Option<(u32, u32)>;
+
 /// A rank's part, whose times are on the clock of rank 0.
 type Rank = Vec<Event<String>>;
 
@@ -157,7 +160,7 @@ fn account((context, window): (u32, u32)) -> String {
 fn ends(events: &[Event<String>]) -> Vec<u64> {
     let mut ends: Vec<u64> = events.iter().map(|event| event.at).collect();
     let mut next = u64::MAX;
-    let mut waits: Vec<(&str, Option<(u32, u32)>, u64)> = Vec::new();
+    let mut waits: Vec<(&str, Owner, u64)> = Vec::new();
     for (event, end) in events.iter().zip(&mut ends).rev() {
         match &event.what {
             What::Waited { operation, .. } => waits.push((operation, event.account, event.at)),
@@ -218,7 +221,7 @@ fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
         ("lock", "unlock", "lock epoch"),
         ("lock_all", "unlock_all", "lock_all epoch"),
     ];
-    let mut open: HashMap<(Option<(u32, u32)>, &str, Option<u32>), u64> = HashMap::new();
+    let mut open: HashMap<(Owner, &str, Option<u32>), u64> = HashMap::new();
     let mut all = Vec::new();
     for (event, end) in events.iter().zip(ends) {
         let What::Called { operation, peer, .. } = &event.what else { continue };
@@ -242,16 +245,15 @@ fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
     all
 }
 
-/// An account, as in [`Event`].
-type Owner = Option<(u32, u32)>;
-
 /// A signal: its number, its value and its time.
 type Signal = (u64, u64, u64);
+
+type Calls<'a> = HashMap<(u32, Owner, &'a str), Vec<(u64, u64)>>;
 
 /// Where arrows begin.
 struct Sources<'a> {
     /// Calls by rank, account and operation: number and time.
-    calls: HashMap<(u32, Owner, &'a str), Vec<(u64, u64)>>,
+    calls: Calls<'a>,
     /// Signals by origin, target, account and kind.
     signals: HashMap<(u32, u32, Owner, Kind), Vec<Signal>>,
     /// Flags by target and account: origin and time.

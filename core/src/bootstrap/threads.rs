@@ -92,13 +92,14 @@ impl std::fmt::Debug for ThreadBootstrap {
 
 /// The `n` ranks of a job, in order, for one thread each. A fence waits at most 60 s.
 #[must_use]
-pub(crate) fn threads(n: u32) -> Vec<ThreadBootstrap> {
+pub(crate) fn threads(n: usize) -> Vec<ThreadBootstrap> {
     threads_with_timeout(n, TIMEOUT)
 }
 
 /// The `n` ranks of a job, in order. A fence waits at most `timeout`.
 #[must_use]
-pub(crate) fn threads_with_timeout(n: u32, timeout: Duration) -> Vec<ThreadBootstrap> {
+pub(crate) fn threads_with_timeout(n: usize, timeout: Duration) -> Vec<ThreadBootstrap> {
+    let n = u32::try_from(n).unwrap_or(u32::MAX);
     let shared = shared(n, "threads", timeout);
     (0..n).map(|rank| ThreadBootstrap { rank, finalized: false, shared: Arc::clone(&shared) }).collect()
 }

@@ -107,7 +107,7 @@ pub(super) fn together(
     limit: Duration,
     cache: Option<Cache>,
 ) -> Result<Option<Measured>> {
-    let number = ranks.iter().position(|rank| *rank == job.rank());
+    let number = ranks.iter().position(|rank| *rank == job.rank_number());
     let inbox = Rc::new(Inbox::new(if number < Some(2) { most } else { 0 }));
     let handler = Rc::clone(&inbox);
     job.active_messages().register_any(HANDLER, move |m| handler.take(m))?;

@@ -70,7 +70,7 @@ impl Team {
     pub fn of(job: &Job, members: &[u32], context: u32) -> Result<Self> {
         const OP: &str = "make a team";
         job.running(OP)?;
-        if let Some(rank) = members.iter().find(|rank| **rank >= job.size()) {
+        if let Some(rank) = members.iter().find(|rank| **rank >= job.size_number()) {
             let e = Error::new(ErrorKind::NoSuchRank, OP).peer(*rank);
             return Err(e.cause(format!("a job of {}", job.size())));
         }
@@ -79,7 +79,7 @@ impl Team {
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {} twice", pair[0])));
         }
-        let me = members.iter().position(|m| *m == job.rank());
+        let me = members.iter().position(|m| *m == job.rank_number());
         let me = me.ok_or_else(|| Error::new(ErrorKind::BadArgument, OP).cause("this rank is not a member"))?;
         let ranks = Rc::from(members);
         let calls = job.calls().of_team(context, &ranks).ok_or_else(|| {

@@ -166,14 +166,28 @@ impl Engine {
     /// This rank, from 0.
     #[must_use]
     #[inline]
-    pub fn rank(&self) -> u32 {
+    pub fn rank(&self) -> usize {
+        self.rank as usize
+    }
+
+    /// This rank, as in messages.
+    #[must_use]
+    #[inline]
+    pub fn rank_number(&self) -> u32 {
         self.rank
     }
 
     /// The number of ranks.
     #[must_use]
     #[inline]
-    pub fn size(&self) -> u32 {
+    pub fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// The number of ranks, as in messages.
+    #[must_use]
+    #[inline]
+    pub fn size_number(&self) -> u32 {
         self.size
     }
 

@@ -112,7 +112,7 @@ impl Job {
     /// # Errors
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
     /// `PeerLost`.
-    pub fn threads<R: Send>(n: u32, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+    pub fn threads<R: Send>(n: usize, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         Self::threads_with(n, &Settings::from_env()?, f)
     }
 
@@ -121,7 +121,11 @@ impl Job {
     /// # Errors
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
     /// `PeerLost`.
-    pub fn threads_with<R: Send>(n: u32, settings: &Settings, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+    pub fn threads_with<R: Send>(
+        n: usize,
+        settings: &Settings,
+        f: impl Fn(&Job) -> Result<R> + Sync,
+    ) -> Result<Vec<R>> {
         Self::threads_by(n, &|bootstrap| Job::start(bootstrap, settings.clone()), f)
     }
 
@@ -132,7 +136,7 @@ impl Job {
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
     /// `PeerLost`.
     pub fn threads_on<R: Send>(
-        n: u32,
+        n: usize,
         settings: &Settings,
         device: impl Fn(u32) -> Result<Box<dyn Device>> + Sync,
         f: impl Fn(&Job) -> Result<R> + Sync,
@@ -144,11 +148,11 @@ impl Job {
         Self::threads_by(n, &start, f)
     }
 
-    fn threads_by<R: Send>(n: u32, start: &Start<'_>, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
+    fn threads_by<R: Send>(n: usize, start: &Start<'_>, f: impl Fn(&Job) -> Result<R> + Sync) -> Result<Vec<R>> {
         let results: Vec<Mutex<Option<R>>> = (0..n).map(|_| Mutex::new(None)).collect();
         Self::run_threads(n, start, &|job| {
             let result = f(job)?;
-            *results[job.rank() as usize].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *results[job.rank()].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             Ok(())
         })?;
         let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +160,7 @@ impl Job {
     }
 
     /// [`threads_with`](Self::threads_with) without the result type, so that it is compiled once.
-    fn run_threads(n: u32, start: &Start<'_>, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
+    fn run_threads(n: usize, start: &Start<'_>, f: &(dyn Fn(&Job) -> Result<()> + Sync)) -> Result<()> {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = threads::threads(n)
                 .into_iter()

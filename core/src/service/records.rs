@@ -225,7 +225,7 @@ impl Records {
         if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
             return Err(refused(ErrorKind::Misaligned));
         }
-        if to.peer == job.rank() {
+        if to.peer == job.rank_number() {
             let at = self.memory.base.wrapping_add(rest.at.offset);
             // SAFETY: the range is inside the memory, and the buffers are valid, by the contract.
             let applied = unsafe { apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };

@@ -122,7 +122,7 @@ impl Mailbox {
 #[inline]
 fn check(job: &Mailbox, operation: &'static str, pattern: &Pattern) -> Result<()> {
     match pattern.source() {
-        Some(source) if source >= job.size() => {
+        Some(source) if source >= job.size_number() => {
             Err(Error::new(ErrorKind::NoSuchRank, operation).peer(source).rank(job.rank()))
         }
         _ => job.running(operation),

@@ -111,7 +111,7 @@ impl Mailbox {
             return Ok(Sending::Done);
         }
         self.running(OP)?;
-        if target >= self.size() {
+        if target >= self.size_number() {
             return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(target).rank(self.rank()));
         }
         let len = source.len();
@@ -123,7 +123,7 @@ impl Mailbox {
         }
         let eager = mode == Mode::Standard
             && len <= am::eager(self, HEADER)
-            && (target == self.rank()
+            && (target == self.rank_number()
                 // SAFETY: the same contract.
                 || !unsafe { am::is_read_if_mapped(self, target, &source) } && self.spend(target, len)?);
         // SAFETY: the same contract.
@@ -143,13 +143,13 @@ impl Mailbox {
         }
         // SAFETY: valid during the call.
         let data = if len == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(base, len) } };
-        if target == self.rank() {
+        if target == self.rank_number() {
             return self.send_to_own_receive(Envelope { context, source: target, tag }, data);
         }
         let credits = &self.two_sided().credits;
         // Longer messages may be better read, if the target can map their memory.
         let is_short = len <= am::room(self, HEADER) && len < self.message_cut_offs().read_intra;
-        if !is_short || target >= self.size() || !credits.spend(target, len) {
+        if !is_short || target >= self.size_number() || !credits.spend(target, len) {
             return false;
         }
         let sent = matches!(am::try_send_whole(self, target, HANDLER, header(context, tag), data), Ok(true));

@@ -110,7 +110,7 @@ fn long_messages_in_packets() {
                 }
                 team.barrier()
             };
-            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{p} ranks, {cut_offs}: {e}"));
+            Job::threads_with(p as usize, &settings, run).unwrap_or_else(|e| panic!("{p} ranks, {cut_offs}: {e}"));
         }
     }
 }

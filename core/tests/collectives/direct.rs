@@ -91,7 +91,7 @@ fn messages_bytes_and_copies_of_direct_algorithms() {
     // Ranks that wait long would ask each other by messages.
     let settings = with("FARSIDE_PEER_CHECK_MS", "2000");
     for p in some_sizes() {
-        Job::threads_with(p, &settings, |job| {
+        Job::threads_with(p as usize, &settings, |job| {
             let team = job.world()?;
             if !team.is_on_one_node() {
                 return Ok(());
@@ -112,7 +112,7 @@ fn messages_bytes_and_copies_of_direct_algorithms() {
 #[test]
 fn mapped_operands_are_reduced_in_place() {
     for p in some_sizes() {
-        Job::threads_with(p, &with("FARSIDE_PEER_CHECK_MS", "2000"), |job| {
+        Job::threads_with(p as usize, &with("FARSIDE_PEER_CHECK_MS", "2000"), |job| {
             let team = job.world()?;
             if !team.is_on_one_node() {
                 return Ok(());
@@ -202,7 +202,7 @@ fn memory_that_cannot_be_lent_is_copied() {
             }
             team.barrier()
         };
-        Job::threads_with(p, &settings, run).unwrap();
+        Job::threads_with(p as usize, &settings, run).unwrap();
     }
 }
 
@@ -210,7 +210,7 @@ fn memory_that_cannot_be_lent_is_copied() {
 #[test]
 fn a_call_that_one_rank_drops_fails_at_all() {
     for p in some_sizes() {
-        Job::threads(p, |job| {
+        Job::threads(p as usize, |job| {
             let team = job.world()?;
             for operation in [O::Allgather, O::Allreduce, O::Alltoall].into_iter().filter(|_| team.is_on_one_node()) {
                 let mut made = Made::new(&team, case(operation, ELEMENTS));

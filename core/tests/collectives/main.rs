@@ -31,6 +31,6 @@ fn every_size(f: impl Fn(&Job) -> Result<()> + Sync) {
         (false, false) => 1..=9,
     };
     for p in sizes {
-        Job::threads(p, &f).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        Job::threads(p as usize, &f).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }

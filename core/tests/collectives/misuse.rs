@@ -45,7 +45,7 @@ pub(crate) fn disagree_on(
         made.assert();
         team.barrier()
     };
-    Job::threads_with(p, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+    Job::threads_with(p as usize, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
 }
 
 pub(crate) fn mismatch(_: usize, e: Error) {
@@ -371,7 +371,7 @@ fn collective_where_others_call_a_barrier_is_a_mismatch() {
                 }
                 Ok(())
             };
-            Job::threads_with(p, &soon(), wrong).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+            Job::threads_with(p as usize, &soon(), wrong).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
         }
     }
 }
@@ -395,13 +395,13 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
             }
             let e = wait(&team, &signals).expect_err("a rank has ended");
             // A rank that got the error may come to the end itself before another rank has asked.
-            let blamed = e.blamed().filter(|rank| *rank != job.rank() && (p > 2 || *rank == 1));
+            let blamed = e.blamed_number().filter(|rank| *rank != job.rank_number() && (p > 2 || *rank == 1));
             assert!(e.kind() == ErrorKind::PeerLost && blamed.is_some(), "{e}");
             assert!(e.to_string().contains("the end of the job"), "{e}");
             Ok(())
         };
         let begun = Instant::now();
-        Job::threads_with(p, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        Job::threads_with(p as usize, &soon(), run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
         assert!(begun.elapsed() < Duration::from_secs(50), "not by a time-out");
     }
 }

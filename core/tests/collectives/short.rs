@@ -81,7 +81,7 @@ fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
     // The most ranks that exchange signals, and one more.
     if !verbs() {
         for p in [16, 17] {
-            Job::threads(p, |job| one_after_the_other(job, 4)).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+            Job::threads(p as usize, |job| one_after_the_other(job, 4)).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
         }
     }
 }
@@ -114,7 +114,7 @@ fn short_of_a_new_team_sends_one_signal_after_some_calls() {
                 }
                 world.barrier()
             };
-            Job::threads(p, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+            Job::threads(p as usize, ranks).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
         }
     }
 }

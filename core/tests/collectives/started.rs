@@ -190,6 +190,6 @@ fn dropped_call_fails_at_the_others_and_the_team_goes_on() {
             }
             team.barrier()
         };
-        Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        Job::threads(p as usize, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }

@@ -60,12 +60,12 @@ fn subteam_of_bad_ranks_is_refused_everywhere() {
 fn team_of_members_sends_nothing_and_takes_what_came_before_it() {
     every_size(|job| {
         let world = job.world()?;
-        let odd: Vec<u32> = (0..job.size()).filter(|rank| rank % 2 == 1).collect();
-        let even: Vec<u32> = (0..job.size()).rev().filter(|rank| rank % 2 == 0).collect();
+        let odd: Vec<u32> = (0..job.size_number()).filter(|rank| rank % 2 == 1).collect();
+        let even: Vec<u32> = (0..job.size_number()).rev().filter(|rank| rank % 2 == 0).collect();
         // Teams that share no member may use the same context.
-        let members = if job.rank() % 2 == 1 { &odd } else { &even };
+        let members = if job.rank_number() % 2 == 1 { &odd } else { &even };
         for i in 0..3 {
-            if members.first() == Some(&job.rank()) {
+            if members.first() == Some(&job.rank_number()) {
                 job.wait("nothing", || job.progress().map(|any| (!any).then_some(())))?;
             }
             let before = job.stats();
@@ -112,12 +112,12 @@ fn team_of_wrong_members_is_refused() {
             let e = Team::of(job, members, context).unwrap_err();
             assert_eq!(e.kind(), kind, "{e}");
         };
-        let me = job.rank();
+        let me = job.rank_number();
         refused(&[], 1, ErrorKind::BadArgument);
         refused(&[me, me], 1, ErrorKind::BadArgument);
-        refused(&[me, job.size()], 1, ErrorKind::NoSuchRank);
-        if job.size() > 1 {
-            refused(&[(me + 1) % job.size()], 1, ErrorKind::BadArgument);
+        refused(&[me, job.size_number()], 1, ErrorKind::NoSuchRank);
+        if job.size_number() > 1 {
+            refused(&[(me + 1) % job.size_number()], 1, ErrorKind::BadArgument);
         }
         let alone = Team::of(job, &[me], 1)?;
         refused(&[me], 1, ErrorKind::BadArgument);
@@ -129,7 +129,7 @@ fn team_of_wrong_members_is_refused() {
 #[test]
 fn members_in_another_order_are_a_mismatch() {
     every_size(|job| {
-        let (p, me) = (job.size(), job.rank());
+        let (p, me) = (job.size_number(), job.rank_number());
         let turned: Vec<u32> = (0..p).map(|i| if me == 0 { i } else { (i + 1) % p }).collect();
         let team = Team::of(job, &turned, 1)?;
         let used = use_team(&team, 1);
@@ -170,7 +170,7 @@ fn barrier_lets_no_rank_out_before_the_last_is_in() {
 #[test]
 fn barrier_of_a_new_team_lets_no_rank_out_before_the_last_is_in() {
     every_size(|job| {
-        let backwards: Vec<usize> = (0..job.size() as usize).rev().collect();
+        let backwards: Vec<usize> = (0..job.size()).rev().collect();
         barriers(&job.world()?.subteam(&backwards)?.unwrap(), 10)
     });
 }
@@ -191,7 +191,7 @@ fn barrier_of_either_kind_lets_no_rank_out_before_the_last_is_in() {
                 );
                 barriers(&team, rounds)
             };
-            Job::threads_with(p, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
+            Job::threads_with(p as usize, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
         }
     }
 }
@@ -208,7 +208,7 @@ fn signal_array_of_different_lengths_is_a_mismatch() {
             assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
             team.barrier()
         };
-        Job::threads(p, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
+        Job::threads(p as usize, run).unwrap_or_else(|e| panic!("{p} ranks: {e}"));
     }
 }
 

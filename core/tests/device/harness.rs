@@ -140,8 +140,10 @@ pub(crate) fn each(test: &str, check: &Check) {
             launch: &|ranks, body| {
                 let hub = Hub::new(ranks);
                 match config.device {
-                    None => Job::threads_with(ranks, &settings, body),
-                    Some(device) => Job::threads_on(ranks, &settings, |rank| Ok(Box::new(device(&hub, rank))), body),
+                    None => Job::threads_with(ranks as usize, &settings, body),
+                    Some(device) => {
+                        Job::threads_on(ranks as usize, &settings, |rank| Ok(Box::new(device(&hub, rank))), body)
+                    }
                 }
                 .map(drop)
             },

@@ -111,7 +111,7 @@ fn import_of_an_address_at_the_end_of_the_address_space_is_refused() {
         let pid = std::process::id();
         for (address, len) in [(u64::MAX - 10, 100), (u64::MAX, u64::MAX), (1 << 62, 1 << 63)] {
             let key = Writer::new().u8(2).u32(pid).u64(address).u64(len).u64(1).u64(0).u64(0).done();
-            if let Ok(remote) = job.device().import(1 - job.rank(), &key, None) {
+            if let Ok(remote) = job.device().import(1 - job.rank_number(), &key, None) {
                 panic!("{remote:?}");
             }
         }
@@ -133,7 +133,7 @@ fn import_never_maps_what_is_not_a_segment() {
         let key = |pid: u32, fd: i32, len: u64| Writer::new().u8(1).u32(pid).u32(fd as u32).u64(len).u64(len).u64(len);
         // A plain file of the right length; then descriptors of other processes; then a length of 0.
         let me = std::process::id();
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         for (pid, fd, len) in [(me, file.as_raw_fd(), 8192), (1, 0, 4096), (u32::MAX, 0, 4096), (me, 0, 0)] {
             let e = job.device().import(peer, &key(pid, fd, len).done(), None).unwrap_err();
             assert!(matches!(e.kind(), ErrorKind::Protocol | ErrorKind::PeerLost), "{pid}/{fd}: {e}");
@@ -152,7 +152,7 @@ fn import_of_a_key_whose_descriptor_was_used_again_is_refused() {
     use farside_core::device::Region;
     Job::threads_with(2, &settings(&[]), |job| {
         let team = job.world()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             let region = Region::allocated(4096);
             let first = job.device().allocate(region)?;
             release(job, first.handle)?;

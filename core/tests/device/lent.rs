@@ -49,7 +49,7 @@ impl Drop for Pages {
 /// Number of the system calls that rank 1 makes to read `len` bytes at `from` out of the memory of rank 0, where they
 /// are [`pattern`] of `seed`.
 fn calls(job: &Job, team: &Team, from: *const u8, seed: usize, len: usize) -> Result<u64> {
-    let own = if job.rank() == 0 {
+    let own = if job.rank_number() == 0 {
         let region = Region { brief: true, one_node: true, exclusive: true, ..Region::of(from.cast_mut(), len) };
         // SAFETY: the callers keep and do not change the bytes during this call.
         Some(unsafe { job.device().register(region) }?)
@@ -58,7 +58,7 @@ fn calls(job: &Job, team: &Team, from: *const u8, seed: usize, len: usize) -> Re
     };
     let key = coll::broadcast(team, 0, own.as_ref().map_or(&[][..], |own| &own.key))?;
     let mut calls = 0;
-    if job.rank() == 1 {
+    if job.rank_number() == 1 {
         let (remote, mut into) = (job.device().import(0, &key, None)?, vec![0u8; len]);
         let (blocks, ranges) = ([Block { base: into.as_mut_ptr(), len }], [Range { offset: 0, len }]);
         let before = job.stats();
@@ -116,7 +116,7 @@ fn third_message_of_a_buffer_makes_no_system_call() {
         // A part of the buffer is a part of the mapping.
         buffer.fill(5000, 9, 50_000);
         assert_eq!(calls(job, team, buffer.0.wrapping_add(5000), 9, 50_000)?, 0);
-        assert_eq!(job.stats().count(Kind::Remap), u64::from(job.rank() == 0));
+        assert_eq!(job.stats().count(Kind::Remap), u64::from(job.rank_number() == 0));
         Ok(())
     });
 }
@@ -125,7 +125,7 @@ fn third_message_of_a_buffer_makes_no_system_call() {
 fn message(job: &Job, team: &Team, pages: &Pages, seed: usize) -> Result<u64> {
     let (len, before) = (pages.1.size(), job.stats());
     pages.fill(0, seed, len);
-    if job.rank() == 0 {
+    if job.rank_number() == 0 {
         let source = Source::Bytes(Block { base: pages.0, len });
         // SAFETY: the bytes stay as they are until the message has been sent.
         let sending = unsafe { job.start_message(1, 5, 0, source, Mode::Standard) }?;
@@ -182,21 +182,21 @@ fn freed_buffers_are_forgotten() {
             buffer.copy_from_slice(&pattern(200 + round, LEN / 2));
             several(&buffer, 200 + round)?;
         }
-        assert!(job.rank() != 0 || job.stats().count(Kind::Remap) >= 20);
+        assert!(job.rank_number() != 0 || job.stats().count(Kind::Remap) >= 20);
         Ok(())
     });
 }
 
 /// Writes at a window of rank 0 over `base` by rank 1, and then sends the window's memory as a message.
 fn window(job: &Job, team: &Team, base: *mut u8, len: usize) -> Result<u64> {
-    let own = if job.rank() == 0 {
+    let own = if job.rank_number() == 0 {
         // SAFETY: the callers use the memory only by this function while the window is there.
         Some(unsafe { job.device().register(Region { exclusive: true, ..Region::of(base, len) }) }?)
     } else {
         None
     };
     let key = coll::broadcast(team, 0, own.as_ref().map_or(&[][..], |own| &own.key))?;
-    if job.rank() == 1 {
+    if job.rank_number() == 1 {
         let (remote, bytes) = (job.device().import(0, &key, None)?, pattern(77, len));
         assert!(remote.mapped.is_some_and(|mapped| mapped.hi - mapped.lo >= len - 2 * 4096), "{remote:?}");
         let from = [Block::of(bytes.as_ptr(), len)];
@@ -289,7 +289,7 @@ fn no_buffer_is_moved_while_memory_is_pinned() {
         for n in 0..4 {
             assert_eq!(calls_for(job, team, &before, 1)?, u64::from(n < 2));
         }
-        let pinned = job.rank() != 0 || pin(vec![0; 1 << 16].leak()).is_some();
+        let pinned = job.rank_number() != 0 || pin(vec![0; 1 << 16].leak()).is_some();
         if coll::broadcast(team, 0, &[u8::from(pinned)])? == [0] {
             println!("skipped: memory cannot be pinned");
             return Ok(());

@@ -21,7 +21,7 @@ fn passive_memory_is_served_right_after_registration() {
     let done = AtomicBool::new(false);
     Job::threads_with(2, &settings(&[(USER_MEMORY, "ring")]), |job| {
         let team = job.world()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let mut buffer = vec![0u8; 100];
             let region = Region { passive: true, ..Region::of(buffer.as_mut_ptr(), 100) };
             // SAFETY: the buffer is not used before it is released.

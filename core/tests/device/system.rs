@@ -84,7 +84,7 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
 
 /// Long blocks, which ranks of a node read from each other's memory where they may.
 fn collect_long_blocks(job: &Job) -> Result<()> {
-    let blocks = coll::allgather(&job.world()?, &vec![job.rank() as u8; 100_000])?;
+    let blocks = coll::allgather(&job.world()?, &vec![job.rank_number() as u8; 100_000])?;
     assert!(blocks.iter().zip(0..).all(|(block, rank)| block.len() == 100_000 && block.iter().all(|b| *b == rank)));
     Ok(())
 }
@@ -167,7 +167,7 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
         Job::threads_with(2, &settings(&small), |job| {
             let team = job.world()?;
             let allocate = |len| job.device().allocate(Region::allocated(len));
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 // Fills the file system, touches every page, and releases all regions.
                 let mut all = Vec::new();
                 let e = loop {
@@ -223,13 +223,13 @@ fn team_without_memory_for_signals_goes_on_by_messages() {
             Job::threads_with(3, &settings(&small), |job| {
                 let world = job.world()?;
                 let teams: Vec<_> = (0..2).map(|_| world.split(Some(0), 0)).collect::<Result<_, _>>()?;
-                if job.rank() == 0 {
+                if job.rank_number() == 0 {
                     leave_pages(dir.path(), pages);
                 }
                 world.barrier()?;
                 let [sums, barriers] = [0, 1].map(|at| teams[at].as_ref().unwrap());
                 for _ in 0..12 {
-                    let all = farside_core::coll::allgather(sums, &[job.rank() as u8])?;
+                    let all = farside_core::coll::allgather(sums, &[job.rank_number() as u8])?;
                     assert_eq!(all, [[0], [1], [2]]);
                     let sum = farside_core::coll::allreduce(sums, &[1], &mut |into, operand| into[0] += operand[0])?;
                     assert_eq!(sum, [3]);

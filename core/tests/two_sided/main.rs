@@ -32,7 +32,7 @@ fn over(ranks: u32, f: impl Fn(&Job) -> Result<()> + Sync) {
         ("FARSIDE_TRANSFER", "eager:0,read-intra:1,read-inter:1"),
     ];
     for set in [&[][..], &reading] {
-        Job::threads_with(ranks, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
+        Job::threads_with(ranks as usize, &settings(set), &f).unwrap_or_else(|e| panic!("{set:?}: {e}"));
     }
 }
 
@@ -88,11 +88,11 @@ fn meet(job: &Job) -> Result<()> {
 #[test]
 fn every_length_posted_before_and_after_its_message_in_both_modes() {
     over(2, |job| {
-        let other = 1 - job.rank();
+        let other = 1 - job.rank_number();
         for (i, len) in [0, 1, 8, 15, 16, 17, 100, 4000, 5000, 70_000, 1 << 20].into_iter().enumerate() {
             for mode in [Mode::Standard, Mode::Synchronous] {
                 for late in [false, true] {
-                    let data = bytes(i + job.rank() as usize, len);
+                    let data = bytes(i + job.rank(), len);
                     let mut into = vec![0; len];
                     let mut posted = None;
                     if !late {
@@ -125,7 +125,7 @@ fn messages_of_one_sender_are_received_in_their_order_whatever_way_they_take() {
     over(2, |job| {
         let lens = [10, 300_000, 0, 5000, 17, 1 << 20, 3, 60_000];
         let data: Vec<Vec<u8>> = lens.iter().enumerate().map(|(i, len)| bytes(i, *len)).collect();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let sends: Vec<Sending> = data.iter().map(|d| send(job, 1, 0, d, Mode::Standard)).collect::<Result<_>>()?;
             return sends.iter().try_for_each(|s| sent(job, s));
         }
@@ -154,12 +154,12 @@ fn random_traffic_with_wildcards_is_all_received_once() {
                 ((i % 3) as u32, random.random_range(0..3), random.random_range(0..4), len)
             })
             .collect();
-        let mut own = StdRng::seed_from_u64(seed ^ u64::from(job.rank() + 1));
+        let mut own = StdRng::seed_from_u64(seed ^ u64::from(job.rank_number() + 1));
         let mut sends = Vec::new();
         let data: Vec<Vec<u8>> = plan.iter().enumerate().map(|(i, m)| bytes(i, m.3)).collect();
         let mut receives: Vec<(Rc<Receive>, Vec<u8>)> = Vec::new();
-        let expected = plan.iter().filter(|m| m.1 == job.rank()).count();
-        let mut mine = plan.iter().enumerate().filter(|(_, m)| m.0 == job.rank());
+        let expected = plan.iter().filter(|m| m.1 == job.rank_number()).count();
+        let mut mine = plan.iter().enumerate().filter(|(_, m)| m.0 == job.rank_number());
         let mut open = true;
         while open || receives.len() < expected {
             if own.random_range(0..2) == 0 {
@@ -178,7 +178,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
             job.progress()?;
         }
         // Each received message is the first to this rank from its sender with its tag that was not yet received.
-        let mut left: Vec<usize> = (0..plan.len()).filter(|i| plan[*i].1 == job.rank()).collect();
+        let mut left: Vec<usize> = (0..plan.len()).filter(|i| plan[*i].1 == job.rank_number()).collect();
         for (receive, into) in &receives {
             let status = finish(job, receive)?;
             let fits = |i: &usize| plan[*i].0 == status.source && plan[*i].2 == status.tag;
@@ -199,7 +199,7 @@ fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
     over(2, |job| {
         for len in [10, 3000, 100_000, 1 << 20] {
             for late in [false, true] {
-                if job.rank() == 0 {
+                if job.rank_number() == 0 {
                     let data = bytes(1, len);
                     let sending = send(job, 1, 1, &data, Mode::Standard)?;
                     meet(job)?;
@@ -228,7 +228,7 @@ fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
 fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen() {
     over(2, |job| {
         for len in [5, 5000, 500_000] {
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let data = [bytes(0, len), bytes(1, len)];
                 let first = send(job, 1, 7, &data[0], Mode::Standard)?;
                 let second = send(job, 1, 8, &data[1], Mode::Standard)?;
@@ -258,7 +258,7 @@ fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen()
 #[test]
 fn cancelled_receive_gets_nothing_and_the_next_one_does() {
     over(2, |job| {
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             meet(job)?;
             let data = bytes(3, 100);
             return sent(job, &send(job, 1, 0, &data, Mode::Standard)?);
@@ -283,7 +283,7 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
         let mut into = vec![0; 200_000];
         for len in [0, 100, 200_000] {
             let data = bytes(4, len);
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let first = send(job, 1, 0, &data, Mode::Synchronous)?;
                 let second = send(job, 1, 0, &data, Mode::Synchronous)?;
                 // The first message has arrived, and no receive takes it.
@@ -312,9 +312,9 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
                 assert!(into[..len] == data);
             }
         }
-        let own = send(job, job.rank(), 1, &[1; 100], Mode::Synchronous)?;
+        let own = send(job, job.rank_number(), 1, &[1; 100], Mode::Synchronous)?;
         while job.progress()? {}
-        assert!(job.probe(&from(job.rank(), 1))?.is_some());
+        assert!(job.probe(&from(job.rank_number(), 1))?.is_some());
         job.withdraw_send(&own);
         assert_eq!(own.outcome().unwrap_err().kind(), ErrorKind::Aborted);
         assert_eq!(job.probe(&ANY)?, None);
@@ -327,7 +327,7 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
 fn send_that_is_withdrawn_and_then_given_up_ends_once() {
     over(2, |job| {
         for len in [0, 100, 200_000] {
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let data = bytes(4, len);
                 let sending = send(job, 1, 0, &data, Mode::Synchronous)?;
                 meet(job)?;
@@ -356,7 +356,7 @@ fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
     over(2, |job| {
         let data = bytes(4, 100);
         // From the rank to itself, then from the other rank.
-        for to in [job.rank(), 1 - job.rank()] {
+        for to in [job.rank_number(), 1 - job.rank_number()] {
             let sending = send(job, to, 0, &data, Mode::Synchronous)?;
             let taken = job.wait("a message", || job.take_message(&ANY))?;
             meet(job)?;
@@ -377,7 +377,7 @@ fn unexpected_messages_are_bounded_and_what_is_more_waits_at_its_sender() {
     over(2, |job| {
         const LEN: usize = 1000;
         let count = 4 * UNEXPECTED as usize / LEN;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let data = bytes(1, LEN);
             let sends: Vec<Sending> =
                 (0..count).map(|_| send(job, 1, 0, &data, Mode::Standard)).collect::<Result<_>>()?;
@@ -445,7 +445,7 @@ fn bad_calls_are_errors_that_name_the_rank() {
 #[test]
 fn context_that_ends_takes_its_receives_and_messages_with_it() {
     over(2, |job| {
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let data = bytes(1, 300_000);
             let long = send(job, 1, 0, &data, Mode::Standard)?;
             let short = send(job, 1, 0, &data[..10], Mode::Standard)?;
@@ -474,7 +474,7 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
         for _ in 0..3 {
             let mut into = vec![[0; 8]; 2 * MESSAGES];
             let (posted, late) = into.split_at_mut(MESSAGES);
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 meet(job)?;
                 send_all(1)?;
                 meet(job)?;
@@ -505,7 +505,7 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
     let started = std::sync::Barrier::new(2);
     let run = |job: &Job| {
         let data = bytes(6, 500_000);
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let sending = send(job, 1, 0, &data, Mode::Standard)?;
             assert!(!sending.is_done(), "the ring has room for all of it");
             started.wait();
@@ -540,7 +540,7 @@ fn sends_that_are_taken_back_leave_their_room_to_others() {
     // The receiver enters the runtime only after the sends.
     let started = std::sync::Barrier::new(2);
     over(2, |job| {
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let data = bytes(1, 2000);
             let room = UNEXPECTED as usize / data.len();
             for round in 0..2 * room {

@@ -16,7 +16,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
     over(2, |job| {
         for (number, early) in [(1, true), (6, false), (8, true), (24, false)] {
             let mut into = vec![0; LEN];
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let data = bytes(number as usize, LEN);
                 let send =
                     job.partitioned_send(Some(1), (CONTEXT, 4), Source::of(&data), number, job.new_context()?)?;
@@ -59,7 +59,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
 #[test]
 fn partitioned_messages_that_are_misused_given_up_or_too_long() {
     over(2, |job| {
-        let (me, other) = (job.rank(), 1 - job.rank());
+        let (me, other) = (job.rank_number(), 1 - job.rank_number());
         let data = bytes(me as usize, 300);
         for number in [0, 7, MAX_PARTITIONS + 1] {
             let made = job.partitioned_send(Some(other), (CONTEXT, 0), Source::of(&data), number, 77);
@@ -138,7 +138,7 @@ fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_a
     over(2, |job| {
         let data = vec![1; UNEXPECTED as usize / 4];
         for round in 0..8 {
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let send = job.partitioned_send(Some(1), (CONTEXT, 0), Source::of(&data), 64, job.new_context()?)?;
                 send.start()?;
                 // SAFETY: the data is kept until the round is over.
@@ -154,11 +154,11 @@ fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_a
             }
             meet(job)?;
         }
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             while job.progress()? {}
             assert!(send(job, 1, 9, &data[..8], Mode::Standard)?.is_done(), "no room");
         }
-        let unmatched = job.partitioned_receive(Some(1 - job.rank()), (CONTEXT, 1), Sink::discard())?;
+        let unmatched = job.partitioned_receive(Some(1 - job.rank_number()), (CONTEXT, 1), Sink::discard())?;
         start_partitioned(job, &unmatched)?;
         job.forget_context(CONTEXT);
         assert_eq!(start_partitioned(job, &unmatched).unwrap_err().kind(), ErrorKind::Freed);

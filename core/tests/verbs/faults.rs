@@ -35,7 +35,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
         let (own, remotes) = exchange_regions(&team, own, None)?;
         let good = job.device().allocate(farside_core::device::Region::allocated(4096));
         let (good, good_remotes) = exchange_regions(&team, good, None)?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             // The region is released while rank 0 still has the key.
             release(job, own.handle)?;
             team.barrier()?;
@@ -69,7 +69,7 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             release(job, own.handle)?;
         }
         team.barrier()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             let mut words = vec![0u64; PACKETS as usize];
             // SAFETY: memory of this rank of that length, which is not written any more.
             unsafe { std::ptr::copy_nonoverlapping(good.base, words.as_mut_ptr().cast(), 8 * words.len()) };
@@ -94,7 +94,7 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
         // SAFETY: the memory is lent until it is released, and is not accessed before that.
         let own = unsafe { job.device().register(region(memory.as_mut_ptr(), LEN)) };
         let (own, remotes) = exchange_regions(&team, own, None)?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             job.wait("some writes", || Ok((signals.get(0, 1) >= 3).then_some(())))?;
             release(job, own.handle)?;
             // The memory belongs to this rank alone again.
@@ -168,7 +168,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
             job.wait("a write", || Ok((track.open() == 0).then_some(())))?;
             track.check()
         };
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             release(job, released.handle)?;
             let before = left_behind("qp").len();
             team.barrier()?;
@@ -215,7 +215,7 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
         let own = job.device().allocate(farside_core::device::Region::allocated(LEN));
         let (_, remotes) = exchange_regions(&team, own, None)?;
         team.barrier()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             while !done.load(Ordering::SeqCst) {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -243,7 +243,7 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
     });
     for (rank, e) in errors.into_iter().flatten().enumerate() {
         let e = e.expect("a barrier with a rank that was given up");
-        assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
+        assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
     }
     nothing_is_left();
 }
@@ -302,7 +302,7 @@ fn exchange(job: &Job, rounds: u64) -> Result<()> {
     let own = job.device().allocate(farside_core::device::Region::allocated(LEN + 8));
     let (own, remotes) = exchange_regions(&team, own, None)?;
     let signals = SignalArray::new(&team, 0)?;
-    let me = job.rank();
+    let me = job.rank_number();
     let peer = 1 - me;
     let at = |offset| Place { region: remotes[peer as usize].handle, offset };
     for round in 1..=rounds {
@@ -361,7 +361,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
             let own = job.device().allocate(farside_core::device::Region::allocated(64));
             let (own, remotes) = exchange_regions(&team, own, None)?;
             let signals = SignalArray::new(&team, 0)?;
-            let peer = 1 - job.rank();
+            let peer = 1 - job.rank_number();
             let at = |offset| Place { region: remotes[peer as usize].handle, offset };
             for round in 1..=ROUNDS {
                 let (mut old, mut sum, mut back) = ([0u8; 4], 0u64, 0u64);
@@ -400,7 +400,7 @@ fn link_that_is_cut_for_a_second_changes_no_result() {
         let (cut, mended) = std::sync::mpsc::channel();
         let errors = two(move |job| {
             exchange(job, 10)?;
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let (since, cut) = (Instant::now(), cut.clone());
                 Links::change(&["cut", "rxe0"]);
                 std::thread::spawn(move || {
@@ -433,7 +433,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
         let (own, remotes) = exchange_regions(&team, own, None)?;
         release(job, own.handle)?;
         team.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             mlx5::fail_datagrams();
             let word = [0u8; 8];
             let from = [Block::of(word.as_ptr(), 8)];
@@ -456,7 +456,7 @@ fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
     let errors = two(|job| {
         let team = job.world()?;
         team.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             Links::change(&["cut", "rxe0"]);
         }
         loop {
@@ -466,7 +466,7 @@ fn link_cut_for_good_is_a_lost_peer_at_both_ends() {
     drop(links);
     for (rank, e) in errors.into_iter().flatten().enumerate() {
         let e = e.expect("a barrier over a link that is cut");
-        assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
+        assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::PeerLost, Some(1 - rank as u32)), "{e}");
     }
     nothing_is_left();
 }
@@ -478,7 +478,7 @@ fn port_that_stays_down_is_said_at_both_ends() {
     let errors = two(|job| {
         let team = job.world()?;
         team.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             Links::change(&["down", "rxe0"]);
         }
         loop {

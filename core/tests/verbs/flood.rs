@@ -46,7 +46,7 @@ fn packets_to_a_rank_that_sleeps_wait_at_their_senders() {
         })?;
         team.barrier()?;
         let before = job.stats();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             std::thread::sleep(Duration::from_millis(500));
             job.wait("all packets", || Ok((1..4).all(|r| got[r].get() == PACKETS).then_some(())))?;
         } else {

@@ -65,8 +65,8 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
 
 /// Sends `value` from each rank to the other by lists of one block, in order.
 fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
-    let peer = 1 - job.rank();
-    let (mut into, from) = ([0u8; 64], [value ^ job.rank() as u8; 64]);
+    let peer = 1 - job.rank_number();
+    let (mut into, from) = ([0u8; 64], [value ^ job.rank_number() as u8; 64]);
     let received = post(job, peer, Operation::Scatter { into: &[Block { base: into.as_mut_ptr(), len: 64 }] })?;
     signals.set(peer as usize, 1, u64::from(value))?;
     job.wait("the other's list", || Ok((signals.get(peer as usize, 1) >= u64::from(value)).then_some(())))?;
@@ -86,7 +86,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
     well(two(|job| {
         let team = job.world()?;
         let most = job.device().capabilities().lists.unwrap().blocks;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         let mut map = [0; 2].map(|_| memmap2::MmapMut::map_anon(ROOM).unwrap());
         let [out, into] = &mut map;
         for round in 0..2u64 {
@@ -104,7 +104,7 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
                 into.fill(0xEE);
                 out.iter_mut()
                     .enumerate()
-                    .for_each(|(i, b)| *b = (i as u8 ^ (i >> 8) as u8).wrapping_add(job.rank() as u8));
+                    .for_each(|(i, b)| *b = (i as u8 ^ (i >> 8) as u8).wrapping_add(job.rank_number() as u8));
                 let sizes = |side: usize| messages.iter().flat_map(|m| m[side].clone()).collect::<Vec<_>>();
                 let (from, to) = (lay_out(out, &sizes(0), 5), lay_out(into, &sizes(1), 9));
                 let before = job.stats();
@@ -156,7 +156,7 @@ fn first_use_from_both_ends_at_once() {
     for _ in 0..3 {
         well(two(|job| {
             let mut got = [[0u8; 100]; 2];
-            let sent = [job.rank() as u8 + 1; 100];
+            let sent = [job.rank_number() as u8 + 1; 100];
             let mut tracks = Vec::new();
             for (peer, into) in got.iter_mut().enumerate() {
                 let into = [Block { base: into.as_mut_ptr(), len: 100 }];
@@ -178,10 +178,10 @@ fn more_lists_than_places_arrive_in_order() {
     const LISTS: usize = 300;
     well(two(|job| {
         let team = job.world()?;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         let mut words = vec![0u64; LISTS];
         let base = words.as_mut_ptr().cast::<u8>();
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             // The lists that do not fit wait until the first is received.
             let (mut tracks, mut first) = (Vec::new(), true);
             for i in 0..LISTS {
@@ -212,11 +212,11 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
     well(two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         let mut bytes = [0u8; 200];
         works(job, &signals, 1)?;
         team.barrier()?;
-        let e = if job.rank() == 0 {
+        let e = if job.rank_number() == 0 {
             let short = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 100 }] })?;
             team.barrier()?;
             ended(job, short)
@@ -224,7 +224,7 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
             team.barrier()?;
             ended(job, post(job, peer, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 200)] })?)
         };
-        assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)), "{e}");
+        assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)), "{e}");
         assert_eq!(bytes[100..], [0; 100], "bytes behind the list");
         team.barrier()?;
         // Both ranks have seen the error; the connection is made anew without further action.
@@ -243,7 +243,7 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
         let signals = SignalArray::new(&team, 0)?;
         works(job, &signals, 1)?;
         team.barrier()?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let bytes = [0u8; 8];
             let start = Instant::now();
             let e = ended(job, post(job, 1, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 8)] })?);
@@ -264,10 +264,10 @@ fn cancelled_list_is_not_touched_any_more() {
     well(two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
-        let peer = 1 - job.rank();
+        let peer = 1 - job.rank_number();
         works(job, &signals, 1)?;
         let mut bytes = [7u8; 64];
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let track = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 64 }] })?;
             job.cancel(&track);
             assert_eq!(track.open(), 0);
@@ -276,7 +276,7 @@ fn cancelled_list_is_not_touched_any_more() {
             team.barrier()?;
             // The list may go to the former connection or to the next one, on which no scatter list is posted.
             let e = ended(job, post(job, peer, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 64)] })?);
-            assert_eq!(e.blamed(), Some(peer), "{e}");
+            assert_eq!(e.blamed_number(), Some(peer), "{e}");
         }
         team.barrier()?;
         assert_eq!(bytes, [7; 64]);
@@ -294,7 +294,7 @@ fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
         let signals = SignalArray::new(&team, 0)?;
         works(job, &signals, 1)?;
         team.barrier()?;
-        if job.rank() == 1 {
+        if job.rank_number() == 1 {
             return Err(Error::new(ErrorKind::Aborted, "end in the middle"));
         }
         let mut bytes = vec![0u8; 100_000];
@@ -357,7 +357,7 @@ fn list_of_many_blocks_is_one_packet() {
     well(two(move |job| {
         let team = job.world()?;
         let most = job.device().capabilities().lists.unwrap().blocks.min(32);
-        let (peer, each) = (1 - job.rank(), LEN / most);
+        let (peer, each) = (1 - job.rank_number(), LEN / most);
         let mut memory = vec![0u8; 2 * LEN];
         let blocks: Vec<Block> =
             (0..most).map(|i| Block { base: memory.as_mut_ptr().wrapping_add(2 * i * each), len: each }).collect();
@@ -369,11 +369,11 @@ fn list_of_many_blocks_is_one_packet() {
             let before = sent_packets().unwrap();
             meeting.wait();
             for _ in 0..rounds {
-                let list = match job.rank() {
+                let list = match job.rank_number() {
                     0 => Operation::Gather { from: &blocks },
                     _ => Operation::Scatter { into: &blocks },
                 };
-                let scatter_first = if job.rank() == 1 { Some(post(job, peer, list)?) } else { None };
+                let scatter_first = if job.rank_number() == 1 { Some(post(job, peer, list)?) } else { None };
                 team.barrier()?;
                 let track = scatter_first.map_or_else(|| post(job, peer, list), Ok)?;
                 finish(job, &track)?;

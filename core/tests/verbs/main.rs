@@ -52,10 +52,10 @@ fn ranks(
             let errors = std::sync::Mutex::new((0..n).map(|_| None).collect::<Vec<_>>());
             let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
-            let _ = Job::threads_with(n, &settings, |job| {
+            let _ = Job::threads_with(n as usize, &settings, |job| {
                 let r = body(job);
                 let failed = r.is_err();
-                errors.lock().unwrap()[job.rank() as usize] = r.err();
+                errors.lock().unwrap()[job.rank()] = r.err();
                 if failed { Err(Error::new(ErrorKind::Aborted, "test")) } else { Ok(()) }
             });
             let _ = done.send(errors.into_inner().unwrap());
@@ -84,7 +84,7 @@ fn registered_memory_is_never_copied() {
         let team = job.world()?;
         let own = job.device().allocate(Region::allocated(2 * LEN));
         let (own, remotes) = exchange_regions(&team, own, None)?;
-        if job.rank() == 0 {
+        if job.rank_number() == 0 {
             let place = Place { region: remotes[1].handle, offset: 0 };
             let before = job.stats();
             for len in [8, 300, 4096, 65_536, 65_537, LEN] {

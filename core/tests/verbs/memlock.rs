@@ -64,7 +64,7 @@ fn start_beyond_the_limit_of_locked_memory_names_the_bytes_and_the_limit() {
 fn complete(job: &Job, operation: Operation<'_>, notify: Option<(Place, u64)>) -> Result<()> {
     let track = Track::new();
     // SAFETY: the callers' buffers outlive the wait.
-    unsafe { job.post(1 - job.rank(), operation, notify, &[&track]) }?;
+    unsafe { job.post(1 - job.rank_number(), operation, notify, &[&track]) }?;
     job.wait("an operation", || Ok((track.open() == 0).then_some(())))?;
     track.check()
 }
@@ -85,7 +85,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
     well(two(|job| {
         let team = job.world()?;
         let signals = SignalArray::new(&team, 0)?;
-        let me = job.rank();
+        let me = job.rank_number();
         let bytes = pattern(LEN);
         let mut memory = vec![0u8; if me == 1 { LEN } else { 64 }];
         // SAFETY: the memory is lent until it is released.

@@ -98,7 +98,7 @@ fn rank() -> Result<()> {
     let team = job.world()?;
     let own = job.device().allocate(farside_core::device::Region::allocated(64));
     let (own, remotes) = exchange_regions(&team, own, None)?;
-    let me = job.rank();
+    let me = job.rank_number();
     let at = |offset| Place { region: remotes[1 - me as usize].handle, offset };
     let (value, mut old) = (100 + u64::from(me), u64::MAX);
     let from = [Block::of((&raw const value).cast(), 8)];

@@ -15,7 +15,7 @@ fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result
     let team = job.world()?;
     let own = job.device().allocate(farside_core::device::Region::allocated(2 * LEN));
     let (own, remotes) = exchange_regions(&team, own, None)?;
-    let result = if job.rank() == 0 { body(Place { region: remotes[1].handle, offset: 0 }) } else { Ok(()) };
+    let result = if job.rank_number() == 0 { body(Place { region: remotes[1].handle, offset: 0 }) } else { Ok(()) };
     team.barrier()?;
     remotes.iter().for_each(|r| forget(job, r.handle));
     release(job, own.handle)?;
@@ -209,7 +209,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
         for round in 0..3 {
             let is_taken_back = round == 1;
             let (before, mut handle, mut key) = (job.stats(), 0, Vec::new());
-            if job.rank() == 1 {
+            if job.rank_number() == 1 {
                 let lent = Region { brief: true, ..Region::of(data.as_mut_ptr(), data.len()) };
                 // SAFETY: the pages outlive the lease.
                 let lent = unsafe { job.device().register(lent) }?;
@@ -219,7 +219,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
                 }
             }
             let key = coll::broadcast(&team, 1, &key)?;
-            if job.rank() == 0 {
+            if job.rank_number() == 0 {
                 let region = job.device().import(1, &key, None)?;
                 assert!(region.lists.is_some() && region.mapped.is_none(), "{region:?}");
                 let read = |ranges: &[Range]| {
@@ -244,7 +244,7 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
                 forget(job, region.handle);
             }
             team.barrier()?;
-            if job.rank() == 1 && !is_taken_back {
+            if job.rank_number() == 1 && !is_taken_back {
                 job.device().sealed(handle);
                 release(job, handle)?;
             }

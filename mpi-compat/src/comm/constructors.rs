@@ -101,7 +101,7 @@ fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result
 /// The members of a team that share memory with this rank, including this rank.
 fn on_node(team: &Team) -> Cow<'_, [u32]> {
     let device = team.job().device();
-    let here = |member: &u32| *member == team.job().rank() || device.shares_memory(*member);
+    let here = |member: &u32| *member == team.job().rank_number() || device.shares_memory(*member);
     if team.members().iter().all(here) {
         return Cow::Borrowed(team.members());
     }
@@ -144,7 +144,7 @@ pub fn agree_in_group(call: &Call<'_>, context: u32, group: &GroupObject, tag: i
     let differs = || fail(MPI_ERR_GROUP, DIFFERS).named("group");
     let job = call.job()?;
     let leader = group.members.iter().copied().min().unwrap_or(0);
-    if job.rank() != leader {
+    if job.rank_number() != leader {
         let words = send_beside(call, context, leader, tag, said, || receive(call, context, leader, tag))?;
         return words.try_into().map_err(|_| differs());
     }
@@ -170,7 +170,7 @@ fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Optio
         let text = format!("has rank {other} of MPI_COMM_WORLD, which is not in the communicator");
         return Err(fail(MPI_ERR_GROUP, text).value(group.0));
     }
-    let place = object.rank_of(caller.comm.team.job().rank());
+    let place = object.rank_of(caller.comm.team.job().rank_number());
     Ok((object, place))
 }
 

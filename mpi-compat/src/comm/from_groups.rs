@@ -77,7 +77,7 @@ impl<'c> Agreement<'c> {
         least: usize,
         agreed: impl FnOnce() -> Result<Vec<u32>>,
     ) -> Result<Vec<u32>> {
-        if self.job.rank() != leader {
+        if self.job.rank_number() != leader {
             return self.receive(leader, least);
         }
         let agreed = agreed();
@@ -92,7 +92,7 @@ impl<'c> Agreement<'c> {
 /// The group that a communicator is made from, which must have this rank.
 fn own_group(call: &Call<'_>, group: Group, name: &'static str) -> Result<Rc<GroupObject>> {
     let object = call.groups.get(group)?;
-    match object.rank_of(call.job()?.rank()) {
+    match object.rank_of(call.job()?.rank_number()) {
         Some(_) => Ok(object),
         None => Err(fail(MPI_ERR_GROUP, "does not have this process").named(name)),
     }
@@ -148,7 +148,7 @@ fn exchange(
     stringtag: Text,
 ) -> Result<Vec<u32>> {
     let remote = call.groups.get(remote)?;
-    let (me, other) = (call.job()?.rank(), leader_of(&remote, leader, "remote_leader")?);
+    let (me, other) = (call.job()?.rank_number(), leader_of(&remote, leader, "remote_leader")?);
     if let Some(both) = remote.members.iter().find(|member| local.rank_of(**member).is_some()) {
         return Err(
             fail(MPI_ERR_GROUP, format!("has rank {both} of the job, as local_group has")).named("remote_group")

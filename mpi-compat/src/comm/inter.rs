@@ -38,7 +38,7 @@ fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_in
     let offer = [&contexts[..], mine].concat();
     let theirs = send_beside(call, inner, other, tag, &offer, || receive(call, inner, other, tag))?;
     // The leader with the lower rank in the job gives the contexts.
-    let first = job.rank() < other;
+    let first = job.rank_number() < other;
     let chosen = if first { &contexts[..] } else { &theirs[..theirs.len().min(2)] };
     Ok([&[u32::from(first)], chosen, &theirs[theirs.len().min(2)..]].concat())
 }

@@ -41,7 +41,7 @@ pub fn predefined(runtime: &Runtime, job: &Job) -> Result {
         bill.name(Account::team(2), "MPI_COMM_SELF");
     }
     fix(MPI_COMM_WORLD, job.world()?, [0, 1], "MPI_COMM_WORLD")?;
-    fix(MPI_COMM_SELF, Team::of(job, &[job.rank()], 2)?, [2, 3], "MPI_COMM_SELF")
+    fix(MPI_COMM_SELF, Team::of(job, &[job.rank_number()], 2)?, [2, 3], "MPI_COMM_SELF")
 }
 
 pub fn comm_size(call: &Call<'_>, comm: Comm, size: Out<c_int>) -> Result {

@@ -51,7 +51,7 @@ pub struct Members {
 
 impl CommObject {
     pub fn new(team: Team, members: Members, contexts: [u32; 2], errhandler: Handler) -> Result<Self> {
-        let me = team.job().rank();
+        let me = team.job().rank_number();
         let rank = members.local.rank_of(me);
         Ok(Self {
             rank: rank.ok_or_else(|| fail(MPI_ERR_INTERN, "a communicator without this rank is made"))?,

@@ -13,7 +13,7 @@ use farside_datatype::{
 };
 
 use super::item::{Item, Lists, Update};
-use crate::elements::bytes;
+use crate::elements::{WindowElement, bytes, range_text};
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
 
@@ -186,13 +186,13 @@ impl<'a> Layouts<'a> {
         }
     }
 
-    /// Checks the arguments independently of the epoch, for a target of `len` bytes.
+    /// Checks the arguments independently of the epoch, for a target of `len` bytes, in elements of this type.
     ///
     /// # Errors
     /// `BadArgument` for sides with different elements and for a receiving side that contains a byte twice;
     /// `OutOfRange`.
     #[inline]
-    pub(crate) fn check(&self, len: usize) -> Result<()> {
+    pub(crate) fn check(&self, len: usize, element: Option<WindowElement>) -> Result<()> {
         let name = self.action.name();
         self.origin.check_elements(self.target).map_err(|e| refused(name, &e))?;
         if let Some((_, old)) = self.old {
@@ -202,11 +202,8 @@ impl<'a> Layouts<'a> {
         if self.target.size() > 0 && !reach(self.target, self.offset).is_some_and(inside) {
             let (lb, ub) = (i128::from(self.target.true_lb()), i128::from(self.target.true_ub()));
             let offset = self.offset as i128;
-            return Err(Error::new(ErrorKind::OutOfRange, name).cause(format!(
-                "bytes {} to {} of a window of {len} bytes",
-                offset + lb,
-                offset + ub
-            )));
+            let cause = range_text(element, offset + lb, offset + ub, "a window", len);
+            return Err(Error::new(ErrorKind::OutOfRange, name).cause(cause));
         }
         if let Some((side, map)) = self.receiver()
             && let Overlap::At(at) = map.overlap()

@@ -183,6 +183,7 @@ impl RawWindow {
             signals,
             targets: regions.into_iter().enumerate().map(Target::new).collect(),
             options,
+            element: None,
             mapped: false,
             attachments,
             access: Cell::new(Access::None),
@@ -218,6 +219,7 @@ impl RawWindow {
     /// # Errors
     /// `Mismatch` on every rank if element types differ; `PeerLost`.
     fn agree(&mut self, element: Option<WindowElement>) -> Result<()> {
+        self.element = element;
         let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
         let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
         let mapped = self.attachments.is_none() && self.targets.iter().all(whole) && signals_mapped;

@@ -11,6 +11,7 @@ use farside_core::{Error, ErrorKind, Result};
 use super::fence::DIRECT;
 use super::item::{Item, Queued, Request};
 use super::{Access, RawWindow, Target, cell};
+use crate::elements::range_text;
 
 /// Counts an operation that is being posted, which may wait for room, until it is dropped.
 struct Posting<'a>(&'a Cell<u32>);
@@ -47,7 +48,7 @@ impl RawWindow {
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
-                .cause(format!("{len} bytes at byte {offset} of a window of {all} bytes")));
+                .cause(range_text(self.element, offset as i128, offset as i128 + len as i128, "a window", all)));
         }
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());

@@ -153,7 +153,7 @@ impl RawWindow {
     #[inline]
     pub(super) fn check(&self, t: &Target, l: &Layouts<'_>) -> Result<()> {
         let len = if self.attachments.is_some() { usize::MAX } else { l.attached.unwrap_or(&t.region).len };
-        l.check(len).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))
+        l.check(len, self.element).map_err(|e| e.rank(self.job.rank()).peer(t.region.peer))
     }
 
     /// Starts an operation between layouts, or queues it until its target is ready.

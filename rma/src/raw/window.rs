@@ -19,6 +19,7 @@ use super::item::{Item, narrow, widen};
 use super::orphans::Orphans;
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
+use crate::elements::{WindowElement, range_text};
 use crate::op::{CasElement, Element, ElementType, Op};
 
 /// Options of an untyped window.
@@ -47,6 +48,8 @@ pub struct RawWindow {
     pub(super) account: Option<Account>,
     pub(super) targets: Vec<Target>,
     pub(super) options: Options,
+    /// The type of the elements, if the window has one.
+    pub(super) element: Option<WindowElement>,
     /// Every rank maps the whole memory and the signal arrays of all targets.
     pub(super) mapped: bool,
     /// The attached regions of a dynamic window, whose offsets are addresses; `None` for other windows.
@@ -253,9 +256,13 @@ impl RawWindow {
         const OP: &str = "put own memory";
         self.check_not_lent(OP)?;
         if range.start > range.end || range.end > self.own.len {
-            return Err(Error::new(ErrorKind::OutOfRange, OP)
-                .rank(self.job.rank())
-                .cause(format!("bytes {range:?} of this rank's memory of {} bytes", self.own.len)));
+            return Err(Error::new(ErrorKind::OutOfRange, OP).rank(self.job.rank()).cause(range_text(
+                self.element,
+                range.start as i128,
+                range.end as i128,
+                "this rank's memory",
+                self.own.len,
+            )));
         }
         let (from, len) = (self.own.base.wrapping_add(range.start).cast_const(), range.len());
         if target == self.team.rank() && offset < range.end && range.start < offset.saturating_add(len) {

@@ -120,7 +120,7 @@ fn lost(inside: Inside) {
             let errors = std::sync::Arc::new(Mutex::new(Vec::new()));
             let reported = errors.clone();
             let end = within(30, &what, move || {
-                Job::threads_with(n, &config.settings(&[]), |job| {
+                Job::threads_with(n as usize, &config.settings(&[]), |job| {
                     let team = job.world()?;
                     // A slow rank may get the error while the window is still being made.
                     let r = RawWindow::allocate(&team, 64, Options::default()).and_then(|w| one(inside, &w, &team));
@@ -135,7 +135,7 @@ fn lost(inside: Inside) {
             let errors = errors.lock().unwrap();
             assert_eq!(errors.len(), n as usize - 1, "{what}");
             for e in errors.iter() {
-                assert_eq!(*e, Some((ErrorKind::PeerLost, Some(n - 1))), "{what}");
+                assert_eq!(*e, Some((ErrorKind::PeerLost, Some(n as usize - 1))), "{what}");
             }
         }
     }

@@ -222,11 +222,11 @@ impl TeamCalls {
         let head = Header { context: self.context, sequence, tag: FAILED, check: Check(kind as u32) }.write();
         // If this rank found the error in a barrier, the barrier fails at the other ranks that wait in it.
         let barrier = if self.doomed.get() && self.in_barrier.get() { self.barriers() } else { 0 };
-        let blamed = error.blamed().unwrap_or(job.rank());
+        let blamed = error.blamed_number().unwrap_or(job.rank_number());
         let header = Writer::new().u32(blamed).u32(barrier).bytes(&reason.as_bytes()[..end]).done();
         let header = [&head[..], &header].concat();
         let members = self.members.get().into_iter().flat_map(|members| members.iter().copied());
-        members.filter(|m| *m != job.rank()).for_each(|to| notify(job, to, &header));
+        members.filter(|m| *m != job.rank_number()).for_each(|to| notify(job, to, &header));
     }
 
     /// Handles a message for a call that is not in progress.

@@ -74,6 +74,6 @@ impl Calls {
         let needed: SmallVec<[u32; 4]> = awaited
             .from
             .map_or_else(|| all().map_or_else(SmallVec::new, of_team), |rank| SmallVec::from_slice(&[rank]));
-        needed.into_iter().filter(|rank| *rank != job.rank()).collect()
+        needed.into_iter().filter(|rank| *rank != job.rank_number()).collect()
     }
 }

@@ -384,7 +384,7 @@ impl Run {
         let track = self.spare.borrow_mut().take().unwrap_or_default();
         // SAFETY: the blocks are not written before the step is complete, and the run cancels open sends when it ends.
         let is_sent = unsafe {
-            if to != self.job.rank() && am::is_read_if_mapped(&self.job, to, &source) {
+            if to != self.job.rank_number() && am::is_read_if_mapped(&self.job, to, &source) {
                 am::start_rendezvous(&self.job, to, HANDLER, &header, source, &track)?;
                 false
             } else {

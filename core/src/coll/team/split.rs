@@ -17,7 +17,7 @@ const BY_MESSAGES: u64 = 4;
 impl Team {
     /// All ranks of the job, with a signal array. Collective.
     pub(crate) fn world(job: &Job) -> Result<Self> {
-        let members: Vec<u32> = (0..job.size()).collect();
+        let members: Vec<u32> = (0..job.size_number()).collect();
         let team = Self::of(job, &members, 0)?;
         team.make_signals()?;
         Ok(team)
@@ -117,7 +117,7 @@ impl Team {
     /// The errors of [`split`](Self::split).
     pub fn split_by_node(&self) -> Result<Team> {
         let device = self.job().device();
-        let shares = |m: &u32| *m == self.job().rank() || device.shares_memory(*m);
+        let shares = |m: &u32| *m == self.job().rank_number() || device.shares_memory(*m);
         let members = &self.inner.members;
         let first = members.ranks.iter().position(shares).unwrap_or(members.me);
         let team = self.split(Some(first as u32), 0)?;

@@ -52,7 +52,7 @@ fn mixed<R: Send + 'static>(
         });
         let (hub, settings) = (Hub::new(n), settings.unwrap());
         let results: Vec<Result<R>> = std::thread::scope(|scope| {
-            let ranks: Vec<_> = threads::threads(n)
+            let ranks: Vec<_> = threads::threads(n as usize)
                 .into_iter()
                 .map(|b| {
                     let (f, hub, settings) = (&f, &hub, &settings);
@@ -127,7 +127,7 @@ fn packets_go_by_shared_memory_on_the_node_and_by_the_card_elsewhere_each_pair_i
             job.wait("packets", || Ok(got.borrow().iter().all(|g| *g == PACKETS).then_some(())))?;
             let sent = |i: usize| (job.stats_by_device()[i].1 - before[i].1).count(Kind::Send);
             // Messages of a rank to itself need no packets.
-            let here = (0..n).filter(|r| r % NODES == job.rank() % NODES).count() as u64;
+            let here = (0..n).filter(|r| r % NODES == job.rank_number() % NODES).count() as u64;
             assert_eq!((before[0].0, sent(0)), ("shm", (here - 1) * u64::from(PACKETS)));
             assert_eq!((before[1].0, sent(1)), ("loopback", (u64::from(n) - here) * u64::from(PACKETS)));
             team.barrier()
@@ -141,7 +141,7 @@ fn collectives_over_both_devices() {
         well(n, wait, move |job| {
             let team = job.world()?;
             let node = team.split_by_node()?;
-            let expected: Vec<u32> = (0..n).filter(|r| r % NODES == job.rank() % NODES).collect();
+            let expected: Vec<u32> = (0..n).filter(|r| r % NODES == job.rank_number() % NODES).collect();
             assert_eq!(node.members(), expected);
             assert!(node.is_on_one_node() && !team.is_on_one_node());
             for t in [&team, &node] {
@@ -246,11 +246,11 @@ fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
                 }
                 team.barrier()
             });
-            for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim as usize) {
+            for (rank, end) in ends.into_iter().enumerate().filter(|(r, _)| *r != victim) {
                 let e = end.expect_err("a barrier without one of the ranks");
                 assert_eq!(e.kind(), ErrorKind::PeerLost, "{e}");
                 // A rank that ends because it missed the victim is missed by other ranks in turn.
-                assert!(e.blamed().is_some_and(|b| b as usize != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
+                assert!(e.blamed().is_some_and(|b| b != rank && b < 4), "rank {rank}, {victim} is lost: {e}");
             }
         }
     }
@@ -266,14 +266,14 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let inter = exchange_regions(&world, device.allocate(Region { len: 64, ..region(&world) }), None)?;
         let arrays = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
         // The other rank of this node, which is number 0 or 1 there.
-        let mate = (job.rank() + 2) % 4;
+        let mate = (job.rank_number() + 2) % 4;
         let word = [7u8; 8];
         let from = [Block::of(word.as_ptr(), 8)];
         let write = |peer: u32, region: u64, offset: usize, notify: Option<(Place, u64)>| {
             let operation = Operation::Write { from: &from, to: Place { region, offset } };
             // SAFETY: the bytes are copied or refused at once.
             let refused = unsafe { device.post(&WorkRequest { peer, operation, notify, id: u64::MAX }) }.unwrap_err();
-            (refused.kind(), refused.blamed())
+            (refused.kind(), refused.blamed_number())
         };
         let at_mate = intra.1[1 - node.rank()].handle;
         assert_eq!(write(mate, at_mate, 60, None), (ErrorKind::OutOfRange, Some(mate)));
@@ -289,17 +289,17 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
             let packet = Operation::Send { header: &long, body: &[] };
             // SAFETY: the request is refused.
             let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
-            assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(peer)));
+            assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)));
         }
         assert_eq!(device.import(4, &intra.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         let cell = arrays[1].cell_at(mate as usize, 0, 1);
         assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
         for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {
             let e = device.import(mate, key, None).unwrap_err();
-            assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some(mate)), "{key:?}: {e}");
+            assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::Protocol, Some(mate)), "{key:?}: {e}");
         }
         let e = device.import((mate + 1) % 4, &intra.0.key, None).unwrap_err();
-        assert_eq!((e.kind(), e.blamed()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
+        assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::Protocol, Some((mate + 1) % 4)));
         world.barrier()?;
         for (own, remotes) in [intra, inter] {
             remotes.iter().for_each(|r| forget(job, r.handle));

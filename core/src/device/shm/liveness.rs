@@ -41,7 +41,7 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
 /// Records, in this rank's segment, the rank whose loss it has seen: a peer that later finds this rank gone reports the
 /// first loss.
 pub(super) fn note(own: &Mapping, error: &Error) {
-    if let Some(rank) = error.blamed() {
+    if let Some(rank) = error.blamed_number() {
         // Release: pairs with the Acquire in `lost`. The first value stays.
         let _ = own.half(MET).compare_exchange(0, rank + 1, Ordering::AcqRel, Ordering::Relaxed);
     }

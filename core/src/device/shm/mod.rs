@@ -239,7 +239,7 @@ impl ShmDevice {
     /// Completes an error that names a peer by its number on this node: adds the device and the rank of the job.
     #[cold]
     fn named(&self, error: Error) -> Error {
-        error.device("shm").renumbered(|number| self.shared.ranks.get(number as usize).copied().unwrap_or(number))
+        error.device("shm").renumbered(|number| self.shared.ranks.get(number).map_or(number, |rank| *rank as usize))
     }
 
     fn fresh(&self) -> u64 {

@@ -378,7 +378,7 @@ impl VerbsDevice {
     /// Records a peer whose loss another device has detected, and fails all operations to it.
     fn give_up(&self, lost: &Error) {
         let is_other = |p: &u32| (*p as usize) < self.links.addresses.len() && *p != self.links.me;
-        let Some(peer) = lost.blamed().filter(is_other) else { return };
+        let Some(peer) = lost.blamed_number().filter(is_other) else { return };
         if lost.kind() == ErrorKind::PeerLost {
             self.heartbeat.borrow_mut().note(lost);
             self.links.tell_of(peer);
@@ -480,7 +480,7 @@ impl Device for VerbsDevice {
             self.give_up(loss);
         }
         self.heartbeat.borrow_mut().check(&self.links).map_err(|e| {
-            if let Some(peer) = e.blamed().filter(|_| e.kind() == ErrorKind::PeerLost) {
+            if let Some(peer) = e.blamed_number().filter(|_| e.kind() == ErrorKind::PeerLost) {
                 self.links.tell_of(peer);
                 self.engine.borrow_mut().lose(peer, &e);
             }

@@ -120,9 +120,9 @@ impl Config {
     /// Any error or panic of `f`.
     pub(crate) fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
         let (settings, hub) = (self.settings(&[]), Hub::new(n));
-        let Some(device) = self.device else { return Job::threads_with(n, &settings, |job| f(&job.world()?)) };
+        let Some(device) = self.device else { return Job::threads_with(n as usize, &settings, |job| f(&job.world()?)) };
         let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
-        Job::threads_on(n, &settings, device, |job| f(&job.world()?))
+        Job::threads_on(n as usize, &settings, device, |job| f(&job.world()?))
     }
 }
 

@@ -60,7 +60,7 @@ fn main() -> Result<()> {
     let settings = Settings::from_lookup(|_| None)?;
     let launch = |ranks: u32, body: &(dyn Fn(&Job) -> Result<()> + Sync)| {
         let network = Network::new(ranks);
-        Job::threads_on(ranks, &settings, |rank| Ok(Box::new(Channels::new(&network, rank))), body).map(drop)
+        Job::threads_on(ranks as usize, &settings, |rank| Ok(Box::new(Channels::new(&network, rank))), body).map(drop)
     };
     for (name, user_memory) in [("channels", false), ("channels, user memory", true)] {
         let packet_room: farside_conformance::PacketRoom = Box::new(|_| MOST_PACKETS..=MOST_PACKETS);

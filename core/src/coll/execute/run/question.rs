@@ -74,7 +74,7 @@ impl Run {
         }
         if self.short.get() {
             let question = self.question(SHORT);
-            let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank());
+            let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank_number());
             return others.for_each(|rank| calls::notify(&self.job, *rank, &question));
         }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
@@ -106,7 +106,7 @@ impl Run {
 
     /// Fails the run, whose properties are others than those of the call of rank `source`.
     fn differs(self: &Rc<Self>, source: u32, properties: &str) {
-        self.mismatch(source, self.plan.difference(self.job.rank(), source, properties));
+        self.mismatch(source, self.plan.difference(self.job.rank_number(), source, properties));
         self.queue();
     }
 

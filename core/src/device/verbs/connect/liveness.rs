@@ -38,7 +38,7 @@ impl Suspects {
 
     /// Withholds the result of operation `id`, and pings the peer.
     pub(crate) fn suspect(&mut self, id: u64, error: Error, links: &Links) {
-        let peer = error.blamed().filter(|p| (*p as usize) < links.addresses.len()).unwrap_or(links.me);
+        let peer = error.blamed_number().filter(|p| (*p as usize) < links.addresses.len()).unwrap_or(links.me);
         let answers = if peer == links.me { 0 } else { links.ask(peer) };
         self.0.push((id, peer, answers, Instant::now(), error));
     }
@@ -132,7 +132,7 @@ impl Heartbeat {
     /// Records the first loss that this rank has detected; it is reported to peers that then find this rank lost too.
     pub(crate) fn note(&mut self, error: &Error) {
         if error.kind() == ErrorKind::PeerLost && self.met.is_none() {
-            self.met = error.blamed();
+            self.met = error.blamed_number();
         }
     }
 
