@@ -1,6 +1,7 @@
 //! The error type of the whole runtime: operation, rank, device, cause and remedy.
 
 use std::fmt;
+use std::panic::Location;
 
 /// The result of every fallible call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -102,6 +103,7 @@ struct Inner {
     cause: String,
     remedy: Option<String>,
     source: Option<std::io::Error>,
+    caller: Option<&'static Location<'static>>,
 }
 
 /// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap. `Debug`
@@ -122,6 +124,7 @@ impl Error {
             cause: String::new(),
             remedy: None,
             source: None,
+            caller: None,
         }))
     }
 
@@ -225,6 +228,12 @@ impl Error {
         Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
     }
 
+    /// The place in the program that made the call, if the call knows it.
+    #[must_use]
+    pub fn caller(&self) -> Option<&'static Location<'static>> {
+        self.0.caller
+    }
+
     /// The kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -275,8 +284,34 @@ impl fmt::Display for Error {
         if let Some(source) = &e.source {
             write!(f, ": {source}")?;
         }
-        write!(f, "; {}", e.remedy.as_deref().unwrap_or(e.kind.remedy()))
+        write!(f, "; {}", e.remedy.as_deref().unwrap_or(e.kind.remedy()))?;
+        if let Some(caller) = e.caller {
+            write!(f, " (called at {}:{})", caller.file(), caller.line())?;
+        }
+        Ok(())
     }
+}
+
+/// Runs the body of a public call. An error of it names the place of the call, if the public function is
+/// `#[track_caller]`; the outermost such call counts.
+///
+/// # Errors
+/// Those of `body`.
+#[inline(always)]
+#[track_caller]
+pub fn located<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    // Read before the call, so that no code is between the body and its result.
+    let caller = Location::caller();
+    match body() {
+        Ok(r) => Ok(r),
+        Err(e) => Err(called_at(e, caller)),
+    }
+}
+
+#[cold]
+fn called_at(mut e: Error, caller: &'static Location<'static>) -> Error {
+    e.0.caller = Some(caller);
+    e
 }
 
 impl std::error::Error for Error {

@@ -75,7 +75,7 @@ fn others_hear_of_it(
                 let (kind, blamed) = error.unwrap_or_else(|| panic!("{case}: rank {rank} noticed nothing"));
                 assert_eq!(kind, ErrorKind::PeerLost, "{case}: rank {rank}");
                 // A rank that ends because of the victim is in turn lost to the others.
-                assert!(blamed.is_some_and(|b| b as usize != rank), "{case}: rank {rank} blames {blamed:?}");
+                assert!(blamed.is_some_and(|b| b != rank), "{case}: rank {rank} blames {blamed:?}");
             }
         }
     }
