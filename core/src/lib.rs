@@ -10,7 +10,7 @@ pub mod bootstrap;
 pub mod calibration;
 pub mod coll;
 pub mod device;
-pub(crate) mod engine;
+pub mod engine;
 mod entered;
 pub mod error;
 pub mod job;

@@ -31,8 +31,7 @@ pub struct Counters<'a> {
     /// Incremented here once the data has left the buffer: before [`send`](super::send) returns, and no later than the
     /// track of [`start_send`](super::start_send) counts the message as complete.
     pub origin: Option<&'a Counter>,
-    /// Incremented at the target once the message is complete there: the number given by
-    /// [`expose`](super::ActiveMessages::expose).
+    /// Incremented at the target once the message is complete there: the number given by `ActiveMessages::expose`.
     pub target: Option<u32>,
     /// Incremented here once the target has completed the message. Costs one packet back.
     pub completion: Option<&'a Counter>,

@@ -29,7 +29,7 @@ impl HandlerId {
     }
 }
 
-/// A handler that has a number of the runtime ([`listen`](super::ActiveMessages::listen)).
+/// A handler that has a number of the runtime (`ActiveMessages::listen`).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Listening(pub(super) HandlerId);
 
@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
     }
 
     /// The data, if all of it came with the header. That of a long packet is copied for this, once, while a
-    /// [sink](Delivery::Into) takes it without a further copy.
+    /// sink (`Delivery::Into`) takes it without a further copy.
     #[must_use]
     #[inline]
     pub fn data(&self) -> Option<&'a [u8]> {

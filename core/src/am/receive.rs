@@ -387,7 +387,7 @@ pub(super) fn taken_back() -> Error {
     Error::new(ErrorKind::Aborted, OP).cause("the sender has cancelled the message")
 }
 
-/// Whether a message that its handler has [held](Delivery::Hold) still waits: its sender may have withdrawn it. With
+/// Whether a message that its handler has held (`Delivery::Hold`) still waits: its sender may have withdrawn it. With
 /// `claim` the sender cannot withdraw it afterwards.
 #[must_use]
 pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
@@ -405,8 +405,8 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
     }
 }
 
-/// Names the sink of a message that its handler has [held](Delivery::Hold); `then` runs when the data is complete. Does
-/// not wait.
+/// Names the sink of a message that its handler has held (`Delivery::Hold`); `then` runs when the data is complete.
+/// Does not wait.
 ///
 /// # Errors
 /// `BadArgument` for a message that is not held, for instance one already delivered or abandoned.

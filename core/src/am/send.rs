@@ -29,7 +29,7 @@ const MOST_COPIED: usize = 1024;
 /// only when the target has taken it, so the target has to enter the runtime.
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above [`MAX_MESSAGE`], or a handler of the runtime
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes, data above 2^40 bytes, or a handler of the runtime
 /// ([`HandlerId::RUNTIME`]), `NoSuchRank`, `PeerLost`; for a message that waits at its sender also the error that
 /// prevented the target from taking it.
 #[inline]
@@ -189,7 +189,7 @@ pub fn try_send(
 /// contract of [`send_any`].
 ///
 /// # Errors
-/// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above [`MAX_MESSAGE`], `NoSuchRank`, `PeerLost`.
+/// `BadArgument` for a header above [`MAX_HEADER`] bytes or data above 2^40 bytes, `NoSuchRank`, `PeerLost`.
 pub unsafe fn start_send(
     job: &Messenger,
     target: u32,

@@ -2,7 +2,7 @@
 //! rank that was waited for; and the report of what a rank waits for after a long wait (`FARSIDE_STALL_S`).
 //!
 //! A wait whose reason the caller gives ([`Awaited`]) is charged to the rank that is missing at each time. In a fence
-//! or a collective, that rank may itself wait for another one: the [report] follows such waits of the same call to the
+//! or a collective, that rank may itself wait for another one: the report follows such waits of the same call to the
 //! rank that did not wait. Waits that end before the rank turns to other work (some hundred nanoseconds) are not timed.
 //! When switched off, the bill costs one branch in each synchronizing call, in each operation that sends a message, and
 //! in each send or receive. The [trace] (`FARSIDE_TRACE`) records the same calls and waits one by one, and costs nothing

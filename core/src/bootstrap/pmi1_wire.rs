@@ -169,7 +169,7 @@ impl LineBuffer {
     /// Removes the next complete line and returns it without its newline.
     ///
     /// # Errors
-    /// A message that the line is longer than [`LINE_MAX`], with the start of the line.
+    /// A message that the line is longer than `LINE_MAX` bytes, with the start of the line.
     pub fn pop(&mut self) -> Result<Option<Vec<u8>>, String> {
         let end = self.bytes[self.scanned..].iter().position(|&b| b == b'\n').map(|i| i + self.scanned);
         if end.unwrap_or(self.bytes.len()) >= LINE_MAX {

@@ -3,7 +3,7 @@
 //!
 //! Whether packets or a read of the sender's memory are faster at a length depends on the processor, its caches and the
 //! kernel. So the lowest two ranks of a node measure both over the device of the job, at the first start on a machine;
-//! later starts read the [cache]. The lowest rank of the node publishes what it has in its cache before the ranks
+//! later starts read the file. The lowest rank of the node publishes what it has in its cache before the ranks
 //! connect, so that all ranks of the node make the same decision without a message: they take its values, or wait for
 //! those that it measures. Nothing here fails a job: without a file that can be written, in a wait that lasts, or where
 //! ranks outnumber processors the device's values stay in force. Settings outrank all of them.

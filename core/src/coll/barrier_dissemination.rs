@@ -2,7 +2,7 @@
 //! modulo P. ⌈log2 P⌉ rounds, one signal a round, no data. Cells carry the number of the barrier, so nothing
 //! is reset; the peers of different rounds are different ranks, so one cell for each peer is enough. If both
 //! peers of a round are the same rank (two ranks, and the last round of a power of two), the two exchange signals in
-//! one line. If ranks share cores, [`barrier_counter`] is used instead.
+//! one line. If ranks share cores, one signal of each rank to a counter is used instead.
 
 use super::barrier_counter;
 use crate::coll::team::Team;

@@ -1,6 +1,6 @@
 //! Collectives. An algorithm is a pure function that gives a [schedule]; each is one file under its published name, and
 //! [`table`] lists them. [`execute`] runs them. The barrier of a team uses signal cells alone
-//! ([`barrier_dissemination`], [`barrier_counter`]).
+//! ([`barrier_dissemination`]).
 //!
 //! All ranks of a team call the same collectives in the same order.
 

@@ -153,8 +153,8 @@ impl Team {
         &self.inner.job
     }
 
-    /// Whether the team's barriers take one signal of each rank instead of rounds, since ranks share cores: see
-    /// [`SignalArray::is_oversubscribed`]. `false` before the team has a signal array.
+    /// Whether the team's barriers take one signal of each rank instead of rounds, since ranks share cores. `false`
+    /// before the team has a signal array.
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
         self.inner.signals.get().is_some_and(SignalArray::is_oversubscribed)

@@ -131,9 +131,8 @@ pub struct RemoteRegion {
     /// [`Operation::ReadBlocks`]), and from which length in bytes of the shortest block this is better than packing at
     /// one rank and unpacking at the other; `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
-    /// Whether accumulates are made of steps in which the owner takes no part
-    /// ([`service::steps`](crate::service::steps)). Steps take more messages than an accumulate that the owner's
-    /// processor applies.
+    /// Whether accumulates are made of steps in which the owner takes no part. Steps take more messages than an
+    /// accumulate that the owner's processor applies.
     pub steps: bool,
 }
 

@@ -1,5 +1,6 @@
-//! The engine of a rank: its device, its work requests in progress, and the one place where it waits. The layers above,
-//! which deliver messages and advance collectives, take part in its turns of progress as a [`MessageLayer`].
+//! The engine of a rank: its device, its work requests in progress, and the one place where it waits. A
+//! [`Job`](crate::Job) derefs to it. The layers above, which deliver messages and advance collectives, take part in its
+//! turns of progress as a `MessageLayer`.
 
 mod futures;
 mod requests;

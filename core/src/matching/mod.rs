@@ -1,6 +1,6 @@
 //! Matching of two-sided messages: which posted receive a message goes to, and which unexpected message a receive gets.
 //!
-//! A message has an [`Envelope`]; a receive or probe has a [`Pattern`], which may leave source and tag open. Of the
+//! A message has an envelope; a receive or probe has a [`Pattern`], which may leave source and tag open. Of the
 //! receives that fit a message the first posted gets it; of the messages that fit a receive the first arrived is taken
 //! (MPI-5.0 section 3.5). The time to match does not depend on the number of posted receives and unexpected messages:
 //! posted receives are in one queue for each pattern, of which at most four fit a message, and unexpected messages are

@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
-//! Accumulates that the target's CPU applies, if the device would need several steps for each ([`super::steps`]). The
-//! target must enter the runtime before the origin's epoch ends, so windows use this between fences, and from start to
-//! complete.
+//! Accumulates that the target's CPU applies, if the device would need several steps for each. The target must enter
+//! the runtime before the origin's epoch ends, so windows use this between fences, and from start to complete.
 //!
 //! Accumulates for one target are batched as records of offset and operand. A packet of records is sent when it is
 //! full, and by the closing call. The target applies records in the order of issue, with the function of the region.

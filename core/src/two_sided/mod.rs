@@ -27,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 
 pub use credit::UNEXPECTED;
-pub(crate) use mailbox::Mailbox;
+pub use mailbox::Mailbox;
 pub use offers::{MAX_PARTITIONS, PartitionedReceive};
 pub use partitioned::PartitionedSend;
 pub use send::{Mode, Sending};

@@ -12,14 +12,13 @@
 //! that still wait in that call; here it is logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and
 //! again after twice that time and so on, asks the senders of the messages that it misses, with a message of up to 124
 //! bytes each. So a disagreement that no other message shows becomes a `Mismatch` too, also between ranks in a call and
-//! ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise
-//! ([`ends`]). A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show
-//! it.
+//! ranks in a [barrier by signals](crate::Team::barrier). A rank that has come to the end of the job is found likewise.
+//! A rank that has not made the call yet, or has dropped its team, is waited for, since no message can show it.
 //!
-//! **Short data.** A blocking call by an algorithm [of one round](super::table::is_one_round) of up to 568 bytes a rank,
-//! or 4 KiB where ranks share processors, sends no message if the ranks share memory and the team has a signal array,
-//! which the first such call makes after four collectives: its data goes through the lines of that array. All ranks
-//! must make the call in the same way: a rank that starts it without waiting gets a `Mismatch`.
+//! **Short data.** A blocking call by an algorithm of one round of up to 568 bytes a rank, or 4 KiB where ranks share
+//! processors, sends no message if the ranks share memory and the team has a signal array, which the first such call
+//! makes after four collectives: its data goes through the lines of that array. All ranks must make the call in the
+//! same way: a rank that starts it without waiting gets a `Mismatch`.
 //!
 //! **Loans.** Where ranks of a node lend each other memory, a rank accesses buffers of others during its own call only,
 //! and those of a call that has failed not at all.

@@ -33,8 +33,8 @@ struct Borrowed {
 /// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
 /// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
 /// - both use the same loan, and one of them writes, borrows, returns or reclaims it;
-/// - one of them is a signal (but see [`signal_after`](Self::signal_after)) or an await, or a [`fence`](Self::fence) is
-///   between them; but an await does not wait for the signals and awaits directly before it.
+/// - one of them is a signal or an await, or a [`fence`](Self::fence) is between them; but an await does not wait for
+///   the signals and awaits directly before it.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,

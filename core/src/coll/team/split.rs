@@ -126,8 +126,8 @@ impl Team {
 
     /// Waits until every rank of the team has called it. With the signal array: ⌈log2 P⌉ signals a rank
     /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a
-    /// team other than the world go by [messages](execute::barrier), and the fifth makes the signal array, by two
-    /// allgathers. If a rank has no memory for the array, all barriers go by messages.
+    /// team other than the world go by messages, and the fifth makes the signal array, by two allgathers. If a rank has
+    /// no memory for the array, all barriers go by messages.
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.

@@ -2,13 +2,11 @@
 //! The verbs device, for ranks connected by an RDMA network, over reliable queue pairs.
 //!
 //! The HCA executes writes, reads and atomics; the target's processor takes no part in them. A notification travels
-//! with the write that it announces, as immediate data ([`post::notices`]). Packets are received through a shared
-//! receive queue.
+//! with the write that it announces, as immediate data. Packets are received through a shared receive queue.
 //!
-//! A rank has one queue pair for the requests that it sends to a peer, created with its first request
-//! ([`connect::links`]), and another for each peer that sends requests to it. An agent thread ([`connect::agent`])
-//! answers connection requests while the rank computes. Peers that have ended are detected by requests and by datagrams
-//! that stay unanswered ([`VerbsDevice::check_peers`]).
+//! A rank has one queue pair for the requests that it sends to a peer, created with its first request, and another for
+//! each peer that sends requests to it. An agent thread answers connection requests while the rank computes. Peers that
+//! have ended are detected by requests and by datagrams that stay unanswered.
 
 mod address;
 mod connect;
