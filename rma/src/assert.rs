@@ -2,6 +2,24 @@
 
 bitflags::bitflags! {
     /// Promises about an epoch. A false one is an error of the caller that is not always detected.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<u32>::allocate(&team, 1)?;
+    ///     window.local_mut()?[0] = 5 + team.rank() as u32;
+    ///     let mut theirs = [0];
+    ///     // In this epoch no rank stores to its own memory.
+    ///     window.fence(Assert::NOSTORE, |epoch| epoch.get(&mut theirs, 1 - team.rank(), 0))?;
+    ///     assert_eq!(theirs, [6 - team.rank() as u32]);
+    ///     // A step in which no rank has anything to exchange: no message.
+    ///     window.fence(Assert::NOPRECEDE | Assert::NOSTORE, |_| Ok::<(), Error>(()))?;
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Assert: u32 {
         /// This rank has not stored to its window memory since the last synchronization. Memory is coherent on every

@@ -23,6 +23,30 @@ use crate::raw::lock::LockKind;
 /// A passive-target epoch with an async body ([`LockWindow::lock_all_async`], [`LockWindow::lock_async`]). Operations are
 /// started and own their buffers, which they give back by wait, test or `.await`; all are complete when the epoch has
 /// closed.
+///
+/// ```
+/// # #[cfg(feature = "async")] {
+/// use farside_rma::{block_on, prelude::*};
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let window = LockWindow::<u64>::allocate(&team, 2)?;
+///     block_on(window.lock_all_async(Assert::empty(), async |epoch| {
+///         let ticket = epoch.rfetch_and_op(Op::Sum, 1, 0, 0)?.await?;
+///         // A handle that is dropped leaves its operation to the flush.
+///         let _ = epoch.raccumulate(Op::Max, [10 * ticket], 0, 1)?;
+///         epoch.flush_all().await
+///     }))??;
+///     team.barrier()?;
+///     let both = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
+///         Ok::<_, Error>([epoch.get_now(0, 0)?, epoch.get_now(0, 1)?])
+///     })?;
+///     assert_eq!(both, [3, 20]);
+///     window.free()
+/// })?;
+/// # }
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct AsyncEpoch<T> {
     window: Rc<RawWindow>,
@@ -116,6 +140,25 @@ impl<T: Pod> LockWindow<T> {
 
     /// One epoch under a lock of `target`, with an async body: see [`lock_all_async`](Self::lock_all_async). Messages: as
     /// [`lock`](Self::lock).
+    ///
+    /// ```
+    /// # #[cfg(feature = "async")] {
+    /// use farside_rma::{block_on, prelude::*};
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let window = LockWindow::<u64>::allocate(&team, 2)?;
+    ///     block_on(window.lock_async(LockKind::Exclusive, 0, Assert::empty(), async |epoch| {
+    ///         let [count, sum] = epoch.rget([0; 2], 0, 0)?.await?;
+    ///         epoch.rput([count + 1, sum + team.rank() as u64], 0, 0)?.await
+    ///     }))??;
+    ///     team.barrier()?;
+    ///     assert!(team.rank() != 0 || window.local_shared().to_vec()? == [3, 3]);
+    ///     window.free()
+    /// })?;
+    /// # }
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).

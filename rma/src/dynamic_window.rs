@@ -104,6 +104,29 @@ impl<T: Pod> DynamicWindow<T> {
     /// Accumulates into an attachment of `target`, each element atomically; former values are written to `old`, if
     /// given.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let window = DynamicWindow::<u64>::new(&team)?;
+    ///     // Rank 0 attaches memory; the others learn its attachment.
+    ///     let mut counters = [Attachment { id: 0, slot: 0 }];
+    ///     if team.rank() == 0 {
+    ///         counters = [window.attach(vec![100; 2])?];
+    ///     }
+    ///     team.broadcast(&mut counters, 0)?;
+    ///     let mut before = [0];
+    ///     window.accumulate(Op::Sum, &[1], Some(&mut before), 0, counters[0], 1)?;
+    ///     assert!((100..103).contains(&before[0]));
+    ///     team.barrier()?;
+    ///     window.get(&mut before, 0, counters[0], 1)?;
+    ///     assert_eq!(before, [103]);
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for an operation that is not defined on the type.
     pub fn accumulate(

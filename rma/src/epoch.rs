@@ -171,6 +171,23 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// Accumulates `operand` into `target` and writes the former values to `old`, which has the same length. One
     /// message and its answer; where [`accumulate`](Self::accumulate) sends packets, each has an answer.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<i64>::from_vec(&team, vec![5, 6])?;
+    ///     let mut old = [0; 2];
+    ///     window.fence(Assert::empty(), |epoch| {
+    ///         epoch.get_accumulate(Op::Max, &[9, 1], &mut old, 1 - team.rank(), 0)
+    ///     })?;
+    ///     assert_eq!(old, [5, 6]);
+    ///     assert_eq!(window.into_vec()?, [9, 6]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
     pub fn get_accumulate(
@@ -192,6 +209,24 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
 
     /// Applies `op` to one element; its former value is written to `old`.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<u32>::allocate(&team, 1)?;
+    ///     let mut ticket = 0;
+    ///     window.fence(Assert::empty(), |epoch| epoch.fetch_and_op(Op::Sum, &1, &mut ticket, 0, 0))?;
+    ///     // Every rank has drawn another number.
+    ///     let mut all = [0; 3];
+    ///     team.allgather(&[ticket], &mut all)?;
+    ///     all.sort_unstable();
+    ///     assert_eq!(all, [0, 1, 2]);
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate).
     #[inline(always)]
@@ -212,6 +247,23 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
 
     /// Sets an element to `desired` if it is `expected`; its former value is written to `old`. One message and its
     /// answer.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::<u32>::allocate(&team, 1)?;
+    ///     let (me, mut found) = (team.rank() as u32 + 1, 0);
+    ///     // The first rank finds 0 and becomes the leader; the others find its number.
+    ///     window.fence(Assert::empty(), |epoch| epoch.compare_and_swap(0, me, &mut found, 0, 0))?;
+    ///     let mut leaders = [u32::from(found == 0)];
+    ///     team.allreduce(&mut leaders, Op::Sum)?;
+    ///     assert_eq!(leaders, [1]);
+    ///     window.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`put`](Self::put).

@@ -221,6 +221,28 @@ impl<T: Pod> LockWindow<T> {
 }
 
 /// A passive-target epoch: the operations of [`Epoch`], flushes, blocking operations (`*_now`) and request-based ones.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (window, data) = (LockWindow::<u64>::allocate(&team, 2)?, [1, 2]);
+///     window.lock_all(Assert::empty(), |epoch| {
+///         let peer = 1 - team.rank();
+///         // Complete with a flush, ...
+///         epoch.put(&data, peer, 0)?;
+///         epoch.flush(peer)?;
+///         // ... or on return.
+///         assert_eq!(epoch.fetch_and_op_now(Op::Sum, 5, peer, 1)?, 2);
+///         assert_eq!(epoch.compare_and_swap_now(7, 8, peer, 1)?, 7);
+///         assert_eq!(epoch.get_now(peer, 1)?, 8);
+///         Ok::<(), Error>(())
+///     })?;
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct PassiveEpoch<'scope, 'env, T> {
     epoch: Epoch<'scope, 'env, T>,

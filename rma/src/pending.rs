@@ -21,6 +21,24 @@ use crate::op::{CasElement, Element, ElementType, Op};
 use crate::raw::{Item, Orphan, RawWindow, Request};
 
 /// A buffer that an operation owns while it is in progress: `Vec<T>`, `Box<[T]>`, or an array.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (table, peer) = (Symmetric::<u16>::allocate(&team, 6)?, 1 - team.rank());
+///     let vector = table.put_nbi(vec![1; 2], peer, 0)?;
+///     let boxed = table.put_nbi(vec![2; 2].into_boxed_slice(), peer, 2)?;
+///     let array = table.put_nbi([3; 2], peer, 4)?;
+///     // Each handle gives back what it has got.
+///     let (_, _, _): (Vec<u16>, Box<[u16]>, [u16; 2]) = (vector.wait()?, boxed.wait()?, array.wait()?);
+///     table.barrier()?;
+///     assert_eq!(table.local().to_vec()?, [1, 1, 2, 2, 3, 3]);
+///     table.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "an operation that goes on after the call cannot use a `{Self}`",
     label = "give a `Vec`, a boxed slice or an array of the elements, which the handle gives back",
@@ -50,6 +68,23 @@ macro_rules! buffers {
 buffers!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
 
 /// Operand and former value of an atomic in progress.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::symmetric::{Fetched, Pending};
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let counters = Symmetric::<u64>::allocate(&team, 1)?;
+///     let ticket: Pending<Fetched<u64>> = counters.atomic(0, 0)?.fetch_nbi(Op::Sum, 1)?;
+///     // Other work, and then:
+///     assert!(ticket.wait()? < 3);
+///     counters.barrier()?;
+///     assert_eq!(counters.get_value(0, 0)?, 3);
+///     counters.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fetched<T> {
     pub(crate) operand: T,

@@ -49,6 +49,24 @@ impl<T: Pod> Selection<T> {
 
     /// `count` blocks of `block` elements, `stride` elements from the start of one to that of the next.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u8>::allocate(&team, 6)?;
+    ///     // The same elements as a vector, as ranges, and one by one.
+    ///     let pairs = Selection::vector(2, 2, 4)?;
+    ///     assert_eq!(pairs, Selection::ranges(&[0..2, 4..6])?);
+    ///     assert_eq!(pairs.len(), Selection::<u8>::indices(&[0, 1, 4, 5])?.len());
+    ///     table.put_selected(&[1, 2, 3, 4], &Selection::contiguous(4)?, 1 - team.rank(), 0, &pairs)?;
+    ///     table.barrier()?;
+    ///     assert_eq!(table.local().to_vec()?, [1, 2, 0, 0, 3, 4]);
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`contiguous`](Self::contiguous).
     pub fn vector(count: usize, block: usize, stride: usize) -> Result<Self> {
@@ -97,6 +115,18 @@ impl<T: Pod> Selection<T> {
     /// The elements of a datatype that is built by any of MPI's constructors from the predefined type of `T`
     /// ([`Self::element`]), or from `MPI_BYTE` for another `T`. Elements may be in any order, and at negative
     /// displacements.
+    ///
+    /// ```
+    /// use farside_rma::Selection;
+    /// use farside_rma::datatype::Datatype;
+    ///
+    /// // The diagonal of a 4 x 4 matrix, from the last element to the first.
+    /// let diagonal = Datatype::hvector(4, 1, -5 * 8, &Selection::<f64>::element())?;
+    /// let selection = Selection::<f64>::from_type_map(diagonal.message(1)?)?;
+    /// assert_eq!(selection.len(), 4);
+    /// assert_eq!(selection.type_map().true_lb(), -15 * 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// `BadArgument` if the datatype has elements of another predefined type, or a part of an element.

@@ -91,6 +91,22 @@ impl<T: Pod> SharedWindow<T> {
 
 /// Elements that several ranks load and store. An element of 1, 2, 4 or 8 bytes is loaded and stored as a whole. A load
 /// is an acquire and a store a release: a rank that loads what another has stored sees what that rank stored before.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let window = SharedWindow::<u64>::allocate(&team, 3)?;
+///     let first = window.of(0)?;
+///     first.fetch_and_op(Op::Sum, 10, 0)?;
+///     first.write(1, &[7, 8])?;
+///     team.barrier()?;
+///     assert_eq!(first.to_vec()?, [30, 7, 8]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SharedSlice<'w, T> {
     base: *mut T,

@@ -75,6 +75,19 @@ impl<T: Pod> Window<'static, T> {
     /// [`into_vec`](Self::into_vec) returns the vector. Dropping the window drops the vector, or leaks it if the device
     /// cannot deregister its memory.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut window = Window::from_vec(&team, vec![team.rank(); 3])?;
+    ///     window.fence(Assert::empty(), |epoch| epoch.put_value(8, 1 - team.rank(), 2))?;
+    ///     assert_eq!(window.into_vec()?, [team.rank(), team.rank(), 8]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
@@ -103,6 +116,21 @@ impl<T: Pod> Window<'_, T> {
     /// lengths may differ.
     ///
     /// During the call, whole pages of the buffer may be shared memory: a child made by `fork` would share them.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let mut mine = [0u32; 4];
+    ///     Window::over(&team, &mut mine, |window| {
+    ///         window.fence(Assert::empty(), |epoch| epoch.put_value(8, 1 - team.rank(), 2))
+    ///     })?;
+    ///     assert_eq!(mine, [0, 0, 8, 0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`.
@@ -273,6 +301,25 @@ impl Drop for ReleaseOrAbort<'_> {
 }
 
 /// Consecutive fence epochs ([`Window::fences`]).
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (me, right) = (team.rank(), (team.rank() + 1) % 3);
+///     let mut window = Window::<usize>::allocate(&team, 2)?;
+///     window.local_mut()?[0] = me;
+///     // Every number goes on to the right neighbour, and then to the next one.
+///     window.fences(|fences| {
+///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(0..1, right, 1))?;
+///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(1..2, right, 0))
+///     })?;
+///     assert_eq!(window.local()?, [(me + 1) % 3, (me + 2) % 3]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Fences<'c, T> {
     raw: &'c RawWindow,
@@ -295,6 +342,27 @@ impl<T: Pod> Fences<'_, T> {
 }
 
 /// An open exposure epoch ([`Window::expose`]).
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (me, peer) = (team.rank(), 1 - team.rank());
+///     let mut window = Window::<usize>::allocate(&team, 1)?;
+///     window.expose(&[peer], Assert::empty(), |exposure| {
+///         // Each rank is an origin and a target at the same time.
+///         exposure.start(&[peer], Assert::empty(), |epoch| epoch.put_value(7 + me, peer, 0))?;
+///         while !exposure.test()? {
+///             // Other work, until the peer has completed its operations.
+///         }
+///         Ok::<(), Error>(())
+///     })?;
+///     assert_eq!(window.local()?, [7 + peer]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Exposure<'x, T> {
     raw: &'x RawWindow,

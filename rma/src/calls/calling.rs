@@ -16,6 +16,31 @@ use super::wire::{self, CALL};
 use crate::collectives::poll_of;
 
 /// The result of a remote call, by wait, test or `.await`. Dropping it has no effect on the call.
+///
+/// ```
+/// use farside_rma::calls::{Caller, Calls};
+/// use farside_rma::prelude::*;
+///
+/// fn square(_: &Caller<'_>, x: u64) -> u64 {
+///     x * x
+/// }
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let calls = Calls::new(&team)?;
+///     calls.register(square)?;
+///     let mut calling = calls.call(1 - team.rank(), square, 12);
+///     let result = loop {
+///         // Other work, until the result has come.
+///         if let Some(result) = calling.test()? {
+///             break result;
+///         }
+///     };
+///     assert_eq!(result, 144);
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait or await it, or use `cast`"]
 pub struct Calling<R> {
     shared: Rc<Shared>,
@@ -86,6 +111,20 @@ impl<R: DeserializeOwned> Future for Calling<R> {
 }
 
 /// The results of a call at every rank ([`Calls::call_all`]).
+///
+/// ```
+/// use farside_rma::calls::Calls;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (calls, me) = (Calls::new(&team)?, team.rank() as u32);
+///     let times = calls.register(move |_, factor: u32| factor * me)?;
+///     assert_eq!(calls.call_all(times, 10).wait()?, [0, 10, 20]);
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "wait or await it, or use `cast_all`"]
 pub struct CallingAll<R> {

@@ -85,6 +85,26 @@ fn borrowed() -> Error {
 }
 
 /// A value that is being fetched, by wait or `.await`.
+///
+/// ```
+/// # #[cfg(feature = "async")] {
+/// use farside_rma::calls::{Calls, Dist};
+/// use farside_rma::{block_on, prelude::*};
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let calls = Calls::new(&team)?;
+///     let squares = Dist::new(&calls, team.rank() * team.rank())?;
+///     // Both are on their way at the same time.
+///     let (one, two) = (squares.fetch(1), squares.fetch(2));
+///     let both = block_on(async { Ok::<_, Error>((one.await?, two.await?)) })??;
+///     assert_eq!(both, (1, 4));
+///     drop(squares);
+///     calls.free()
+/// })?;
+/// # }
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "wait or await it"]
 pub struct Fetching<T>(Calling<Option<T>>);

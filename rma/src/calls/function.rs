@@ -12,6 +12,30 @@ use serde::de::DeserializeOwned;
 use super::state::Calls;
 
 /// The rank that has called a function.
+///
+/// A function that makes calls itself:
+///
+/// ```
+/// use farside_rma::calls::{Caller, Calls};
+/// use farside_rma::prelude::*;
+///
+/// fn sum_to(caller: &Caller<'_>, n: u32) -> u32 {
+///     let calls = caller.calls();
+///     let right = (calls.team().rank() + 1) % calls.team().size();
+///     if n == 0 { 0 } else { n + calls.call(right, sum_to, n - 1).wait().unwrap_or(0) }
+/// }
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let calls = Calls::new(&team)?;
+///     calls.register(sum_to)?;
+///     if team.rank() == 0 {
+///         assert_eq!(calls.call(1, sum_to, 3).wait()?, 6);
+///     }
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Caller<'a> {
     /// The calling rank of the team.
@@ -38,6 +62,25 @@ pub enum Key {
 
 /// What names a function of an argument `A` with a result `R`: the function itself, or what
 /// [`register`](Calls::register) has returned for it.
+///
+/// ```
+/// use farside_rma::calls::{Caller, Calls, Function};
+/// use farside_rma::prelude::*;
+///
+/// fn half(_: &Caller<'_>, x: f64) -> f64 {
+///     x / 2.0
+/// }
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let calls = Calls::new(&team)?;
+///     let value: Function<f64, f64> = calls.register(half)?;
+///     assert_eq!(calls.call(1 - team.rank(), half, 3.0).wait()?, 1.5);
+///     assert_eq!(calls.call(1 - team.rank(), value, 5.0).wait()?, 2.5);
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a remote function of this argument",
     label = "give a registered function item, or the value that `register` has returned"
@@ -58,6 +101,24 @@ impl<F: Fn(&Caller<'_>, A) -> R + 'static, A, R> Callable<A, R> for F {
 }
 
 /// What names a function that also gets elements of type `T`.
+///
+/// ```
+/// use farside_rma::calls::{Caller, Calls};
+/// use farside_rma::prelude::*;
+///
+/// fn count(_: &Caller<'_>, byte: u8, data: &[u8]) -> usize {
+///     data.iter().filter(|other| **other == byte).count()
+/// }
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let calls = Calls::new(&team)?;
+///     calls.register_with(count)?;
+///     assert_eq!(calls.call_with(1 - team.rank(), count, b'a', b"banana")?.wait()?, 3);
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a remote function of this argument and these elements",
     label = "give a registered function item, or the value that `register_with` has returned"
@@ -81,6 +142,26 @@ impl<F: Fn(&Caller<'_>, A, &[T]) -> R + 'static, A, T, R> CallableWith<A, T, R> 
 type Signature<A, R> = PhantomData<fn(A) -> R>;
 
 /// A registered function ([`Calls::register`]).
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// use farside_rma::calls::{Calls, Function};
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (calls, most) = (Calls::new(&team)?, Rc::new(Cell::new(0)));
+///     let own = Rc::clone(&most);
+///     let raise: Function<u64, ()> = calls.register_short(move |_, to: u64| own.set(own.get().max(to)))?;
+///     calls.cast_all(raise, 10 * team.rank() as u64)?;
+///     calls.quiesce()?;
+///     assert_eq!(most.get(), 20);
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub struct Function<A, R> {
     calls: u16,
     number: u16,
@@ -114,6 +195,28 @@ impl<A, R> Callable<A, R> for Function<A, R> {
 }
 
 /// A registered function that also gets elements of type `T` ([`Calls::register_with`]).
+///
+/// ```
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// use farside_rma::calls::{Calls, FunctionWith};
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (calls, sum) = (Calls::new(&team)?, Rc::new(Cell::new(0)));
+///     let own = Rc::clone(&sum);
+///     let add: FunctionWith<u64, u64, ()> = calls.register_with(move |_, factor: u64, data: &[u64]| {
+///         own.set(own.get() + factor * data.iter().sum::<u64>());
+///     })?;
+///     calls.cast_with(0, add, 2, &[team.rank() as u64; 100])?;
+///     calls.quiesce()?;
+///     assert_eq!(sum.get(), if team.rank() == 0 { 600 } else { 0 });
+///     calls.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub struct FunctionWith<A, T, R> {
     calls: u16,
     number: u16,

@@ -24,6 +24,22 @@ enum Counts<'b> {
 }
 
 /// A call of a collective with its buffers. It can be made blocking, nonblocking or persistent.
+///
+/// ```
+/// use farside_rma::collectives::call;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (mut data, mut again) = ([team.rank() as u32], [1u32]);
+///     // The same call, made blocking and started.
+///     team.make(call::allreduce(&mut data, Op::Max))?;
+///     team.overlap(|calls| calls.start(call::allreduce(&mut again, Op::Max))?.wait().map(drop))?;
+///     assert_eq!((data, again), ([2], [1]));
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "a call does nothing until it is made"]
 #[derive(Debug)]
 pub struct Call<'b, T, O = NoOperator> {

@@ -10,6 +10,33 @@ use farside_core::{Error, ErrorKind, Result};
 use crate::op::{Element, Op, combine};
 
 /// An associative operator on elements. All ranks of a call give the same operator.
+///
+/// ```
+/// use farside_rma::collectives::{Operator, Side};
+/// use farside_rma::prelude::*;
+///
+/// /// A sum that stops at 255.
+/// struct Saturating;
+///
+/// impl Operator<u8> for Saturating {
+///     fn is_commutative(&self) -> bool {
+///         true
+///     }
+///
+///     fn reduce(&self, operand: &[u8], into: &mut [u8], _: Side) {
+///         into.iter_mut().zip(operand).for_each(|(into, operand)| *into = into.saturating_add(*operand));
+///     }
+/// }
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let mut data = [100, 1];
+///     team.allreduce(&mut data, Saturating)?;
+///     assert_eq!(data, [255, 3]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub trait Operator<T> {
     /// Whether the operator is commutative. If not, contributions are combined in rank order, lower ranks on the left.
     fn is_commutative(&self) -> bool;
@@ -59,6 +86,23 @@ impl<T: Element> Operator<T> for Op {
 }
 
 /// An operator from an associative and commutative closure.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// fn gcd(a: u32, b: u32) -> u32 {
+///     if b == 0 { a } else { gcd(b, a % b) }
+/// }
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let mut data = [[12, 18, 30][team.rank()]];
+///     team.allreduce(&mut data, Commutative(gcd))?;
+///     assert_eq!(data, [6]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Commutative<F>(pub F);
 
@@ -76,6 +120,20 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Commutative<F> {
 }
 
 /// An operator from an associative closure that need not be commutative: its first argument comes from lower ranks.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(4, |job| {
+///     let team = job.world()?;
+///     // The last number that is not 0 of the ranks up to this one.
+///     let mut data = [[0, 5, 0, 7][team.rank()]];
+///     team.scan(&mut data, Ordered(|low, high| if high == 0 { low } else { high }))?;
+///     assert_eq!(data, [[0, 5, 5, 7][team.rank()]]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ordered<F>(pub F);
 

@@ -63,6 +63,25 @@ impl Pending for Kept<'_> {
 }
 
 /// The scope in which calls and messages are started ([`overlap`](super::Collectives::overlap)).
+///
+/// ```
+/// use farside_rma::collectives::call;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let (me, right, left) = (team.rank(), (team.rank() + 1) % 3, (team.rank() + 2) % 3);
+///     let (mine, mut theirs, mut sum) = ([me], [9], [me]);
+///     team.overlap(|scope| {
+///         let sum = scope.start(call::allreduce(&mut sum, Op::Sum))?;
+///         let received = scope.irecv(&mut theirs, left, 0)?;
+///         scope.isend(&mine, right, 0)?.wait()?;
+///         assert_eq!((sum.wait()?[0], received.wait()?.0[0]), (3, left));
+///         Ok(())
+///     })
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub struct Overlap<'scope, 'env: 'scope> {
     team: Team,
     kept: RefCell<Vec<Rc<dyn Pending + 'env>>>,
@@ -167,6 +186,25 @@ pub(super) fn overlap<'env, R, E: From<Error>>(
 }
 
 /// A nonblocking call in progress. Dropping the handle has no effect on the call: the end of the scope waits for it.
+///
+/// ```
+/// use farside_rma::collectives::call;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let mut data = [team.rank() as u64 + 1];
+///     team.overlap(|calls| {
+///         let mut product = calls.start(call::allreduce(&mut data, Op::Prod))?;
+///         while !product.test()? {
+///             // Other work.
+///         }
+///         assert_eq!(product.wait()?, &[6]);
+///         Ok(())
+///     })
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct Started<'scope, T> {
     kept: Rc<Kept<'scope>>,
@@ -237,6 +275,27 @@ impl<'scope, T> Future for Started<'scope, T> {
 }
 
 /// A persistent call.
+///
+/// ```
+/// use farside_rma::collectives::call;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let mut all = [0; 3];
+///     team.overlap(|calls| {
+///         let mut gather = calls.persistent(call::allgather(&[0], &mut all))?;
+///         for round in 1..4 {
+///             gather.input()?[0] = round * team.rank();
+///             gather.start()?;
+///             gather.wait()?;
+///             assert_eq!(gather.output()?, [0, round, 2 * round]);
+///         }
+///         Ok(())
+///     })
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub struct Persistent<'scope, T> {
     kept: Rc<Kept<'scope>>,
     /// Inside the copy that `kept` holds.

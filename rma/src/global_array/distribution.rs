@@ -10,6 +10,20 @@ use crate::elements::datatype_of;
 use crate::selection::Selection;
 
 /// How the indices of one dimension are distributed, as HPF names it.
+///
+/// ```
+/// use farside_rma::global_array::Format;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let array = GlobalArray::<u8, 1>::distributed(&team, [7], [Format::Cyclic(2)])?;
+///     let owners: Vec<usize> = (0..7).map(|i| Ok(array.locate([i])?.0)).collect::<Result<_>>()?;
+///     assert_eq!(owners, [0, 0, 1, 1, 0, 0, 1]);
+///     array.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `BLOCK`: each rank of the dimension has the next ⌈n / ranks⌉ indices.

@@ -128,6 +128,27 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
     /// [`link`](Self::link) and [`Link::send`].
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     // Ranks 0 and 1 have the array in two blocks, rank 2 has all of it.
+    ///     let (first, last) = (team.subteam(&[0, 1])?, team.subteam(&[2])?);
+    ///     let Some(task) = first.or(last) else { return Ok(()) };
+    ///     let array = GlobalArray::<u8, 1>::new(&task, [5])?;
+    ///     if team.rank() < 2 {
+    ///         array.for_each(|[i], element| *element = 10 + i as u8)?;
+    ///         array.send_to(&team, 2, 4)?;
+    ///     } else {
+    ///         array.recv_from(&team, 0, 4)?;
+    ///         assert_eq!(array.gather(&[[0], [4]])?, [10, 14]);
+    ///     }
+    ///     array.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of the two.
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
@@ -290,6 +311,30 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
 }
 
 /// A transfer of an array between tasks in progress. Dropping it waits for the transfer.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     // Each rank is a task.
+///     let Some(task) = team.split(Some(team.rank() as u32), 0)? else { return Ok(()) };
+///     let array = GlobalArray::<u32, 1>::new(&task, [1000])?;
+///     let link = array.link(&team, 1 - team.rank(), 3)?;
+///     if team.rank() == 0 {
+///         array.for_each(|[i], element| *element = i as u32)?;
+///         let transfer = link.start_send()?;
+///         // Other work, which does not use the array.
+///         transfer.wait()?;
+///     } else {
+///         link.start_recv()?.wait()?;
+///         assert_eq!(array.get_element([999])?, 999);
+///     }
+///     drop(link);
+///     array.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait for it"]
 pub struct Transfer<'a, T: Pod, const D: usize> {
     array: &'a GlobalArray<T, D>,

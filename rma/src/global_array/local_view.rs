@@ -6,6 +6,26 @@ use super::section::Section;
 /// This rank's elements of a global array, in row-major order, borrowed for the duration of
 /// [`GlobalArray::with_local`](super::GlobalArray::with_local). In an array in blocks, local index 0 is element
 /// `section().start`.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let array = GlobalArray::<usize, 2>::new(&team, [4, 3])?;
+///     array.with_local(|mut view| {
+///         let first = view.section().start[0];
+///         for (i, row) in view.rows_mut().enumerate() {
+///             row.fill(first + i);
+///         }
+///         Ok::<(), Error>(())
+///     })?;
+///     array.sync()?;
+///     assert_eq!(array.gather(&[[0, 0], [1, 2], [3, 1]])?, [0, 1, 3]);
+///     array.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct LocalView<'a, T, const D: usize> {
     distribution: &'a Distribution<D>,

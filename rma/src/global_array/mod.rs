@@ -55,6 +55,25 @@ pub use section::Section;
 
 /// An array of `D` dimensions, distributed over a team.
 ///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(4, |job| {
+///     let team = job.world()?;
+///     let array = GlobalArray::<f64, 2>::new(&team, [8, 6])?;
+///     if team.rank() == 0 {
+///         array.put((2..6, 0..2), &[1.5; 8])?;
+///     }
+///     array.sync()?;
+///     let mut row = [9.0; 6];
+///     array.get((3..4, 0..6), &mut row)?;
+///     assert_eq!(row, [1.5, 1.5, 0.0, 0.0, 0.0, 0.0]);
+///     assert_eq!(array.reduce(Op::Sum)?, Some(12.0));
+///     array.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+///
 /// Memory: each rank's elements, and that of a [`LockWindow`].
 #[derive(Debug)]
 pub struct GlobalArray<T: Pod, const D: usize> {
@@ -255,6 +274,20 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Applies `op` to the element at `index` atomically, and returns its former value. Messages: one fetching
     /// accumulate, its lock and unlock.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let array = GlobalArray::<u32, 1>::new(&team, [10])?;
+    ///     let ticket = array.fetch_and_op(Op::Sum, 1, [9])?;
+    ///     array.sync()?;
+    ///     assert!(ticket < 3 && array.get_element([9])? == 3);
+    ///     array.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
     pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T>
@@ -352,6 +385,22 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
 
     /// Puts values to the elements at a list of indices, in one batch. For an index that is given twice, it is either value.
     /// Messages: one put for each.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let array = GlobalArray::<u8, 2>::new(&team, [4, 4])?;
+    ///     // Each rank writes half of the diagonal.
+    ///     let first = 2 * team.rank();
+    ///     array.scatter(&[[first, first], [first + 1, first + 1]], &[1, 2])?;
+    ///     array.sync()?;
+    ///     assert_eq!(array.gather(&[[0, 0], [1, 1], [2, 2], [3, 3], [0, 1]])?, [1, 2, 1, 2, 0]);
+    ///     array.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`gather`](Self::gather); `BadArgument` for lists of different lengths.

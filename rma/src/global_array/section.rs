@@ -7,6 +7,14 @@ use farside_core::{Error, ErrorKind, Result};
 
 /// A rectangle of a global array: `start[d] <= i < end[d]` in every dimension `d`. It converts from ranges: `3..7` in
 /// one dimension, `(0..2, 3..7)` (rows, columns) in two, and three of them in three. Buffers of a section hold its elements in row-major order.
+///
+/// ```
+/// use farside_rma::Section;
+///
+/// let section = Section::from((1..3, 0..5));
+/// assert_eq!((section.shape(), section.len()), ([2, 5], 10));
+/// assert!(section.contains([2, 4]) && !section.contains([3, 0]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section<const D: usize> {
     /// First index of each dimension.

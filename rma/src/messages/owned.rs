@@ -18,6 +18,20 @@ use crate::collectives::{Pending as _, poll_of};
 use crate::pending::{Buffer, GivenBack, HeapBuffer};
 
 /// A send in progress, with its buffer. Dropping the handle has no effect on the message.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (me, peer) = (team.rank(), 1 - team.rank());
+///     let sent = team.send_nbi(vec![me; 2], peer, 0)?;
+///     assert_eq!(team.recv_vec::<usize>(peer, 0)?.0, [peer; 2]);
+///     assert_eq!(sent.wait()?, [me; 2]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait, await, or let the job complete it"]
 pub struct PendingSend<B: 'static> {
     team: Team,
@@ -114,6 +128,26 @@ impl<B: 'static> Drop for PendingSend<B> {
 
 /// A receive in progress, with its buffer. Dropping the handle cancels the receive; if it has matched a message by then, the
 /// message is lost.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (me, peer) = (team.rank(), 1 - team.rank());
+///     let mut received = team.recv_nbi([9; 3], peer, 0)?;
+///     team.send(&[me; 2], peer, 0)?;
+///     let (data, status) = loop {
+///         // Other work, until the message has come.
+///         if let Some(received) = received.test()? {
+///             break received;
+///         }
+///     };
+///     assert_eq!((data, status.count::<usize>()), ([peer, peer, 9], Some(2)));
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait or await it"]
 pub struct PendingReceive<B: 'static, T> {
     // Dropped first: dropping it ends the receive.

@@ -141,6 +141,26 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
 }
 
 /// A nonblocking send. Dropping the request has no effect on the send: the end of the scope waits for it.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (mine, mut theirs, peer) = ([team.rank(); 3], [9; 3], 1 - team.rank());
+///     team.overlap(|messages| {
+///         let mut sent = messages.issend(&mine, peer, 0)?;
+///         messages.irecv(&mut theirs, peer, 0)?.wait()?;
+///         while !sent.test()? {
+///             // Other work, until the peer's receive has started.
+///         }
+///         sent.wait()
+///     })?;
+///     assert_eq!(theirs, [peer; 3]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct SendRequest<'scope> {
     /// `None` if the send was complete when it was started.
@@ -182,6 +202,28 @@ impl Future for SendRequest<'_> {
 }
 
 /// A nonblocking receive. Dropping the request has no effect on the receive: the end of the scope waits for it.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (mut buffer, mut never) = ([9; 2], [9; 2]);
+///     team.overlap(|messages| {
+///         let mut received = messages.irecv(&mut buffer, ANY_SOURCE, 1)?;
+///         let mut other = messages.irecv(&mut never, ANY_SOURCE, 2)?;
+///         team.send(&[7], 1 - team.rank(), 1)?;
+///         while !received.test()? {
+///             // Other work, until the message has come.
+///         }
+///         assert!(other.cancel());
+///         Ok(())
+///     })?;
+///     assert_eq!((buffer, never), ([7, 9], [9, 9]));
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait, await, or let the end of the scope complete it"]
 pub struct ReceiveRequest<'scope, T> {
     kept: Rc<Receiving>,

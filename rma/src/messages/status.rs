@@ -64,6 +64,23 @@ pub(super) fn refused(team: &Team, status: &Status, why: String) -> Error {
 
 /// A message that a probe has taken ([`mprobe`](super::Messages::mprobe)), to be received. Dropping it discards the
 /// message, and the send completes.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let peer = 1 - team.rank();
+///     team.send(b"text", peer, 1)?;
+///     // What the message is decides how it is received.
+///     let message = team.mprobe(ANY_SOURCE, ANY_TAG)?;
+///     assert_eq!(message.status().len, 4);
+///     let (text, status) = message.recv_vec::<u8>()?;
+///     assert_eq!((&text[..], status.source), (&b"text"[..], peer));
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "a message that is dropped is lost"]
 #[derive(Debug)]
 pub struct Message {

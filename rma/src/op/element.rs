@@ -87,6 +87,28 @@ impl Element for usize {
 
 /// A type that accumulates and atomics work on: the integers of 8 to 64 bits, `f32` and `f64`. Sealed, because each of
 /// them has a number on the wire and an atomic of its size. Put and get take any [`Pod`] type.
+///
+/// ```
+/// use farside_rma::op::Element;
+/// use farside_rma::prelude::*;
+///
+/// /// The sum of a number of each rank, at every rank.
+/// fn total<T: Element>(team: &Team, mine: T) -> Result<T> {
+///     let sum = Symmetric::<T>::allocate(team, 1)?;
+///     sum.atomic(0, 0)?.add(mine)?;
+///     sum.barrier()?;
+///     let total = sum.get_value(0, 0)?;
+///     sum.free()?;
+///     Ok(total)
+/// }
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     assert_eq!((total(&team, 2u8)?, total(&team, 0.5)?), (6, 1.5));
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be accumulated",
     label = "accumulates and atomics take `i8` to `i64`, `u8` to `u64`, `isize`, `usize`, `f32` and `f64`",
@@ -99,6 +121,26 @@ pub trait Element: AtomicScalar + Pod + Send + Sync + PartialOrd + Debug + 'stat
 
 /// An element that can be compared and swapped: the integers. Floats are left out, as in MPI, because equality of
 /// values and of bits differ there (±0, NaN).
+///
+/// ```
+/// use farside_rma::op::CasElement;
+/// use farside_rma::prelude::*;
+///
+/// /// Writes to element 0 of rank 0 unless another rank has done so.
+/// fn claim<T: CasElement>(table: &Symmetric<T>, mine: T) -> Result<bool> {
+///     Ok(table.atomic(0, 0)?.compare_exchange(T::zeroed(), mine)?.is_ok())
+/// }
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let table = Symmetric::<u16>::allocate(&team, 1)?;
+///     let mut winners = [u32::from(claim(&table, 1 + team.rank() as u16)?)];
+///     team.allreduce(&mut winners, Op::Sum)?;
+///     assert_eq!(winners, [1]);
+///     table.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be compared and swapped",
     label = "compare and swap takes `i8` to `i64`, `u8` to `u64`, `isize` and `usize`",

@@ -25,6 +25,17 @@ pub use kernel::{accumulate, apply, compare_and_swap, fetch_accumulate, fetch_ap
 /// floats are IEEE 754-2019 `minimum` and `maximum`: −0 is less than +0, and a NaN on either side gives the one
 /// quiet NaN `f32::NAN` or `f64::NAN`. So the result does not depend on the order in which origins arrive, and a NaN
 /// propagates; MPI specifies neither.
+///
+/// ```
+/// use farside_rma::op::{ElementType, Op, combine};
+///
+/// let mut numbers = [1.5, -2.0, 3.0];
+/// combine(Op::Max, &mut numbers, &[0.5, 4.0, f64::NAN])?;
+/// assert_eq!(numbers[..2], [1.5, 4.0]);
+/// assert!(numbers[2].is_nan());
+/// assert!(Op::Bor.allowed(ElementType::U8) && !Op::Bor.allowed(ElementType::F64));
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Op {

@@ -80,6 +80,33 @@ impl Attached {
 }
 
 /// An untyped window whose memory is attached later. Operations are complete when they return.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::raw::Options;
+/// use farside_rma::raw::dynamic::RawDynamicWindow;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = RawDynamicWindow::new(&team, None, Options::default())?;
+///     let mut memory = [team.rank() as u8; 8];
+///     // SAFETY: the memory is valid until it is detached, and not accessed by this rank until then.
+///     let mine = unsafe { window.attach(memory.as_mut_ptr(), 8) }?;
+///     // Operations name memory by its address at the target.
+///     let mut addresses = [0; 2];
+///     team.allgather(&[memory.as_ptr().addr()], &mut addresses)?;
+///     let (peer, mut got) = (1 - team.rank(), [9; 8]);
+///     window.window().lock_all(Assert::empty())?;
+///     // SAFETY: `got` is valid until the epoch is closed.
+///     unsafe { window.window().get(got.as_mut_ptr(), 8, peer, addresses[peer]) }?;
+///     window.window().unlock_all()?;
+///     assert_eq!(got, [peer as u8; 8]);
+///     team.barrier()?;
+///     window.detach(mine)?;
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RawDynamicWindow {
     attachments: Rc<Attachments>,

@@ -285,6 +285,24 @@ pub(crate) struct Queued {
 
 /// The completion of the operations of one call ([`RawWindow::request`](super::RawWindow::request)). Dropping it has no
 /// effect on the operations, which are complete when the epoch is closed.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::raw::{Options, RawWindow};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let (window, peer, mut got) = (RawWindow::allocate(&team, 8, Options::default())?, 1 - team.rank(), [9u8; 8]);
+///     window.lock_all(Assert::empty())?;
+///     // SAFETY: `got` is accessed again only after the request is complete.
+///     let request = window.request(|| unsafe { window.get(got.as_mut_ptr(), 8, peer, 0) })?;
+///     window.wait_request(&request, peer)?;
+///     assert_eq!(got, [0; 8]);
+///     window.unlock_all()?;
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Request {
     pub(crate) track: Rc<Track>,

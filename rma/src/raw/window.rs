@@ -37,6 +37,26 @@ impl Default for Options {
 
 /// An untyped window. Creation and [`free`](Self::free) are collective; dropping it is not: peers that still use it
 /// access memory that this rank no longer uses, or get an error.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::raw::{Options, RawWindow};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = RawWindow::allocate(&team, 16, Options::default())?;
+///     let data = [1u8, 2, 3];
+///     window.fence(Assert::NOPRECEDE)?;
+///     // SAFETY: `data` is valid and not written until the next fence.
+///     unsafe { window.put(data.as_ptr(), data.len(), 1 - team.rank(), 8) }?;
+///     window.fence(Assert::NOSUCCEED)?;
+///     // SAFETY: 16 bytes of this rank, to which no other rank writes now.
+///     let own = unsafe { std::slice::from_raw_parts(window.base(), 16) };
+///     assert_eq!(own[8..12], [1, 2, 3, 0]);
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct RawWindow {
     pub(super) job: Job,

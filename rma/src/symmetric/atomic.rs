@@ -140,6 +140,22 @@ impl<'a, T: Element> Atomic<'a, T> {
     /// Reads the element and writes what `f` makes of it, again until no other rank has changed it meanwhile. Returns the
     /// former value: `Ok` if `f` gave a new one, `Err` if it gave `None`. One compare-and-swap for each attempt.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(4, |job| {
+    ///     let team = job.world()?;
+    ///     let seats = Symmetric::<u32>::allocate(&team, 1)?;
+    ///     // Two of the four ranks get a seat.
+    ///     let got = seats.atomic(0, 0)?.fetch_update(|taken| (taken < 2).then_some(taken + 1))?;
+    ///     let mut count = [u32::from(got.is_ok())];
+    ///     team.allreduce(&mut count, Op::Sum)?;
+    ///     assert_eq!((count, seats.get_value(0, 0)?), ([2], 2));
+    ///     seats.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
     pub fn fetch_update(&self, mut f: impl FnMut(T) -> Option<T>) -> Result<Result<T, T>>

@@ -16,6 +16,13 @@ use super::Symmetric;
 use crate::collectives::poll_of;
 
 /// A condition on a flag.
+///
+/// ```
+/// use farside_rma::symmetric::{ge, ne};
+///
+/// assert!(ge(3).holds(3) && !ge(3).holds(2));
+/// assert!(ne(0).holds(7));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
     comparison: Comparison,
@@ -243,6 +250,28 @@ impl Flags {
 
     /// Waits until any flag of a range meets the condition, and returns its index: the lowest one.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let flags = Flags::allocate(&team, 3)?;
+    ///     // A flag for each rank; rank 0 serves the others in the order in which they come.
+    ///     if team.rank() > 0 {
+    ///         flags.set(0, team.rank(), 1)?;
+    ///     } else {
+    ///         for _ in 1..3 {
+    ///             let from = flags.wait_any(1..3, eq(1))?;
+    ///             flags.reset(from, 0)?;
+    ///             flags.set(from, 0, 5)?;
+    ///         }
+    ///     }
+    ///     assert!(team.rank() == 0 || flags.wait_until(0, ne(0))? == 5);
+    ///     flags.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`wait_until`](Self::wait_until); `BadArgument` for an empty range.
     pub fn wait_any(&self, range: Range<usize>, condition: Condition) -> Result<usize> {
@@ -257,6 +286,23 @@ impl Flags {
     }
 
     /// Waits until all flags of a range have met the condition at some time.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let (flags, data) = (Flags::allocate(&team, 3)?, Symmetric::<usize>::allocate(&team, 3)?);
+    ///     for rank in 0..3 {
+    ///         data.put_notify(&[10 * team.rank()], rank, team.rank(), &flags, team.rank(), 1)?;
+    ///     }
+    ///     flags.wait_all(0..3, ne(0))?;
+    ///     assert_eq!(data.local().to_vec()?, [0, 10, 20]);
+    ///     data.free()?;
+    ///     flags.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`wait_until`](Self::wait_until).

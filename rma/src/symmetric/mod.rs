@@ -254,6 +254,21 @@ impl<T: Pod> Symmetric<T> {
 
     /// Puts elements to `rank`, `stride` elements apart, the first to element `at`; complete at the target on return.
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let team = job.world()?;
+    ///     let table = Symmetric::<u32>::allocate(&team, 6)?;
+    ///     table.put_strided(&[1, 2], 1 - team.rank(), 0, 3)?;
+    ///     table.put_indexed(&[8, 9], 1 - team.rank(), &[5, 1])?;
+    ///     table.barrier()?;
+    ///     assert_eq!(table.local().to_vec()?, [1, 9, 0, 2, 0, 8]);
+    ///     table.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
     pub fn put_strided(&self, from: &[T], rank: usize, at: usize, stride: usize) -> Result<()> {
@@ -455,6 +470,20 @@ impl<T: Pod> Symmetric<T> {
     }
 
     /// Accumulates `operand` into elements of `rank` from `at` on, each atomically; complete at the target on return.
+    ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     let sums = Symmetric::<f64>::allocate(&team, 2)?;
+    ///     sums.accumulate(Op::Sum, &[0.5, 2.0], 0, 0)?;
+    ///     sums.barrier()?;
+    ///     assert_eq!((sums.get_value(0, 0)?, sums.get_value(0, 1)?), (1.5, 6.0));
+    ///     sums.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
