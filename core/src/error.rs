@@ -9,6 +9,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $remedy:literal;)*) => {
         /// Kind of an error; the only list of errors of the runtime.
+        ///
+        /// ```
+        /// use farside_core::{ErrorKind, Job};
+        ///
+        /// let failed = Job::threads(2, |job| job.world()?.subteam(&[0, 5]).map(drop));
+        /// assert_eq!(failed.unwrap_err().kind(), ErrorKind::NoSuchRank);
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ErrorKind { $($(#[$doc])* $name,)* }
@@ -108,6 +115,14 @@ struct Inner {
 
 /// An error: operation, rank, peer, device, cause and remedy. One word wide, so that results stay cheap. `Debug`
 /// reads like `Display`, for programs whose `main` returns it.
+///
+/// ```
+/// use farside_core::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::BadArgument, "scatter").rank(2).cause("3 counts for 4 ranks");
+/// assert_eq!((error.kind(), error.operation()), (ErrorKind::BadArgument, "scatter"));
+/// assert_eq!(error.to_string(), "scatter: bad argument (at rank 2): 3 counts for 4 ranks; correct the argument");
+/// ```
 pub struct Error(Box<Inner>);
 
 impl Error {

@@ -22,6 +22,19 @@ pub use crate::engine::{CancelOnDrop, Unnotified, WaitReason};
 pub use crate::tracked::Track;
 
 /// A job, as seen by one of its ranks. Clones refer to the same rank.
+///
+/// ```
+/// use farside_core::Job;
+///
+/// let sizes = Job::threads(3, |job| {
+///     let world = job.world()?;
+///     world.barrier()?;
+///     assert_eq!(world.rank(), job.rank() as usize);
+///     Ok((job.rank(), job.size()))
+/// })?;
+/// assert_eq!(sizes, [(0, 3), (1, 3), (2, 3)]);
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Job {
     // First, so that the compiler names it.

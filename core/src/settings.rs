@@ -207,6 +207,16 @@ macro_rules! settings {
 
 /// The settings of one job, each with the origin of its value. Values are read through [`Values`] and set only as text,
 /// so that each is within its limits.
+///
+/// ```
+/// use farside_core::ErrorKind;
+/// use farside_core::settings::{Settings, WaitPolicy};
+///
+/// let of = |wait: &'static str| Settings::from_lookup(move |name| (name == "FARSIDE_WAIT").then(|| wait.to_owned()));
+/// assert_eq!(of("spin")?.wait, WaitPolicy::Spin);
+/// assert_eq!(of("never").unwrap_err().kind(), ErrorKind::Setting);
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
     values: Values,

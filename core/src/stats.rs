@@ -119,6 +119,20 @@ impl Stats {
 }
 
 /// Counter values at one time; the difference of two snapshots covers the time between them.
+///
+/// ```
+/// use farside_core::{Job, coll};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let before = job.stats();
+///     coll::allgather(&team, &[1; 4000])?;
+///     let used = job.stats() - before;
+///     assert!(used.messages() > 0);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Snapshot {
     values: [(u64, u64); KINDS],

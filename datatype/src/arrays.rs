@@ -81,6 +81,22 @@ impl Datatype {
     /// A rectangular part of an array. Its extent is that of the whole array, so consecutive elements of this type are
     /// parts of consecutive arrays.
     ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named, Order, Subarray};
+    ///
+    /// // Rows 1 and 2, columns 2 to 4, of a matrix of 4 rows and 6 columns.
+    /// let part = Datatype::subarray(&Subarray {
+    ///     sizes: vec![4, 6],
+    ///     subsizes: vec![2, 3],
+    ///     starts: vec![1, 2],
+    ///     order: Order::C,
+    ///     old: Named::Byte.into(),
+    /// })?;
+    /// assert!(part.message(1)?.blocks(0).eq([(8, 3), (14, 3)]));
+    /// assert_eq!(part.extent(), 24);
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
+    ///
     /// # Errors
     /// `BadArgument` if lists differ in length or are empty, a size or subsize is 0, or the part reaches out of the
     /// array; else see [`Datatype`].
@@ -107,6 +123,23 @@ impl Datatype {
     }
 
     /// The part of a distributed array that one process owns. Its extent is that of the whole array.
+    ///
+    /// ```
+    /// use farside_datatype::{Darray, Datatype, Distribution, Named, Order};
+    ///
+    /// // The elements of process 1 of 2, which get blocks of two in turn.
+    /// let part = Datatype::darray(&Darray {
+    ///     size: 2,
+    ///     rank: 1,
+    ///     gsizes: vec![7],
+    ///     distributions: vec![Distribution::Cyclic(Some(2))],
+    ///     psizes: vec![2],
+    ///     order: Order::C,
+    ///     old: Named::Byte.into(),
+    /// })?;
+    /// assert!(part.message(1)?.blocks(0).eq([(2, 2), (6, 1)]));
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
     ///
     /// # Errors
     /// `BadArgument` if lists differ in length or are empty, the grid does not have `size` processes, `rank` is not

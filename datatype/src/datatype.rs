@@ -15,6 +15,19 @@ use crate::typemap::{Known, TypeMap};
 /// Clones share the type. There is no commit: a type is normalized when it is made. Counts and displacements have 64
 /// bits throughout, and counts cannot be negative. Every constructor fails with `Overflow` if a size, an extent or a
 /// displacement does not fit 64 bits signed, and with `TooDeep` beyond [`MAX_DEPTH`] constructors inside each other.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named};
+///
+/// // struct { double position[3]; int kind; }, which a C compiler pads to 32 bytes.
+/// let particle = Datatype::structure(&[3, 1], &[0, 24], &[Named::Double.into(), Named::Int.into()])?;
+/// assert_eq!((particle.size(), particle.extent(), particle.align()), (28, 32, 8));
+/// // Every other particle of ten.
+/// let some = Datatype::vector(5, 1, 2, &particle)?;
+/// assert_eq!((some.size(), some.extent()), (5 * 28, 9 * 32));
+/// assert_eq!(some.signature().elements(), 5 * 4);
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Datatype(pub(crate) Repr);
 
@@ -88,6 +101,14 @@ impl Datatype {
 
     /// `count` blocks of `blocklength` elements, `stride` elements from start to start.
     ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// let pairs = Datatype::vector(2, 2, 3, &Named::Int.into())?;
+    /// assert!(pairs.message(1)?.blocks(0).eq([(0, 8), (12, 8)]));
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
+    ///
     /// # Errors
     /// See [`Datatype`].
     pub fn vector(count: u64, blocklength: u64, stride: i64, old: &Datatype) -> Result<Self> {
@@ -106,6 +127,15 @@ impl Datatype {
     }
 
     /// Blocks of different lengths at displacements, in elements.
+    ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// // In the order of the list: the sender's elements 5 and 6, then element 0.
+    /// let some = Datatype::indexed(&[2, 1], &[5, 0], &Named::Short.into())?;
+    /// assert!(some.message(1)?.blocks(0).eq([(10, 4), (0, 2)]));
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
     ///
     /// # Errors
     /// `BadArgument` if the lists differ in length; else see [`Datatype`].
@@ -148,6 +178,15 @@ impl Datatype {
     /// The extent is rounded up to the strictest alignment of the elements, as a C compiler pads a struct
     /// (§5.1.6). If one of the types was resized, the bounds of the resized types count, and no padding is added.
     ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// let types = [Named::Char.into(), Named::Double.into()];
+    /// let padded = Datatype::structure(&[1, 2], &[0, 8], &types)?;
+    /// assert_eq!((padded.size(), padded.extent()), (17, 24));
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
+    ///
     /// # Errors
     /// `BadArgument` if the lists differ in length; else see [`Datatype`].
     pub fn structure(blocklengths: &[u64], displacements: &[i64], types: &[Datatype]) -> Result<Self> {
@@ -165,6 +204,15 @@ impl Datatype {
     }
 
     /// `old` with the lower bound `lb` and the extent `extent`, in bytes.
+    ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// // A column of a 3 x 4 matrix, of which consecutive ones are 4 bytes apart.
+    /// let column = Datatype::resized(&Datatype::vector(3, 1, 4, &Named::Int.into())?, 0, 4)?;
+    /// assert!(column.message(2)?.blocks(0).take(4).eq([(0, 4), (16, 4), (32, 4), (4, 4)]));
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
     ///
     /// # Errors
     /// See [`Datatype`].

@@ -45,6 +45,14 @@ impl DatatypeErrorKind {
 }
 
 /// An error of this crate: the call, its cause, and through the kind a remedy.
+///
+/// ```
+/// use farside_datatype::{Datatype, DatatypeErrorKind, Named};
+///
+/// let error = Datatype::indexed(&[1, 2], &[0], &Named::Int.into()).unwrap_err();
+/// assert_eq!((error.kind(), error.call()), (DatatypeErrorKind::BadArgument, "Datatype::indexed"));
+/// assert_eq!(error.to_string(), "Datatype::indexed: lists of different lengths: 2 and 1; correct the argument");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatatypeError {
     kind: DatatypeErrorKind,

@@ -35,6 +35,18 @@ impl Datatype {
     /// Packs `count` of this type to external32, and returns its bytes. `origin` is as in
     /// [`TypeMap::pack`](crate::TypeMap::pack).
     ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// let (int, mut external, mut back) = (Datatype::from(Named::Int), [0; 8], [0; 8]);
+    /// let numbers = [1i32, -2].map(i32::to_ne_bytes).concat();
+    /// assert_eq!(int.pack_external(2, &numbers, 0, &mut external)?, 8);
+    /// assert_eq!(external, [0, 0, 0, 1, 255, 255, 255, 254]);
+    /// int.unpack_external(&external, 2, &mut back, 0)?;
+    /// assert_eq!(&back[..], &numbers[..]);
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
+    ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the message or `out` its packed form, `External` if a value does not fit or
     /// the bytes of a `long double` are not a value. Elements before that one are already packed in `out`.

@@ -9,6 +9,36 @@ use crate::shape::Block;
 /// How the copy loops access memory. [`Private`] serves memory that no other thread or rank accesses during the call;
 /// for memory that is accessed concurrently the caller supplies an implementation that the compiler cannot reason
 /// about.
+///
+/// ```
+/// use farside_datatype::{Datatype, Mover, Named};
+///
+/// /// Byte by byte, for memory that another process may write.
+/// struct Volatile;
+///
+/// impl Mover for Volatile {
+///     type Wide = Self;
+///
+///     unsafe fn fixed<const N: usize>(from: *const u8, to: *mut u8) {
+///         // SAFETY: the caller's promise.
+///         unsafe { Self::long(from, to, N) };
+///     }
+///
+///     unsafe fn long(from: *const u8, to: *mut u8, len: usize) {
+///         for i in 0..len {
+///             // SAFETY: the caller's promise.
+///             unsafe { to.add(i).write_volatile(from.add(i).read_volatile()) };
+///         }
+///     }
+/// }
+///
+/// let map = Datatype::vector(2, 1, 2, &Named::Byte.into())?.message(1)?;
+/// let (buffer, mut packed) = ([7, 0, 8], [0; 2]);
+/// // SAFETY: the message lies in `buffer`, and `packed` has room for it.
+/// let len = unsafe { map.pack_raw::<Volatile>(buffer.as_ptr(), 0, packed.as_mut_ptr(), 2) };
+/// assert_eq!((len, packed), (2, [7, 8]));
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 pub trait Mover: 'static {
     /// The same for functions with AVX2 enabled, which are only called on processors that have it.
     type Wide: Mover;

@@ -25,6 +25,15 @@ macro_rules! named {
         pair { $($pair:ident = $pmpi:literal, $first:ident, $second:ident;)* }
     ) => {
         /// A predefined datatype.
+        ///
+        /// ```
+        /// use farside_datatype::{Class, Named};
+        ///
+        /// assert_eq!((Named::Double.mpi_name(), Named::Double.size()), ("MPI_DOUBLE", 8));
+        /// assert_eq!(Named::Double.class(), Class::Float);
+        /// assert_eq!((Named::DoubleInt.size(), Named::DoubleInt.extent()), (12, 16));
+        /// assert_eq!(Named::DoubleInt.pair(), Some((Named::Double, Named::Int)));
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs)] // each is the MPI type of `mpi_name`
         #[non_exhaustive]

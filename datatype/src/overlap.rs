@@ -6,6 +6,15 @@ use crate::shape::Node;
 use crate::typemap::TypeMap;
 
 /// Whether two bytes of a message share an address.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named, Overlap};
+///
+/// let int = Datatype::from(Named::Int);
+/// assert_eq!(Datatype::vector(3, 2, 2, &int)?.message(1)?.overlap(), Overlap::None);
+/// assert_eq!(Datatype::vector(3, 2, 1, &int)?.message(1)?.overlap(), Overlap::At(4));
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
     /// No two bytes do.

@@ -34,6 +34,24 @@ impl TypeMap {
     /// `origin` is where in `buffer` the address lies that offsets count from: 0, unless the type has a negative true
     /// lower bound.
     ///
+    /// In pieces:
+    ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// let every_other = Datatype::vector(4, 1, 2, &Named::Byte.into())?.message(1)?;
+    /// let (buffer, mut piece, mut all) = ([1, 0, 2, 0, 3, 0, 4], [0; 3], Vec::new());
+    /// loop {
+    ///     let len = every_other.pack(&buffer, 0, all.len() as u64, &mut piece)?;
+    ///     if len == 0 {
+    ///         break;
+    ///     }
+    ///     all.extend_from_slice(&piece[..len]);
+    /// }
+    /// assert_eq!(all, [1, 2, 3, 4]);
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
+    ///
     /// # Errors
     /// `Buffer` if `buffer` does not hold the whole message.
     #[inline]
@@ -109,6 +127,17 @@ impl TypeMap {
 
     /// Copies this message from `buffer` to the places of `target` in `to`, in one pass; returns the bytes copied.
     /// `origin` and `to_origin` are as in [`TypeMap::pack`].
+    ///
+    /// ```
+    /// use farside_datatype::{Datatype, Named};
+    ///
+    /// let (byte, mut to) = (Datatype::from(Named::Byte), [0; 4]);
+    /// let pairs = Datatype::vector(2, 2, 3, &byte)?.message(1)?;
+    /// let reversed = Datatype::indexed_block(1, &[3, 2, 1, 0], &byte)?.message(1)?;
+    /// assert_eq!(pairs.copy(&[1, 2, 0, 3, 4], 0, &reversed, &mut to, 0)?, 4);
+    /// assert_eq!(to, [4, 3, 2, 1]);
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
     ///
     /// # Errors
     /// `Signature` if the two have different elements, `Buffer` if a buffer does not hold its message.

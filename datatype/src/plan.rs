@@ -79,6 +79,20 @@ pub enum Scheme {
 }
 
 /// A transfer, ready to be carried out. Borrows the layouts; its size does not depend on theirs.
+///
+/// ```
+/// use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
+///
+/// // A column into consecutive memory: one put that gathers.
+/// let column = Datatype::vector(8, 100, 400, &Named::Int.into())?.message(1)?;
+/// let packed = Datatype::contiguous(800, &Named::Int.into())?.message(1)?;
+/// let limits = PlanLimits { max_sge: 30, max_message: 1 << 30, mapped: false, target_helps: false };
+/// let plan = Plan::new(&column, &packed, Direction::Put, limits, &CutOffs::default())?;
+/// assert_eq!(plan.scheme(), Scheme::WriteGather);
+/// let message = plan.descriptors().next().unwrap();
+/// assert_eq!((message.origin.len(), &message.target[..]), (8, &[(0, 3200)][..]));
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
     scheme: Scheme,
@@ -110,6 +124,18 @@ impl<'a> Plan<'a> {
     }
 
     /// A plan by the scheme that the caller wants, for measurements and tests.
+    ///
+    /// ```
+    /// use farside_datatype::{CutOffs, Datatype, DatatypeErrorKind, Direction, Named, Plan, PlanLimits, Scheme};
+    ///
+    /// let column = Datatype::vector(8, 1, 9, &Named::Double.into())?.message(1)?;
+    /// let limits = PlanLimits { max_sge: 4, max_message: 1 << 20, mapped: false, target_helps: false };
+    /// let by = |scheme| Plan::with_scheme(scheme, &column, &column, Direction::Put, limits, &CutOffs::default());
+    /// assert_eq!(by(Scheme::MultiW)?.descriptors().count(), 8);
+    /// // The target does not unpack.
+    /// assert_eq!(by(Scheme::Generic).unwrap_err().kind(), DatatypeErrorKind::Scheme);
+    /// # Ok::<(), farside_datatype::DatatypeError>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`Plan::new`], and `Scheme` if the device, the direction or the layouts do not allow it: `Contiguous`

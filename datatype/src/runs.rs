@@ -7,6 +7,16 @@ use smallvec::SmallVec;
 use crate::shape::{Node, Shape};
 
 /// `count` blocks of `len` bytes, the first at `offset`, `stride` bytes from start to start.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named, Run};
+///
+/// let million = Datatype::vector(1_000_000, 1, 2, &Named::Int.into())?.message(1)?;
+/// let mut runs = million.runs(0, u64::MAX);
+/// assert_eq!(runs.next(), Some(Run { offset: 0, count: 1_000_000, stride: 8, len: 4 }));
+/// assert_eq!(runs.next(), None);
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Offset of the first block, relative to the buffer's address.

@@ -9,6 +9,16 @@ const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 /// evaluated at a fixed point of a prime field. Signatures are joined and repeated without their elements, so the
 /// signature of 2^40 elements costs 40 steps. Two different signatures of n elements agree with a probability of about
 /// n / 2^61.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named};
+///
+/// let int = Datatype::from(Named::Int);
+/// // The same elements at other offsets; elements of another type.
+/// assert_eq!(Datatype::vector(4, 1, 3, &int)?.signature(), Datatype::contiguous(4, &int)?.signature());
+/// assert_ne!(int.signature(), Datatype::from(Named::Float).signature());
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Signature {
     hash: u64,

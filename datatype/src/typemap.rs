@@ -15,6 +15,22 @@ use crate::signature::Signature;
 /// Memory does not grow with counts, only with the lists that indexed and struct types were given. Made by
 /// [`Datatype::message`](crate::Datatype::message), or from its wire form ([`TypeMap::from_wire`]). Offsets are
 /// relative to the address that the transfer is given, and may be negative.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named, TypeMap};
+///
+/// // A column of a 3 x 3 matrix of bytes, packed, and unpacked to a row of another.
+/// let column = Datatype::vector(3, 1, 3, &Named::Byte.into())?.message(1)?;
+/// let row = Datatype::contiguous(3, &Named::Byte.into())?.message(1)?;
+/// let (from, mut packed, mut to) = ([1, 2, 3, 4, 5, 6, 7, 8, 9], [0; 3], [0; 9]);
+/// assert_eq!(column.pack(&from, 0, 0, &mut packed)?, 3);
+/// assert_eq!(row.unpack(&packed, 0, &mut to, 0)?, 3);
+/// assert_eq!(to, [1, 4, 7, 0, 0, 0, 0, 0, 0]);
+/// // The same in one pass; and the layout as another rank gets it.
+/// column.copy(&from, 0, &row, &mut to, 0)?;
+/// assert_eq!(TypeMap::from_wire(&column.to_wire())?, column);
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TypeMap {
     pub(crate) shape: Shape,

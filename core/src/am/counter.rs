@@ -26,6 +26,22 @@ impl Counter {
 }
 
 /// The counters that a message increments.
+///
+/// ```
+/// use farside_core::Job;
+/// use farside_core::am::{self, Counter, Counters, Delivery, HandlerId};
+///
+/// Job::threads(2, |job| {
+///     let (arrived, done) = (Counter::default(), Counter::default());
+///     let number = job.active_messages().expose(&arrived);
+///     job.active_messages().register(HandlerId(1), |_| Delivery::Done)?;
+///     job.world()?.barrier()?;
+///     let counters = Counters { target: Some(number), completion: Some(&done), ..Counters::default() };
+///     am::send(job, 1 - job.rank(), HandlerId(1), b"header", b"data", counters)?;
+///     job.wait("both", || Ok((arrived.value() == 1 && done.value() == 1).then_some(())))
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters<'a> {
     /// Incremented here once the data has left the buffer: before [`send`](super::send) returns, and no later than the

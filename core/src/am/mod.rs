@@ -16,6 +16,43 @@
 //!
 //! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and
 //! [`start_send`] never wait: [`start_send`] queues a message that finds no room, and any wait sends it.
+//!
+//! ```
+//! use std::cell::Cell;
+//! use std::rc::Rc;
+//!
+//! use farside_core::Job;
+//! use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
+//!
+//! const SUM: HandlerId = HandlerId(1);
+//!
+//! Job::threads(3, |job| {
+//!     let sum = Rc::new(Cell::new(0u64));
+//!     let own = Rc::clone(&sum);
+//!     job.active_messages().register(SUM, move |message| {
+//!         let (own, by) = (Rc::clone(&own), u64::from(message.header[0]));
+//!         let add = move |bytes: &[u8]| own.set(own.get() + by * bytes.len() as u64);
+//!         match message.data() {
+//!             // All of it came with the header.
+//!             Some(data) => {
+//!                 add(data);
+//!                 Delivery::Done
+//!             }
+//!             None => Delivery::Into(
+//!                 Sink::buffer(Vec::new()),
+//!                 Then::quick(move |received| add(&received.unwrap_or_default().buffer)),
+//!             ),
+//!         }
+//!     })?;
+//!     job.world()?.barrier()?;
+//!     am::send(job, 0, SUM, &[2], &vec![1; 100_000], Counters::default())?;
+//!     if job.rank() == 0 {
+//!         job.wait("three messages", || Ok((sum.get() == 600_000).then_some(())))?;
+//!     }
+//!     Ok(())
+//! })?;
+//! # Ok::<(), farside_core::Error>(())
+//! ```
 
 mod arrivals;
 mod came;

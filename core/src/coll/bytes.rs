@@ -47,6 +47,17 @@ fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
 /// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as
 /// many if any rank has more than 120 bytes.
 ///
+/// ```
+/// use farside_core::{Job, coll};
+///
+/// Job::threads(3, |job| {
+///     let all = coll::allgather(&job.world()?, &vec![7; job.rank() as usize])?;
+///     assert_eq!(all, [vec![], vec![7], vec![7, 7]]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
+///
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -120,6 +131,17 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// Gives every rank the root's `data`, which may have any length; the `data` of other ranks is ignored. At most ⌈log2
 /// P⌉ messages a rank (binomial tree), twice as many for more than 120 bytes.
 ///
+/// ```
+/// use farside_core::{Job, coll};
+///
+/// Job::threads(3, |job| {
+///     let mine = if job.rank() == 1 { &b"of any length"[..] } else { b"" };
+///     assert_eq!(coll::broadcast(&job.world()?, 1, mine)?, b"of any length");
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
+///
 /// # Errors
 /// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else; `Limit` as for [`allgather`].
 pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
@@ -154,6 +176,17 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
 /// Combines the data of all ranks in rank order: `combine(low, high)` leaves the result of "low then high" in `low`.
 /// All ranks give the same length, and all get the same result.
 ///
+/// ```
+/// use farside_core::{Job, coll};
+///
+/// Job::threads(4, |job| {
+///     let mut max = |low: &mut [u8], high: &[u8]| low[0] = low[0].max(high[0]);
+///     assert_eq!(coll::allreduce(&job.world()?, &[job.rank() as u8], &mut max)?, [3]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
+///
 /// # Errors
 /// `PeerLost`; `Mismatch` for another length.
 pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
@@ -175,6 +208,17 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
 
 /// Combines block `i` of all ranks into rank `i`'s result. `mine` holds P blocks of equal length, by rank;
 /// `combine(into, from)` is commutative and associative. ⌈log2 P⌉ messages a rank (Bruck).
+///
+/// ```
+/// use farside_core::{Job, coll};
+///
+/// Job::threads(3, |job| {
+///     let mut add = |into: &mut [u8], from: &[u8]| into[0] += from[0];
+///     assert_eq!(coll::reduce_scatter(&job.world()?, &[1, 2, 3], &mut add)?, [3 * (1 + job.rank() as u8)]);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 ///
 /// # Errors
 /// `BadArgument` for a length that is not a multiple of P; `PeerLost`; `Mismatch`.

@@ -102,6 +102,14 @@ impl Operation {
 
 /// The neighbours of a rank on a graph, in the order of its buffers. Multiple edges and edges to the rank itself are
 /// allowed.
+///
+/// ```
+/// use farside_core::coll::operation::Neighbors;
+///
+/// // Rank 1 of a ring of four ranks, which passes data on to the right.
+/// let ring = Neighbors { sources: &[0], destinations: &[2] };
+/// assert_eq!((ring.sources.len(), ring.destinations.len()), (1, 1));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbors<'a> {
     /// Ranks that send to this one.

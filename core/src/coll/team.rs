@@ -26,6 +26,20 @@ use crate::signal::SignalArray;
 use members::Members;
 
 /// An ordered set of ranks. Clones are the same team.
+///
+/// ```
+/// use farside_core::Job;
+///
+/// Job::threads(4, |job| {
+///     let world = job.world()?;
+///     // Even and odd ranks, in descending order.
+///     let Some(team) = world.split(Some(job.rank() % 2), 4 - job.rank())? else { return Ok(()) };
+///     assert_eq!(team.members(), [[2, 0], [3, 1]][world.rank() % 2]);
+///     assert_eq!(team.job_rank(team.rank())?, job.rank());
+///     team.barrier()
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Team {
     // First, so that the compiler names it.
@@ -62,6 +76,21 @@ impl Team {
     /// All members give the same list and the same `context`, which no other live team of any member has: one of
     /// [`Job::new_context`], or a fixed one below [`Job::FIXED_CONTEXTS`](crate::Job::FIXED_CONTEXTS). Teams that share
     /// no member may have the same context.
+    ///
+    /// ```
+    /// use farside_core::{Job, Team};
+    ///
+    /// Job::threads(3, |job| {
+    ///     // Ranks 2 and 0 make a team, without a message.
+    ///     if job.rank() != 1 {
+    ///         let team = Team::of(job, &[2, 0], 5)?;
+    ///         assert_eq!(team.rank(), if job.rank() == 2 { 0 } else { 1 });
+    ///         team.barrier()?;
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// `NoSuchRank`; `BadArgument` if this rank is not a member, a rank is given twice, or another team of this rank

@@ -79,6 +79,27 @@ impl<F: Fn() -> Awaited> WaitReason for Unnotified<F> {
 }
 
 /// The device of a rank, its waits and its work requests. Part of a [`Job`](crate::Job), which derefs to it.
+///
+/// Its waits make progress, so that messages of other ranks are handled meanwhile:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use farside_core::{ErrorKind, Job};
+///
+/// Job::threads(1, |job| {
+///     let mut turns = 0;
+///     job.wait("five turns", || {
+///         turns += 1;
+///         Ok((turns > 5).then_some(()))
+///     })?;
+///     // A wait with a limit.
+///     let never = job.within(Duration::from_millis(1), || job.wait("what never comes", || Ok(None::<()>)));
+///     assert_eq!(never.unwrap_err().kind(), ErrorKind::Timeout);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_core::Error>(())
+/// ```
 pub struct Engine {
     pub(crate) rank: u32,
     pub(crate) size: u32,

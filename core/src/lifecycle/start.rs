@@ -26,6 +26,17 @@ type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
 impl Job {
     /// Starts this process as a rank of the launcher's job; without a launcher as rank 0 of 1. Collective.
     ///
+    /// ```
+    /// use farside_core::Job;
+    ///
+    /// fn main() -> farside_core::Result<()> {
+    ///     let job = Job::init()?;
+    ///     job.world()?.barrier()?;
+    ///     println!("rank {} of {}", job.rank(), job.size());
+    ///     job.finalize()
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// `Launcher` when the launcher cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`, `Unsupported` when the
     /// ranks are on several nodes and no device connects them.
@@ -109,6 +120,17 @@ impl Job {
     /// Runs `f` as `n` ranks, each a thread of this process, and returns their results, by rank. A rank that fails or
     /// panics ends; the others get `PeerLost` when they need it.
     ///
+    /// ```
+    /// use farside_core::{ErrorKind, Job};
+    ///
+    /// let ranks = Job::threads(2, |job| Ok(job.rank()))?;
+    /// assert_eq!(ranks, [0, 1]);
+    /// // The error of one rank is that of the call.
+    /// let failed = Job::threads(2, |job| job.world()?.job_rank(if job.rank() == 1 { 7 } else { 0 }));
+    /// assert_eq!(failed.unwrap_err().kind(), ErrorKind::NoSuchRank);
+    /// # Ok::<(), farside_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's
     /// `PeerLost`.
@@ -117,6 +139,15 @@ impl Job {
     }
 
     /// Runs `f` as `n` ranks that are threads ([`threads`](Self::threads)), with given settings.
+    ///
+    /// ```
+    /// use farside_core::Job;
+    /// use farside_core::settings::Settings;
+    ///
+    /// let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "park".to_owned()))?;
+    /// Job::threads_with(2, &settings, |job| job.world()?.barrier())?;
+    /// # Ok::<(), farside_core::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of the lowest rank that failed with an error other than `PeerLost`; if none did, the lowest rank's

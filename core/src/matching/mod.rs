@@ -26,6 +26,14 @@ pub(crate) struct Envelope {
 }
 
 /// The fields that a receive asks for, packed in two words; fields left open are 0.
+///
+/// ```
+/// use farside_core::matching::Pattern;
+///
+/// let any_source = Pattern::new(3, None, Some(7));
+/// assert_eq!((any_source.context(), any_source.source()), (3, None));
+/// assert_eq!(Pattern::exact(3, 1, 7), Pattern::new(3, Some(1), Some(7)));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pattern {
     /// Context and tag.

@@ -10,6 +10,31 @@
 //! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank: the sender counts them, and the
 //! receiver returns credits in messages of their own. No call of this module waits; callers wait with
 //! [`Engine::wait`](crate::engine::Engine::wait) for an [outcome](Receive::outcome) or a [`Sending`].
+//!
+//! ```
+//! use farside_core::Job;
+//! use farside_core::am::{Sink, Source};
+//! use farside_core::device::Block;
+//! use farside_core::matching::Pattern;
+//! use farside_core::two_sided::{Mode, Receive};
+//!
+//! Job::threads(2, |job| {
+//!     let (data, mut into, peer) = ([job.rank() as u8; 3], [9; 4], 1 - job.rank());
+//!     let receive = Receive::new();
+//!     // SAFETY: both buffers are accessed again only when the receive and the send are done.
+//!     let sending = unsafe {
+//!         let sink = Sink::memory(into.as_mut_ptr(), into.len());
+//!         job.start_receive(&receive, Pattern::new(0, Some(peer), None), sink)?;
+//!         let source = Source::Bytes(Block { base: data.as_ptr().cast_mut(), len: data.len() });
+//!         job.start_message(peer, 0, 7, source, Mode::Standard)?
+//!     };
+//!     let status = job.wait("a message", || receive.outcome())?;
+//!     job.wait("its send", || sending.outcome())?;
+//!     assert_eq!((into, status.tag, status.kept), ([peer as u8, peer as u8, peer as u8, 9], 7, 3));
+//!     Ok(())
+//! })?;
+//! # Ok::<(), farside_core::Error>(())
+//! ```
 
 mod credit;
 mod mailbox;

@@ -6,6 +6,16 @@ use super::{ElementType, Op, kernel};
 /// Applies accumulate `code` ([`super::code`]) to `bytes` bytes at `target`. Returns `false`, and changes nothing, for
 /// an invalid code, a length that is not a multiple of the element, or a misaligned target.
 ///
+/// ```
+/// use farside_rma::op::{ElementType, Op, apply_bytes, code};
+///
+/// let (mut target, operand) = ([1.0f64, 2.0], [0.5f64, 0.5]);
+/// let (at, from) = (target.as_mut_ptr().cast(), operand.as_ptr().cast());
+/// // SAFETY: both are valid for 16 bytes, and nothing else accesses the target.
+/// let done = unsafe { apply_bytes(code(Op::Sum, ElementType::F64), at, from, std::ptr::null_mut(), 16) };
+/// assert!(done && target == [1.5, 2.5]);
+/// ```
+///
 /// # Safety
 /// `target` and `operand` are valid for `bytes` bytes, and `old` is null or valid for `bytes` bytes; every other access
 /// to `target` is by these kernels or word-wise copies.

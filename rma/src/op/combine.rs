@@ -6,6 +6,15 @@ use super::{Element, Op};
 
 /// Sets `acc[i]` to `acc[i] op operand[i]` for every element; not atomic.
 ///
+/// ```
+/// use farside_rma::op::{Op, combine};
+///
+/// let mut sums = [1u8, 200];
+/// combine(Op::Sum, &mut sums, &[1, 100])?;
+/// assert_eq!(sums, [2, 44]);
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+///
 /// # Errors
 /// `Unsupported` if the operation is not defined on the type, `BadArgument` if the lengths differ; `acc` is then
 /// unchanged.

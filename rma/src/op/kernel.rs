@@ -75,6 +75,21 @@ pub unsafe fn apply<T: Element>(op: Op, target: *mut T, operand: T) {
 
 /// Accumulates into the one element at `target`, atomically, and returns its former value.
 ///
+/// ```
+/// use std::sync::atomic::AtomicU32;
+///
+/// use farside_rma::op::{Op, fetch_apply};
+///
+/// let counter = AtomicU32::new(5);
+/// std::thread::scope(|threads| {
+///     for _ in 0..4 {
+///         // SAFETY: aligned, and every other access is atomic and of 4 bytes.
+///         threads.spawn(|| unsafe { fetch_apply(Op::Sum, counter.as_ptr(), 10) });
+///     }
+/// });
+/// assert_eq!(counter.into_inner(), 45);
+/// ```
+///
 /// # Safety
 /// The contract of [`apply`].
 #[inline(always)]

@@ -60,6 +60,38 @@ pub(crate) struct Lists {
 }
 
 /// The function of an update on the elements of the target.
+///
+/// ```
+/// use std::rc::Rc;
+///
+/// use farside_rma::datatype::{Datatype, Named};
+/// use farside_rma::prelude::*;
+/// use farside_rma::raw::{Options, RawWindow, Update};
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let window = RawWindow::allocate(&team, 16, Options::default())?;
+///     // The operand instead of an element that is zero.
+///     let one = Datatype::from(Named::LongDouble).message(1).unwrap();
+///     let combine = Rc::new(|own: &mut [u8], operand: &[u8]| {
+///         if own.iter().all(|byte| *byte == 0) {
+///             own.copy_from_slice(operand);
+///         }
+///     });
+///     let update = Update { array: one.clone(), len: 16, combine: Some(combine) };
+///     let operand = [1 + team.rank() as u8; 16];
+///     window.lock_all(Assert::empty())?;
+///     // SAFETY: the operand is valid until the epoch is closed.
+///     unsafe { window.update(&update, Some((operand.as_ptr(), &one)), None, 0, 0, &one) }?;
+///     window.unlock_all()?;
+///     team.barrier()?;
+///     // SAFETY: 16 bytes of this rank, to which no other rank writes now.
+///     let own = unsafe { std::slice::from_raw_parts(window.base(), 16) };
+///     assert!(team.rank() != 0 || own[0] > 0 && own.iter().all(|byte| *byte == own[0]));
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Update {
     /// The elements as an array. `combine` gets the target's elements and the operands in this form.

@@ -17,6 +17,28 @@ use super::lockword::Ticket;
 use super::words::word;
 
 /// The kind of a lock.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     let window = LockWindow::<u64>::allocate(&team, 2)?;
+///     // Both elements change together: no other rank sees one without the other.
+///     window.lock(LockKind::Exclusive, 0, Assert::empty(), |epoch| {
+///         let mut both = [0; 2];
+///         epoch.get_into_now(&mut both, 0, 0)?;
+///         epoch.put_now(&[both[0] + 1, both[1] + 10], 0, 0)
+///     })?;
+///     team.barrier()?;
+///     let both = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
+///         Ok::<_, Error>((epoch.get_now(0, 0)?, epoch.get_now(0, 1)?))
+///     })?;
+///     assert_eq!(both, (3, 30));
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Other ranks may hold shared locks at the same time.

@@ -263,6 +263,15 @@ pub(crate) fn accumulate<'a>(
 
 /// The element type as which [`RawWindow::accumulate_typed`] accumulates a predefined type; `None` for a type that
 /// [`RawWindow::update`] accumulates.
+///
+/// ```
+/// use farside_rma::datatype::Named;
+/// use farside_rma::op::ElementType;
+/// use farside_rma::raw::element_type;
+///
+/// assert_eq!(element_type(Named::Int), Some(ElementType::I32));
+/// assert_eq!(element_type(Named::DoubleInt), None);
+/// ```
 #[must_use]
 pub fn element_type(named: Named) -> Option<ElementType> {
     use ElementType::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};

@@ -5,6 +5,22 @@ use farside_core::device::Block;
 use farside_datatype::TypeMap;
 
 /// A type map and the address that its offsets count from.
+///
+/// ```
+/// use farside_rma::core::am::Layout;
+/// use farside_rma::datatype::{Datatype, Named};
+/// use farside_rma::raw::TypedMemory;
+///
+/// let mut numbers = [0i32; 6];
+/// // Every other number.
+/// let map = Datatype::vector(3, 1, 2, &Named::Int32.into())?.message(1)?;
+/// let memory = TypedMemory { map, base: numbers.as_mut_ptr().cast() };
+/// assert_eq!(memory.packed_len(), 12);
+/// let mut blocks = Vec::new();
+/// memory.blocks(4, 8, &mut blocks);
+/// assert_eq!((blocks.len(), blocks[0].base.cast()), (2, &raw mut numbers[2]));
+/// # Ok::<(), farside_rma::datatype::DatatypeError>(())
+/// ```
 #[derive(Debug)]
 pub struct TypedMemory {
     /// The layout.

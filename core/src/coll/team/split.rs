@@ -93,6 +93,17 @@ impl Team {
     /// The team of the given ranks of this one, in this order; `None` at ranks that are not among them.
     /// Collective over this team; all give the same list.
     ///
+    /// ```
+    /// use farside_core::Job;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?.subteam(&[2, 1])?;
+    ///     assert_eq!(team.map(|team| team.rank()), [None, Some(1), Some(0)][job.rank() as usize]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), farside_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `NoSuchRank`; `BadArgument` for a rank given twice; those of [`split`](Self::split).
     pub fn subteam(&self, ranks: &[usize]) -> Result<Option<Team>> {
