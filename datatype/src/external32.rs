@@ -1,8 +1,7 @@
 //! external32 (MPI-4.1 §5.3, §14.5.2): a packed form that every machine reads, big-endian and of fixed widths.
 //!
 //! Packed order is the order of the elements, so a message is packed as it is, a piece at a time, and each element
-//! converted. `long` and `wchar_t` are narrower there than here; a value that does not fit is an error. `long double`
-//! is converted as [`long_double`] says.
+//! converted. `long double` is converted as [`long_double`] says.
 
 use crate::datatype::{Datatype, Repr};
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -32,8 +31,9 @@ impl Datatype {
         }
     }
 
-    /// Packs `count` of this type to external32, and returns its bytes. `origin` is as in
-    /// [`TypeMap::pack`](crate::TypeMap::pack).
+    /// Packs `count` of this type to external32, big-endian and of fixed widths, and returns its bytes. `long` and
+    /// `wchar_t` are narrower there than here; a value that does not fit is an error. `long double` becomes an IEEE 754
+    /// binary128. `origin` is as in [`TypeMap::pack`](crate::TypeMap::pack).
     ///
     /// ```
     /// use farside_datatype::{Datatype, Named};

@@ -1,9 +1,4 @@
 //! The transfer planner chooses the scheme of a transfer by the two layouts, the device's capabilities and cut-offs.
-//!
-//! The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype communication over
-//! InfiniBand" (EuroPVM/MPI): Generic packs, sends and unpacks; Multi-W is one RDMA write (or read) per block; SGRS
-//! (send-gather / receive-scatter) is one message of many blocks on both sides. If one side is contiguous, a write
-//! can gather, or a read scatter, without the target's help.
 
 use crate::descriptors::Descriptors;
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
@@ -57,7 +52,8 @@ impl Default for CutOffs {
     }
 }
 
-/// The protocol of a transfer.
+/// The protocol of a transfer. The schemes are those of Santhanaraman, Wu, Panda 2004, "Zero-copy MPI derived datatype
+/// communication over InfiniBand" (EuroPVM/MPI).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// No bytes.
@@ -68,13 +64,13 @@ pub enum Scheme {
     Mapped,
     /// Packed, sent and unpacked, in pieces.
     Generic,
-    /// Puts that gather blocks of the origin into one of the target.
+    /// Puts that gather blocks of the origin into one of the target, without the target's help.
     WriteGather,
-    /// Gets that scatter one block of the target to those of the origin.
+    /// Gets that scatter one block of the target to those of the origin, without the target's help.
     ReadScatter,
     /// One put or get for each block.
     MultiW,
-    /// Lists of blocks on both sides, posted by both ranks.
+    /// Messages of many blocks on both sides (send-gather, receive-scatter), posted by both ranks.
     Sgrs,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A version byte, then numbers in 7-bit groups, least significant first (LEB128), signed ones zigzag: hash and number
 //! of the signature's elements, offset of the first block, and the tree in prefix order, where a level is its tag and
-//! its numbers. A vector takes some 20 bytes whatever its count.
+//! its numbers.
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::shape::{MAX_DEPTH, Node, Sequence, Shape};
@@ -21,7 +21,7 @@ const PARTS: u8 = 6;
 const CALL: &str = "TypeMap::from_wire";
 
 impl TypeMap {
-    /// The wire form.
+    /// The wire form. A vector takes some 20 bytes whatever its count.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
         let mut out = vec![VERSION];

@@ -1,7 +1,4 @@
 //! Passive-target epochs with async bodies.
-//!
-//! An async function may be dropped half-way, or leaked, at any `.await`, and then its borrows end. So operations here own
-//! their buffers ([`Buffer`]) and give them back; no borrow is in use between two polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,6 +20,9 @@ use crate::raw::lock::LockKind;
 /// A passive-target epoch with an async body ([`LockWindow::lock_all_async`], [`LockWindow::lock_async`]). Operations are
 /// started and own their buffers, which they give back by wait, test or `.await`; all are complete when the epoch has
 /// closed.
+///
+/// An async function may be dropped half-way, or leaked, at any `.await`, and then its borrows end. So operations take
+/// no slices: they own a [`Buffer`](crate::symmetric::Buffer), and no borrow is in use between two polls.
 ///
 /// ```
 /// # #[cfg(feature = "async")] {

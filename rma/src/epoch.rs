@@ -1,8 +1,5 @@
 #![allow(unsafe_code)]
 //! Access epochs: the operations that a closure may issue, with buffers that are borrowed until the epoch is closed.
-//!
-//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only
-//! after the closing call: no leak and no panic inside the closure can make a transfer outlive its buffer.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -19,6 +16,10 @@ use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
 /// window's team. Operations are complete at origin and target when the epoch has been closed.
+///
+/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`, which ends only after the
+/// closing call: no leak and no panic inside the closure can make a transfer outlive its buffer. An error or a panic of
+/// the closure leaves the epoch closed too.
 ///
 /// ```
 /// use farside_rma::prelude::*;

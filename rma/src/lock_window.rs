@@ -1,8 +1,5 @@
 #![allow(unsafe_code)]
 //! Typed windows with passive-target epochs: lock, lock_all, flush.
-//!
-//! Peers may change the memory at any time, so it is accessed only through operations, or locally under an
-//! exclusive lock of this rank's own memory ([`LockWindow::with_local`]).
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -24,7 +21,11 @@ use crate::request::{DataRef, Request};
 use crate::selection::Selection;
 use crate::shared_window::SharedSlice;
 
-/// A lockable window of elements of type `T`, allocated by the runtime or made from a vector.
+/// A window of elements of type `T` with passive-target epochs (lock, lock_all, flush), allocated by the runtime or made
+/// from a vector.
+///
+/// Peers may change the memory at any time, so it is accessed only through operations, or locally under an exclusive lock
+/// of this rank's own memory ([`with_local`](Self::with_local)).
 ///
 /// ```
 /// use farside_rma::prelude::*;

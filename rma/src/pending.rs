@@ -1,9 +1,5 @@
 #![allow(unsafe_code)]
 //! Operations in progress that own their buffers.
-//!
-//! The buffer is in memory that the handle and the operation share. If the handle is dropped early, the window keeps the
-//! buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its buffer,
-//! whatever happens to the handle or to a future that awaits it.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -184,6 +180,10 @@ enum State<B> {
 
 /// An operation in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the
 /// operation, which [`quiet`](crate::Symmetric::quiet) or the end of its epoch completes.
+///
+/// The buffer is in memory that the handle and the operation share. If the handle is dropped early, the window keeps the
+/// buffer until the operation is complete; if it is leaked, the buffer is leaked too. So no transfer outlives its buffer,
+/// whatever happens to the handle or to a future that awaits it.
 ///
 /// In an async function:
 ///

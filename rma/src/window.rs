@@ -1,9 +1,5 @@
 #![allow(unsafe_code)]
 //! Typed windows with active-target epochs: fence and post-start-complete-wait.
-//!
-//! Between epochs this rank alone accesses the memory, through [`Window::local`] and [`Window::local_mut`]. Inside an
-//! epoch peers may write it, so the epoch borrows the window and no slice of it can exist. [`crate::LockWindow`] has
-//! passive-target epochs.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -17,8 +13,12 @@ use crate::epoch::{Epoch, closing};
 use crate::memory::WindowMemory;
 use crate::raw::{Options, RawWindow};
 
-/// A window of elements of type `T`. `'m` is the lifetime of the borrowed memory; windows that own their memory are
-/// `'static`.
+/// A window of elements of type `T`, with active-target epochs: fence and post-start-complete-wait.
+/// [`LockWindow`](crate::LockWindow) has passive-target epochs.
+///
+/// Between epochs this rank alone accesses the memory, through [`local`](Self::local) and [`local_mut`](Self::local_mut).
+/// Inside an epoch peers may write it, so the epoch borrows the window and no slice of it can exist. `'m` is the lifetime
+/// of the borrowed memory; windows that own their memory are `'static`.
 ///
 /// ```
 /// use farside_rma::prelude::*;

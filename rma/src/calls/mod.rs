@@ -206,10 +206,10 @@ impl Calls {
     /// Calls a function at `rank`; the handle gives the result by wait, test or `.await`. Waits for room if 256 calls to
     /// `rank` are in progress.
     ///
-    /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted` if
-    /// the function has panicked, with the panic's message, or could not read its argument; `Protocol` for bytes that are no
-    /// result; `Limit` and `WrongEpoch` inside of functions (see the module); `PeerLost`. A rank that has dropped its calls
-    /// without [`free`](Self::free) does not answer.
+    /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted`
+    /// if the function has panicked, with the panic's message, or could not read its argument; `Protocol` for bytes
+    /// that are no result; `Limit` and `WrongEpoch` inside of functions (see [`calls`](self)); `PeerLost`. A rank that
+    /// has dropped its calls without [`free`](Self::free) does not answer.
     pub fn call<F, A, R>(&self, rank: usize, function: F, argument: A) -> Calling<R>
     where
         F: Callable<A, R>,

@@ -1,8 +1,5 @@
 #![allow(unsafe_code)]
 //! Scopes of nonblocking and persistent calls and of messages: the scope ends only after all of them have ended.
-//!
-//! As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`. The scope itself keeps
-//! every operation that it has started, so neither a leaked handle nor a panic can make a transfer outlive its buffer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -62,7 +59,11 @@ impl Pending for Kept<'_> {
     }
 }
 
-/// The scope in which calls and messages are started ([`overlap`](super::Collectives::overlap)).
+/// The scope in which calls and messages are started ([`overlap`](super::Collectives::overlap)). It ends only after all
+/// of them have ended.
+///
+/// As in `std::thread::scope`, a buffer given to an operation must outlive the scope `'scope`. The scope itself keeps
+/// every operation that it has started, so neither a leaked handle nor a panic can make a transfer outlive its buffer.
 ///
 /// ```
 /// use farside_rma::collectives::call;

@@ -1,10 +1,8 @@
 #![allow(unsafe_code)]
 //! Whole arrays between tasks: groups of ranks that each have an array, in any two distributions.
 //!
-//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it has in common with
-//! each rank of the other task, by the intersection of families of segments in every dimension, and the schedule becomes
-//! layouts of its own memory: a transfer is one message for each pair of ranks that share elements, gathered from and
-//! scattered to the arrays themselves, without a copy.
+//! A rank computes which elements it has in common with each rank of the other task by the intersection of families of
+//! segments in every dimension.
 
 use std::fmt;
 use std::rc::Rc;
@@ -54,6 +52,10 @@ impl InProgress {
 }
 
 /// A link between this task's array and that of another task, with the schedule of its transfers: the persistent form.
+///
+/// The tasks exchange the descriptors of their arrays once, and each rank computes which elements it has in common with
+/// each rank of the other task, as layouts of its own memory. A transfer is then one message for each pair of ranks that
+/// share elements, gathered from and scattered to the arrays themselves, without a copy.
 ///
 /// ```
 /// use farside_rma::global_array::Format;

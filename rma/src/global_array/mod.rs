@@ -216,7 +216,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 
     /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: other ranks may see
-    /// parts of it earlier, and concurrent puts to one element may complete in any order. Messages: see the module.
+    /// parts of it earlier, and concurrent puts to one element may complete in any order. Messages: see [`global_array`](self).
     ///
     /// # Errors
     /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer whose length is not that of the section;
@@ -230,7 +230,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Gets a section into a row-major buffer; complete on return. Not atomic. Messages: see the module.
+    /// Gets a section into a row-major buffer; complete on return. Not atomic. Messages: see [`global_array`](self).
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
@@ -244,7 +244,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     }
 
     /// Accumulates a row-major buffer into a section: each element atomically with respect to other accumulates and
-    /// to `fetch_and_op`. On return it is complete at the owners. Messages: see the module.
+    /// to `fetch_and_op`. On return it is complete at the owners. Messages: see [`global_array`](self).
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.

@@ -17,7 +17,8 @@ use super::pending::{RECEIVE, Received, Receiving, SEND, Sending};
 use crate::collectives::{Pending as _, poll_of};
 use crate::pending::{Buffer, GivenBack, HeapBuffer};
 
-/// A send in progress, with its buffer. Dropping the handle has no effect on the message.
+/// A send in progress, with its buffer: wait, test, or await it. Dropping the handle has no effect on the message; the
+/// job then keeps the buffer until the send is complete.
 ///
 /// ```
 /// use farside_rma::prelude::*;

@@ -41,7 +41,7 @@ pub(crate) const DIRECT: usize = 2;
 
 impl RawWindow {
     /// Fence: completes all operations since the last fence that this rank has issued or is the target of, and opens
-    /// the next epoch unless `NOSUCCEED`. Collective. Messages: see the module.
+    /// the next epoch unless `NOSUCCEED`. Collective. Messages: see [`fence`](self).
     ///
     /// # Errors
     /// `WrongEpoch` inside another kind of epoch; `Mismatch` on every rank if some give `NOSUCCEED` and others do not;

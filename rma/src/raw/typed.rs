@@ -1,22 +1,7 @@
 #![allow(unsafe_code)]
-//! Operations with derived datatypes at origin and target (MPI-4 §12.3).
-//!
-//! Both sides have the same elements in the same order, which is checked by their signatures; the receiving side does
-//! not contain a byte twice. The datatypes need not outlive the call. Messages of a transfer:
-//!
-//! | target | messages |
-//! |---|---|
-//! | mapped, ready | none: one copy from layout to layout |
-//! | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring; for puts of short blocks packed pieces, as below |
-//! | inter-node, target consecutive | one for up to 1024 blocks of the origin |
-//! | inter-node, target not consecutive | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks ([`super::packed`]) |
-//!
-//! Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of many
-//! short blocks use lists on both sides ([`super::sgrs`]).
-//!
-//! Accumulates are one message, or one record of a message ([`farside_core::service::records`]), for each piece that is
-//! consecutive on all sides. They are applied in packed order, each element atomically. As with contiguous operations,
-//! the last message of a transfer carries the notification of the closing call.
+//! Operations with derived datatypes at origin and target (MPI-4 §12.3). Packed pieces are in [`super::packed`], lists on
+//! both sides in [`super::sgrs`]. As with contiguous operations, the last message of a transfer carries the notification
+//! of the closing call.
 
 use std::rc::Rc;
 
@@ -38,7 +23,19 @@ impl RawWindow {
     }
 
     /// Puts the bytes of `origin`, relative to `from`, to those of `at`, relative to byte `offset` of `target`.
-    /// Completes like [`put`](Self::put). Messages: see the module; on mapped windows one copy.
+    /// Completes like [`put`](Self::put). Both sides have the same elements in the same order, which is checked by their
+    /// signatures; the receiving side does not contain a byte twice. The datatypes need not outlive the call. Messages of
+    /// a transfer:
+    ///
+    /// | target | messages |
+    /// |---|---|
+    /// | mapped, ready | none: one copy from layout to layout |
+    /// | of this node, not mapped | one for up to 1024 blocks on either side: one system call, or pieces through the ring; for puts of short blocks packed pieces, as below |
+    /// | inter-node, target consecutive | one for up to 1024 blocks of the origin |
+    /// | inter-node, target not consecutive | one for each block; for puts of short blocks between fences, or from start to complete, packed pieces that the target unpacks |
+    ///
+    /// Inter-node, if the target enters the runtime before the epoch ends (fence, and start with post), transfers of many
+    /// short blocks use lists on both sides (SGRS).
     ///
     /// # Safety
     /// All bytes of `origin` relative to `from` are valid and not written until the epoch is closed or flushed, or
@@ -60,7 +57,7 @@ impl RawWindow {
     }
 
     /// Gets the bytes of `at`, relative to byte `offset` of `target`, to those of `origin`, relative to `into`.
-    /// Completes like [`get`](Self::get). Messages: see the module; on mapped windows one copy.
+    /// Completes like [`get`](Self::get). Elements and messages as for [`put_typed`](Self::put_typed).
     ///
     /// # Safety
     /// All bytes of `origin` relative to `into` are valid, and not accessed otherwise, for as long as
@@ -83,7 +80,9 @@ impl RawWindow {
     /// Accumulates the elements of `origin`, relative to `operand`, into those of `at`, relative to byte `offset` of
     /// `target`: each atomically, in packed order, and in the order in which this rank issues such operations. Former
     /// values are written to the elements of the datatype `old`, relative to its address. An element that `at` contains
-    /// twice is updated twice. For [`Op::NoOp`] with `old` the operands are not read, and `operand` may be null.
+    /// twice is updated twice. For [`Op::NoOp`] with `old` the operands are not read, and `operand` may be null. One
+    /// message, or one record of a message ([`farside_core::service::records`]), for each piece that is consecutive on
+    /// all sides.
     ///
     /// After an error that the target finds (`Misaligned`), the preceding elements in packed order have been updated.
     ///

@@ -3,10 +3,7 @@
 //! function of the caller.
 //!
 //! The origin does them under a lock word of the target that excludes other updates there: it gets the elements,
-//! combines them, and puts them back. So updates are atomic with each other, each as a whole, and in the order in which
-//! a rank issues them. They are not atomic with accumulates of devices and of [`farside_core::service::records`], so an
-//! element must not be the target of both. Messages: two on the word (and one for each failed attempt to take it), a
-//! get, a put; none on mapped windows.
+//! combines them, and puts them back.
 
 use std::cell::Cell;
 
@@ -47,9 +44,13 @@ impl Drop for Taken<'_> {
 
 impl RawWindow {
     /// Applies `update` to the elements of `at`, relative to byte `offset` of `target`, with the operands, if any.
-    /// Former values are written to the elements of `old`. Atomic as a whole among updates of the same target. Complete
-    /// on return if the target is ready, else after the call that closes the epoch or flushes. A target without an
-    /// agent (a window without locks) must enter the runtime before it completes.
+    /// Former values are written to the elements of `old`. Complete on return if the target is ready, else after the
+    /// call that closes the epoch or flushes. A target without an agent (a window without locks) must enter the runtime
+    /// before it completes.
+    ///
+    /// Updates of one target are atomic with each other, each as a whole, and in the order in which a rank issues them.
+    /// They are not atomic with accumulates, so an element must not be the target of both. Messages: two on a lock word
+    /// of the target (and one for each failed attempt to take it), a get, a put; none on mapped windows.
     ///
     /// # Safety
     /// The contract of [`put_typed`](Self::put_typed) for the operands, and of [`get_typed`](Self::get_typed) for
