@@ -41,3 +41,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use job::Job;
 pub use say::say;
 pub use team::Team;
+
+/// The README's program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

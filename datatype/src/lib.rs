@@ -51,3 +51,8 @@ pub use runs::{MapBlocks, Run, Runs};
 pub use shape::MAX_DEPTH;
 pub use signature::Signature;
 pub use typemap::TypeMap;
+
+/// The README's program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

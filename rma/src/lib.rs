@@ -89,5 +89,5 @@ pub mod prelude {
 
 /// The README's program compiles and runs, as rank 0 of 1.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 pub struct Readme;
