@@ -11,6 +11,17 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+/// The documents with commands, and the least number of blocks of commands that each has.
+const DOCUMENTS: [(&str, usize); 7] = [
+    ("README.md", 8),
+    ("ARCHITECTURE.md", 0),
+    ("mpi-compat/README.md", 1),
+    ("rma/README.md", 0),
+    ("core/README.md", 0),
+    ("core/launch/README.md", 1),
+    ("datatype/README.md", 0),
+];
+
 /// The benchmarks that documents mention.
 const PROGRAMS: [&str; 6] = [
     env!("CARGO_BIN_EXE_sync-overhead"),
@@ -127,7 +138,7 @@ fn commands_of_the_documents_do_what_is_promised() {
     // Built first, so that no build runs during the commands.
     let _ = (mpi_library(), verify_library());
     let folder = stranger();
-    for (document, least) in [("README.md", 7), ("ARCHITECTURE.md", 0), ("mpi-compat/README.md", 1)] {
+    for (document, least) in DOCUMENTS {
         let blocks = blocks(&std::fs::read_to_string(Path::new(TOP).join(document)).unwrap());
         assert!(blocks.len() >= least, "{document} has {} blocks of commands: {blocks:?}", blocks.len());
         for block in blocks {
@@ -146,6 +157,20 @@ fn readme_shows_the_example_that_it_names() {
     let (readme, example) = (read("README.md"), read("rma/examples/hello_put_get.rs"));
     let (_, program) = example.split_once("\n\n").unwrap();
     assert!(readme.contains(&format!("```rust\n{program}```\n")), "the README should show\n{program}");
+    assert_eq!(readme.matches("```rust").count(), 1, "programs of the README that no test runs");
+}
+
+#[test]
+fn readme_of_rma_lists_the_examples() {
+    let folder = Path::new(TOP).join("rma");
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let listed: BTreeSet<_> = rows.map(|(name, _)| name.to_owned()).collect();
+    let entries = std::fs::read_dir(folder.join("examples")).unwrap().flatten().map(|entry| entry.path());
+    let programs = entries.filter(|path| path.is_file() || path.join("main.rs").exists());
+    for program in programs.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()) {
+        assert!(listed.contains(&program), "rma/README.md does not list the example {program}");
+    }
 }
 
 /// Texts in backticks, outside of blocks.
@@ -167,7 +192,7 @@ fn options_and_scripts_that_the_documents_name_exist() {
     };
     let (run, info) = (help(&["run", "--help"]), help(&["info", "--help"]));
     let mut seen = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "mpi-compat/README.md"] {
+    for document in DOCUMENTS.map(|(document, _)| document).into_iter().chain(["CHANGELOG.md"]) {
         let text = std::fs::read_to_string(Path::new(TOP).join(document)).unwrap();
         for code in inline(&text) {
             let words: Vec<_> = code.split_whitespace().collect();

@@ -15,7 +15,8 @@ fn run(command: &mut Command) -> String {
 
 /// The crates of the workspace without `publish = false`.
 fn published() -> Vec<String> {
-    let metadata = run(Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--offline", "--format-version", "1"]));
+    let metadata =
+        run(Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--offline", "--format-version", "1"]));
     let metadata: Value = serde_json::from_str(&metadata).unwrap();
     let crates = metadata["packages"].as_array().unwrap().iter().filter(|one| one["publish"].is_null());
     let mut names: Vec<String> = crates.map(|one| one["name"].as_str().unwrap().to_owned()).collect();
@@ -29,7 +30,9 @@ fn crates_are_packaged_with_readme_and_licences_and_without_tests_that_cannot_ru
     assert_eq!(names, ["farside-conformance", "farside-core", "farside-datatype", "farside-launch", "farside-rma"]);
     let folder = tempfile::tempdir().unwrap();
     let mut package = Command::new(env!("CARGO"));
-    package.args(["package", "--quiet", "--offline", "--allow-dirty", "--no-verify", "--target-dir"]).arg(folder.path());
+    package
+        .args(["package", "--quiet", "--offline", "--allow-dirty", "--no-verify", "--target-dir"])
+        .arg(folder.path());
     run(package.args(names.iter().flat_map(|name| ["-p", name])));
     for name in names {
         let stem = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
