@@ -107,6 +107,11 @@ impl<const D: usize> Distribution<D> {
         Ok(Self { shape, formats, grid, block })
     }
 
+    /// Whether every rank has the same elements in the other distribution.
+    pub(super) fn is_as(&self, other: &Self) -> bool {
+        (self.shape, self.grid, self.block) == (other.shape, other.grid, other.block)
+    }
+
     /// The coordinates of `rank` in the grid.
     pub(super) fn place(&self, rank: usize) -> [usize; D] {
         let mut place = [0; D];
@@ -124,7 +129,7 @@ impl<const D: usize> Distribution<D> {
     }
 
     /// The indices of dimension `d` that the ranks at coordinate `place` have: whole blocks, and a shorter last one.
-    fn indices(&self, d: usize, place: usize) -> Vec<Falls> {
+    pub(super) fn indices(&self, d: usize, place: usize) -> Vec<Falls> {
         let (n, len) = (self.shape[d], self.block[d]);
         let (first, stride) = (place.saturating_mul(len), len.saturating_mul(self.grid[d]));
         if first >= n {

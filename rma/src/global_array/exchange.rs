@@ -14,6 +14,7 @@ use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Result, Team};
 use farside_datatype::TypeMap;
 
+use super::agreement::agree;
 use super::distribution::{Distribution, Format, Part};
 use super::{GlobalArray, Lent};
 use crate::collectives::Pending as _;
@@ -202,7 +203,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             Ok(theirs)
         })();
         // All ranks of the task learn of an error.
-        let all = self.agree(OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
+        let all = agree(self.team(), OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
         exchanged?;
         Ok(all?.swap_remove(0))
     }

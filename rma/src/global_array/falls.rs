@@ -18,7 +18,7 @@ impl Falls {
     }
 
     /// The segment of this number.
-    fn at(&self, number: usize) -> Self {
+    pub(crate) fn at(&self, number: usize) -> Self {
         Self::segment(self.first + number * self.stride, self.len)
     }
 

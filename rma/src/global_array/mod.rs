@@ -11,7 +11,9 @@
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
 //! | `gather`, `scatter`, `accumulate_at` | one for each index | 2 for each owner |
 //! | `redistribute_into` | as `put`, for each rank that gets elements of this one | 2 for each of them, and 2 on this rank's own lock |
-//! | `with_local`, `for_each` | none | 2 on this rank's own lock |
+//! | `with_local`, `for_each`, `map` | none | 2 on this rank's own lock |
+//! | `map_into`, `for_each_with` | none | 2 on this rank's own lock of each array |
+//! | `save`, `load` | none; the file is written and read by each rank | 2 on this rank's own lock; 3 and 4 allgathers |
 //! | `sync`, `reduce` | none | none; a barrier, ⌈log2 P⌉; an allgather |
 //!
 //! ```
@@ -28,10 +30,15 @@
 //! .unwrap();
 //! ```
 
+mod agreement;
 mod distribution;
 mod exchange;
 mod falls;
 mod local_view;
+mod map;
+#[cfg(feature = "ndarray")]
+mod ndarray_view;
+mod npy;
 mod section;
 
 use std::cell::{Cell, RefCell};
@@ -46,11 +53,13 @@ use crate::elements::same_length;
 use crate::lock_window::{LockWindow, PassiveEpoch};
 use crate::op::{Element, Op, combine};
 use crate::raw::lock::LockKind;
+use agreement::{agree, agreed};
 pub use distribution::Format;
 use distribution::{Distribution, Part, near_aspect};
 use exchange::InProgress;
 pub use exchange::{Link, Transfer};
 pub use local_view::LocalView;
+pub use npy::NpyElement;
 pub use section::Section;
 
 /// An array of `D` dimensions, distributed over a team.
@@ -345,7 +354,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         });
         // Ranks without elements take no part: an operation may have no neutral element.
         let bytes = own.as_ref().map_or(&[][..], |own| own.as_ref().map_or(&[], bytemuck::bytes_of));
-        let all = self.agree(REDUCE, own.is_ok(), bytes);
+        let all = agree(self.team(), REDUCE, own.is_ok(), bytes);
         own?;
         let all = all?;
         let mut all = all.iter().filter(|one| !one.is_empty()).map(|one| bytemuck::pod_read_unaligned::<T>(one));
@@ -433,19 +442,6 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Gives the bytes of all ranks to every rank, or an error to every rank if some rank is not ready for the call.
-    fn agree(&self, operation: &'static str, ready: bool, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let all = coll::allgather(self.team(), &[&[u8::from(ready)], bytes].concat())?;
-        match all.iter().position(|one| one.first() != Some(&1)) {
-            None => Ok(all.into_iter().map(|mut one| one.split_off(1)).collect()),
-            Some(rank) => Err(Error::new(ErrorKind::Aborted, operation)
-                .rank(self.team().job().rank())
-                .peer(self.team().members()[rank])
-                .cause("that rank cannot make the call now")
-                .remedy("see its own error")),
-        }
-    }
-
     fn places(&self, indices: &[[usize; D]]) -> Result<Vec<(usize, usize)>> {
         indices.iter().map(|index| self.locate(*index)).collect()
     }
@@ -469,11 +465,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         if std::ptr::eq(self, to) {
             return self.sync();
         }
-        let ready = self.not_lent(OP).and_then(|()| to.not_lent(OP));
         // Also waits for elements that other ranks still put into this array.
-        let agreed = self.agree(OP, ready.is_ok(), &[]);
-        ready?;
-        agreed?;
+        agreed(self.team(), OP, self.not_lent(OP).and_then(|()| to.not_lent(OP)))?;
         let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
         self.window.with_local(|own| {
             let own = &*own;
