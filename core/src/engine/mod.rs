@@ -227,7 +227,8 @@ impl Engine {
     }
 
     /// Whether ranks of this node share processors; the same at all of them.
-    pub(crate) fn is_on_oversubscribed_node(&self) -> bool {
+    #[must_use]
+    pub fn is_on_oversubscribed_node(&self) -> bool {
         self.oversubscribed_node
     }
 

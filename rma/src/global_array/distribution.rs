@@ -236,6 +236,17 @@ impl<const D: usize> Distribution<D> {
         self.combined(&axes, |_| ours, |place| to.local_shape(to.rank_at(place)), |place| to.rank_at(place))
     }
 
+    /// The number of pairs of a rank of this and one of another distribution of the same shape that share elements.
+    pub(super) fn pairs(&self, other: &Self) -> usize {
+        let in_dimension = |d: usize| {
+            let pairs = (0..self.grid[d]).flat_map(|one| (0..other.grid[d]).map(move |two| (one, two)));
+            let meet =
+                |(one, two): &(usize, usize)| !intersection(&self.indices(d, *one), &other.indices(d, *two)).is_empty();
+            pairs.filter(meet).count()
+        };
+        (0..D).map(in_dimension).product()
+    }
+
     /// Combines the parts of all dimensions, for each combination of coordinates.
     fn combined<T: Pod>(
         &self,

@@ -14,6 +14,7 @@
 //! | `with_local`, `for_each`, `map` | none | 2 on this rank's own lock |
 //! | `map_into`, `for_each_with` | none | 2 on this rank's own lock of each array |
 //! | `save`, `load` | none; the file is written and read by each rank | 2 on this rank's own lock; 3 and 4 allgathers |
+//! | `send_to`, `recv_from` | see [`Strategy`] | 2 on this rank's own lock |
 //! | `sync`, `reduce` | none | none; a barrier, ⌈log2 P⌉; an allgather |
 //!
 //! ```
@@ -57,7 +58,7 @@ use agreement::{agree, agreed};
 pub use distribution::Format;
 use distribution::{Distribution, Part, near_aspect};
 use exchange::InProgress;
-pub use exchange::{Link, Transfer};
+pub use exchange::{Link, Strategy, Transfer};
 pub use local_view::LocalView;
 pub use npy::NpyElement;
 pub use section::Section;
@@ -87,7 +88,7 @@ pub use section::Section;
 #[derive(Debug)]
 pub struct GlobalArray<T: Pod, const D: usize> {
     /// The messages of a transfer between tasks. Dropped before the memory that they access.
-    in_progress: RefCell<InProgress>,
+    in_progress: RefCell<InProgress<T>>,
     window: LockWindow<T>,
     distribution: Distribution<D>,
     /// Whether `with_local` has borrowed this rank's block.

@@ -1,12 +1,14 @@
 //! Whole arrays between tasks.
 
-use farside_rma::global_array::Format;
+use farside_rma::core::stats::{Kind, Snapshot};
+use farside_rma::global_array::{Format, Link, Strategy};
 use farside_rma::prelude::*;
 
-use super::config::quick;
-use super::distributed_pairs;
+use super::config::{MAPPED, quick, verbs};
+use super::{distributed_pairs, everywhere};
 
-/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again.
+/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again, in either
+/// strategy.
 #[test]
 fn arrays_travel_between_tasks() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(2), Format::Whole]);
@@ -21,7 +23,13 @@ fn arrays_travel_between_tasks() {
             for (i, own) in all.iter().enumerate() {
                 for (j, theirs) in all.iter().enumerate().filter(|(j, _)| (i + j) % if quick() { 5 } else { 2 } == 0) {
                     let array = GlobalArray::distributed(&task, [9, 6], if in_first { *own } else { *theirs })?;
-                    let link = array.link(&world, other, (i * 20 + j) as i32)?;
+                    let tag = (i * 20 + j) as i32;
+                    let link = match [None, Some(Strategy::Parallel), Some(Strategy::Centralized)][(i + j / 2) % 3] {
+                        None => array.link(&world, other, tag)?,
+                        // One of the tasks asks.
+                        Some(_) if (i % 2 == 0) == in_first => array.link(&world, other, tag)?,
+                        Some(strategy) => array.link_with(&world, other, tag, strategy)?,
+                    };
                     for round in 1..=3u64 {
                         // There and back.
                         for forth in [true, false] {
@@ -68,19 +76,150 @@ fn tasks_that_do_not_fit() {
             assert_eq!(array.send_to(&world, other, 2).unwrap_err().kind(), ErrorKind::Mismatch);
         }
         // A transfer that is leaked keeps the elements until the array ends.
-        let array2 = GlobalArray::<u8, 1>::new(&task, [6])?;
-        let link = array2.link(&world, other, 3)?;
-        std::mem::forget(if first { link.start_send()? } else { link.start_recv()? });
-        assert_eq!(array2.with_local(|_| Ok::<(), Error>(())).unwrap_err().kind(), ErrorKind::WrongEpoch);
-        drop(link);
-        drop(array2);
+        for (tag, strategy) in [(3, Strategy::Parallel), (4, Strategy::Centralized)] {
+            let array2 = GlobalArray::<u8, 1>::new(&task, [6])?;
+            let link = array2.link_with(&world, other, tag, strategy)?;
+            std::mem::forget(if first { link.start_send()? } else { link.start_recv()? });
+            assert_eq!(array2.with_local(|_| Ok::<(), Error>(())).unwrap_err().kind(), ErrorKind::WrongEpoch);
+            drop(link);
+            drop(array2);
+        }
         let array3 = GlobalArray::<u8, 1>::new(&task, [600_000])?;
-        let link = array3.link(&world, other, 4)?;
+        let link = array3.link(&world, other, 5)?;
         std::mem::forget(if first { link.start_send()? } else { link.start_recv()? });
         drop(link);
         assert_eq!(array3.free().unwrap_err().kind(), ErrorKind::WrongEpoch);
         world.barrier()?;
         array.free()
+    })
+    .unwrap();
+}
+
+/// Two tasks, the first of `first` ranks with rows and the second with columns: runs `f` with the array, the link, and
+/// whether this rank is in the first.
+fn linked<R>(
+    world: &Team,
+    first: usize,
+    shape: [usize; 2],
+    strategy: Option<Strategy>,
+    f: impl FnOnce(&GlobalArray<u64, 2>, &Link<'_, u64, 2>, bool) -> Result<R>,
+) -> Result<R> {
+    let in_first = world.rank() < first;
+    let Some(task) = world.split(Some(u32::from(in_first)), 0)? else { unreachable!() };
+    let formats = if in_first { [Format::Block, Format::Whole] } else { [Format::Whole, Format::Block] };
+    let array = GlobalArray::<u64, 2>::distributed(&task, shape, formats)?;
+    let other = if in_first { first } else { 0 };
+    let link = match strategy {
+        None => array.link(world, other, 1)?,
+        Some(strategy) => array.link_with(world, other, 1, strategy)?,
+    };
+    let result = f(&array, &link, in_first)?;
+    drop(link);
+    array.free()?;
+    Ok(result)
+}
+
+/// In either strategy, on every device.
+#[test]
+fn both_strategies_on_every_device() {
+    everywhere(&[3, 5], |world, _| {
+        for strategy in [None, Some(Strategy::Parallel), Some(Strategy::Centralized)] {
+            for shape in [[6, 4], [200, 150], [0, 3], [1, 1]] {
+                linked(world, 2, shape, strategy, |array, link, in_first| {
+                    assert!(strategy.is_none_or(|strategy| link.strategy() == strategy));
+                    for round in 0..3 {
+                        let value = |[i, j]: [usize; 2]| (round * 1_000_000 + 1000 * i + j) as u64;
+                        if in_first {
+                            array.map(|index, _| value(index))?;
+                            link.send()?;
+                            array.map(|_, _| 0)?;
+                            link.recv()?;
+                            array.for_each(|index, x| assert_eq!(*x, value(index) + 1))?;
+                        } else {
+                            let transfer = link.start_recv()?;
+                            while !transfer.test()? {}
+                            transfer.wait()?;
+                            array.map(|index, x| {
+                                assert_eq!(x, value(index));
+                                x + 1
+                            })?;
+                            drop(link.start_send()?);
+                        }
+                    }
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn tasks_that_ask_for_different_strategies() {
+    Job::threads(4, |job| {
+        let world = job.world()?;
+        let strategy = if world.rank() < 2 { Strategy::Parallel } else { Strategy::Centralized };
+        let e = linked(&world, 2, [3, 3], Some(strategy), |_, _, _| Ok(())).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Mismatch);
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Counters of all ranks in one transfer, of which none is the first, from 2 ranks to 3 over mapped memory.
+fn counted(shape: [usize; 2], strategy: Strategy) -> Vec<Snapshot> {
+    let transfer = |world: &Team| {
+        linked(world, 2, shape, Some(strategy), |_, link, in_first| {
+            let once = || if in_first { link.send() } else { link.recv() };
+            once()?;
+            world.barrier()?;
+            let before = world.job().stats();
+            once()?;
+            Ok(world.job().stats() - before)
+        })
+    };
+    MAPPED.run(5, transfer).unwrap()
+}
+
+#[test]
+fn messages_and_copies_of_both_strategies() {
+    let sends = |all: &[Snapshot]| all.iter().map(|one| one.count(Kind::Send)).collect::<Vec<_>>();
+    let copied = |all: &[Snapshot]| all.iter().map(|one| one.bytes(Kind::Copy)).collect::<Vec<_>>();
+    // A message for each pair of ranks.
+    let parallel = counted([6, 6], Strategy::Parallel);
+    assert_eq!(sends(&parallel), [3, 3, 0, 0, 0], "{parallel:?}");
+    // The other sender's, one between the tasks, and those of the other receivers.
+    let centralized = counted([6, 6], Strategy::Centralized);
+    assert_eq!(sends(&centralized), [1, 1, 2, 0, 0], "{centralized:?}");
+    if !verbs() {
+        // Nothing, and only the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
+        assert_eq!(copied(&parallel), [0; 5], "{parallel:?}");
+        assert_eq!(copied(&centralized), [144, 0, 96, 0, 0], "{centralized:?}");
+        // Messages of many packets, or that are read in place: each byte at most once, by the rank that receives it.
+        let parallel = counted([1200, 600], Strategy::Parallel);
+        assert!(copied(&parallel).iter().sum::<u64>() <= 8 * 1200 * 600, "{parallel:?}");
+    }
+}
+
+/// Where many ranks share processors a short array travels as one message.
+#[test]
+fn strategy_of_many_ranks() {
+    Job::threads(24, |job| {
+        let world = job.world()?;
+        for (n, short) in [(12, true), (1200, false)] {
+            linked(&world, 12, [n, n], None, |array, link, in_first| {
+                let central = short && job.is_on_oversubscribed_node();
+                assert_eq!(link.strategy() == Strategy::Centralized, central, "{n}");
+                if in_first {
+                    array.map(|[i, j], _| (n * i + j) as u64)?;
+                    link.send()
+                } else {
+                    link.recv()?;
+                    array.for_each(|[i, j], x| assert_eq!(*x, (n * i + j) as u64))
+                }
+            })?;
+        }
+        Ok(())
     })
     .unwrap();
 }

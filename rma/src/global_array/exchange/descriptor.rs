@@ -1,0 +1,136 @@
+//! The descriptors of two tasks' arrays, which the tasks exchange to make a link.
+
+use bytemuck::Pod;
+use farside_core::wire::{Reader, Writer};
+use farside_core::{Error, ErrorKind, Result, Team, am};
+
+use super::OP;
+use super::schedule::{Strategy, Task};
+use crate::elements::WindowElement;
+use crate::global_array::GlobalArray;
+use crate::global_array::agreement::agree;
+use crate::global_array::distribution::{Distribution, Format};
+use crate::messages::Messages;
+
+/// Bytes of the header of a message.
+const HEADER: usize = 8;
+
+/// What a task says to the other one: facts that all ranks of both tasks then know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    /// The strategy that the program has asked for.
+    pub(super) request: Option<Strategy>,
+    /// Whether ranks of the first rank's node share processors.
+    pub(super) share_processors: bool,
+    /// Bytes of data in a packet.
+    pub(super) packet: usize,
+}
+
+impl Facts {
+    fn write(self, w: Writer) -> Writer {
+        w.u64(Strategy::code(self.request)).u64(u64::from(self.share_processors)).u64(self.packet as u64)
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        let request = Strategy::of_code(r.u64()?);
+        Some(Self { request, share_processors: r.u64()? == 1, packet: usize::try_from(r.u64()?).ok()? })
+    }
+}
+
+/// The other task, its facts, and those of the first rank of this task.
+pub(super) struct Described<const D: usize> {
+    pub(super) other: Task<D>,
+    pub(super) facts: [Facts; 2],
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D> {
+    /// Checks that none of these ranks of the job is in this task, since a rank waits for both tasks to make a link.
+    pub(super) fn check_disjoint(&self, others: &[u32]) -> Result<()> {
+        match others.iter().find(|rank| self.team().members().contains(rank)) {
+            None => Ok(()),
+            Some(rank) => Err(Error::new(ErrorKind::BadArgument, OP)
+                .peer(*rank)
+                .cause("the rank is in both tasks")
+                .remedy("use `redistribute_into` for two arrays of one team")),
+        }
+    }
+
+    /// The other task. The first ranks exchange descriptors.
+    pub(super) fn exchange_descriptors(
+        &self,
+        both: &Team,
+        other: usize,
+        tag: i32,
+        request: Option<Strategy>,
+    ) -> Result<Described<D>> {
+        let place = |member: &u32| both.members().iter().position(|rank| rank == member);
+        self.check_disjoint(&[both.job_rank(other)?])?;
+        let own = Facts {
+            request,
+            share_processors: both.job().is_on_oversubscribed_node(),
+            packet: am::room(both.job(), HEADER),
+        };
+        let exchanged = (|| {
+            let ranks: Option<Vec<usize>> = self.team().members().iter().map(place).collect();
+            let ranks = ranks.ok_or_else(|| {
+                if self.team().rank() == 0 {
+                    // The other task waits. An error of this message is no worse than the one that is returned.
+                    let _ = both.send(&[0u8; 0], other, tag);
+                }
+                Error::new(ErrorKind::NoSuchRank, OP).cause("a rank of the task is not in the team of both")
+            })?;
+            if self.team().rank() > 0 {
+                return Ok(Vec::new());
+            }
+            let d = &self.distribution;
+            let numbers = d.shape.iter().chain(&d.grid).map(|n| *n as u64).chain(d.formats.iter().map(|f| f.code()));
+            let all = numbers.chain([WindowElement::of::<T>().code()]).chain(ranks.iter().map(|rank| *rank as u64));
+            let mine = all.fold(own.write(Writer::new()).u64(D as u64), Writer::u64).done();
+            let sent = both.send_nbi(mine, other, tag)?;
+            let (theirs, _) = both.recv_vec::<u8>(other, tag)?;
+            sent.wait()?;
+            Ok([own.write(Writer::new()).done(), theirs].concat())
+        })();
+        // All ranks of the task learn of an error.
+        let all = agree(self.team(), OP, exchanged.is_ok(), exchanged.as_deref().unwrap_or_default());
+        exchanged?;
+        self.described(&all?[0])
+    }
+
+    /// Reads the facts of this task and the descriptor of the other one.
+    fn described(&self, bytes: &[u8]) -> Result<Described<D>> {
+        let mut reader = Reader::new(bytes);
+        let mismatch = |cause: String| {
+            Error::new(ErrorKind::Mismatch, OP)
+                .rank(self.team().job().rank())
+                .cause(cause)
+                .remedy("link arrays of the same shape and element type")
+        };
+        let malformed = || {
+            Error::new(ErrorKind::Aborted, OP)
+                .cause("the other task could not make the link")
+                .remedy("see its own error")
+        };
+        let facts = Facts::read(&mut reader).zip(Facts::read(&mut reader)).ok_or_else(malformed)?;
+        let mut number = || reader.u64().and_then(|n| usize::try_from(n).ok());
+        let dimensions = number().ok_or_else(malformed)?;
+        if dimensions != D {
+            return Err(mismatch(format!("an array of {dimensions} dimensions with one of {D}")));
+        }
+        let mut numbers = || -> Option<[usize; D]> {
+            let mut all = [0; D];
+            all.iter_mut().try_for_each(|n| number().map(|read| *n = read))?;
+            Some(all)
+        };
+        let (shape, grid) = numbers().zip(numbers()).ok_or_else(malformed)?;
+        let formats = numbers().ok_or_else(malformed)?.map(|code| Format::of_code(code as u64));
+        let element = reader.u64().ok_or_else(malformed)?;
+        if shape != self.distribution.shape || element != WindowElement::of::<T>().code() {
+            let own = self.distribution.shape;
+            return Err(mismatch(format!("an array of shape {shape:?} with one of {own:?}, or other elements")));
+        }
+        let ranks: Vec<usize> = std::iter::from_fn(|| reader.u64()).map(|rank| rank as usize).collect();
+        let distribution = Distribution::new(shape, formats, grid, ranks.len(), size_of::<T>())?;
+        Ok(Described { other: Task { ranks, distribution }, facts: facts.into() })
+    }
+}

@@ -1,0 +1,220 @@
+//! Whole arrays between tasks: groups of ranks that each have an array, in any two distributions.
+//!
+//! The tasks exchange the descriptors of their arrays once. Each rank then computes which elements it has in common with
+//! each rank of the other task, by the intersection of families of segments in every dimension, and the schedule becomes
+//! layouts of its own memory: a message is gathered from and scattered to the arrays themselves, without a copy. Where many
+//! ranks share processors, a short array travels as one message instead ([`Strategy`]).
+
+mod descriptor;
+mod in_progress;
+mod schedule;
+mod transfer;
+
+use std::cell::RefCell;
+use std::fmt;
+
+use bytemuck::Pod;
+use farside_core::{Error, ErrorKind, Result, Team};
+
+use super::GlobalArray;
+use descriptor::{Described, Facts};
+pub(super) use in_progress::InProgress;
+pub use schedule::Strategy;
+use schedule::{Schedule, Task};
+pub use transfer::Transfer;
+
+const OP: &str = "exchange an array between tasks";
+
+/// A link between this task's array and that of another task, with the schedule of its transfers: the persistent form.
+///
+/// ```
+/// use farside_rma::global_array::Format;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(4, |job| {
+///     let world = job.world()?;
+///     // Ranks 0 to 2 have rows, rank 3 has columns.
+///     let first = world.rank() < 3;
+///     let Some(task) = world.split(Some(u32::from(first)), 0)? else { return Ok(()) };
+///     let formats = if first { [Format::Block, Format::Whole] } else { [Format::Whole, Format::Cyclic(1)] };
+///     let array = GlobalArray::<u64, 2>::distributed(&task, [6, 5], formats)?;
+///     // The other task is named by its first rank in the team of both.
+///     let link = array.link(&world, if first { 3 } else { 0 }, 7)?;
+///     if first {
+///         array.for_each(|[i, j], element| *element = (10 * i + j) as u64)?;
+///         link.send()?;
+///     } else {
+///         link.recv()?;
+///         array.for_each(|[i, j], element| assert_eq!(*element, (10 * i + j) as u64))?;
+///     }
+///     drop(link);
+///     array.free()
+/// })
+/// .unwrap();
+/// ```
+pub struct Link<'a, T: Pod, const D: usize> {
+    array: &'a GlobalArray<T, D>,
+    both: Team,
+    tag: i32,
+    strategy: Strategy,
+    sending: Schedule,
+    receiving: Schedule,
+    /// Memory for the whole array, between transfers that need it.
+    whole: RefCell<Vec<T>>,
+}
+
+impl<T: Pod, const D: usize> fmt::Debug for Link<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("tag", &self.tag).field("strategy", &self.strategy).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod, const D: usize> GlobalArray<T, D> {
+    /// Links this array with that of another task: `both` is a team of the ranks of both tasks, `other` the rank in it of the
+    /// other task's first rank, and `tag` marks the messages of the link in `both`. Collective over each task; no rank is in
+    /// both. One message each way between the tasks, and an allgather in each.
+    ///
+    /// Transfers are [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel at the
+    /// same time. Where ranks of both tasks share processors, it is the strategy with fewer packets and steps:
+    /// [`Strategy::Centralized`] for many ranks and short arrays.
+    ///
+    /// # Errors
+    /// On every rank: `Mismatch` for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
+    /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
+    /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
+    pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
+        self.link_as(both, other, tag, None)
+    }
+
+    /// [`link`](Self::link) whose transfers have the given strategy. If only one of the tasks gives one, it holds for both;
+    /// of a task's ranks the first one's counts.
+    ///
+    /// ```
+    /// use farside_rma::global_array::Strategy;
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(5, |job| {
+    ///     let world = job.world()?;
+    ///     let first = world.rank() < 2;
+    ///     let Some(task) = world.split(Some(u32::from(first)), 0)? else { return Ok(()) };
+    ///     let array = GlobalArray::<u8, 1>::new(&task, [30])?;
+    ///     let link = array.link_with(&world, if first { 2 } else { 0 }, 1, Strategy::Centralized)?;
+    ///     assert_eq!(link.strategy(), Strategy::Centralized);
+    ///     if first {
+    ///         array.map(|[i], _| i as u8)?;
+    ///         link.send()?;
+    ///     } else {
+    ///         link.recv()?;
+    ///         array.for_each(|[i], element| assert_eq!(*element, i as u8))?;
+    ///     }
+    ///     drop(link);
+    ///     array.free()
+    /// })
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`link`](Self::link); `Mismatch` on every rank if the tasks give different strategies.
+    pub fn link_with(&self, both: &Team, other: usize, tag: i32, strategy: Strategy) -> Result<Link<'_, T, D>> {
+        self.link_as(both, other, tag, Some(strategy))
+    }
+
+    fn link_as(&self, both: &Team, other: usize, tag: i32, request: Option<Strategy>) -> Result<Link<'_, T, D>> {
+        let Described { other: theirs, facts } = self.exchange_descriptors(both, other, tag, request)?;
+        let members: Vec<u32> = theirs.ranks.iter().map(|rank| both.job_rank(*rank)).collect::<Result<_>>()?;
+        self.check_disjoint(&members)?;
+        let place = |member: &u32| both.members().iter().position(|rank| rank == member);
+        let ranks = self.team().members().iter().filter_map(place).collect();
+        let (own, me) = (Task { ranks, distribution: self.distribution }, self.team().rank());
+        let strategy = match asked(&facts)? {
+            Some(strategy) => strategy,
+            // The same at all ranks of both tasks, which have the same facts.
+            None if facts.iter().all(|facts| facts.share_processors) => {
+                let bytes = own.distribution.shape.iter().product::<usize>() * size_of::<T>();
+                let packet = facts.iter().map(|facts| facts.packet).min().unwrap_or(0).max(1);
+                own.cheaper_on_shared_processors(&theirs, bytes.div_ceil(packet))
+            }
+            None => Strategy::Parallel,
+        };
+        Ok(Link {
+            array: self,
+            both: both.clone(),
+            tag,
+            strategy,
+            sending: own.sending::<T>(me, &theirs, strategy)?,
+            receiving: own.receiving::<T>(me, &theirs, strategy)?,
+            whole: RefCell::default(),
+        })
+    }
+
+    /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
+    /// [`link`](Self::link) and [`Link::send`].
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
+        self.link(both, other, tag)?.send()
+    }
+
+    /// Receives the whole array of another task, which calls [`send_to`](Self::send_to).
+    ///
+    /// # Errors
+    /// Those of [`send_to`](Self::send_to).
+    pub fn recv_from(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
+        self.link(both, other, tag)?.recv()
+    }
+}
+
+/// The strategy that the tasks have asked for.
+fn asked(facts: &[Facts; 2]) -> Result<Option<Strategy>> {
+    match facts.map(|facts| facts.request) {
+        [Some(one), Some(two)] if one != two => Err(Error::new(ErrorKind::Mismatch, OP)
+            .cause("the tasks have asked for different strategies")
+            .remedy("ask for the same one, or for one in one task only")),
+        [one, two] => Ok(one.or(two)),
+    }
+}
+
+impl<T: Pod, const D: usize> Link<'_, T, D> {
+    /// How transfers travel.
+    #[must_use]
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    /// Sends this task's array to the other one's. On return this rank's elements may be changed. Collective over the task;
+    /// the other task calls [`recv`](Self::recv). Messages: see [`Strategy`].
+    ///
+    /// # Errors
+    /// `WrongEpoch` inside [`with_local`](GlobalArray::with_local) or during another transfer; `PeerLost`.
+    pub fn send(&self) -> Result<()> {
+        self.start_send()?.wait()
+    }
+
+    /// Receives the other task's array into this task's. On return this rank's elements have arrived. Collective over the
+    /// task; the other task calls [`send`](Self::send).
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub fn recv(&self) -> Result<()> {
+        self.start_recv()?.wait()
+    }
+
+    /// Starts [`send`](Self::send). Until the transfer has been waited for, operations of this rank on the array are
+    /// refused, and those of others on its elements wait. Of a centralized transfer the first rank starts the later steps
+    /// when it waits or tests.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub fn start_send(&self) -> Result<Transfer<'_, T, D>> {
+        Transfer::start(self, &self.sending)
+    }
+
+    /// Starts [`recv`](Self::recv), as [`start_send`](Self::start_send).
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub fn start_recv(&self) -> Result<Transfer<'_, T, D>> {
+        Transfer::start(self, &self.receiving)
+    }
+}

@@ -1,0 +1,110 @@
+#![allow(unsafe_code)]
+//! Transfers of an array between tasks.
+
+use std::cell::Cell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use bytemuck::Pod;
+use farside_core::Result;
+
+use super::in_progress::InProgress;
+use super::schedule::{Message, Place, Schedule};
+use super::{Link, OP};
+use crate::global_array::Lent;
+
+/// A transfer of an array between tasks in progress. Dropping it waits for the transfer.
+#[must_use = "wait for it"]
+pub struct Transfer<'a, T: Pod, const D: usize> {
+    link: &'a Link<'a, T, D>,
+    /// The steps that have not begun.
+    rest: Cell<&'a [Vec<Message>]>,
+}
+
+impl<T: Pod, const D: usize> fmt::Debug for Transfer<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_progress = &self.link.array.in_progress;
+        f.debug_struct("Transfer").field("messages", in_progress).field("later_steps", &self.rest.get().len()).finish()
+    }
+}
+
+impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
+    /// Locks this rank's elements and starts the first messages of a schedule.
+    pub(super) fn start(link: &'a Link<'a, T, D>, schedule: &'a Schedule) -> Result<Self> {
+        let array = link.array;
+        array.not_lent(OP)?;
+        array.window.raw().lock_local()?;
+        array.lent.set(true);
+        let transfer = Self { link, rest: Cell::new(schedule) };
+        let mut messages = InProgress::default();
+        if schedule.iter().flatten().any(|message| message.place == Place::Whole) {
+            messages.whole = link.whole.take();
+            messages.whole.resize(array.shape().iter().product(), T::zeroed());
+        }
+        array.in_progress.replace(messages);
+        transfer.next_step(&mut array.in_progress.borrow_mut())?;
+        Ok(transfer)
+    }
+
+    /// Starts the next step.
+    fn next_step(&self, messages: &mut InProgress<T>) -> Result<()> {
+        let Some((step, rest)) = self.rest.get().split_first() else { return Ok(()) };
+        self.rest.set(rest);
+        let own = self.link.array.window.raw().base();
+        // SAFETY: the array keeps the messages, and ends them before its memory; the elements are locked, and this rank's own
+        // operations on them are refused, until the messages have ended.
+        let started = unsafe { messages.start(&self.link.both, self.link.tag, step, own) };
+        // After an error no later step begins.
+        started.inspect_err(|_| self.rest.set(&[]))
+    }
+
+    /// Waits until the transfer is complete at this rank.
+    ///
+    /// # Errors
+    /// `PeerLost`; `BadArgument` if the other task's messages do not fit.
+    pub fn wait(self) -> Result<()> {
+        ManuallyDrop::new(self).end()
+    }
+
+    /// Whether [`wait`](Self::wait) returns at once, making progress.
+    ///
+    /// # Errors
+    /// `PeerLost`.
+    pub fn test(&self) -> Result<bool> {
+        let mut messages = self.link.array.in_progress.borrow_mut();
+        while messages.is_done()? {
+            if self.rest.get().is_empty() {
+                return Ok(true);
+            }
+            messages.wait()?;
+            self.next_step(&mut messages)?;
+        }
+        Ok(false)
+    }
+
+    /// Completes the transfer and releases this rank's elements.
+    fn end(&self) -> Result<()> {
+        let array = self.link.array;
+        let _released = Lent(&array.lent);
+        let mut messages = array.in_progress.take();
+        let mut done = messages.wait();
+        while done.is_ok() && !self.rest.get().is_empty() {
+            done = self.next_step(&mut messages).and_then(|()| messages.wait());
+        }
+        if done.is_ok() {
+            self.link.whole.replace(std::mem::take(&mut messages.whole));
+        }
+        // After an error too: then no message accesses the elements any more.
+        drop(messages);
+        let unlocked = array.window.raw().unlock(array.team().rank());
+        done.and(unlocked)
+    }
+}
+
+impl<T: Pod, const D: usize> Drop for Transfer<'_, T, D> {
+    fn drop(&mut self) {
+        if let Err(e) = self.end() {
+            tracing::error!("a transfer that was dropped has failed: {e}");
+        }
+    }
+}
