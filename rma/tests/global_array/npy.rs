@@ -31,7 +31,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn every_distribution_is_saved_and_loaded() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole]);
-    let counts: &[u32] = if quick() { &[3] } else { &[1, 2, 3, 4] };
+    let counts: &[usize] = if quick() { &[3] } else { &[1, 2, 3, 4] };
     let folder = tempfile::tempdir().unwrap();
     let path = |ranks, number| folder.path().join(format!("{ranks}-{number}.npy"));
     let mut first = None;

@@ -12,13 +12,13 @@ use super::{distributed_pairs, everywhere};
 #[test]
 fn arrays_travel_between_tasks() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(2), Format::Whole]);
-    let sides: &[(u32, u32)] = if quick() { &[(1, 2)] } else { &[(1, 1), (2, 1), (1, 3), (2, 4), (3, 3)] };
+    let sides: &[(usize, usize)] = if quick() { &[(1, 2)] } else { &[(1, 1), (2, 1), (1, 3), (2, 4), (3, 3)] };
     for (first, second) in sides.iter().copied() {
         Job::threads(first + second, |job| {
             let world = job.world()?;
-            let in_first = world.rank() < first as usize;
+            let in_first = world.rank() < first;
             let Some(task) = world.split(Some(u32::from(in_first)), 0)? else { unreachable!() };
-            let other = if in_first { first as usize } else { 0 };
+            let other = if in_first { first } else { 0 };
             let value = |[row, column]: [usize; 2], round: u64| round * 10_000 + (100 * row + column) as u64;
             for (i, own) in all.iter().enumerate() {
                 for (j, theirs) in all.iter().enumerate().filter(|(j, _)| (i + j) % if quick() { 5 } else { 2 } == 0) {

@@ -150,6 +150,27 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
     /// [`link`](Self::link) and [`Link::send`].
     ///
+    /// ```
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(3, |job| {
+    ///     let team = job.world()?;
+    ///     // Ranks 0 and 1 have the array in two blocks, rank 2 has all of it.
+    ///     let (first, last) = (team.subteam(&[0, 1])?, team.subteam(&[2])?);
+    ///     let Some(task) = first.or(last) else { return Ok(()) };
+    ///     let array = GlobalArray::<u8, 1>::new(&task, [5])?;
+    ///     if team.rank() < 2 {
+    ///         array.for_each(|[i], element| *element = 10 + i as u8)?;
+    ///         array.send_to(&team, 2, 4)?;
+    ///     } else {
+    ///         array.recv_from(&team, 0, 4)?;
+    ///         assert_eq!(array.gather(&[[0], [4]])?, [10, 14]);
+    ///     }
+    ///     array.free()
+    /// })?;
+    /// # Ok::<(), farside_rma::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of the two.
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {

@@ -14,6 +14,30 @@ use super::{Link, OP};
 use crate::global_array::Lent;
 
 /// A transfer of an array between tasks in progress. Dropping it waits for the transfer.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     // Each rank is a task.
+///     let Some(task) = team.split(Some(team.rank() as u32), 0)? else { return Ok(()) };
+///     let array = GlobalArray::<u32, 1>::new(&task, [1000])?;
+///     let link = array.link(&team, 1 - team.rank(), 3)?;
+///     if team.rank() == 0 {
+///         array.for_each(|[i], element| *element = i as u32)?;
+///         let transfer = link.start_send()?;
+///         // Other work, which does not use the array.
+///         transfer.wait()?;
+///     } else {
+///         link.start_recv()?.wait()?;
+///         assert_eq!(array.get_element([999])?, 999);
+///     }
+///     drop(link);
+///     array.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[must_use = "wait for it"]
 pub struct Transfer<'a, T: Pod, const D: usize> {
     link: &'a Link<'a, T, D>,
