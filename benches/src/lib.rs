@@ -8,7 +8,7 @@
 //! 4. collects all in [`results::Results`], prints its [`table::Table`] and writes it as JSON and as HTML.
 //!
 //! [`coll`] measures each collective by every algorithm, [`two_sided`] messages and the layers below them.
-//! [`messages`], [`packets`], [`growth`], [`waiting`] and [`schemes`] have programs of their own.
+//! [`messages`], [`packets`], [`growth`], [`waiting`], [`schemes`] and [`pgas`] have programs of their own.
 
 use std::env;
 use std::process::ExitCode;
@@ -30,6 +30,7 @@ pub mod messages;
 pub mod pack;
 pub mod packets;
 pub mod pages;
+pub mod pgas;
 pub mod plan;
 mod plot;
 pub mod progress;

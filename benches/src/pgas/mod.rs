@@ -1,0 +1,157 @@
+//! The Rust interface measured beside libraries of partitioned global address spaces: operations on symmetric memory, remote
+//! calls and tables ([`operations`], [`tables`]), whole arrays between tasks ([`arrays`]) and a Fourier transform of two
+//! tasks beside a data-parallel one ([`fourier`]). `benches/pgas/run` starts this program and the peers, which measure the same
+//! in the same way: a line has an operation, a number and a figure.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use farside_core::error::{Error, ErrorKind, Result};
+use farside_rma::prelude::*;
+
+pub mod arrays;
+pub mod fourier;
+pub mod operations;
+pub mod tables;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Put, get, atomics, put with a flag, remote calls. Of rank 0 at rank 1.
+    Operations,
+    /// Atomic additions to, and reads of, random elements of a table over all ranks.
+    Tables,
+    /// Whole arrays between two tasks.
+    Arrays,
+    /// Fourier transforms, by two tasks and by one.
+    Fourier,
+}
+
+/// Number of blocks of which the median counts.
+const BLOCKS: usize = 5;
+
+/// Measures times of operations, at all ranks of a team together.
+#[derive(Debug)]
+pub struct Meter<'a> {
+    /// The ranks that take part.
+    pub team: &'a Team,
+    /// Time of a block.
+    pub block: Duration,
+}
+
+impl Meter<'_> {
+    /// Seconds of one operation, at every rank: the median of five blocks. `run` makes the given number of operations at
+    /// each call, and is called at all ranks with the same numbers.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn seconds(&self, mut run: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+        let mut times = Vec::new();
+        let mut count = 1;
+        while times.len() < BLOCKS {
+            self.team.barrier()?;
+            let start = Instant::now();
+            run(count)?;
+            self.team.barrier()?;
+            let mut time = [start.elapsed().as_secs_f64()];
+            self.team.broadcast(&mut time, 0)?;
+            let wanted = self.block.as_secs_f64();
+            // The last half of the doubling is warm-up too.
+            if times.is_empty() && time[0] < wanted / 2.0 && count < 1 << 40 {
+                let grown = count as f64 * (wanted / time[0].max(1e-9)).clamp(2.0, 10.0);
+                count = grown as u64;
+                continue;
+            }
+            times.push(time[0] / count as f64);
+        }
+        Ok(median(times))
+    }
+
+    /// Prints a figure, at rank 0.
+    pub fn line(&self, operation: &str, number: usize, figure: f64) {
+        if self.team.rank() == 0 {
+            println!("{operation} {number} {figure:.6}");
+        }
+    }
+
+    /// Measures and prints the microseconds of an operation; `share` of the measured time is one operation.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn microseconds(
+        &self,
+        operation: &str,
+        number: usize,
+        share: f64,
+        run: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let seconds = self.seconds(run)?;
+        self.line(operation, number, 1e6 * share * seconds);
+        Ok(())
+    }
+
+    /// Measures and prints millions a second of `each` that one operation makes at all ranks.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn millions(
+        &self,
+        operation: &str,
+        number: usize,
+        each: usize,
+        run: impl FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
+        let seconds = self.seconds(run)?;
+        self.line(operation, number, each as f64 / seconds / 1e6);
+        Ok(())
+    }
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// The error of data that are not what they should be.
+#[cold]
+fn wrong(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "measure").cause(format!("{what} is wrong"))
+}
+
+/// A stream of pseudorandom numbers for each seed (splitmix64).
+fn numbers(seed: usize) -> impl Iterator<Item = u64> {
+    let mut state = seed as u64;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_five_is_the_third() {
+        assert_eq!(median(vec![5.0, 1.0, 4.0, 2.0, 3.0]), 3.0);
+    }
+
+    #[test]
+    fn meter_runs_the_same_numbers_at_all_ranks() {
+        let runs = Job::threads(2, |job| {
+            let team = job.world()?;
+            let mut counts = Vec::new();
+            let meter = Meter { team: &team, block: Duration::from_micros(200) };
+            meter.seconds(|count| {
+                counts.push(count);
+                Ok(())
+            })?;
+            Ok(counts)
+        });
+        let runs = runs.unwrap();
+        assert_eq!(runs[0], runs[1]);
+        assert!(runs[0].len() >= BLOCKS);
+    }
+}
