@@ -44,6 +44,7 @@ typedef void operation(uint64_t count);
 static double seconds(operation *run) {
     double times[BLOCKS];
     uint64_t count = 1;
+    int is_long = 0;
     for (int done = 0; done < BLOCKS;) {
         barrier();
         double start = now();
@@ -57,6 +58,11 @@ static double seconds(operation *run) {
         if (done == 0 && time < block_s / 2 && count < (uint64_t)1 << 40) {
             double grow = block_s / (time > 1e-9 ? time : 1e-9);
             count = (uint64_t)(count * (grow < 2 ? 2 : grow > 10 ? 10 : grow));
+            is_long = 0;
+            continue;
+        }
+        if (!is_long) { /* a block may be long because a rank was interrupted: one more is warm-up */
+            is_long = 1;
             continue;
         }
         times[done++] = time / count;

@@ -46,8 +46,7 @@ impl Meter<'_> {
     /// # Errors
     /// Those of `run`.
     pub fn seconds(&self, mut run: impl FnMut(u64) -> Result<()>) -> Result<f64> {
-        let mut times = Vec::new();
-        let mut count = 1;
+        let (mut times, mut count, mut long) = (Vec::new(), 1, false);
         while times.len() < BLOCKS {
             self.team.barrier()?;
             let start = Instant::now();
@@ -56,10 +55,13 @@ impl Meter<'_> {
             let mut time = [start.elapsed().as_secs_f64()];
             self.team.broadcast(&mut time, 0)?;
             let wanted = self.block.as_secs_f64();
-            // The last half of the doubling is warm-up too.
             if times.is_empty() && time[0] < wanted / 2.0 && count < 1 << 40 {
                 let grown = count as f64 * (wanted / time[0].max(1e-9)).clamp(2.0, 10.0);
-                count = grown as u64;
+                (count, long) = (grown as u64, false);
+                continue;
+            }
+            // A block may be long because a rank was interrupted: one more is warm-up.
+            if !std::mem::replace(&mut long, true) {
                 continue;
             }
             times.push(time[0] / count as f64);
