@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 
 use bytemuck::Pod;
 use farside_core::device::RemoteRegion;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use crate::elements::WindowElement;
 use crate::op::{CasElement, Element, Op};
@@ -48,10 +48,13 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
+    #[track_caller]
     pub fn new(team: &Team) -> Result<Self> {
-        Ok(Self {
-            raw: RawDynamicWindow::new(team, Some(WindowElement::of::<T>()), Options::default())?,
-            vectors: RefCell::default(),
+        located(|| {
+            Ok(Self {
+                raw: RawDynamicWindow::new(team, Some(WindowElement::of::<T>()), Options::default())?,
+                vectors: RefCell::default(),
+            })
         })
     }
 
@@ -59,19 +62,22 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// `Limit` with [`MAX_ATTACHED`](crate::MAX_ATTACHED) already attached, or from the device.
+    #[track_caller]
     pub fn attach(&self, vec: Vec<T>) -> Result<Attachment> {
-        let mut vec = ManuallyDrop::new(vec);
-        // SAFETY: the vector is kept, untouched, until `detach` has succeeded, or leaked.
-        match unsafe { self.raw.attach_exclusively(vec.as_mut_ptr().cast(), size_of_val(&vec[..])) } {
-            Ok(attachment) => {
-                self.vectors.borrow_mut().insert(attachment, vec);
-                Ok(attachment)
+        located(|| {
+            let mut vec = ManuallyDrop::new(vec);
+            // SAFETY: the vector is kept, untouched, until `detach` has succeeded, or leaked.
+            match unsafe { self.raw.attach_exclusively(vec.as_mut_ptr().cast(), size_of_val(&vec[..])) } {
+                Ok(attachment) => {
+                    self.vectors.borrow_mut().insert(attachment, vec);
+                    Ok(attachment)
+                }
+                Err(e) => {
+                    drop(ManuallyDrop::into_inner(vec));
+                    Err(e)
+                }
             }
-            Err(e) => {
-                drop(ManuallyDrop::into_inner(vec));
-                Err(e)
-            }
-        }
+        })
     }
 
     /// Detaches and returns the vector, with what peers have written. Local: no message. Operations of peers on it that
@@ -79,26 +85,31 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// `NotAttached`; `System` if the memory cannot be deregistered; the vector is then leaked.
+    #[track_caller]
     pub fn detach(&self, attachment: Attachment) -> Result<Vec<T>> {
-        self.raw.detach(attachment)?;
-        let vec = self.vectors.borrow_mut().remove(&attachment);
-        vec.map(ManuallyDrop::into_inner).ok_or_else(|| Error::new(ErrorKind::NotAttached, "detach memory"))
+        located(|| {
+            self.raw.detach(attachment)?;
+            let vec = self.vectors.borrow_mut().remove(&attachment);
+            vec.map(ManuallyDrop::into_inner).ok_or_else(|| Error::new(ErrorKind::NotAttached, "detach memory"))
+        })
     }
 
     /// Puts `from` to an attachment of `target`; complete at the target on return. One message.
     ///
     /// # Errors
     /// `NotAttached`, `OutOfRange`, `NoSuchRank`, `PeerLost`.
+    #[track_caller]
     pub fn put(&self, from: &[T], target: usize, attachment: Attachment, displacement: usize) -> Result<()> {
-        self.run(target, attachment, Item::put(from, displacement)?)
+        located(|| self.run(target, attachment, Item::put(from, displacement)?))
     }
 
     /// Gets from an attachment of `target`; complete on return. One message and its answer.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
+    #[track_caller]
     pub fn get(&self, into: &mut [T], target: usize, attachment: Attachment, displacement: usize) -> Result<()> {
-        self.run(target, attachment, Item::get(into, displacement)?)
+        located(|| self.run(target, attachment, Item::get(into, displacement)?))
     }
 
     /// Accumulates into an attachment of `target`, each element atomically; former values are written to `old`, if
@@ -129,6 +140,7 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for an operation that is not defined on the type.
+    #[track_caller]
     pub fn accumulate(
         &self,
         op: Op,
@@ -141,13 +153,14 @@ impl<T: Pod> DynamicWindow<T> {
     where
         T: Element,
     {
-        self.run(target, attachment, Item::accumulate(op, operand, old, displacement)?)
+        located(|| self.run(target, attachment, Item::accumulate(op, operand, old, displacement)?))
     }
 
     /// Compares and swaps one element of an attachment of `target`; returns its former value.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
+    #[track_caller]
     pub fn compare_and_swap(
         &self,
         expected: T,
@@ -159,9 +172,11 @@ impl<T: Pod> DynamicWindow<T> {
     where
         T: CasElement,
     {
-        let mut old = T::zeroed();
-        self.run(target, attachment, Item::compare_and_swap(expected, desired, &mut old, displacement)?)?;
-        Ok(old)
+        located(|| {
+            let mut old = T::zeroed();
+            self.run(target, attachment, Item::compare_and_swap(expected, desired, &mut old, displacement)?)?;
+            Ok(old)
+        })
     }
 
     /// Puts the elements that `of` selects in `from` to those that `at` selects in an attachment of `target`, counted
@@ -170,6 +185,7 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put) and [`crate::Epoch::put_selected`].
+    #[track_caller]
     pub fn put_selected(
         &self,
         from: &[T],
@@ -179,7 +195,7 @@ impl<T: Pod> DynamicWindow<T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        self.run_layouts(target, attachment, Layouts::put(from, of, displacement, at)?)
+        located(|| self.run_layouts(target, attachment, Layouts::put(from, of, displacement, at)?))
     }
 
     /// Gets the elements that `at` selects in an attachment of `target`, counted from `displacement`, to those that
@@ -187,6 +203,7 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
+    #[track_caller]
     pub fn get_selected(
         &self,
         into: &mut [T],
@@ -196,7 +213,7 @@ impl<T: Pod> DynamicWindow<T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        self.run_layouts(target, attachment, Layouts::get(into, of, displacement, at)?)
+        located(|| self.run_layouts(target, attachment, Layouts::get(into, of, displacement, at)?))
     }
 
     /// Accumulates the elements that `of` selects in `operand` into those that `at` selects in an attachment of
@@ -205,6 +222,7 @@ impl<T: Pod> DynamicWindow<T> {
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
     #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
+    #[track_caller]
     pub fn accumulate_selected(
         &self,
         op: Op,
@@ -218,7 +236,7 @@ impl<T: Pod> DynamicWindow<T> {
     where
         T: Element,
     {
-        self.run_layouts(target, attachment, Layouts::accumulate(op, operand, None, of, displacement, at)?)
+        located(|| self.run_layouts(target, attachment, Layouts::accumulate(op, operand, None, of, displacement, at)?))
     }
 
     fn run(&self, target: usize, attachment: Attachment, item: Item) -> Result<()> {
@@ -236,8 +254,9 @@ impl<T: Pod> DynamicWindow<T> {
     ///
     /// # Errors
     /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.raw.free()
+        located(|| self.raw.free())
     }
 }
 

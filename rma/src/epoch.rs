@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
@@ -63,9 +63,12 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` for a target that the epoch does not allow.
     #[inline(always)]
+    #[track_caller]
     pub fn put(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<()> {
-        // SAFETY: `from` is borrowed until the epoch is closed or abandoned.
-        unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }
+        located(|| {
+            // SAFETY: `from` is borrowed until the epoch is closed or abandoned.
+            unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }
+        })
     }
 
     /// Puts elements `range` of this rank's own window memory to `target` at `displacement`, without a copy of them. If
@@ -88,9 +91,12 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory.
+    #[track_caller]
     pub fn put_own(&self, range: Range<usize>, target: usize, displacement: usize) -> Result<()> {
-        let own = bytes::<T>(range.start)?..bytes::<T>(range.end)?;
-        self.raw.put_own(own, target, bytes::<T>(displacement)?)
+        located(|| {
+            let own = bytes::<T>(range.start)?..bytes::<T>(range.end)?;
+            self.raw.put_own(own, target, bytes::<T>(displacement)?)
+        })
     }
 
     /// Puts one value, which is copied if it has to wait.
@@ -98,8 +104,9 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline(always)]
+    #[track_caller]
     pub fn put_value(&self, value: T, target: usize, displacement: usize) -> Result<()> {
-        self.raw.put_value(value, target, bytes::<T>(displacement)?)
+        located(|| self.raw.put_value(value, target, bytes::<T>(displacement)?))
     }
 
     /// Gets several pieces into disjoint parts of one buffer. Each part names the range of the buffer, the target and the
@@ -123,23 +130,26 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`get`](Self::get); `BadArgument` for parts that overlap or exceed the buffer. An error starts no get, or
     /// only some of them.
+    #[track_caller]
     pub fn get_parts(&'scope self, into: &'scope mut [T], parts: &[(Range<usize>, usize, usize)]) -> Result<()> {
-        let mut ranges: Vec<&Range<usize>> = parts.iter().map(|(range, ..)| range).collect();
-        ranges.sort_unstable_by_key(|range| (range.start, range.end));
-        let mut free = 0;
-        for range in ranges {
-            if range.start < free || range.end < range.start || range.end > into.len() {
-                return Err(bad_part(range, free, into.len()));
+        located(|| {
+            let mut ranges: Vec<&Range<usize>> = parts.iter().map(|(range, ..)| range).collect();
+            ranges.sort_unstable_by_key(|range| (range.start, range.end));
+            let mut free = 0;
+            for range in ranges {
+                if range.start < free || range.end < range.start || range.end > into.len() {
+                    return Err(bad_part(range, free, into.len()));
+                }
+                free = range.end;
             }
-            free = range.end;
-        }
-        let base = into.as_mut_ptr();
-        for (range, target, displacement) in parts {
-            let (to, len) = (base.wrapping_add(range.start).cast(), range.len() * size_of::<T>());
-            // SAFETY: as in `get`; the parts are disjoint, and no reference to the buffer is left.
-            unsafe { self.raw.get(to, len, *target, bytes::<T>(*displacement)?) }?;
-        }
-        Ok(())
+            let base = into.as_mut_ptr();
+            for (range, target, displacement) in parts {
+                let (to, len) = (base.wrapping_add(range.start).cast(), range.len() * size_of::<T>());
+                // SAFETY: as in `get`; the parts are disjoint, and no reference to the buffer is left.
+                unsafe { self.raw.get(to, len, *target, bytes::<T>(*displacement)?) }?;
+            }
+            Ok(())
+        })
     }
 
     /// Gets elements of `target` from `displacement` on into `into`. One message and its answer.
@@ -147,9 +157,12 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline(always)]
+    #[track_caller]
     pub fn get(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<()> {
-        // SAFETY: as in `put`, exclusively.
-        unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
+        located(|| {
+            // SAFETY: as in `put`, exclusively.
+            unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
+        })
     }
 
     /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those
@@ -160,13 +173,16 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
     #[inline(always)]
+    #[track_caller]
     pub fn accumulate(&'scope self, op: Op, operand: &'scope [T], target: usize, displacement: usize) -> Result<()>
     where
         T: Element,
     {
-        let offset = bytes::<T>(displacement)?;
-        // SAFETY: as in `put`.
-        unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
+        located(|| {
+            let offset = bytes::<T>(displacement)?;
+            // SAFETY: as in `put`.
+            unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
+        })
     }
 
     /// Accumulates `operand` into `target` and writes the former values to `old`, which has the same length. One
@@ -191,6 +207,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate); `BadArgument` for lengths that differ.
+    #[track_caller]
     pub fn get_accumulate(
         &'scope self,
         op: Op,
@@ -202,10 +219,12 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        same_length(operand.len(), old.len())?;
-        let offset = bytes::<T>(displacement)?;
-        // SAFETY: as in `put` and `get`.
-        unsafe { self.raw.accumulate(op, operand.as_ptr(), old.as_mut_ptr(), operand.len(), target, offset) }
+        located(|| {
+            same_length(operand.len(), old.len())?;
+            let offset = bytes::<T>(displacement)?;
+            // SAFETY: as in `put` and `get`.
+            unsafe { self.raw.accumulate(op, operand.as_ptr(), old.as_mut_ptr(), operand.len(), target, offset) }
+        })
     }
 
     /// Applies `op` to one element; its former value is written to `old`.
@@ -231,6 +250,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`accumulate`](Self::accumulate).
     #[inline(always)]
+    #[track_caller]
     pub fn fetch_and_op(
         &'scope self,
         op: Op,
@@ -242,8 +262,10 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        // SAFETY: as in `put` and `get`.
-        unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
+        located(|| {
+            // SAFETY: as in `put` and `get`.
+            unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
+        })
     }
 
     /// Sets an element to `desired` if it is `expected`; its former value is written to `old`. One message and its
@@ -269,6 +291,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline(always)]
+    #[track_caller]
     pub fn compare_and_swap(
         &'scope self,
         expected: T,
@@ -280,8 +303,10 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: CasElement,
     {
-        // SAFETY: as in `get`.
-        unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
+        located(|| {
+            // SAFETY: as in `get`.
+            unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
+        })
     }
 
     /// Puts the elements that `of` selects in `from` to those that `at` selects at `target`, counted from
@@ -292,6 +317,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, for a buffer too short for its
     /// selection, and for a selection of received elements that contains an element twice.
     #[inline]
+    #[track_caller]
     pub fn put_selected(
         &'scope self,
         from: &'scope [T],
@@ -300,7 +326,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        self.raw.transfer_layouts(target, Layouts::put(from, of, displacement, at)?)
+        located(|| self.raw.transfer_layouts(target, Layouts::put(from, of, displacement, at)?))
     }
 
     /// Gets the elements that `at` selects at `target`, counted from `displacement`, to those that `of` selects in
@@ -309,6 +335,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
     #[inline]
+    #[track_caller]
     pub fn get_selected(
         &'scope self,
         into: &'scope mut [T],
@@ -317,7 +344,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<()> {
-        self.raw.transfer_layouts(target, Layouts::get(into, of, displacement, at)?)
+        located(|| self.raw.transfer_layouts(target, Layouts::get(into, of, displacement, at)?))
     }
 
     /// Gets several selections into one buffer. Each part names the elements of the buffer, the target, the
@@ -345,6 +372,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected) and [`accumulate`](Self::accumulate).
+    #[track_caller]
     pub fn accumulate_selected(
         &'scope self,
         op: Op,
@@ -357,7 +385,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None)
+        located(|| self.raw.issue_layouts(target, Layouts::accumulate(op, operand, None, of, displacement, at)?, None))
     }
 
     /// Accumulates the selected elements of `operand` like [`accumulate_selected`](Self::accumulate_selected), and
@@ -366,6 +394,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     /// # Errors
     /// Those of [`accumulate_selected`](Self::accumulate_selected).
     #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
+    #[track_caller]
     pub fn get_accumulate_selected(
         &'scope self,
         op: Op,
@@ -379,15 +408,18 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        self.raw.issue_layouts(target, Layouts::accumulate(op, operand, Some(old), of, displacement, at)?, None)
+        located(|| {
+            self.raw.issue_layouts(target, Layouts::accumulate(op, operand, Some(old), of, displacement, at)?, None)
+        })
     }
 
     /// Length of the window at `target`, in elements.
     ///
     /// # Errors
     /// `NoSuchRank`.
+    #[track_caller]
     pub fn len_at(&self, target: usize) -> Result<usize> {
-        Ok(self.raw.len_at(target)? / size_of::<T>())
+        located(|| Ok(self.raw.len_at(target)? / size_of::<T>()))
     }
 }
 
@@ -404,7 +436,8 @@ fn bad_part(range: &Range<usize>, free: usize, len: usize) -> Error {
 
 /// Runs the body of an epoch and then its closing call, also after an error or a panic of the body. An error of the
 /// body takes precedence over one of closing; a panic resumes after the epoch is closed. A closing call that panics or
-/// does not finish leaves the window broken.
+/// does not finish leaves the window broken. An error of closing names the place of this call.
+#[track_caller]
 pub(crate) fn closing<R, E: From<Error>>(
     raw: &RawWindow,
     body: impl FnOnce() -> Result<R, E>,
@@ -412,7 +445,7 @@ pub(crate) fn closing<R, E: From<Error>>(
 ) -> Result<R, E> {
     let body = catch_unwind(AssertUnwindSafe(body));
     // Buffers go out of scope after this, so no operation may refer to them any more.
-    let closed = raw.close_by(close);
+    let closed = located(|| raw.close_by(close));
     match body {
         Ok(Ok(r)) => Ok(closed.map(|()| r)?),
         Ok(Err(e)) => Err(e),

@@ -7,7 +7,7 @@ use std::slice::{from_mut, from_ref};
 
 use bytemuck::Pod;
 use farside_core::settings::TransferScheme;
-use farside_core::{Error, Result, Team};
+use farside_core::{Error, Result, Team, located};
 
 use crate::assert::Assert;
 use crate::elements::bytes;
@@ -66,8 +66,9 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// Those of [`crate::Window::allocate`].
+    #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? })
+        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? }))
     }
 
     /// Makes a window over the elements of a vector, which stay at their address. Collective. If peers cannot map all
@@ -75,24 +76,27 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// Those of [`crate::Window::from_vec`].
+    #[track_caller]
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        Ok(Self { memory: WindowMemory::from_vec(team, vec, Options::default())? })
+        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, Options::default())? }))
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
     /// Those of [`free`](Self::free); the vector is then leaked.
+    #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>> {
-        self.memory.into_vec()
+        located(|| self.memory.into_vec())
     }
 
     /// Frees the window. Collective, with a barrier.
     ///
     /// # Errors
     /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.memory.raw.free()
+        located(|| self.memory.raw.free())
     }
 
     /// The team.
@@ -110,8 +114,9 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// `NoSuchRank`.
+    #[track_caller]
     pub fn len_at(&self, rank: usize) -> Result<usize> {
-        self.memory.len_at(rank)
+        located(|| self.memory.len_at(rank))
     }
 
     /// Whether every rank's memory is mapped at every other rank, so that operations are loads and stores.
@@ -127,6 +132,7 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked `target` already; any error of `body`; `PeerLost`.
+    #[track_caller]
     pub fn lock<'env, R, E: From<Error>>(
         &self,
         kind: LockKind,
@@ -134,7 +140,7 @@ impl<T: Pod> LockWindow<T> {
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK)?;
+        located(|| self.memory.raw.lock(kind, target, asserts - Assert::NOCHECK))?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
         // Inside an outer epoch this one may also issue operations to the targets of the outer one. The buffers of
         // such operations are borrowed only until this epoch ends, so they are completed here too.
@@ -153,12 +159,13 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` inside another epoch; any error of `body`; `PeerLost`.
+    #[track_caller]
     pub fn lock_all<'env, R, E: From<Error>>(
         &self,
         asserts: Assert,
         body: impl for<'scope> FnOnce(&'scope PassiveEpoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.memory.raw.lock_all(asserts - Assert::NOCHECK)?;
+        located(|| self.memory.raw.lock_all(asserts - Assert::NOCHECK))?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
         closing(&self.memory.raw, || body(&epoch), || self.memory.raw.unlock_all())
     }
@@ -167,8 +174,9 @@ impl<T: Pod> LockWindow<T> {
     ///
     /// # Errors
     /// `WrongEpoch` if this rank has locked itself already or is inside `lock_all`; any error of `body`.
+    #[track_caller]
     pub fn with_local<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
-        self.memory.raw.lock_local()?;
+        located(|| self.memory.raw.lock_local())?;
         // Operations of an enclosing epoch that read the memory end before it can be written.
         if self.memory.raw.own_in_use.replace(false)
             && let Err(e) = self.memory.raw.flush_local_all()
@@ -265,40 +273,45 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// `PeerLost`; the first error of an operation.
     #[inline]
+    #[track_caller]
     pub fn flush(&self, target: usize) -> Result<()> {
-        self.epoch.raw.flush(target)
+        located(|| self.epoch.raw.flush(target))
     }
 
     /// Completes this rank's operations on all targets, at origin and targets.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
+    #[track_caller]
     pub fn flush_all(&self) -> Result<()> {
-        self.epoch.raw.flush_all()
+        located(|| self.epoch.raw.flush_all())
     }
 
     /// Completes this rank's operations on `target` locally: buffers may be reused and gets have arrived.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
+    #[track_caller]
     pub fn flush_local(&self, target: usize) -> Result<()> {
-        self.epoch.raw.flush_local(target)
+        located(|| self.epoch.raw.flush_local(target))
     }
 
     /// Completes this rank's operations on all targets locally.
     ///
     /// # Errors
     /// Those of [`flush`](Self::flush).
+    #[track_caller]
     pub fn flush_local_all(&self) -> Result<()> {
-        self.epoch.raw.flush_local_all()
+        located(|| self.epoch.raw.flush_local_all())
     }
 
     /// Orders this rank's accesses to its own memory before and after the call.
     ///
     /// # Errors
     /// `Freed`.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
-        self.epoch.raw.sync()
+        located(|| self.epoch.raw.sync())
     }
 
     /// Gets one element; complete on return.
@@ -306,12 +319,15 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::get`] and [`flush`](Self::flush).
     #[inline]
+    #[track_caller]
     pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
-        let mut value = T::zeroed();
-        let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `value` is dropped.
-        self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
-        Ok(value)
+        located(|| {
+            let mut value = T::zeroed();
+            let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
+            // SAFETY: `now` completes or abandons the operation before `value` is dropped.
+            self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
+            Ok(value)
+        })
     }
 
     /// Applies `op` to one element and returns its former value; complete on return.
@@ -319,15 +335,18 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
     #[inline]
+    #[track_caller]
     pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T>
     where
         T: Element,
     {
-        let mut old = T::zeroed();
-        let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
-        self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
-        Ok(old)
+        located(|| {
+            let mut old = T::zeroed();
+            let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
+            // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
+            self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
+            Ok(old)
+        })
     }
 
     /// Sets one element to `desired` if it is `expected` and returns its former value; complete on return.
@@ -335,15 +354,20 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
     #[inline]
+    #[track_caller]
     pub fn compare_and_swap_now(&self, expected: T, desired: T, target: usize, displacement: usize) -> Result<T>
     where
         T: CasElement,
     {
-        let mut old = T::zeroed();
-        let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before `old` is dropped.
-        self.epoch.raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
-        Ok(old)
+        located(|| {
+            let mut old = T::zeroed();
+            let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
+            // SAFETY: `now` completes or abandons the operation before `old` is dropped.
+            self.epoch
+                .raw
+                .now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
+            Ok(old)
+        })
     }
 
     /// Puts `from` to `target` at `displacement`; complete at the target on return.
@@ -351,10 +375,15 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::put`] and [`flush`](Self::flush).
     #[inline]
+    #[track_caller]
     pub fn put_now(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
-        let offset = bytes::<T>(displacement)?;
-        // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
-        self.epoch.raw.now(target, |raw| unsafe { raw.put(from.as_ptr().cast(), size_of_val(from), target, offset) })
+        located(|| {
+            let offset = bytes::<T>(displacement)?;
+            // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
+            self.epoch
+                .raw
+                .now(target, |raw| unsafe { raw.put(from.as_ptr().cast(), size_of_val(from), target, offset) })
+        })
     }
 
     /// Gets elements of `target` from `displacement` on into `into`; complete on return.
@@ -362,42 +391,48 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::get`] and [`flush`](Self::flush).
     #[inline]
+    #[track_caller]
     pub fn get_into_now(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
-        let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
-        // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
-        self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) })
+        located(|| {
+            let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
+            // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
+            self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) })
+        })
     }
 
     /// Starts a request-based put. The request returns `from`: a slice, an array or a vector, shared or exclusive.
     ///
     /// # Errors
     /// Those of [`Epoch::put`].
+    #[track_caller]
     pub fn rput<B: DataRef<'scope, T>>(
         &'scope self,
         from: B,
         target: usize,
         displacement: usize,
     ) -> Result<Request<'scope, B>> {
-        self.request(target, from, |from| Item::put(from.data(), displacement))
+        located(|| self.request(target, from, |from| Item::put(from.data(), displacement)))
     }
 
     /// Starts a request-based get. The request returns `into`.
     ///
     /// # Errors
     /// Those of [`Epoch::get`].
+    #[track_caller]
     pub fn rget(
         &'scope self,
         into: &'scope mut [T],
         target: usize,
         displacement: usize,
     ) -> Result<Request<'scope, &'scope mut [T]>> {
-        self.request(target, into, |into| Item::get(into, displacement))
+        located(|| self.request(target, into, |into| Item::get(into, displacement)))
     }
 
     /// Starts a request-based accumulate. The request returns `operand`.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate`].
+    #[track_caller]
     pub fn raccumulate<B: DataRef<'scope, T>>(
         &'scope self,
         op: Op,
@@ -408,13 +443,14 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        self.request(target, operand, |operand| Item::accumulate(op, operand.data(), None, displacement))
+        located(|| self.request(target, operand, |operand| Item::accumulate(op, operand.data(), None, displacement)))
     }
 
     /// Starts a request-based get_accumulate. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_accumulate`].
+    #[track_caller]
     pub fn rget_accumulate(
         &'scope self,
         op: Op,
@@ -426,13 +462,14 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        self.request(target, old, |old| Item::accumulate(op, operand, Some(old), displacement))
+        located(|| self.request(target, old, |old| Item::accumulate(op, operand, Some(old), displacement)))
     }
 
     /// Starts a request-based fetch_and_op. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`].
+    #[track_caller]
     pub fn rfetch_and_op(
         &'scope self,
         op: Op,
@@ -444,13 +481,16 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        self.request(target, old, |old| Item::accumulate(op, from_ref(operand), Some(from_mut(old)), displacement))
+        located(|| {
+            self.request(target, old, |old| Item::accumulate(op, from_ref(operand), Some(from_mut(old)), displacement))
+        })
     }
 
     /// Starts a request-based compare_and_swap. The request returns `old`.
     ///
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`].
+    #[track_caller]
     pub fn rcompare_and_swap(
         &'scope self,
         expected: T,
@@ -462,13 +502,14 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: CasElement,
     {
-        self.request(target, old, |old| Item::compare_and_swap(expected, desired, old, displacement))
+        located(|| self.request(target, old, |old| Item::compare_and_swap(expected, desired, old, displacement)))
     }
 
     /// Starts a request-based [`put_selected`](Epoch::put_selected). The request returns `from`.
     ///
     /// # Errors
     /// Those of [`Epoch::put_selected`].
+    #[track_caller]
     pub fn rput_selected<B: DataRef<'scope, T>>(
         &'scope self,
         from: B,
@@ -477,13 +518,14 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<Request<'scope, B>> {
-        self.request_layouts(target, from, |from| Layouts::put(from.data(), of, displacement, at))
+        located(|| self.request_layouts(target, from, |from| Layouts::put(from.data(), of, displacement, at)))
     }
 
     /// Starts a request-based [`get_selected`](Epoch::get_selected). The request returns `into`.
     ///
     /// # Errors
     /// Those of [`Epoch::get_selected`].
+    #[track_caller]
     pub fn rget_selected(
         &'scope self,
         into: &'scope mut [T],
@@ -492,13 +534,14 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         displacement: usize,
         at: &Selection<T>,
     ) -> Result<Request<'scope, &'scope mut [T]>> {
-        self.request_layouts(target, into, |into| Layouts::get(into, of, displacement, at))
+        located(|| self.request_layouts(target, into, |into| Layouts::get(into, of, displacement, at)))
     }
 
     /// Starts a request-based [`accumulate_selected`](Epoch::accumulate_selected). The request returns `operand`.
     ///
     /// # Errors
     /// Those of [`Epoch::accumulate_selected`].
+    #[track_caller]
     pub fn raccumulate_selected<B: DataRef<'scope, T>>(
         &'scope self,
         op: Op,
@@ -511,8 +554,10 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        self.request_layouts(target, operand, |operand| {
-            Layouts::accumulate(op, operand.data(), None, of, displacement, at)
+        located(|| {
+            self.request_layouts(target, operand, |operand| {
+                Layouts::accumulate(op, operand.data(), None, of, displacement, at)
+            })
         })
     }
 
@@ -521,6 +566,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// # Errors
     /// Those of [`Epoch::get_accumulate_selected`].
     #[allow(clippy::too_many_arguments)] // the arguments of MPI's call
+    #[track_caller]
     pub fn rget_accumulate_selected(
         &'scope self,
         op: Op,
@@ -534,7 +580,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        self.request_layouts(target, old, |old| Layouts::accumulate(op, operand, Some(old), of, displacement, at))
+        located(|| {
+            self.request_layouts(target, old, |old| Layouts::accumulate(op, operand, Some(old), of, displacement, at))
+        })
     }
 
     fn request<B>(

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{self, Poll};
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 
 use crate::collectives::poll_of;
 use crate::op::{CasElement, Element, ElementType, Op};
@@ -313,30 +313,36 @@ impl<B: 'static> Pending<B> {
     /// # Errors
     /// `PeerLost`; the operation's own error; `Freed` if the array was freed with an error; `BadArgument` if
     /// [`test`](Self::test) has given the buffer back.
+    #[track_caller]
     pub fn wait(mut self) -> Result<B::Value>
     where
         B: GivenBack,
     {
-        if let State::Open(slot) = &self.state {
-            self.window.complete_request(&slot.request, self.target)?;
-        }
-        self.take()
+        located(|| {
+            if let State::Open(slot) = &self.state {
+                self.window.complete_request(&slot.request, self.target)?;
+            }
+            self.take()
+        })
     }
 
     /// Makes progress once; gives the buffer back if the operation is complete, or `None` while it is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<Option<B::Value>>
     where
         B: GivenBack,
     {
-        if let State::Open(slot) = &self.state
-            && !self.window.is_complete(&slot.request, self.target)?
-        {
-            return Ok(None);
-        }
-        self.take().map(Some)
+        located(|| {
+            if let State::Open(slot) = &self.state
+                && !self.window.is_complete(&slot.request, self.target)?
+            {
+                return Ok(None);
+            }
+            self.take().map(Some)
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 
 use crate::collectives::poll_of;
 use crate::raw::{self, RawWindow};
@@ -67,17 +67,21 @@ impl<'scope, B> Request<'scope, B> {
     ///
     /// # Errors
     /// `PeerLost`; the operation's own error; `BadArgument` if [`test`](Self::test) has returned the buffer.
+    #[track_caller]
     pub fn wait(mut self) -> Result<B> {
-        self.window.wait_request(&self.inner, self.target)?;
-        self.take()
+        located(|| {
+            self.window.wait_request(&self.inner, self.target)?;
+            self.take()
+        })
     }
 
     /// Makes progress once; returns the buffer if the operation is complete, `None` if it is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<Option<B>> {
-        if self.window.test_request(&self.inner, self.target)? { self.take().map(Some) } else { Ok(None) }
+        located(|| if self.window.test_request(&self.inner, self.target)? { self.take().map(Some) } else { Ok(None) })
     }
 
     /// The buffer of an operation that is complete.

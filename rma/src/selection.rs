@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 use farside_datatype::{Datatype, DatatypeError, Named, Order, Subarray, TypeMap};
 
 use crate::elements::{datatype_of, element_type_of, named};
@@ -43,8 +43,9 @@ impl<T: Pod> Selection<T> {
     ///
     /// # Errors
     /// `BadArgument` for more bytes than 2^63.
+    #[track_caller]
     pub fn contiguous(count: usize) -> Result<Self> {
-        Self::of(Datatype::contiguous(count as u64, &Self::one()))
+        located(|| Self::of(Datatype::contiguous(count as u64, &Self::one())))
     }
 
     /// `count` blocks of `block` elements, `stride` elements from the start of one to that of the next.
@@ -69,47 +70,59 @@ impl<T: Pod> Selection<T> {
     ///
     /// # Errors
     /// Those of [`contiguous`](Self::contiguous).
+    #[track_caller]
     pub fn vector(count: usize, block: usize, stride: usize) -> Result<Self> {
-        let stride = i64::try_from(stride).unwrap_or(i64::MAX);
-        Self::of(Datatype::vector(count as u64, block as u64, stride, &Self::one()))
+        located(|| {
+            let stride = i64::try_from(stride).unwrap_or(i64::MAX);
+            Self::of(Datatype::vector(count as u64, block as u64, stride, &Self::one()))
+        })
     }
 
     /// The elements of `ranges`, in the order of the list.
     ///
     /// # Errors
     /// Those of [`contiguous`](Self::contiguous).
+    #[track_caller]
     pub fn ranges(ranges: &[Range<usize>]) -> Result<Self> {
-        let lens: Vec<u64> = ranges.iter().map(|r| r.len() as u64).collect();
-        let starts: Vec<i64> = ranges.iter().map(|r| i64::try_from(r.start).unwrap_or(i64::MAX)).collect();
-        Self::of(Datatype::indexed(&lens, &starts, &Self::one()))
+        located(|| {
+            let lens: Vec<u64> = ranges.iter().map(|r| r.len() as u64).collect();
+            let starts: Vec<i64> = ranges.iter().map(|r| i64::try_from(r.start).unwrap_or(i64::MAX)).collect();
+            Self::of(Datatype::indexed(&lens, &starts, &Self::one()))
+        })
     }
 
     /// The elements with these indices, in the order of the list.
     ///
     /// # Errors
     /// Those of [`contiguous`](Self::contiguous).
+    #[track_caller]
     pub fn indices(indices: &[usize]) -> Result<Self> {
-        let starts: Vec<i64> = indices.iter().map(|at| i64::try_from(*at).unwrap_or(i64::MAX)).collect();
-        Self::of(Datatype::indexed_block(1, &starts, &Self::one()))
+        located(|| {
+            let starts: Vec<i64> = indices.iter().map(|at| i64::try_from(*at).unwrap_or(i64::MAX)).collect();
+            Self::of(Datatype::indexed_block(1, &starts, &Self::one()))
+        })
     }
 
     /// The part of a row-major array of `shape` with the given range of indices in each dimension.
     ///
     /// # Errors
     /// `BadArgument` for ranges outside the shape, and as [`contiguous`](Self::contiguous).
+    #[track_caller]
     pub fn subarray<const D: usize>(shape: [usize; D], part: [Range<usize>; D]) -> Result<Self> {
-        if part.iter().any(Range::is_empty) && part.iter().zip(shape).all(|(r, n)| r.end <= n) {
-            return Self::contiguous(0);
-        }
-        let all = |each: &dyn Fn(usize) -> usize| (0..D).map(|d| each(d) as u64).collect::<Vec<u64>>();
-        let array = Subarray {
-            sizes: all(&|d| shape[d]),
-            subsizes: all(&|d| part[d].len()),
-            starts: all(&|d| part[d].start),
-            order: Order::C,
-            old: Self::one(),
-        };
-        Self::of(Datatype::subarray(&array))
+        located(|| {
+            if part.iter().any(Range::is_empty) && part.iter().zip(shape).all(|(r, n)| r.end <= n) {
+                return Self::contiguous(0);
+            }
+            let all = |each: &dyn Fn(usize) -> usize| (0..D).map(|d| each(d) as u64).collect::<Vec<u64>>();
+            let array = Subarray {
+                sizes: all(&|d| shape[d]),
+                subsizes: all(&|d| part[d].len()),
+                starts: all(&|d| part[d].start),
+                order: Order::C,
+                old: Self::one(),
+            };
+            Self::of(Datatype::subarray(&array))
+        })
     }
 
     /// The elements of a datatype that is built by any of MPI's constructors from the predefined type of `T`
@@ -130,17 +143,20 @@ impl<T: Pod> Selection<T> {
     ///
     /// # Errors
     /// `BadArgument` if the datatype has elements of another predefined type, or a part of an element.
+    #[track_caller]
     pub fn from_type_map(map: TypeMap) -> Result<Self> {
-        let own = element_type_of::<T>().map_or(Named::Byte, named);
-        if map.size() > 0 && (map.element() != Some(own) || !map.size().is_multiple_of(size_of::<T>() as u64)) {
-            return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
-                "it has {} bytes of elements that are {}, not {}",
-                map.size(),
-                map.element().map_or("of several types", |n| n.mpi_name()),
-                own.mpi_name()
-            )));
-        }
-        Ok(Self { map, element: PhantomData })
+        located(|| {
+            let own = element_type_of::<T>().map_or(Named::Byte, named);
+            if map.size() > 0 && (map.element() != Some(own) || !map.size().is_multiple_of(size_of::<T>() as u64)) {
+                return Err(Error::new(ErrorKind::BadArgument, "make a selection").cause(format!(
+                    "it has {} bytes of elements that are {}, not {}",
+                    map.size(),
+                    map.element().map_or("of several types", |n| n.mpi_name()),
+                    own.mpi_name()
+                )));
+            }
+            Ok(Self { map, element: PhantomData })
+        })
     }
 
     /// The predefined type of `T`, or the bytes of a `T` that has none.

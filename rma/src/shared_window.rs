@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use bytemuck::Pod;
 use farside_core::memory::copy;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use crate::elements::{WindowElement, bytes};
 use crate::op::{Element, Op};
@@ -43,26 +43,33 @@ impl<T: Pod> SharedWindow<T> {
     ///
     /// # Errors
     /// `Unsupported` if ranks of the team cannot map each other's memory; those of [`crate::Window::allocate`].
+    #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
-        if !raw.is_mapped() {
-            raw.free()?;
-            return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
-                .device(team.job().device().capabilities().name)
-                .cause("the ranks of the team do not map each other's memory")
-                .remedy("make it over a team of ranks of one node"));
-        }
-        Ok(Self { raw, element: PhantomData })
+        located(|| {
+            let raw =
+                RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
+            if !raw.is_mapped() {
+                raw.free()?;
+                return Err(Error::new(ErrorKind::Unsupported, "make a shared window")
+                    .device(team.job().device().capabilities().name)
+                    .cause("the ranks of the team do not map each other's memory")
+                    .remedy("make it over a team of ranks of one node"));
+            }
+            Ok(Self { raw, element: PhantomData })
+        })
     }
 
     /// The memory of `rank`.
     ///
     /// # Errors
     /// `NoSuchRank`.
+    #[track_caller]
     pub fn of(&self, rank: usize) -> Result<SharedSlice<'_, T>> {
-        let base = self.raw.mapped_base(rank)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, "map a window"))?;
-        let len = self.raw.len_at(rank)? / size_of::<T>();
-        Ok(SharedSlice { base: base.cast(), len, window: &self.raw, element: PhantomData })
+        located(|| {
+            let base = self.raw.mapped_base(rank)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, "map a window"))?;
+            let len = self.raw.len_at(rank)? / size_of::<T>();
+            Ok(SharedSlice { base: base.cast(), len, window: &self.raw, element: PhantomData })
+        })
     }
 
     /// Orders this rank's loads and stores before and after the call. To order them between ranks, call it
@@ -70,8 +77,9 @@ impl<T: Pod> SharedWindow<T> {
     ///
     /// # Errors
     /// `Freed`.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
-        self.raw.sync()
+        located(|| self.raw.sync())
     }
 
     /// The team.
@@ -84,8 +92,9 @@ impl<T: Pod> SharedWindow<T> {
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.raw.free()
+        located(|| self.raw.free())
     }
 }
 
@@ -150,10 +159,13 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// # Errors
     /// `OutOfRange`; `WrongEpoch` while the memory is lent for exclusive local access.
     #[inline]
+    #[track_caller]
     pub fn load(&self, index: usize) -> Result<T> {
-        let mut value = T::zeroed();
-        self.read(index, from_mut(&mut value))?;
-        Ok(value)
+        located(|| {
+            let mut value = T::zeroed();
+            self.read(index, from_mut(&mut value))?;
+            Ok(value)
+        })
     }
 
     /// Loads as many elements from `index` on as `into` has.
@@ -161,23 +173,29 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// # Errors
     /// Those of [`load`](Self::load).
     #[inline]
+    #[track_caller]
     pub fn read(&self, index: usize, into: &mut [T]) -> Result<()> {
-        let from = self.at(index, into.len(), "load")?;
-        // SAFETY: the elements are aligned, and inside memory that is mapped as long as the window exists.
-        unsafe { copy::load(from.cast(), into.as_mut_ptr().cast(), size_of_val(into)) };
-        // Acquire: pairs with the Release of `write`, and with the devices' ordering of writes.
-        fence(Ordering::Acquire);
-        Ok(())
+        located(|| {
+            let from = self.at(index, into.len(), "load")?;
+            // SAFETY: the elements are aligned, and inside memory that is mapped as long as the window exists.
+            unsafe { copy::load(from.cast(), into.as_mut_ptr().cast(), size_of_val(into)) };
+            // Acquire: pairs with the Release of `write`, and with the devices' ordering of writes.
+            fence(Ordering::Acquire);
+            Ok(())
+        })
     }
 
     /// Loads all elements.
     ///
     /// # Errors
     /// Those of [`load`](Self::load).
+    #[track_caller]
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut all = vec![T::zeroed(); self.len];
-        self.read(0, &mut all)?;
-        Ok(all)
+        located(|| {
+            let mut all = vec![T::zeroed(); self.len];
+            self.read(0, &mut all)?;
+            Ok(all)
+        })
     }
 
     /// Stores element `index`.
@@ -185,6 +203,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// # Errors
     /// Those of [`load`](Self::load).
     #[inline]
+    #[track_caller]
     pub fn store(&self, index: usize, value: T) -> Result<()> {
         self.write(index, from_ref(&value))
     }
@@ -194,13 +213,16 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// # Errors
     /// Those of [`load`](Self::load).
     #[inline]
+    #[track_caller]
     pub fn write(&self, index: usize, from: &[T]) -> Result<()> {
-        let to = self.at(index, from.len(), "store")?;
-        // Release: pairs with the Acquire of `read`.
-        fence(Ordering::Release);
-        // SAFETY: as in `read`.
-        unsafe { copy::store(from.as_ptr().cast(), to.cast(), size_of_val(from)) };
-        Ok(())
+        located(|| {
+            let to = self.at(index, from.len(), "store")?;
+            // Release: pairs with the Acquire of `read`.
+            fence(Ordering::Release);
+            // SAFETY: as in `read`.
+            unsafe { copy::store(from.as_ptr().cast(), to.cast(), size_of_val(from)) };
+            Ok(())
+        })
     }
 
     /// Applies `op` to element `index` atomically and returns its former value.
@@ -208,20 +230,23 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// # Errors
     /// Those of [`load`](Self::load); `Unsupported` for an operation that is not defined on the type, and where atomics
     /// of peers are made by an HCA, with which those of the processor are not atomic.
+    #[track_caller]
     pub fn fetch_and_op(&self, op: Op, operand: T, index: usize) -> Result<T>
     where
         T: Element,
     {
-        const OP: &str = "fetch and op";
-        op.check(T::TYPE, OP)?;
-        let to = self.at(index, 1, OP)?;
-        if !self.window.is_mapped() {
-            return Err(Error::new(ErrorKind::Unsupported, OP)
-                .cause("the window's memory is not mapped at all ranks, so the device makes its atomics")
-                .remedy("make the operation on the own rank in an epoch"));
-        }
-        // SAFETY: as in `read`; the operation is defined on the type.
-        Ok(unsafe { crate::op::kernel::fetch_apply(op, to, operand) })
+        located(|| {
+            const OP: &str = "fetch and op";
+            op.check(T::TYPE, OP)?;
+            let to = self.at(index, 1, OP)?;
+            if !self.window.is_mapped() {
+                return Err(Error::new(ErrorKind::Unsupported, OP)
+                    .cause("the window's memory is not mapped at all ranks, so the device makes its atomics")
+                    .remedy("make the operation on the own rank in an epoch"));
+            }
+            // SAFETY: as in `read`; the operation is defined on the type.
+            Ok(unsafe { crate::op::kernel::fetch_apply(op, to, operand) })
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytemuck::Pod;
 use farside_core::settings::TransferScheme;
-use farside_core::{Error, Result, Team};
+use farside_core::{Error, Result, Team, located};
 
 use crate::assert::Assert;
 use crate::epoch::{Epoch, closing};
@@ -67,8 +67,9 @@ impl<T: Pod> Window<'static, T> {
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed. `Mismatch` on every rank if
     /// element types differ. `Freed` once the job has been finalized.
+    #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        Ok(Self { memory: WindowMemory::allocate(team, len, ACTIVE)?, lent: PhantomData })
+        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, ACTIVE)?, lent: PhantomData }))
     }
 
     /// Makes a window over the elements of a vector, which stay at their address. Collective; lengths may differ.
@@ -90,24 +91,27 @@ impl<T: Pod> Window<'static, T> {
     ///
     /// # Errors
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
+    #[track_caller]
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        Ok(Self { memory: WindowMemory::from_vec(team, vec, ACTIVE)?, lent: PhantomData })
+        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, ACTIVE)?, lent: PhantomData }))
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
     ///
     /// # Errors
     /// Those of [`free`](Self::free); the vector is then leaked.
+    #[track_caller]
     pub fn into_vec(self) -> Result<Vec<T>> {
-        self.memory.into_vec()
+        located(|| self.memory.into_vec())
     }
 
     /// Frees the window. Collective, with a barrier: when it returns no rank uses the window any more.
     ///
     /// # Errors
     /// `PeerLost`; `System` if memory could not be deregistered or unmapped.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.memory.raw.free()
+        located(|| self.memory.raw.free())
     }
 }
 
@@ -137,13 +141,14 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Aborts
     /// If the device cannot deregister the memory: the borrow ends with this call, and peers could still write there.
+    #[track_caller]
     pub fn over<R, E: From<Error>>(
         team: &Team,
         memory: &mut [T],
         body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
-        let memory = unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) }?;
+        let memory = located(|| unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) })?;
         // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
         let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };
@@ -161,22 +166,28 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// `WrongEpoch` after a call of this window that panicked or failed to synchronize: peers may still write then.
+    #[track_caller]
     pub fn local(&self) -> Result<&[T]> {
-        self.memory.raw.keep()?;
-        // SAFETY: `len` elements that live as long as the window. No exposure is open: epochs borrow the window
-        // exclusively and close the exposure before they end, and a window where closing failed is refused. A message
-        // that arrives outside an exposure is dropped.
-        Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
+        located(|| {
+            self.memory.raw.keep()?;
+            // SAFETY: `len` elements that live as long as the window. No exposure is open: epochs borrow the window
+            // exclusively and close the exposure before they end, and a window where closing failed is refused. A message
+            // that arrives outside an exposure is dropped.
+            Ok(unsafe { std::slice::from_raw_parts(self.memory.base(), self.memory.len) })
+        })
     }
 
     /// This rank's elements, mutably.
     ///
     /// # Errors
     /// Those of [`local`](Self::local).
+    #[track_caller]
     pub fn local_mut(&mut self) -> Result<&mut [T]> {
-        self.memory.raw.keep()?;
-        // SAFETY: as in `local`, exclusively.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) })
+        located(|| {
+            self.memory.raw.keep()?;
+            // SAFETY: as in `local`, exclusively.
+            Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base(), self.memory.len) })
+        })
     }
 
     /// The team.
@@ -194,8 +205,9 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// `NoSuchRank`.
+    #[track_caller]
     pub fn len_at(&self, rank: usize) -> Result<usize> {
-        self.memory.len_at(rank)
+        located(|| self.memory.len_at(rank))
     }
 
     /// Whether every rank's memory is mapped at every other rank, so that operations are loads and stores.
@@ -212,6 +224,7 @@ impl<T: Pod> Window<'_, T> {
     /// # Errors
     /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
     /// every rank if some are in a run of [`fences`](Self::fences) that continues.
+    #[track_caller]
     pub fn fence<'env, R, E: From<Error>>(
         &mut self,
         asserts: Assert,
@@ -220,7 +233,7 @@ impl<T: Pod> Window<'_, T> {
         // With `NOPRECEDE` no rank issues operations in this epoch, so no exposure is opened: an operation is then an
         // error at its origin, and cannot access memory that its owner uses locally.
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
-        self.memory.raw.fence(opening | Assert::NOPRECEDE)?;
+        located(|| self.memory.raw.fence(opening | Assert::NOPRECEDE))?;
         let epoch = Epoch::new(&self.memory.raw);
         closing(&self.memory.raw, || body(&epoch), || self.memory.raw.fence(asserts | Assert::NOSUCCEED))
     }
@@ -231,11 +244,12 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `Mismatch` on every rank if runs have different lengths.
+    #[track_caller]
     pub fn fences<R, E: From<Error>>(
         &mut self,
         body: impl for<'c> FnOnce(&mut Fences<'c, T>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.memory.raw.fence(Assert::NOPRECEDE)?;
+        located(|| self.memory.raw.fence(Assert::NOPRECEDE))?;
         let mut fences = Fences { raw: &self.memory.raw, element: PhantomData };
         closing(&self.memory.raw, || body(&mut fences), || self.memory.raw.fence(Assert::NOSUCCEED))
     }
@@ -246,6 +260,7 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence); `NoSuchRank`, `BadArgument` for the group.
+    #[track_caller]
     pub fn start<'env, R, E: From<Error>>(
         &mut self,
         targets: &[usize],
@@ -261,13 +276,14 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
+    #[track_caller]
     pub fn expose<R, E: From<Error>>(
         &mut self,
         origins: &[usize],
         asserts: Assert,
         body: impl for<'x> FnOnce(&Exposure<'x, T>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.memory.raw.post(origins, asserts - Assert::NOCHECK)?;
+        located(|| self.memory.raw.post(origins, asserts - Assert::NOCHECK))?;
         let exposure = Exposure { raw: &self.memory.raw, closed: std::cell::Cell::new(false), element: PhantomData };
         closing(
             &self.memory.raw,
@@ -277,13 +293,14 @@ impl<T: Pod> Window<'_, T> {
     }
 }
 
+#[track_caller]
 fn access<'env, T: Pod, R, E: From<Error>>(
     raw: &RawWindow,
     targets: &[usize],
     asserts: Assert,
     body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
 ) -> Result<R, E> {
-    raw.start(targets, asserts - Assert::NOCHECK)?;
+    located(|| raw.start(targets, asserts - Assert::NOCHECK))?;
     let epoch = Epoch::new(raw);
     closing(raw, || body(&epoch), || raw.complete())
 }
@@ -331,6 +348,7 @@ impl<T: Pod> Fences<'_, T> {
     ///
     /// # Errors
     /// Those of [`Window::fence`].
+    #[track_caller]
     pub fn epoch<'env, R, E: From<Error>>(
         &mut self,
         asserts: Assert,
@@ -375,6 +393,7 @@ impl<T: Pod> Exposure<'_, T> {
     ///
     /// # Errors
     /// Those of [`Window::start`].
+    #[track_caller]
     pub fn start<'env, R, E: From<Error>>(
         &self,
         targets: &[usize],
@@ -388,13 +407,16 @@ impl<T: Pod> Exposure<'_, T> {
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn test(&self) -> Result<bool> {
-        if !self.closed.get() {
-            let closed = self.raw.test();
-            // A failed test may have closed the exposure nevertheless.
-            self.closed.set(!self.raw.is_posted());
-            return closed;
-        }
-        Ok(true)
+        located(|| {
+            if !self.closed.get() {
+                let closed = self.raw.test();
+                // A failed test may have closed the exposure nevertheless.
+                self.closed.set(!self.raw.is_posted());
+                return closed;
+            }
+            Ok(true)
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 use serde::de::DeserializeOwned;
 
 use super::state::{Calls, Outcome, Shared};
@@ -78,26 +78,32 @@ impl<R: DeserializeOwned> Calling<R> {
     ///
     /// # Errors
     /// Those of [`Calls::call`]; `BadArgument` if [`test`](Self::test) has returned the result.
+    #[track_caller]
     pub fn wait(mut self) -> Result<R> {
-        let (shared, rank) = (Rc::clone(&self.shared), self.rank);
-        if let Some(result) = self.take()? {
-            return Ok(result);
-        }
-        shared.may_wait()?;
-        shared.job().wait(|| shared.awaited(Some(rank)), || self.take())
+        located(|| {
+            let (shared, rank) = (Rc::clone(&self.shared), self.rank);
+            if let Some(result) = self.take()? {
+                return Ok(result);
+            }
+            shared.may_wait()?;
+            shared.job().wait(|| shared.awaited(Some(rank)), || self.take())
+        })
     }
 
     /// Makes progress once; returns the result if it has come. Not inside a function, where no other function would run.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait); `WrongEpoch` inside a function.
+    #[track_caller]
     pub fn test(&mut self) -> Result<Option<R>> {
-        if let Some(result) = self.take()? {
-            return Ok(Some(result));
-        }
-        self.shared.outside(CALL)?;
-        self.shared.job().progress_of_test()?;
-        self.take()
+        located(|| {
+            if let Some(result) = self.take()? {
+                return Ok(Some(result));
+            }
+            self.shared.outside(CALL)?;
+            self.shared.job().progress_of_test()?;
+            self.take()
+        })
     }
 }
 
@@ -140,12 +146,15 @@ impl<R: DeserializeOwned> CallingAll<R> {
     ///
     /// # Errors
     /// Those of [`Calls::call_all`].
+    #[track_caller]
     pub fn wait(self) -> Result<Vec<R>> {
-        let Self { calls, mut results } = self;
-        for call in calls.into_iter().skip(results.len()) {
-            results.push(call.wait()?);
-        }
-        Ok(results)
+        located(|| {
+            let Self { calls, mut results } = self;
+            for call in calls.into_iter().skip(results.len()) {
+                results.push(call.wait()?);
+            }
+            Ok(results)
+        })
     }
 }
 

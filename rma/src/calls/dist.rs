@@ -4,7 +4,7 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::fmt;
 use std::rc::Rc;
 
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -48,27 +48,32 @@ impl<'c, T: Serialize + DeserializeOwned + Clone + 'static> Dist<'c, T> {
     ///
     /// # Errors
     /// Those of [`Calls::register`].
+    #[track_caller]
     pub fn new(calls: &'c Calls, value: T) -> Result<Self> {
-        let value = Rc::new(RefCell::new(value));
-        let own = Rc::clone(&value);
-        let fetch = calls.register(move |_, ()| own.try_borrow().ok().map(|value| value.clone()))?;
-        Ok(Self { calls, value, fetch })
+        located(|| {
+            let value = Rc::new(RefCell::new(value));
+            let own = Rc::clone(&value);
+            let fetch = calls.register(move |_, ()| own.try_borrow().ok().map(|value| value.clone()))?;
+            Ok(Self { calls, value, fetch })
+        })
     }
 
     /// This rank's value.
     ///
     /// # Errors
     /// `WrongEpoch` while it is borrowed mutably.
+    #[track_caller]
     pub fn local(&self) -> Result<Ref<'_, T>> {
-        self.value.try_borrow().map_err(|_| borrowed())
+        located(|| self.value.try_borrow().map_err(|_| borrowed()))
     }
 
     /// This rank's value, mutably. A rank that fetches it meanwhile gets an error.
     ///
     /// # Errors
     /// `WrongEpoch` while it is borrowed.
+    #[track_caller]
     pub fn local_mut(&self) -> Result<RefMut<'_, T>> {
-        self.value.try_borrow_mut().map_err(|_| borrowed())
+        located(|| self.value.try_borrow_mut().map_err(|_| borrowed()))
     }
 
     /// Fetches the value of `rank`. One message and its answer.
@@ -114,8 +119,9 @@ impl<T: DeserializeOwned> Fetching<T> {
     ///
     /// # Errors
     /// Those of [`Calls::call`]; `WrongEpoch` if the rank had borrowed it mutably.
+    #[track_caller]
     pub fn wait(self) -> Result<T> {
-        self.0.wait()?.ok_or_else(borrowed)
+        located(|| self.0.wait()?.ok_or_else(borrowed))
     }
 }
 

@@ -35,7 +35,7 @@ use std::rc::{Rc, Weak};
 
 use bytemuck::Pod;
 use farside_core::am::{Delivery, HandlerId, Message};
-use farside_core::{Error, ErrorKind, Result, Team, coll};
+use farside_core::{Error, ErrorKind, Result, Team, coll, located};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -56,45 +56,48 @@ impl Calls {
     ///
     /// # Errors
     /// `Limit` if no handler number is free; `PeerLost`.
+    #[track_caller]
     pub fn new(team: &Team) -> Result<Self> {
-        let own: Rc<RefCell<Weak<Shared>>> = Rc::default();
-        let shared = Rc::clone(&own);
-        let handler = move |message: Message<'_>| match shared.borrow().upgrade() {
-            Some(shared) => shared.receive(&message),
-            None => Delivery::Done,
-        };
-        let listening = team.job().active_messages().listen(handler);
-        // 0 is no number of the runtime.
-        let own_id = listening.as_ref().map_or(0, |listening| listening.id().0);
-        let all = coll::allgather(team, &own_id.to_le_bytes())?;
-        let handlers: Vec<HandlerId> = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();
-        let listening = listening?;
-        if let Some(none) = handlers.iter().position(|id| id.0 == 0) {
-            team.job().active_messages().end(&listening);
-            let e = Error::new(ErrorKind::Limit, "make remote calls").rank(team.job().rank());
-            return Err(e.peer(team.members()[none]).cause("no handler number is free there"));
-        }
-        let zeros = || (0..team.size()).map(|_| Cell::new(0)).collect();
-        let shared = Rc::new(Shared {
-            listening,
-            handlers,
-            ranks: team.members().iter().copied().zip(0..).collect(),
-            functions: RefCell::default(),
-            open: RefCell::default(),
-            last: Cell::new(0),
-            in_progress: zeros(),
-            casts: zeros(),
-            running: Cell::new(0),
-            dispatching: Cell::new(false),
-            made: Cell::new(0),
-            done: Cell::new(0),
-            freed: Cell::new(false),
-            team: team.clone(),
-        });
-        *own.borrow_mut() = Rc::downgrade(&shared);
-        // No rank makes a call before all others can receive it.
-        team.barrier()?;
-        Ok(Self { shared })
+        located(|| {
+            let own: Rc<RefCell<Weak<Shared>>> = Rc::default();
+            let shared = Rc::clone(&own);
+            let handler = move |message: Message<'_>| match shared.borrow().upgrade() {
+                Some(shared) => shared.receive(&message),
+                None => Delivery::Done,
+            };
+            let listening = team.job().active_messages().listen(handler);
+            // 0 is no number of the runtime.
+            let own_id = listening.as_ref().map_or(0, |listening| listening.id().0);
+            let all = coll::allgather(team, &own_id.to_le_bytes())?;
+            let handlers: Vec<HandlerId> = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();
+            let listening = listening?;
+            if let Some(none) = handlers.iter().position(|id| id.0 == 0) {
+                team.job().active_messages().end(&listening);
+                let e = Error::new(ErrorKind::Limit, "make remote calls").rank(team.job().rank());
+                return Err(e.peer(team.members()[none]).cause("no handler number is free there"));
+            }
+            let zeros = || (0..team.size()).map(|_| Cell::new(0)).collect();
+            let shared = Rc::new(Shared {
+                listening,
+                handlers,
+                ranks: team.members().iter().copied().zip(0..).collect(),
+                functions: RefCell::default(),
+                open: RefCell::default(),
+                last: Cell::new(0),
+                in_progress: zeros(),
+                casts: zeros(),
+                running: Cell::new(0),
+                dispatching: Cell::new(false),
+                made: Cell::new(0),
+                done: Cell::new(0),
+                freed: Cell::new(false),
+                team: team.clone(),
+            });
+            *own.borrow_mut() = Rc::downgrade(&shared);
+            // No rank makes a call before all others can receive it.
+            team.barrier()?;
+            Ok(Self { shared })
+        })
     }
 
     /// The team.
@@ -110,13 +113,14 @@ impl Calls {
     /// # Errors
     /// `Mismatch` on every rank if the ranks register functions of different types; `Limit` after 65535 functions;
     /// `PeerLost`.
+    #[track_caller]
     pub fn register<F, A, R>(&self, function: F) -> Result<Function<A, R>>
     where
         F: Fn(&Caller<'_>, A) -> R + 'static,
         A: Serialize + DeserializeOwned + 'static,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.register_plain(function, false)
+        located(|| self.register_plain(function, false))
     }
 
     /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and cannot make
@@ -124,13 +128,14 @@ impl Calls {
     ///
     /// # Errors
     /// Those of [`register`](Self::register).
+    #[track_caller]
     pub fn register_short<F, A, R>(&self, function: F) -> Result<Function<A, R>>
     where
         F: Fn(&Caller<'_>, A) -> R + 'static,
         A: Serialize + DeserializeOwned + 'static,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.register_plain(function, true)
+        located(|| self.register_plain(function, true))
     }
 
     /// Registers a function that also gets a slice of elements, in the buffer in which they have landed. Collective, as
@@ -153,6 +158,7 @@ impl Calls {
     ///
     /// # Errors
     /// Those of [`register`](Self::register).
+    #[track_caller]
     pub fn register_with<F, A, T, R>(&self, function: F) -> Result<FunctionWith<A, T, R>>
     where
         F: Fn(&Caller<'_>, A, &[T]) -> R + 'static,
@@ -160,7 +166,10 @@ impl Calls {
         T: Pod,
         R: Serialize + DeserializeOwned + 'static,
     {
-        self.add(TypeId::of::<F>(), Rc::new(WithData::new(function))).map(|number| FunctionWith::new(self.id(), number))
+        located(|| {
+            self.add(TypeId::of::<F>(), Rc::new(WithData::new(function)))
+                .map(|number| FunctionWith::new(self.id(), number))
+        })
     }
 
     fn register_plain<F, A, R>(&self, function: F, short: bool) -> Result<Function<A, R>>
@@ -226,6 +235,7 @@ impl Calls {
     ///
     /// # Errors
     /// Those of [`call`](Self::call); those of the function are returned by the handle.
+    #[track_caller]
     pub fn call_with<F, A, T, R>(&self, rank: usize, function: F, argument: A, data: &[T]) -> Result<Calling<R>>
     where
         F: CallableWith<A, T, R>,
@@ -233,9 +243,11 @@ impl Calls {
         T: Pod,
         R: DeserializeOwned,
     {
-        let (number, argument) = self.shared.encoded(function.key(), &argument)?;
-        let started = self.shared.start(rank, number, &argument, bytemuck::cast_slice(data))?;
-        Ok(Calling::new(self, rank, Ok(started)))
+        located(|| {
+            let (number, argument) = self.shared.encoded(function.key(), &argument)?;
+            let started = self.shared.start(rank, number, &argument, bytemuck::cast_slice(data))?;
+            Ok(Calling::new(self, rank, Ok(started)))
+        })
     }
 
     /// Calls a function at `rank` without a result. On return the argument has been sent; [`quiesce`](Self::quiesce) waits
@@ -243,27 +255,33 @@ impl Calls {
     ///
     /// # Errors
     /// Those of [`call`](Self::call) that are known here.
+    #[track_caller]
     pub fn cast<F, A, R>(&self, rank: usize, function: F, argument: A) -> Result<()>
     where
         F: Callable<A, R>,
         A: Serialize,
     {
-        let (number, argument) = self.shared.encoded(function.key(), &argument)?;
-        self.shared.send_call(rank, Header::cast(number), &argument, &[])
+        located(|| {
+            let (number, argument) = self.shared.encoded(function.key(), &argument)?;
+            self.shared.send_call(rank, Header::cast(number), &argument, &[])
+        })
     }
 
     /// [`cast`](Self::cast) with a slice of elements.
     ///
     /// # Errors
     /// Those of [`cast`](Self::cast).
+    #[track_caller]
     pub fn cast_with<F, A, T, R>(&self, rank: usize, function: F, argument: A, data: &[T]) -> Result<()>
     where
         F: CallableWith<A, T, R>,
         A: Serialize,
         T: Pod,
     {
-        let (number, argument) = self.shared.encoded(function.key(), &argument)?;
-        self.shared.send_call(rank, Header::cast(number), &argument, bytemuck::cast_slice(data))
+        located(|| {
+            let (number, argument) = self.shared.encoded(function.key(), &argument)?;
+            self.shared.send_call(rank, Header::cast(number), &argument, bytemuck::cast_slice(data))
+        })
     }
 
     /// Calls a function at every rank, this one too; the handle gives the results in the order of the ranks.
@@ -290,13 +308,17 @@ impl Calls {
     ///
     /// # Errors
     /// Those of [`cast`](Self::cast).
+    #[track_caller]
     pub fn cast_all<F, A, R>(&self, function: F, argument: A) -> Result<()>
     where
         F: Callable<A, R>,
         A: Serialize,
     {
-        let (number, argument) = self.shared.encoded(function.key(), &argument)?;
-        (0..self.team().size()).try_for_each(|rank| self.shared.send_call(rank, Header::cast(number), &argument, &[]))
+        located(|| {
+            let (number, argument) = self.shared.encoded(function.key(), &argument)?;
+            (0..self.team().size())
+                .try_for_each(|rank| self.shared.send_call(rank, Header::cast(number), &argument, &[]))
+        })
     }
 
     /// Waits until all calls and casts of all ranks, and those that their functions have made, have run. Collective; calls
@@ -304,38 +326,44 @@ impl Calls {
     ///
     /// # Errors
     /// `WrongEpoch` inside a function; `PeerLost`.
+    #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
-        self.shared.outside("wait for all remote calls")?;
-        let mut before = None;
-        loop {
-            let mut sums = [self.shared.made.get(), self.shared.done.get()];
-            self.team().allreduce(&mut sums, Op::Sum)?;
-            if sums[0] == sums[1] && before == Some(sums) {
-                return Ok(());
+        located(|| {
+            self.shared.outside("wait for all remote calls")?;
+            let mut before = None;
+            loop {
+                let mut sums = [self.shared.made.get(), self.shared.done.get()];
+                self.team().allreduce(&mut sums, Op::Sum)?;
+                if sums[0] == sums[1] && before == Some(sums) {
+                    return Ok(());
+                }
+                before = Some(sums);
+                // An allreduce of one rank makes no progress.
+                self.shared.job().progress_of_test()?;
             }
-            before = Some(sums);
-            // An allreduce of one rank makes no progress.
-            self.shared.job().progress_of_test()?;
-        }
+        })
     }
 
     /// Waits until all calls have run, and forgets the functions. Collective.
     ///
     /// # Errors
     /// Those of [`quiesce`](Self::quiesce); `PeerLost`.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.quiesce()?;
-        let shared = &self.shared;
-        for (source, casts) in shared.casts.iter().enumerate().filter(|(_, casts)| casts.get() > 0) {
-            let to = shared.team.members()[source];
-            shared.send(shared.job(), to, source, Header::acknowledge(casts.take()), &[], &[])?;
-        }
-        // Then no message for the handler is on its way any more.
-        let all_known = || shared.in_progress.iter().all(|calls| calls.get() == 0);
-        shared.job().wait(|| shared.awaited(None), || Ok(all_known().then_some(())))?;
-        self.team().barrier()?;
-        self.shared.freed.set(true);
-        *self.shared.functions.borrow_mut() = Functions::default();
-        Ok(())
+        located(|| {
+            self.quiesce()?;
+            let shared = &self.shared;
+            for (source, casts) in shared.casts.iter().enumerate().filter(|(_, casts)| casts.get() > 0) {
+                let to = shared.team.members()[source];
+                shared.send(shared.job(), to, source, Header::acknowledge(casts.take()), &[], &[])?;
+            }
+            // Then no message for the handler is on its way any more.
+            let all_known = || shared.in_progress.iter().all(|calls| calls.get() == 0);
+            shared.job().wait(|| shared.awaited(None), || Ok(all_known().then_some(())))?;
+            self.team().barrier()?;
+            self.shared.freed.set(true);
+            *self.shared.functions.borrow_mut() = Functions::default();
+            Ok(())
+        })
     }
 }

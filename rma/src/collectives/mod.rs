@@ -19,7 +19,7 @@ mod scope;
 use bytemuck::Pod;
 use farside_core::coll::execute;
 use farside_core::coll::operation::Neighbors;
-use farside_core::{Error, Result, Team};
+use farside_core::{Error, Result, Team, located};
 
 pub use call::Call;
 pub use operator::{Commutative, NoOperator, Operator, Ordered, Side};
@@ -46,6 +46,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()>;
 
     /// Runs `body`, which may start calls and [messages](crate::messages) that overlap with each other and with other
@@ -135,6 +136,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn broadcast<T: Pod>(&self, data: &mut [T], root: usize) -> Result<()> {
         self.make(call::broadcast(data, root))
     }
@@ -157,6 +159,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn scatter<T: Pod>(&self, from: &[T], into: &mut [T], root: usize) -> Result<()> {
         self.make(call::scatter(from, into, root))
     }
@@ -179,6 +182,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn scatterv<T: Pod>(&self, from: &[T], counts: &[usize], into: &mut [T], root: usize) -> Result<()> {
         self.make(call::scatterv(from, counts, into, root))
     }
@@ -200,6 +204,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn gather<T: Pod>(&self, from: &[T], into: &mut [T], root: usize) -> Result<()> {
         self.make(call::gather(from, into, root))
     }
@@ -221,6 +226,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn gatherv<T: Pod>(&self, from: &[T], into: &mut [T], counts: &[usize], root: usize) -> Result<()> {
         self.make(call::gatherv(from, into, counts, root))
     }
@@ -242,6 +248,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn allgather<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<()> {
         self.make(call::allgather(from, into))
     }
@@ -263,6 +270,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn allgatherv<T: Pod>(&self, from: &[T], into: &mut [T], counts: &[usize]) -> Result<()> {
         self.make(call::allgatherv(from, into, counts))
     }
@@ -285,6 +293,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn alltoall<T: Pod>(&self, from: &[T], into: &mut [T]) -> Result<()> {
         self.make(call::alltoall(from, into))
     }
@@ -308,6 +317,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn alltoallv<T: Pod>(&self, from: &[T], to: &[usize], into: &mut [T], of: &[usize]) -> Result<()> {
         self.make(call::alltoallv(from, to, into, of))
     }
@@ -329,6 +339,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn reduce<T: Pod, O: Operator<T>>(&self, data: &mut [T], operator: O, root: usize) -> Result<()> {
         self.make(call::reduce(data, operator, root))
     }
@@ -356,6 +367,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn allreduce<T: Pod, O: Operator<T>>(&self, data: &mut [T], operator: O) -> Result<()> {
         self.make(call::allreduce(data, operator))
     }
@@ -377,6 +389,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn reduce_scatter<T: Pod, O: Operator<T>>(&self, from: &[T], into: &mut [T], operator: O) -> Result<()> {
         self.make(call::reduce_scatter(from, into, operator))
     }
@@ -398,6 +411,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn reduce_scatterv<T: Pod, O: Operator<T>>(
         &self,
         from: &[T],
@@ -425,6 +439,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn scan<T: Pod, O: Operator<T>>(&self, data: &mut [T], operator: O) -> Result<()> {
         self.make(call::scan(data, operator))
     }
@@ -446,6 +461,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn exscan<T: Pod, O: Operator<T>>(&self, data: &mut [T], operator: O) -> Result<()> {
         self.make(call::exscan(data, operator))
     }
@@ -470,6 +486,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn neighbor_allgather<T: Pod>(&self, from: &[T], into: &mut [T], graph: Neighbors<'_>) -> Result<()> {
         self.make(call::neighbor_allgather(from, into, graph))
     }
@@ -495,6 +512,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn neighbor_allgatherv<T: Pod>(
         &self,
         from: &[T],
@@ -526,6 +544,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn neighbor_alltoall<T: Pod>(&self, from: &[T], into: &mut [T], count: usize, graph: Neighbors<'_>) -> Result<()> {
         self.make(call::neighbor_alltoall(from, into, count, graph))
     }
@@ -551,6 +570,7 @@ pub trait Collectives {
     ///
     /// # Errors
     /// Those of [collectives](crate::collectives).
+    #[track_caller]
     fn neighbor_alltoallv<T: Pod>(
         &self,
         from: &[T],
@@ -565,9 +585,12 @@ pub trait Collectives {
 
 impl Collectives for Team {
     #[inline]
+    #[track_caller]
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()> {
-        // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
-        call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) })
+        located(|| {
+            // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
+            call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) })
+        })
     }
 
     fn overlap<'env, R, E: From<Error>>(

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytemuck::Pod;
 use farside_core::coll::execute::{Arguments, Collective};
-use farside_core::{Error, ErrorKind, Job, Result, Team};
+use farside_core::{Error, ErrorKind, Job, Result, Team, located};
 
 use super::call::Call;
 use super::operator::Operator;
@@ -106,14 +106,17 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// # Errors
     /// `NoSuchRank`, `BadArgument`, which the other ranks get too. Later errors are returned by the handle, or by the
     /// end of the scope.
+    #[track_caller]
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
-        let (call, operator) = call.replace(());
-        let operator = Box::new(operator);
-        // SAFETY: the buffers are borrowed until the scope has ended, and the scope completes or cancels the call
-        // before that; the operator is kept with the call.
-        let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
-        let started = call.with_arguments(&self.team, &*operator, begin)?;
-        Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
+        located(|| {
+            let (call, operator) = call.replace(());
+            let operator = Box::new(operator);
+            // SAFETY: the buffers are borrowed until the scope has ended, and the scope completes or cancels the call
+            // before that; the operator is kept with the call.
+            let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
+            let started = call.with_arguments(&self.team, &*operator, begin)?;
+            Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
+        })
     }
 
     /// Makes a persistent call, which has a copy of the input. All ranks make the same persistent calls in the same
@@ -121,19 +124,22 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     ///
     /// # Errors
     /// Those of [`start`](Self::start).
+    #[track_caller]
     pub fn persistent<T: Pod, O: Operator<T> + 'env>(
         &'scope self,
         call: Call<'scope, T, O>,
     ) -> Result<Persistent<'scope, T>> {
-        let (mut call, operator) = call.replace(());
-        let operator = Box::new(operator);
-        let mut own: Vec<T> = call.input().to_vec();
-        let input = (own.as_mut_ptr(), own.len());
-        call.set_input(input.0);
-        let made =
-            call.with_arguments(&self.team, &*operator, |arguments| Collective::persistent(&self.team, arguments))?;
-        let kept = self.keep_call(made, Box::new((operator, KeptInput(own))));
-        Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
+        located(|| {
+            let (mut call, operator) = call.replace(());
+            let operator = Box::new(operator);
+            let mut own: Vec<T> = call.input().to_vec();
+            let input = (own.as_mut_ptr(), own.len());
+            call.set_input(input.0);
+            let made =
+                call.with_arguments(&self.team, &*operator, |arguments| Collective::persistent(&self.team, arguments))?;
+            let kept = self.keep_call(made, Box::new((operator, KeptInput(own))));
+            Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
+        })
     }
 
     fn keep_call(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
@@ -225,17 +231,21 @@ impl<'scope, T> Started<'scope, T> {
     ///
     /// # Errors
     /// `PeerLost`, `Mismatch`, `Aborted`, each with the rank to blame.
+    #[track_caller]
     pub fn wait(mut self) -> Result<&'scope mut [T]> {
-        self.kept.call.wait()?;
-        self.take_output()
+        located(|| {
+            self.kept.call.wait()?;
+            self.take_output()
+        })
     }
 
     /// Whether the call is complete, making progress once.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        self.kept.call.test()
+        located(|| self.kept.call.test())
     }
 
     /// Takes the output of a complete call.
@@ -316,47 +326,58 @@ impl<T> Persistent<'_, T> {
     ///
     /// # Errors
     /// `BadArgument` if it is in progress; `Aborted` if it has failed; `Freed`.
+    #[track_caller]
     pub fn start(&mut self) -> Result<()> {
-        // SAFETY: the buffers are borrowed until the scope has ended, and `input` and `output` refuse them while the
-        // call is in progress.
-        unsafe { self.kept.call.start_again() }
+        located(|| {
+            // SAFETY: the buffers are borrowed until the scope has ended, and `input` and `output` refuse them while the
+            // call is in progress.
+            unsafe { self.kept.call.start_again() }
+        })
     }
 
     /// Waits until the operation is complete at this rank.
     ///
     /// # Errors
     /// Those of [`Started::wait`].
+    #[track_caller]
     pub fn wait(&mut self) -> Result<()> {
-        self.kept.call.wait()
+        located(|| self.kept.call.wait())
     }
 
     /// Whether the call is complete or has not been started, making progress once.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        self.kept.call.test()
+        located(|| self.kept.call.test())
     }
 
     /// The output, which is also the input of in-place calls (broadcast, reduce, allreduce, scan, exscan).
     ///
     /// # Errors
     /// `BadArgument` while it is in progress.
+    #[track_caller]
     pub fn output(&mut self) -> Result<&mut [T]> {
-        self.check_idle()?;
-        // SAFETY: borrowed exclusively for the scope; no start is possible while this borrow lives.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) })
+        located(|| {
+            self.check_idle()?;
+            // SAFETY: borrowed exclusively for the scope; no start is possible while this borrow lives.
+            Ok(unsafe { std::slice::from_raw_parts_mut(self.output.0, self.output.1) })
+        })
     }
 
     /// The input of a call that is not in place.
     ///
     /// # Errors
     /// `BadArgument` while it is in progress.
+    #[track_caller]
     pub fn input(&mut self) -> Result<&mut [T]> {
-        self.check_idle()?;
-        // SAFETY: `kept` owns the memory, and no other reference to it exists; no start is possible while this borrow
-        // lives.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.input.0, self.input.1) })
+        located(|| {
+            self.check_idle()?;
+            // SAFETY: `kept` owns the memory, and no other reference to it exists; no start is possible while this borrow
+            // lives.
+            Ok(unsafe { std::slice::from_raw_parts_mut(self.input.0, self.input.1) })
+        })
     }
 
     fn check_idle(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Functions of every element, on each rank's own part.
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Result, located};
 
 use super::GlobalArray;
 
@@ -24,8 +24,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local).
+    #[track_caller]
     pub fn map(&self, mut f: impl FnMut([usize; D], T) -> T) -> Result<()> {
-        self.for_each(|index, element| *element = f(index, *element))
+        located(|| self.for_each(|index, element| *element = f(index, *element)))
     }
 
     /// Sets this rank's elements of `to` to `f` of the global index and the element of this array, in row-major order. The
@@ -50,8 +51,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`for_each_with`](Self::for_each_with).
+    #[track_caller]
     pub fn map_into<U: Pod>(&self, to: &GlobalArray<U, D>, mut f: impl FnMut([usize; D], T) -> U) -> Result<()> {
-        to.for_each_with(self, |index, to, from| *to = f(index, *from))
+        located(|| to.for_each_with(self, |index, to, from| *to = f(index, *from)))
     }
 
     /// Calls `f` with the global index and the element of each of this rank's elements, and the element of `other` at that
@@ -79,27 +81,30 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// `BadArgument` for an array of another team or distribution; `WrongEpoch` if `other` is this array; those of
     /// [`with_local`](Self::with_local) of either.
+    #[track_caller]
     pub fn for_each_with<U: Pod>(
         &self,
         other: &GlobalArray<U, D>,
         mut f: impl FnMut([usize; D], &mut T, &U),
     ) -> Result<()> {
-        if !self.distribution.is_as(&other.distribution) || self.team().context() != other.team().context() {
-            return Err(Error::new(ErrorKind::BadArgument, "combine two global arrays")
-                .rank(self.team().job().rank())
-                .cause("the arrays have different teams or distributions")
-                .remedy("make both with the same shape, formats and grid, or use `redistribute_into` first"));
-        }
-        other.with_local(|others| {
-            self.with_local(|mut view| {
-                let mut others = others.elements().iter();
-                view.for_each(|index, element| {
-                    // There are as many: the distributions are the same.
-                    if let Some(other) = others.next() {
-                        f(index, element, other);
-                    }
-                });
-                Ok(())
+        located(|| {
+            if !self.distribution.is_as(&other.distribution) || self.team().context() != other.team().context() {
+                return Err(Error::new(ErrorKind::BadArgument, "combine two global arrays")
+                    .rank(self.team().job().rank())
+                    .cause("the arrays have different teams or distributions")
+                    .remedy("make both with the same shape, formats and grid, or use `redistribute_into` first"));
+            }
+            other.with_local(|others| {
+                self.with_local(|mut view| {
+                    let mut others = others.elements().iter();
+                    view.for_each(|index, element| {
+                        // There are as many: the distributions are the same.
+                        if let Some(other) = others.next() {
+                            f(index, element, other);
+                        }
+                    });
+                    Ok(())
+                })
             })
         })
     }

@@ -47,7 +47,7 @@ use std::slice::{from_mut, from_ref};
 
 use bytemuck::Pod;
 use farside_core::wire::Writer;
-use farside_core::{Error, ErrorKind, Result, Team, coll};
+use farside_core::{Error, ErrorKind, Result, Team, coll, located};
 
 use crate::assert::Assert;
 use crate::elements::same_length;
@@ -102,8 +102,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// `Mismatch` for shapes that differ, `BadArgument` for a shape above the address space; those of
     /// [`LockWindow::allocate`].
+    #[track_caller]
     pub fn new(team: &Team, shape: [usize; D]) -> Result<Self> {
-        Self::distributed(team, shape, [Format::Block; D])
+        located(|| Self::distributed(team, shape, [Format::Block; D]))
     }
 
     /// Allocates an array of zeros in blocks over a given grid of ranks, numbered row-major. Collective.
@@ -111,8 +112,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// Those of [`new`](Self::new); `BadArgument` if the product of the grid is not the size of the team, `Mismatch`
     /// for grids that differ.
+    #[track_caller]
     pub fn with_grid(team: &Team, shape: [usize; D], grid: [usize; D]) -> Result<Self> {
-        Self::on_grid(team, shape, [Format::Block; D], grid)
+        located(|| Self::on_grid(team, shape, [Format::Block; D], grid))
     }
 
     /// Allocates an array of zeros whose dimensions are distributed in the given formats, over a grid of ranks near its
@@ -141,8 +143,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`on_grid`](Self::on_grid).
+    #[track_caller]
     pub fn distributed(team: &Team, shape: [usize; D], formats: [Format; D]) -> Result<Self> {
-        Self::on_grid(team, shape, formats, near_aspect(shape, formats, team.size()))
+        located(|| Self::on_grid(team, shape, formats, near_aspect(shape, formats, team.size())))
     }
 
     /// Allocates an array of zeros whose dimensions are distributed in the given formats over a given grid of ranks,
@@ -151,30 +154,36 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// Those of [`with_grid`](Self::with_grid); `BadArgument` for several ranks in a dimension that is not distributed, and
     /// for `Cyclic(0)`; `Mismatch` for formats that differ.
+    #[track_caller]
     pub fn on_grid(team: &Team, shape: [usize; D], formats: [Format; D], grid: [usize; D]) -> Result<Self> {
-        // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
-        // all ranks or at none and no rank waits for another.
-        let numbers = shape.into_iter().chain(grid).map(|n| n as u64).chain(formats.map(Format::code));
-        let mine = numbers.fold(Writer::new(), Writer::u64).done();
-        let others = coll::allgather(team, &mine)?;
-        if let Some(other) = others.iter().position(|o| *o != others[0]) {
-            return Err(Error::new(ErrorKind::Mismatch, "make a global array")
-                .peer(team.members()[other])
-                .cause("its shape, grid or formats differ from those of the team's first rank"));
-        }
-        let distribution = Distribution::new(shape, formats, grid, team.size(), size_of::<T>())?;
-        let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
-        Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
+        located(|| {
+            // Compared before it is checked: after the comparison all ranks have the same arguments, so the checks fail at
+            // all ranks or at none and no rank waits for another.
+            let numbers = shape.into_iter().chain(grid).map(|n| n as u64).chain(formats.map(Format::code));
+            let mine = numbers.fold(Writer::new(), Writer::u64).done();
+            let others = coll::allgather(team, &mine)?;
+            if let Some(other) = others.iter().position(|o| *o != others[0]) {
+                return Err(Error::new(ErrorKind::Mismatch, "make a global array")
+                    .peer(team.members()[other])
+                    .cause("its shape, grid or formats differ from those of the team's first rank"));
+            }
+            let distribution = Distribution::new(shape, formats, grid, team.size(), size_of::<T>())?;
+            let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
+            Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
+        })
     }
 
     /// Frees the array. Collective, with a barrier.
     ///
     /// # Errors
     /// Those of [`LockWindow::free`].
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        // The messages of a transfer whose handle was leaked end before the memory.
-        drop(self.in_progress.take());
-        self.window.free()
+        located(|| {
+            // The messages of a transfer whose handle was leaked end before the memory.
+            drop(self.in_progress.take());
+            self.window.free()
+        })
     }
 
     /// The team.
@@ -206,23 +215,29 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// `NoSuchRank`.
+    #[track_caller]
     pub fn owned(&self, rank: usize) -> Result<Section<D>> {
-        self.team().job_rank(rank)?;
-        Ok(self.distribution.owned(rank))
+        located(|| {
+            self.team().job_rank(rank)?;
+            Ok(self.distribution.owned(rank))
+        })
     }
 
     /// The rank that owns the element at `index`, and the element's row-major index among that rank's elements.
     ///
     /// # Errors
     /// `OutOfRange`, naming the dimension.
+    #[track_caller]
     pub fn locate(&self, index: [usize; D]) -> Result<(usize, usize)> {
-        const OP: &str = "locate an element";
-        match (0..D).find(|d| index[*d] >= self.shape()[*d]) {
-            None => Ok(self.distribution.locate(index)),
-            Some(d) => Err(Error::new(ErrorKind::OutOfRange, OP)
-                .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
-                .remedy("use an index inside the array's shape")),
-        }
+        located(|| {
+            const OP: &str = "locate an element";
+            match (0..D).find(|d| index[*d] >= self.shape()[*d]) {
+                None => Ok(self.distribution.locate(index)),
+                Some(d) => Err(Error::new(ErrorKind::OutOfRange, OP)
+                    .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
+                    .remedy("use an index inside the array's shape")),
+            }
+        })
     }
 
     /// Puts a row-major buffer into a section. On return it is complete at the owners. Not atomic: other ranks may see
@@ -231,12 +246,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// `OutOfRange`, naming the dimension; `BadArgument` for a buffer whose length is not that of the section;
     /// `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    #[track_caller]
     pub fn put(&self, section: impl Into<Section<D>>, from: &[T]) -> Result<()> {
-        const OP: &str = "put into a global array";
-        let section = self.check(OP, section.into(), from.len())?;
-        let parts = self.distribution.parts(&section)?;
-        self.over_owners(&parts, |epoch| {
-            parts.iter().try_for_each(|p| epoch.put_selected(from, &p.buffer, p.rank, 0, &p.block))
+        located(|| {
+            const OP: &str = "put into a global array";
+            let section = self.check(OP, section.into(), from.len())?;
+            let parts = self.distribution.parts(&section)?;
+            self.over_owners(&parts, |epoch| {
+                parts.iter().try_for_each(|p| epoch.put_selected(from, &p.buffer, p.rank, 0, &p.block))
+            })
         })
     }
 
@@ -244,12 +262,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
+    #[track_caller]
     pub fn get(&self, section: impl Into<Section<D>>, into: &mut [T]) -> Result<()> {
-        const OP: &str = "get from a global array";
-        let section = self.check(OP, section.into(), into.len())?;
-        let parts = self.distribution.parts(&section)?;
-        self.over_owners(&parts, |epoch| {
-            epoch.get_all_selected(into, parts.iter().map(|p| (&p.buffer, p.rank, 0, &p.block)))
+        located(|| {
+            const OP: &str = "get from a global array";
+            let section = self.check(OP, section.into(), into.len())?;
+            let parts = self.distribution.parts(&section)?;
+            self.over_owners(&parts, |epoch| {
+                epoch.get_all_selected(into, parts.iter().map(|p| (&p.buffer, p.rank, 0, &p.block)))
+            })
         })
     }
 
@@ -258,16 +279,19 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    #[track_caller]
     pub fn accumulate(&self, op: Op, section: impl Into<Section<D>>, operand: &[T]) -> Result<()>
     where
         T: Element,
     {
-        const OP: &str = "accumulate into a global array";
-        op.check(T::TYPE, OP)?;
-        let section = self.check(OP, section.into(), operand.len())?;
-        let parts = self.distribution.parts(&section)?;
-        self.over_owners(&parts, |epoch| {
-            parts.iter().try_for_each(|p| epoch.accumulate_selected(op, operand, &p.buffer, p.rank, 0, &p.block))
+        located(|| {
+            const OP: &str = "accumulate into a global array";
+            op.check(T::TYPE, OP)?;
+            let section = self.check(OP, section.into(), operand.len())?;
+            let parts = self.distribution.parts(&section)?;
+            self.over_owners(&parts, |epoch| {
+                parts.iter().try_for_each(|p| epoch.accumulate_selected(op, operand, &p.buffer, p.rank, 0, &p.block))
+            })
         })
     }
 
@@ -275,10 +299,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    #[track_caller]
     pub fn get_element(&self, index: [usize; D]) -> Result<T> {
-        let (rank, at) = self.locate(index)?;
-        self.not_lent("get an element of a global array")?;
-        self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_now(rank, at))
+        located(|| {
+            let (rank, at) = self.locate(index)?;
+            self.not_lent("get an element of a global array")?;
+            self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_now(rank, at))
+        })
     }
 
     /// Applies `op` to the element at `index` atomically, and returns its former value. Messages: one fetching
@@ -300,13 +327,17 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`get_element`](Self::get_element); `Unsupported` for a logical or bitwise operation on floats.
+    #[track_caller]
     pub fn fetch_and_op(&self, op: Op, operand: T, index: [usize; D]) -> Result<T>
     where
         T: Element,
     {
-        let (rank, at) = self.locate(index)?;
-        self.not_lent("fetch and op on a global array")?;
-        self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
+        located(|| {
+            let (rank, at) = self.locate(index)?;
+            self.not_lent("fetch and op on a global array")?;
+            self.window
+                .lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
+        })
     }
 
     /// Runs `body` with this rank's own block under an exclusive lock: operations of other ranks on it wait until
@@ -315,11 +346,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Any error of `body`; `WrongEpoch` inside another `with_local` of this array; `PeerLost`.
+    #[track_caller]
     pub fn with_local<R, E: From<Error>>(
         &self,
         body: impl FnOnce(LocalView<'_, T, D>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.not_lent("lend the own block of a global array")?;
+        located(|| self.not_lent("lend the own block of a global array"))?;
         let _lent = Lent::new(&self.lent);
         self.window.with_local(|elements| body(LocalView::new(&self.distribution, self.team().rank(), elements)))
     }
@@ -329,10 +361,13 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local).
+    #[track_caller]
     pub fn for_each(&self, mut f: impl FnMut([usize; D], &mut T)) -> Result<()> {
-        self.with_local(|mut view| {
-            view.for_each(&mut f);
-            Ok(())
+        located(|| {
+            self.with_local(|mut view| {
+                view.for_each(&mut f);
+                Ok(())
+            })
         })
     }
 
@@ -341,27 +376,30 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`with_local`](Self::with_local); `Unsupported` for a logical or bitwise operation on floats.
+    #[track_caller]
     pub fn reduce(&self, op: Op) -> Result<Option<T>>
     where
         T: Element,
     {
-        const REDUCE: &str = "reduce a global array";
-        op.check(T::TYPE, REDUCE)?;
-        let own = self.with_local(|view| {
-            let mut all = view.elements().iter().copied();
+        located(|| {
+            const REDUCE: &str = "reduce a global array";
+            op.check(T::TYPE, REDUCE)?;
+            let own = self.with_local(|view| {
+                let mut all = view.elements().iter().copied();
+                let Some(mut sum) = all.next() else { return Ok(None) };
+                all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
+                Ok::<_, Error>(Some(sum))
+            });
+            // Ranks without elements take no part: an operation may have no neutral element.
+            let bytes = own.as_ref().map_or(&[][..], |own| own.as_ref().map_or(&[], bytemuck::bytes_of));
+            let all = agree(self.team(), REDUCE, own.is_ok(), bytes);
+            own?;
+            let all = all?;
+            let mut all = all.iter().filter(|one| !one.is_empty()).map(|one| bytemuck::pod_read_unaligned::<T>(one));
             let Some(mut sum) = all.next() else { return Ok(None) };
             all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
-            Ok::<_, Error>(Some(sum))
-        });
-        // Ranks without elements take no part: an operation may have no neutral element.
-        let bytes = own.as_ref().map_or(&[][..], |own| own.as_ref().map_or(&[], bytemuck::bytes_of));
-        let all = agree(self.team(), REDUCE, own.is_ok(), bytes);
-        own?;
-        let all = all?;
-        let mut all = all.iter().filter(|one| !one.is_empty()).map(|one| bytemuck::pod_read_unaligned::<T>(one));
-        let Some(mut sum) = all.next() else { return Ok(None) };
-        all.try_for_each(|one| combine(op, from_mut(&mut sum), &[one]))?;
-        Ok(Some(sum))
+            Ok(Some(sum))
+        })
     }
 
     /// Gets the elements at a list of indices, in one batch. Messages: one get for each.
@@ -382,15 +420,18 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`locate`](Self::locate); `WrongEpoch` inside [`with_local`](Self::with_local); `PeerLost`.
+    #[track_caller]
     pub fn gather(&self, indices: &[[usize; D]]) -> Result<Vec<T>> {
-        self.not_lent("gather elements of a global array")?;
-        let places = self.places(indices)?;
-        let mut values = vec![T::zeroed(); indices.len()];
-        let mut slots = values.iter_mut().zip(&places);
-        self.window.lock_all(Assert::empty(), |epoch| {
-            slots.try_for_each(|(slot, (rank, at))| epoch.get(from_mut(slot), *rank, *at))
-        })?;
-        Ok(values)
+        located(|| {
+            self.not_lent("gather elements of a global array")?;
+            let places = self.places(indices)?;
+            let mut values = vec![T::zeroed(); indices.len()];
+            let mut slots = values.iter_mut().zip(&places);
+            self.window.lock_all(Assert::empty(), |epoch| {
+                slots.try_for_each(|(slot, (rank, at))| epoch.get(from_mut(slot), *rank, *at))
+            })?;
+            Ok(values)
+        })
     }
 
     /// Puts values to the elements at a list of indices, in one batch. For an index that is given twice, it is either value.
@@ -414,12 +455,15 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`gather`](Self::gather); `BadArgument` for lists of different lengths.
+    #[track_caller]
     pub fn scatter(&self, indices: &[[usize; D]], values: &[T]) -> Result<()> {
-        self.not_lent("scatter elements of a global array")?;
-        same_length(indices.len(), values.len())?;
-        let places = self.places(indices)?;
-        self.window.lock_all(Assert::empty(), |epoch| {
-            values.iter().zip(&places).try_for_each(|(value, (rank, at))| epoch.put(from_ref(value), *rank, *at))
+        located(|| {
+            self.not_lent("scatter elements of a global array")?;
+            same_length(indices.len(), values.len())?;
+            let places = self.places(indices)?;
+            self.window.lock_all(Assert::empty(), |epoch| {
+                values.iter().zip(&places).try_for_each(|(value, (rank, at))| epoch.put(from_ref(value), *rank, *at))
+            })
         })
     }
 
@@ -428,18 +472,21 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`scatter`](Self::scatter); `Unsupported` for a logical or bitwise operation on floats.
+    #[track_caller]
     pub fn accumulate_at(&self, op: Op, indices: &[[usize; D]], values: &[T]) -> Result<()>
     where
         T: Element,
     {
-        const OP: &str = "accumulate into elements of a global array";
-        self.not_lent(OP)?;
-        op.check(T::TYPE, OP)?;
-        same_length(indices.len(), values.len())?;
-        let places = self.places(indices)?;
-        self.window.lock_all(Assert::empty(), |epoch| {
-            let mut all = values.iter().zip(&places);
-            all.try_for_each(|(value, (rank, at))| epoch.accumulate(op, from_ref(value), *rank, *at))
+        located(|| {
+            const OP: &str = "accumulate into elements of a global array";
+            self.not_lent(OP)?;
+            op.check(T::TYPE, OP)?;
+            same_length(indices.len(), values.len())?;
+            let places = self.places(indices)?;
+            self.window.lock_all(Assert::empty(), |epoch| {
+                let mut all = values.iter().zip(&places);
+                all.try_for_each(|(value, (rank, at))| epoch.accumulate(op, from_ref(value), *rank, *at))
+            })
         })
     }
 
@@ -454,28 +501,31 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// `BadArgument` for an array of another shape or team; `WrongEpoch` inside [`with_local`](Self::with_local) of either;
     /// `PeerLost`.
+    #[track_caller]
     pub fn redistribute_into(&self, to: &Self) -> Result<()> {
-        const OP: &str = "redistribute a global array";
-        if self.shape() != to.shape() || self.team().context() != to.team().context() {
-            return Err(Error::new(ErrorKind::BadArgument, OP).rank(self.team().job().rank()).cause(format!(
-                "an array of shape {:?} into one of {:?}, or of another team",
-                self.shape(),
-                to.shape()
-            )));
-        }
-        if std::ptr::eq(self, to) {
-            return self.sync();
-        }
-        // Also waits for elements that other ranks still put into this array.
-        agreed(self.team(), OP, self.not_lent(OP).and_then(|()| to.not_lent(OP)))?;
-        let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
-        self.window.with_local(|own| {
-            let own = &*own;
-            to.over_owners(&parts, |epoch| {
-                parts.iter().try_for_each(|p| epoch.put_selected(own, &p.buffer, p.rank, 0, &p.block))
-            })
-        })?;
-        to.sync()
+        located(|| {
+            const OP: &str = "redistribute a global array";
+            if self.shape() != to.shape() || self.team().context() != to.team().context() {
+                return Err(Error::new(ErrorKind::BadArgument, OP).rank(self.team().job().rank()).cause(format!(
+                    "an array of shape {:?} into one of {:?}, or of another team",
+                    self.shape(),
+                    to.shape()
+                )));
+            }
+            if std::ptr::eq(self, to) {
+                return self.sync();
+            }
+            // Also waits for elements that other ranks still put into this array.
+            agreed(self.team(), OP, self.not_lent(OP).and_then(|()| to.not_lent(OP)))?;
+            let parts = self.distribution.shared_with(self.team().rank(), &to.distribution, None)?;
+            self.window.with_local(|own| {
+                let own = &*own;
+                to.over_owners(&parts, |epoch| {
+                    parts.iter().try_for_each(|p| epoch.put_selected(own, &p.buffer, p.rank, 0, &p.block))
+                })
+            })?;
+            to.sync()
+        })
     }
 
     /// Waits until all ranks have called it: earlier operations of any rank on the array are then visible to all ranks.
@@ -483,9 +533,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
-        // Operations are complete when they return, so a barrier is enough.
-        self.team().barrier()
+        located(|| {
+            // Operations are complete when they return, so a barrier is enough.
+            self.team().barrier()
+        })
     }
 
     fn not_lent(&self, operation: &'static str) -> Result<()> {

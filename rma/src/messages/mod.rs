@@ -25,7 +25,7 @@ mod status;
 
 use bytemuck::Pod;
 use farside_core::two_sided::Mode;
-use farside_core::{Result, Team};
+use farside_core::{Result, Team, located};
 
 pub use owned::{PendingReceive, PendingSend};
 pub use request::{ReceiveRequest, SendRequest};
@@ -68,8 +68,9 @@ pub trait Messages {
     /// # Errors
     /// Those of [messages](crate::messages).
     #[inline]
+    #[track_caller]
     fn send<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
-        pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Standard)
+        located(|| pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Standard))
     }
 
     /// Starts to send a buffer, which the handle gives back: a vector, a boxed slice or an array.
@@ -99,22 +100,26 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages); the buffer is then dropped.
+    #[track_caller]
     fn send_nbi<T: Pod, B: Buffer<T> + GivenBack>(&self, buffer: B, to: usize, tag: i32) -> Result<PendingSend<B>> {
-        PendingSend::start::<T>(self.as_team(), buffer, to, tag)
+        located(|| PendingSend::start::<T>(self.as_team(), buffer, to, tag))
     }
 
     /// Starts to receive into a buffer, which the handle gives with the status. Dropping the handle cancels the receive.
     ///
     /// # Errors
     /// Those of [`send_nbi`](Self::send_nbi).
+    #[track_caller]
     fn recv_nbi<T: Pod, B: Buffer<T> + GivenBack>(
         &self,
         buffer: B,
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
     ) -> Result<PendingReceive<B, T>> {
-        let pattern = pattern(self.as_team(), source.into(), tag.into())?;
-        PendingReceive::start(self.as_team(), buffer, pattern)
+        located(|| {
+            let pattern = pattern(self.as_team(), source.into(), tag.into())?;
+            PendingReceive::start(self.as_team(), buffer, pattern)
+        })
     }
 
     /// Synchronous send: like [`send`](Self::send), but returns only once the matching receive has started.
@@ -132,8 +137,9 @@ pub trait Messages {
     /// # Errors
     /// Those of [messages](crate::messages).
     #[inline]
+    #[track_caller]
     fn ssend<T: Pod>(&self, data: &[T], to: usize, tag: i32) -> Result<()> {
-        pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Synchronous)
+        located(|| pending::send(self.as_team(), bytemuck::cast_slice(data), to, tag, Mode::Synchronous))
     }
 
     /// Receives the first matching message into the first elements of `into`.
@@ -159,15 +165,18 @@ pub trait Messages {
     /// # Errors
     /// Those of [messages](crate::messages).
     #[inline]
+    #[track_caller]
     fn recv<T: Pod>(
         &self,
         into: &mut [T],
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
     ) -> Result<Status> {
-        let team = self.as_team();
-        let pattern = pattern(team, source.into(), tag.into())?;
-        pending::receive(team, bytemuck::cast_slice_mut(into), pattern)?.checked::<T>(team)
+        located(|| {
+            let team = self.as_team();
+            let pattern = pattern(team, source.into(), tag.into())?;
+            pending::receive(team, bytemuck::cast_slice_mut(into), pattern)?.checked::<T>(team)
+        })
     }
 
     /// Receives the first matching message, of any length, into a new vector.
@@ -189,12 +198,13 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn recv_vec<T: Pod>(
         &self,
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
     ) -> Result<(Vec<T>, Status)> {
-        self.mprobe(source, tag)?.recv_vec()
+        located(|| self.mprobe(source, tag)?.recv_vec())
     }
 
     /// Sends and receives concurrently, so that ranks can exchange messages of any length.
@@ -215,6 +225,7 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn sendrecv<T: Pod, U: Pod>(
         &self,
         data: &[T],
@@ -224,11 +235,13 @@ pub trait Messages {
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
     ) -> Result<Status> {
-        use crate::collectives::Collectives;
-        self.as_team().overlap(|messages| {
-            let received = messages.irecv(into, source, tag)?;
-            messages.isend(data, to, send_tag)?.wait()?;
-            received.wait().map(|(_, status)| status)
+        located(|| {
+            use crate::collectives::Collectives;
+            self.as_team().overlap(|messages| {
+                let received = messages.irecv(into, source, tag)?;
+                messages.isend(data, to, send_tag)?.wait()?;
+                received.wait().map(|(_, status)| status)
+            })
         })
     }
 
@@ -253,11 +266,14 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn probe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Status> {
-        let team = self.as_team();
-        let pattern = pattern(team, source.into(), tag.into())?;
-        let found = team.job().wait(|| pending::probing(&pattern), || team.job().probe(&pattern))?;
-        Status::of(team, &found)
+        located(|| {
+            let team = self.as_team();
+            let pattern = pattern(team, source.into(), tag.into())?;
+            let found = team.job().wait(|| pending::probing(&pattern), || team.job().probe(&pattern))?;
+            Status::of(team, &found)
+        })
     }
 
     /// The status of the message that a receive would match now, if any, making progress once.
@@ -277,11 +293,14 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn iprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Status>> {
-        let team = self.as_team();
-        let pattern = pattern(team, source.into(), tag.into())?;
-        team.job().progress()?;
-        team.job().probe(&pattern)?.map(|found| Status::of(team, &found)).transpose()
+        located(|| {
+            let team = self.as_team();
+            let pattern = pattern(team, source.into(), tag.into())?;
+            team.job().progress()?;
+            team.job().probe(&pattern)?.map(|found| Status::of(team, &found)).transpose()
+        })
     }
 
     /// Waits for a matching message, and takes it, so that no other receive or probe matches it.
@@ -305,11 +324,14 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn mprobe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Message> {
-        let team = self.as_team();
-        let pattern = pattern(team, source.into(), tag.into())?;
-        let taken = team.job().wait(|| pending::probing(&pattern), || team.job().take_message(&pattern))?;
-        Message::of(team, taken)
+        located(|| {
+            let team = self.as_team();
+            let pattern = pattern(team, source.into(), tag.into())?;
+            let taken = team.job().wait(|| pending::probing(&pattern), || team.job().take_message(&pattern))?;
+            Message::of(team, taken)
+        })
     }
 
     /// Takes the message that a receive would match now, if any, making progress once.
@@ -329,11 +351,14 @@ pub trait Messages {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     fn improbe(&self, source: impl Into<Option<usize>>, tag: impl Into<Option<i32>>) -> Result<Option<Message>> {
-        let team = self.as_team();
-        let pattern = pattern(team, source.into(), tag.into())?;
-        team.job().progress()?;
-        team.job().take_message(&pattern)?.map(|taken| Message::of(team, taken)).transpose()
+        located(|| {
+            let team = self.as_team();
+            let pattern = pattern(team, source.into(), tag.into())?;
+            team.job().progress()?;
+            team.job().take_message(&pattern)?.map(|taken| Message::of(team, taken)).transpose()
+        })
     }
 }
 

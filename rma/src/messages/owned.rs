@@ -10,7 +10,7 @@ use bytemuck::Pod;
 use farside_core::job::Unfinished;
 use farside_core::matching::Pattern;
 use farside_core::two_sided::Mode;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::Status;
 use super::pending::{RECEIVE, Received, Receiving, SEND, Sending};
@@ -89,24 +89,30 @@ impl<B: GivenBack> PendingSend<B> {
     ///
     /// # Errors
     /// `PeerLost`; `BadArgument` if [`test`](Self::test) has given the buffer back.
+    #[track_caller]
     pub fn wait(mut self) -> Result<B::Value> {
-        if let Some(OwnedSend { sending: Some(sending), .. }) = &self.message {
-            sending.wait()?;
-        }
-        self.take()
+        located(|| {
+            if let Some(OwnedSend { sending: Some(sending), .. }) = &self.message {
+                sending.wait()?;
+            }
+            self.take()
+        })
     }
 
     /// Makes progress once; gives the buffer back if it may be reused, or `None` while the send is in progress.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<Option<B::Value>> {
-        if let Some(OwnedSend { sending: Some(sending), .. }) = &self.message
-            && (!sending.test()? || sending.outcome()?.is_none())
-        {
-            return Ok(None);
-        }
-        self.take().map(Some)
+        located(|| {
+            if let Some(OwnedSend { sending: Some(sending), .. }) = &self.message
+                && (!sending.test()? || sending.outcome()?.is_none())
+            {
+                return Ok(None);
+            }
+            self.take().map(Some)
+        })
     }
 }
 
@@ -186,21 +192,27 @@ impl<T: Pod, B: GivenBack + Buffer<T>> PendingReceive<B, T> {
     ///
     /// # Errors
     /// `BadArgument` for a message that is longer than the buffer or not a whole number of elements; `PeerLost`.
+    #[track_caller]
     pub fn wait(mut self) -> Result<(B::Value, Status)> {
-        let received = self.receiving.finish()?;
-        self.take(&received)
+        located(|| {
+            let received = self.receiving.finish()?;
+            self.take(&received)
+        })
     }
 
     /// Makes progress once; gives the buffer and the status if the message has arrived.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait).
+    #[track_caller]
     pub fn test(&mut self) -> Result<Option<(B::Value, Status)>> {
-        if self.buffer.is_none() {
-            return Err(given_back(RECEIVE));
-        }
-        self.receiving.test()?;
-        self.receiving.outcome()?.map(|received| self.take(&received)).transpose()
+        located(|| {
+            if self.buffer.is_none() {
+                return Err(given_back(RECEIVE));
+            }
+            self.receiving.test()?;
+            self.receiving.outcome()?.map(|received| self.take(&received)).transpose()
+        })
     }
 }
 

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
-use farside_core::Result;
 use farside_core::two_sided::Mode;
+use farside_core::{Result, located};
 
 use super::pending::{Receiving, Sending, pattern};
 use super::{Message, Status};
@@ -63,6 +63,7 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// # Errors
     /// Those of [messages](crate::messages).
     #[inline]
+    #[track_caller]
     pub fn isend<T: Pod>(&'scope self, data: &'scope [T], to: usize, tag: i32) -> Result<SendRequest<'scope>> {
         self.start_send(bytemuck::cast_slice(data), to, tag, Mode::Standard)
     }
@@ -72,16 +73,20 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     pub fn issend<T: Pod>(&'scope self, data: &'scope [T], to: usize, tag: i32) -> Result<SendRequest<'scope>> {
         self.start_send(bytemuck::cast_slice(data), to, tag, Mode::Synchronous)
     }
 
     #[inline]
+    #[track_caller]
     fn start_send(&'scope self, data: &'scope [u8], to: usize, tag: i32, mode: Mode) -> Result<SendRequest<'scope>> {
-        // SAFETY: the data is borrowed until the scope has ended, and the scope completes or cancels the send before
-        // that.
-        let sending = unsafe { Sending::start(self.team(), data, to, tag, mode) }?;
-        Ok(SendRequest { kept: sending.map(|sending| self.keep(sending)), data: PhantomData })
+        located(|| {
+            // SAFETY: the data is borrowed until the scope has ended, and the scope completes or cancels the send before
+            // that.
+            let sending = unsafe { Sending::start(self.team(), data, to, tag, mode) }?;
+            Ok(SendRequest { kept: sending.map(|sending| self.keep(sending)), data: PhantomData })
+        })
     }
 
     /// Starts a nonblocking [`recv`](super::Messages::recv) into the first elements of `into`.
@@ -89,18 +94,21 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// # Errors
     /// `NoSuchRank`, `Freed`. Errors of the message are returned by [`ReceiveRequest::wait`].
     #[inline]
+    #[track_caller]
     pub fn irecv<T: Pod>(
         &'scope self,
         into: &'scope mut [T],
         source: impl Into<Option<usize>>,
         tag: impl Into<Option<i32>>,
     ) -> Result<ReceiveRequest<'scope, T>> {
-        let pattern = pattern(self.team(), source.into(), tag.into())?;
-        let output = (into.as_mut_ptr(), into.len());
-        // SAFETY: the buffer is borrowed exclusively until the scope has ended, and the scope completes or cancels the
-        // receive before that.
-        let receiving = unsafe { Receiving::start(self.team(), (output.0.cast(), size_of_val(into)), pattern) }?;
-        Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+        located(|| {
+            let pattern = pattern(self.team(), source.into(), tag.into())?;
+            let output = (into.as_mut_ptr(), into.len());
+            // SAFETY: the buffer is borrowed exclusively until the scope has ended, and the scope completes or cancels the
+            // receive before that.
+            let receiving = unsafe { Receiving::start(self.team(), (output.0.cast(), size_of_val(into)), pattern) }?;
+            Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+        })
     }
 
     /// Starts to receive a message that a probe has taken.
@@ -127,16 +135,19 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     ///
     /// # Errors
     /// Those of [`irecv`](Self::irecv).
+    #[track_caller]
     pub fn imrecv<T: Pod>(
         &'scope self,
         into: &'scope mut [T],
         mut message: Message,
     ) -> Result<ReceiveRequest<'scope, T>> {
-        let output = (into.as_mut_ptr(), into.len());
-        let (team, taken) = (message.team().clone(), message.take());
-        // SAFETY: as in `irecv`.
-        let receiving = unsafe { Receiving::start_taken(&team, (output.0.cast(), size_of_val(into)), taken) }?;
-        Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+        located(|| {
+            let output = (into.as_mut_ptr(), into.len());
+            let (team, taken) = (message.team().clone(), message.take());
+            // SAFETY: as in `irecv`.
+            let receiving = unsafe { Receiving::start_taken(&team, (output.0.cast(), size_of_val(into)), taken) }?;
+            Ok(ReceiveRequest { kept: self.keep(receiving), output, buffer: PhantomData })
+        })
     }
 }
 
@@ -179,16 +190,18 @@ impl SendRequest<'_> {
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn wait(self) -> Result<()> {
-        self.kept.map_or(Ok(()), |kept| kept.wait())
+        located(|| self.kept.map_or(Ok(()), |kept| kept.wait()))
     }
 
     /// Whether the data may be reused, making progress once. [`wait`](Self::wait) returns an error of the send.
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        self.kept.as_ref().map_or(Ok(true), |kept| kept.test())
+        located(|| self.kept.as_ref().map_or(Ok(true), |kept| kept.test()))
     }
 }
 
@@ -244,17 +257,21 @@ impl<'scope, T: Pod> ReceiveRequest<'scope, T> {
     /// # Errors
     /// `BadArgument` for a message that is longer than the buffer or not a whole number of elements; `PeerLost`;
     /// `Aborted` after a [`cancel`](Self::cancel).
+    #[track_caller]
     pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
-        let status = self.kept.finish()?.checked::<T>(self.kept.team())?;
-        Ok((self.take(), status))
+        located(|| {
+            let status = self.kept.finish()?.checked::<T>(self.kept.team())?;
+            Ok((self.take(), status))
+        })
     }
 
     /// Whether the message has arrived, making progress once. [`wait`](Self::wait) returns an error of the receive.
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn test(&mut self) -> Result<bool> {
-        self.kept.test()
+        located(|| self.kept.test())
     }
 
     /// Cancels the receive if it has not matched a message, and returns whether it did. The end of the scope does not

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 use farside_core::two_sided::{self, Matched};
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::pending::{self, RECEIVE};
 
@@ -124,26 +124,32 @@ impl Message {
     ///
     /// # Errors
     /// Those of [messages](crate::messages).
+    #[track_caller]
     pub fn recv<T: Pod>(mut self, into: &mut [T]) -> Result<Status> {
-        let (team, taken) = (self.team.clone(), self.take());
-        pending::receive_taken(&team, bytemuck::cast_slice_mut(into), taken)?.checked::<T>(&team)
+        located(|| {
+            let (team, taken) = (self.team.clone(), self.take());
+            pending::receive_taken(&team, bytemuck::cast_slice_mut(into), taken)?.checked::<T>(&team)
+        })
     }
 
     /// Receives the whole message into a new vector.
     ///
     /// # Errors
     /// Those of [messages](crate::messages); `Limit` if there is not enough memory.
+    #[track_caller]
     pub fn recv_vec<T: Pod>(self) -> Result<(Vec<T>, Status)> {
-        let status = self.status.whole::<T>(&self.team)?;
-        let count = status.len / size_of::<T>().max(1);
-        let mut data = Vec::new();
-        data.try_reserve_exact(count).map_err(|_| {
-            let e = Error::new(ErrorKind::Limit, RECEIVE).rank(self.team.job().rank());
-            e.cause(format!("a message of {} bytes, for which there is no memory", status.len))
-        })?;
-        data.resize(count, T::zeroed());
-        let status = self.recv(&mut data)?;
-        Ok((data, status))
+        located(|| {
+            let status = self.status.whole::<T>(&self.team)?;
+            let count = status.len / size_of::<T>().max(1);
+            let mut data = Vec::new();
+            data.try_reserve_exact(count).map_err(|_| {
+                let e = Error::new(ErrorKind::Limit, RECEIVE).rank(self.team.job().rank());
+                e.cause(format!("a message of {} bytes, for which there is no memory", status.len))
+            })?;
+            data.resize(count, T::zeroed());
+            let status = self.recv(&mut data)?;
+            Ok((data, status))
+        })
     }
 }
 

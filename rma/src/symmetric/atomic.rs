@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Elements of symmetric memory as atomics, with the names of `std::sync::atomic`.
 
-use farside_core::Result;
+use farside_core::{Result, located};
 
 use super::Symmetric;
 use super::context::Context;
@@ -54,6 +54,7 @@ macro_rules! operations {
         /// `WrongEpoch` inside [`exclusive`](Symmetric::exclusive); `Unsupported` for a bitwise operation on a float;
         /// `PeerLost`.
         #[inline]
+        #[track_caller]
         pub fn $fetch(&self, value: T) -> Result<T> {
             self.fetch(Op::$op, value)
         }
@@ -63,8 +64,9 @@ macro_rules! operations {
         /// # Errors
         #[doc = concat!("Those of [`", stringify!($fetch), "`](Self::", stringify!($fetch), ").")]
         #[inline]
+        #[track_caller]
         pub fn $update(&self, value: T) -> Result<()> {
-            self.table.raw().accumulate_value(Op::$op, value, self.rank, self.offset)
+            located(|| self.table.raw().accumulate_value(Op::$op, value, self.rank, self.offset))
         }
     )*};
 }
@@ -77,16 +79,19 @@ impl<'a, T: Element> Atomic<'a, T> {
     }
 
     #[inline]
+    #[track_caller]
     fn fetch(&self, op: Op, operand: T) -> Result<T> {
-        let (raw, mut old) = (self.table.raw(), T::zeroed());
-        let (from, into) = (&raw const operand, &raw mut old);
-        // SAFETY: both are live during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if !raw.accumulate_now(op, from, into, self.rank, self.offset) {
-                raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset))?;
+        located(|| {
+            let (raw, mut old) = (self.table.raw(), T::zeroed());
+            let (from, into) = (&raw const operand, &raw mut old);
+            // SAFETY: both are live during the call, and `now` completes or abandons the operation.
+            unsafe {
+                if !raw.accumulate_now(op, from, into, self.rank, self.offset) {
+                    raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset))?;
+                }
             }
-        }
-        Ok(old)
+            Ok(old)
+        })
     }
 
     operations! {
@@ -104,6 +109,7 @@ impl<'a, T: Element> Atomic<'a, T> {
     /// # Errors
     /// Those of [`swap`](Self::swap).
     #[inline]
+    #[track_caller]
     pub fn load(&self) -> Result<T> {
         self.fetch(Op::NoOp, T::zeroed())
     }
@@ -113,6 +119,7 @@ impl<'a, T: Element> Atomic<'a, T> {
     /// # Errors
     /// Those of [`swap`](Self::swap).
     #[inline]
+    #[track_caller]
     pub fn fetch_sub(&self, value: T) -> Result<T> {
         self.fetch(Op::Sum, value.negated())
     }
@@ -122,19 +129,22 @@ impl<'a, T: Element> Atomic<'a, T> {
     /// # Errors
     /// Those of [`swap`](Self::swap).
     #[inline]
+    #[track_caller]
     pub fn compare_exchange(&self, current: T, new: T) -> Result<Result<T, T>>
     where
         T: CasElement,
     {
-        let (raw, mut old) = (self.table.raw(), T::zeroed());
-        let into = &raw mut old;
-        // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if !raw.compare_and_swap_now(current, new, into, self.rank, self.offset) {
-                raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset))?;
+        located(|| {
+            let (raw, mut old) = (self.table.raw(), T::zeroed());
+            let into = &raw mut old;
+            // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
+            unsafe {
+                if !raw.compare_and_swap_now(current, new, into, self.rank, self.offset) {
+                    raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset))?;
+                }
             }
-        }
-        Ok(if old == current { Ok(old) } else { Err(old) })
+            Ok(if old == current { Ok(old) } else { Err(old) })
+        })
     }
 
     /// Reads the element and writes what `f` makes of it, again until no other rank has changed it meanwhile. Returns the
@@ -158,24 +168,28 @@ impl<'a, T: Element> Atomic<'a, T> {
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
+    #[track_caller]
     pub fn fetch_update(&self, mut f: impl FnMut(T) -> Option<T>) -> Result<Result<T, T>>
     where
         T: CasElement,
     {
-        let mut current = self.load()?;
-        while let Some(new) = f(current) {
-            match self.compare_exchange(current, new)? {
-                Ok(former) => return Ok(Ok(former)),
-                Err(found) => current = found,
+        located(|| {
+            let mut current = self.load()?;
+            while let Some(new) = f(current) {
+                match self.compare_exchange(current, new)? {
+                    Ok(former) => return Ok(Ok(former)),
+                    Err(found) => current = found,
+                }
             }
-        }
-        Ok(Err(current))
+            Ok(Err(current))
+        })
     }
 
     /// Starts to apply `op`; the handle gives the former value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
+    #[track_caller]
     pub fn fetch_nbi(&self, op: Op, value: T) -> Result<Pending<Fetched<T>>> {
         self.fetch_within(op, value, None)
     }
@@ -184,23 +198,28 @@ impl<'a, T: Element> Atomic<'a, T> {
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
+    #[track_caller]
     pub fn fetch_in(&self, context: &Context, op: Op, value: T) -> Result<Pending<Fetched<T>>> {
         self.fetch_within(op, value, Some(context))
     }
 
+    #[track_caller]
     fn fetch_within(&self, op: Op, value: T, context: Option<&Context>) -> Result<Pending<Fetched<T>>> {
-        let note = Context::note(context, &self.table.raw, self.rank);
-        Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), note)
+        located(|| {
+            let note = Context::note(context, &self.table.raw, self.rank);
+            Pending::fetch(&self.table.raw, op, value, (self.rank, self.offset), note)
+        })
     }
 
     /// Starts a compare-and-swap; the handle gives the former value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
+    #[track_caller]
     pub fn compare_exchange_nbi(&self, current: T, new: T) -> Result<Pending<Fetched<T>>>
     where
         T: CasElement,
     {
-        Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), |_| ())
+        located(|| Pending::compare_and_swap(&self.table.raw, (current, new), (self.rank, self.offset), |_| ()))
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use bytemuck::Pod;
-use farside_core::Result;
+use farside_core::{Result, located};
 
 use super::Symmetric;
 use crate::pending::{Buffer, Pending, Transfer};
@@ -56,6 +56,7 @@ impl Context {
     ///
     /// # Errors
     /// Those of [`Symmetric::put_nbi`].
+    #[track_caller]
     pub fn put_nbi<T: Pod, B: Buffer<T>>(
         &self,
         to: &Symmetric<T>,
@@ -63,13 +64,14 @@ impl Context {
         rank: usize,
         at: usize,
     ) -> Result<Pending<B>> {
-        to.transfer(Transfer::Put, from, rank, at, Some(self))
+        located(|| to.transfer(Transfer::Put, from, rank, at, Some(self)))
     }
 
     /// Starts a get into a buffer ([`Symmetric::get_nbi`]).
     ///
     /// # Errors
     /// Those of [`Symmetric::get_nbi`].
+    #[track_caller]
     pub fn get_nbi<T: Pod, B: Buffer<T>>(
         &self,
         from: &Symmetric<T>,
@@ -77,7 +79,7 @@ impl Context {
         rank: usize,
         at: usize,
     ) -> Result<Pending<B>> {
-        from.transfer(Transfer::Get, into, rank, at, Some(self))
+        located(|| from.transfer(Transfer::Get, into, rank, at, Some(self)))
     }
 
     /// A function that counts an operation in a context, if there is one.
@@ -104,13 +106,16 @@ impl Context {
     ///
     /// # Errors
     /// The first error of an operation; `PeerLost`. The context then has no operations any more.
+    #[track_caller]
     pub fn quiet(&self) -> Result<()> {
-        let open = std::mem::take(&mut *self.open.borrow_mut()).operations;
-        let mut all = Ok(());
-        for (window, target, request) in open {
-            let one = window.complete_request(&request, target);
-            all = all.and(one);
-        }
-        all
+        located(|| {
+            let open = std::mem::take(&mut *self.open.borrow_mut()).operations;
+            let mut all = Ok(());
+            for (window, target, request) in open {
+                let one = window.complete_request(&request, target);
+                all = all.and(one);
+            }
+            all
+        })
     }
 }

@@ -10,7 +10,7 @@ use std::task::{self, Poll};
 
 use farside_core::bill::Awaited;
 use farside_core::signal::Pace;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::Symmetric;
 use crate::collectives::poll_of;
@@ -110,19 +110,23 @@ impl Flags {
     ///
     /// # Errors
     /// Those of [`Symmetric::allocate`].
+    #[track_caller]
     pub fn allocate(team: &Team, count: usize) -> Result<Self> {
-        // One more: the word that an addition sets to wake its target.
-        let mut table = Symmetric::allocate(team, count.saturating_add(1))?;
-        table.watch_signals();
-        Ok(Self { table, count, added: Cell::new(0) })
+        located(|| {
+            // One more: the word that an addition sets to wake its target.
+            let mut table = Symmetric::allocate(team, count.saturating_add(1))?;
+            table.watch_signals();
+            Ok(Self { table, count, added: Cell::new(0) })
+        })
     }
 
     /// Completes this rank's operations and frees the flags. Collective, with a barrier.
     ///
     /// # Errors
     /// Those of [`Symmetric::free`].
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        self.table.free()
+        located(|| self.table.free())
     }
 
     /// Number of flags at each rank.
@@ -170,13 +174,16 @@ impl Flags {
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`, `PeerLost`.
     #[inline]
+    #[track_caller]
     pub fn set(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        let raw = self.table.raw();
-        raw.signal(rank, self.check(rank, index)?, value)?;
-        if rank == self.team().rank() {
-            raw.job().wake_futures();
-        }
-        Ok(())
+        located(|| {
+            let raw = self.table.raw();
+            raw.signal(rank, self.check(rank, index)?, value)?;
+            if rank == self.team().rank() {
+                raw.job().wake_futures();
+            }
+            Ok(())
+        })
     }
 
     /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer; an
@@ -185,10 +192,13 @@ impl Flags {
     /// # Errors
     /// Those of [`set`](Self::set).
     #[inline]
+    #[track_caller]
     pub fn add(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        let offset = self.check(rank, index)?;
-        self.added.set(self.added.get() + 1);
-        self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get()))
+        located(|| {
+            let offset = self.check(rank, index)?;
+            self.added.set(self.added.get() + 1);
+            self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get()))
+        })
     }
 
     /// The value of this rank's flag `index`.
@@ -196,9 +206,12 @@ impl Flags {
     /// # Errors
     /// `OutOfRange`.
     #[inline]
+    #[track_caller]
     pub fn get(&self, index: usize) -> Result<u64> {
-        // Acquire: pairs with the Release of `set`, of the rank that set the flag.
-        self.word(index).map(|word| word.load(Ordering::Acquire))
+        located(|| {
+            // Acquire: pairs with the Release of `set`, of the rank that set the flag.
+            self.word(index).map(|word| word.load(Ordering::Acquire))
+        })
     }
 
     /// Sets this rank's own flag `index`, for its next use. A store, which must not meet an [`add`](Self::add) of another
@@ -206,11 +219,14 @@ impl Flags {
     ///
     /// # Errors
     /// `OutOfRange`.
+    #[track_caller]
     pub fn reset(&self, index: usize, value: u64) -> Result<()> {
-        // Release: pairs with the Acquire of `get`, of this rank.
-        self.word(index)?.store(value, Ordering::Release);
-        self.team().job().wake_futures();
-        Ok(())
+        located(|| {
+            // Release: pairs with the Acquire of `get`, of this rank.
+            self.word(index)?.store(value, Ordering::Release);
+            self.team().job().wake_futures();
+            Ok(())
+        })
     }
 
     #[inline]
@@ -234,18 +250,21 @@ impl Flags {
     /// # Errors
     /// `OutOfRange`; `PeerLost`.
     #[inline]
+    #[track_caller]
     pub fn wait_until(&self, index: usize, condition: Condition) -> Result<u64> {
-        let word = self.word(index)?;
-        let seen = Cell::new(0);
-        let holds = || {
-            // Acquire: pairs with the Release of `set`.
-            seen.set(word.load(Ordering::Acquire));
-            condition.holds(seen.get())
-        };
-        if !holds() {
-            self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds)?;
-        }
-        Ok(seen.get())
+        located(|| {
+            let word = self.word(index)?;
+            let seen = Cell::new(0);
+            let holds = || {
+                // Acquire: pairs with the Release of `set`.
+                seen.set(word.load(Ordering::Acquire));
+                condition.holds(seen.get())
+            };
+            if !holds() {
+                self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds)?;
+            }
+            Ok(seen.get())
+        })
     }
 
     /// Waits until any flag of a range meets the condition, and returns its index: the lowest one.
@@ -274,15 +293,18 @@ impl Flags {
     ///
     /// # Errors
     /// Those of [`wait_until`](Self::wait_until); `BadArgument` for an empty range.
+    #[track_caller]
     pub fn wait_any(&self, range: Range<usize>, condition: Condition) -> Result<usize> {
-        if range.is_empty() {
-            return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("no flag is given"));
-        }
-        let words = self.words(&range)?;
-        // Acquire: pairs with the Release of `set`.
-        let found = || words.iter().position(|word| condition.holds(word.load(Ordering::Acquire)));
-        let first = self.team().job().wait(|| self.awaited(), || Ok(found()))?;
-        Ok(range.start + first)
+        located(|| {
+            if range.is_empty() {
+                return Err(Error::new(ErrorKind::BadArgument, WAIT).cause("no flag is given"));
+            }
+            let words = self.words(&range)?;
+            // Acquire: pairs with the Release of `set`.
+            let found = || words.iter().position(|word| condition.holds(word.load(Ordering::Acquire)));
+            let first = self.team().job().wait(|| self.awaited(), || Ok(found()))?;
+            Ok(range.start + first)
+        })
     }
 
     /// Waits until all flags of a range have met the condition at some time.
@@ -306,31 +328,37 @@ impl Flags {
     ///
     /// # Errors
     /// Those of [`wait_until`](Self::wait_until).
+    #[track_caller]
     pub fn wait_all(&self, range: Range<usize>, condition: Condition) -> Result<()> {
-        let mut words = self.words(&range)?;
-        self.team().job().wait(
-            || self.awaited(),
-            || {
-                // Acquire: pairs with the Release of `set`.
-                words.retain(|word| !condition.holds(word.load(Ordering::Acquire)));
-                Ok(words.is_empty().then_some(()))
-            },
-        )
+        located(|| {
+            let mut words = self.words(&range)?;
+            self.team().job().wait(
+                || self.awaited(),
+                || {
+                    // Acquire: pairs with the Release of `set`.
+                    words.retain(|word| !condition.holds(word.load(Ordering::Acquire)));
+                    Ok(words.is_empty().then_some(()))
+                },
+            )
+        })
     }
 
     /// Makes progress once; returns whether flag `index` of this rank meets the condition.
     ///
     /// # Errors
     /// Those of [`wait_until`](Self::wait_until).
+    #[track_caller]
     pub fn test(&self, index: usize, condition: Condition) -> Result<bool> {
-        let word = self.word(index)?;
-        // Acquire: pairs with the Release of `set`.
-        let holds = || condition.holds(word.load(Ordering::Acquire));
-        if holds() {
-            return Ok(true);
-        }
-        self.team().job().progress_of_test()?;
-        Ok(holds())
+        located(|| {
+            let word = self.word(index)?;
+            // Acquire: pairs with the Release of `set`.
+            let holds = || condition.holds(word.load(Ordering::Acquire));
+            if holds() {
+                return Ok(true);
+            }
+            self.team().job().progress_of_test()?;
+            Ok(holds())
+        })
     }
 
     /// A future of [`wait_until`](Self::wait_until).

@@ -25,7 +25,7 @@ use std::slice::{from_mut, from_ref};
 
 use bytemuck::{CheckedBitPattern, NoUninit, Pod};
 use farside_core::job::OneThread;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use crate::elements::{WindowElement, bytes};
 use crate::epoch::closing;
@@ -78,21 +78,25 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// `Mismatch` on every rank if lengths or element types differ; those of
     /// [`Window::allocate`](crate::Window::allocate).
+    #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
-        let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
-        // Every rank compares the same lengths, so all ranks fail or none.
-        if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
-            let by = if other == team.rank() { 0 } else { other };
-            raw.free()?;
-            return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
-                .rank(team.job().rank())
-                .peer(team.members()[by])
-                .cause(format!("it asks for {} elements, and this rank for {len}", lens[by] / size_of::<T>()))
-                .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
-        }
-        raw.open_always();
-        Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
+        located(|| {
+            let raw =
+                RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
+            let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
+            // Every rank compares the same lengths, so all ranks fail or none.
+            if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
+                let by = if other == team.rank() { 0 } else { other };
+                raw.free()?;
+                return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
+                    .rank(team.job().rank())
+                    .peer(team.members()[by])
+                    .cause(format!("it asks for {} elements, and this rank for {len}", lens[by] / size_of::<T>()))
+                    .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
+            }
+            raw.open_always();
+            Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
+        })
     }
 
     /// [`RawWindow::watch_signals`] of new memory.
@@ -106,10 +110,13 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// The first error of an operation that was in progress; `PeerLost`; `System` if memory could not be unmapped.
+    #[track_caller]
     pub fn free(self) -> Result<()> {
-        let completed = self.raw().unlock_all();
-        self.raw().free()?;
-        completed
+        located(|| {
+            let completed = self.raw().unlock_all();
+            self.raw().free()?;
+            completed
+        })
     }
 
     /// Number of elements at each rank.
@@ -146,17 +153,20 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` inside [`exclusive`](Self::exclusive); `PeerLost`.
     #[inline]
+    #[track_caller]
     pub fn put(&self, from: &[T], rank: usize, at: usize) -> Result<()> {
-        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if self.raw().put_now(data, len, rank, offset) {
-                // Complete: a later get of this rank does not overtake it.
-                self.raw().job().store_order().fence_before_load();
-                return Ok(());
+        located(|| {
+            let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+            // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+            unsafe {
+                if self.raw().put_now(data, len, rank, offset) {
+                    // Complete: a later get of this rank does not overtake it.
+                    self.raw().job().store_order().fence_before_load();
+                    return Ok(());
+                }
+                self.raw().now(rank, |raw| raw.put(data, len, rank, offset))
             }
-            self.raw().now(rank, |raw| raw.put(data, len, rank, offset))
-        }
+        })
     }
 
     /// Puts one element; complete at the target on return.
@@ -164,6 +174,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn put_value(&self, value: T, rank: usize, at: usize) -> Result<()> {
         self.put(from_ref(&value), rank, at)
     }
@@ -173,15 +184,18 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn get(&self, into: &mut [T], rank: usize, at: usize) -> Result<()> {
-        let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
-        // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if self.raw().get_now(data, len, rank, offset) {
-                return Ok(());
+        located(|| {
+            let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
+            // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
+            unsafe {
+                if self.raw().get_now(data, len, rank, offset) {
+                    return Ok(());
+                }
+                self.raw().now(rank, |raw| raw.get(data, len, rank, offset))
             }
-            self.raw().now(rank, |raw| raw.get(data, len, rank, offset))
-        }
+        })
     }
 
     /// Gets one element; complete on return.
@@ -189,10 +203,13 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`put`](Self::put).
     #[inline]
+    #[track_caller]
     pub fn get_value(&self, rank: usize, at: usize) -> Result<T> {
-        let mut value = T::zeroed();
-        self.get(from_mut(&mut value), rank, at)?;
-        Ok(value)
+        located(|| {
+            let mut value = T::zeroed();
+            self.get(from_mut(&mut value), rank, at)?;
+            Ok(value)
+        })
     }
 
     /// Puts values of another type with the size of an element, such as `bool` into an array of `u8`; complete at the
@@ -214,11 +231,14 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put).
+    #[track_caller]
     pub fn put_as<U: NoUninit>(&self, from: &[U], rank: usize, at: usize) -> Result<()> {
-        const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
-        let value = |value: &U| bytemuck::pod_read_unaligned(bytemuck::bytes_of(value));
-        let values: Vec<T> = from.iter().map(value).collect();
-        self.put(&values, rank, at)
+        located(|| {
+            const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
+            let value = |value: &U| bytemuck::pod_read_unaligned(bytemuck::bytes_of(value));
+            let values: Vec<T> = from.iter().map(value).collect();
+            self.put(&values, rank, at)
+        })
     }
 
     /// Gets `count` elements as values of another type of the same size, which not every bit pattern is; complete on
@@ -226,20 +246,23 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` if an element is no value of the type.
+    #[track_caller]
     pub fn get_as<U: CheckedBitPattern>(&self, rank: usize, at: usize, count: usize) -> Result<Vec<U>> {
-        const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
-        let mut values = vec![T::zeroed(); count];
-        self.get(&mut values, rank, at)?;
-        let value = |(i, value): (usize, &T)| {
-            bytemuck::checked::try_pod_read_unaligned(bytemuck::bytes_of(value)).map_err(|_| {
-                Error::new(ErrorKind::BadArgument, "get elements as another type").cause(format!(
-                    "element {} is no `{}`",
-                    at + i,
-                    std::any::type_name::<U>()
-                ))
-            })
-        };
-        values.iter().enumerate().map(value).collect()
+        located(|| {
+            const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
+            let mut values = vec![T::zeroed(); count];
+            self.get(&mut values, rank, at)?;
+            let value = |(i, value): (usize, &T)| {
+                bytemuck::checked::try_pod_read_unaligned(bytemuck::bytes_of(value)).map_err(|_| {
+                    Error::new(ErrorKind::BadArgument, "get elements as another type").cause(format!(
+                        "element {} is no `{}`",
+                        at + i,
+                        std::any::type_name::<U>()
+                    ))
+                })
+            };
+            values.iter().enumerate().map(value).collect()
+        })
     }
 
     /// Puts elements `range` of this rank's own memory to `rank` at element `at`, without a copy of them; complete at the
@@ -247,9 +270,12 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `OutOfRange` for a range outside of this rank's memory.
+    #[track_caller]
     pub fn put_own(&self, range: Range<usize>, rank: usize, at: usize) -> Result<()> {
-        let (own, offset) = (bytes::<T>(range.start)?..bytes::<T>(range.end)?, bytes::<T>(at)?);
-        self.raw().now(rank, |raw| raw.put_own(own, rank, offset))
+        located(|| {
+            let (own, offset) = (bytes::<T>(range.start)?..bytes::<T>(range.end)?, bytes::<T>(at)?);
+            self.raw().now(rank, |raw| raw.put_own(own, rank, offset))
+        })
     }
 
     /// Puts elements to `rank`, `stride` elements apart, the first to element `at`; complete at the target on return.
@@ -271,34 +297,42 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
+    #[track_caller]
     pub fn put_strided(&self, from: &[T], rank: usize, at: usize, stride: usize) -> Result<()> {
-        self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &every(from.len(), stride)?)
+        located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &every(from.len(), stride)?))
     }
 
     /// Gets elements of `rank`, `stride` elements apart, the first from element `at`; complete on return.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
+    #[track_caller]
     pub fn get_strided(&self, into: &mut [T], rank: usize, at: usize, stride: usize) -> Result<()> {
-        let (all, apart) = (Selection::contiguous(into.len())?, every(into.len(), stride)?);
-        self.get_selected(into, &all, rank, at, &apart)
+        located(|| {
+            let (all, apart) = (Selection::contiguous(into.len())?, every(into.len(), stride)?);
+            self.get_selected(into, &all, rank, at, &apart)
+        })
     }
 
     /// Puts element `i` of `from` to element `at[i]` of `rank`; complete at the target on return.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected); `BadArgument` for an index that is given twice.
+    #[track_caller]
     pub fn put_indexed(&self, from: &[T], rank: usize, at: &[usize]) -> Result<()> {
-        self.put_selected(from, &Selection::contiguous(from.len())?, rank, 0, &Selection::indices(at)?)
+        located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, 0, &Selection::indices(at)?))
     }
 
     /// Gets element `at[i]` of `rank` into element `i` of `into`; complete on return.
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
+    #[track_caller]
     pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
-        let all = Selection::contiguous(into.len())?;
-        self.get_selected(into, &all, rank, 0, &Selection::indices(at)?)
+        located(|| {
+            let all = Selection::contiguous(into.len())?;
+            self.get_selected(into, &all, rank, 0, &Selection::indices(at)?)
+        })
     }
 
     /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete at
@@ -324,9 +358,12 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, a buffer too short for its
     /// selection, and a selection of received elements that contains an element twice.
+    #[track_caller]
     pub fn put_selected(&self, from: &[T], of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
-        let layouts = Layouts::put(from, of, at, to)?;
-        self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+        located(|| {
+            let layouts = Layouts::put(from, of, at, to)?;
+            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+        })
     }
 
     /// Gets the elements that `from` selects at `rank`, counted from `at`, to those that `of` selects in `into`; complete
@@ -334,6 +371,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put_selected`](Self::put_selected).
+    #[track_caller]
     pub fn get_selected(
         &self,
         into: &mut [T],
@@ -342,8 +380,10 @@ impl<T: Pod> Symmetric<T> {
         at: usize,
         from: &Selection<T>,
     ) -> Result<()> {
-        let layouts = Layouts::get(into, of, at, from)?;
-        self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+        located(|| {
+            let layouts = Layouts::get(into, of, at, from)?;
+            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
+        })
     }
 
     /// Starts a put of a buffer, which the handle gives back: a vector, a boxed slice or an array. Complete at the target
@@ -368,6 +408,7 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); the buffer is then dropped.
+    #[track_caller]
     pub fn put_nbi<B: Buffer<T>>(&self, from: B, rank: usize, at: usize) -> Result<Pending<B>> {
         self.transfer(Transfer::Put, from, rank, at, None)
     }
@@ -376,10 +417,12 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put_nbi`](Self::put_nbi).
+    #[track_caller]
     pub fn get_nbi<B: Buffer<T>>(&self, into: B, rank: usize, at: usize) -> Result<Pending<B>> {
         self.transfer(Transfer::Get, into, rank, at, None)
     }
 
+    #[track_caller]
     fn transfer<B: Buffer<T>>(
         &self,
         transfer: Transfer,
@@ -388,8 +431,10 @@ impl<T: Pod> Symmetric<T> {
         at: usize,
         context: Option<&Context>,
     ) -> Result<Pending<B>> {
-        let note = Context::note(context, &self.raw, rank);
-        Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), note)
+        located(|| {
+            let note = Context::note(context, &self.raw, rank);
+            Pending::start(&self.raw, transfer, buffer, (rank, bytes::<T>(at)?), note)
+        })
     }
 
     /// Puts `from` to `rank` at element `at`, and then sets flag `index` of that rank to `value`: a rank that sees the
@@ -413,6 +458,7 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`put`](Self::put); `BadArgument` for flags of another team.
     #[inline]
+    #[track_caller]
     pub fn put_notify(
         &self,
         from: &[T],
@@ -422,25 +468,28 @@ impl<T: Pod> Symmetric<T> {
         index: usize,
         value: u64,
     ) -> Result<()> {
-        flags.check_team(self.team())?;
-        flags.check(rank, index)?;
-        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
-        unsafe {
-            if self.raw().put_now(data, len, rank, offset) {
-                return flags.set(rank, index, value);
+        located(|| {
+            flags.check_team(self.team())?;
+            flags.check(rank, index)?;
+            let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+            // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+            unsafe {
+                if self.raw().put_now(data, len, rank, offset) {
+                    return flags.set(rank, index, value);
+                }
+                self.raw().now(rank, |raw| {
+                    raw.put(data, len, rank, offset)?;
+                    flags.set(rank, index, value)
+                })
             }
-            self.raw().now(rank, |raw| {
-                raw.put(data, len, rank, offset)?;
-                flags.set(rank, index, value)
-            })
-        }
+        })
     }
 
     /// Starts [`put_notify`](Self::put_notify) with a buffer that the handle gives back.
     ///
     /// # Errors
     /// Those of [`put_notify`](Self::put_notify); the buffer is then dropped.
+    #[track_caller]
     pub fn put_notify_nbi<B: Buffer<T>>(
         &self,
         from: B,
@@ -450,11 +499,13 @@ impl<T: Pod> Symmetric<T> {
         index: usize,
         value: u64,
     ) -> Result<Pending<B>> {
-        flags.check_team(self.team())?;
-        flags.check(rank, index)?;
-        let put = self.put_nbi(from, rank, at)?;
-        flags.set(rank, index, value)?;
-        Ok(put)
+        located(|| {
+            flags.check_team(self.team())?;
+            flags.check(rank, index)?;
+            let put = self.put_nbi(from, rank, at)?;
+            flags.set(rank, index, value)?;
+            Ok(put)
+        })
     }
 
     /// Element `at` of `rank` as an atomic.
@@ -462,11 +513,12 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`.
     #[inline]
+    #[track_caller]
     pub fn atomic(&self, rank: usize, at: usize) -> Result<Atomic<'_, T>>
     where
         T: Element,
     {
-        Atomic::new(self, rank, at)
+        located(|| Atomic::new(self, rank, at))
     }
 
     /// Accumulates `operand` into elements of `rank` from `at` on, each atomically; complete at the target on return.
@@ -487,14 +539,17 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.
+    #[track_caller]
     pub fn accumulate(&self, op: Op, operand: &[T], rank: usize, at: usize) -> Result<()>
     where
         T: Element,
     {
-        let offset = bytes::<T>(at)?;
-        let (from, count) = (operand.as_ptr(), operand.len());
-        // SAFETY: `operand` is valid during the call, and `now` completes or abandons the operation.
-        self.raw().now(rank, |raw| unsafe { raw.accumulate(op, from, std::ptr::null_mut(), count, rank, offset) })
+        located(|| {
+            let offset = bytes::<T>(at)?;
+            let (from, count) = (operand.as_ptr(), operand.len());
+            // SAFETY: `operand` is valid during the call, and `now` completes or abandons the operation.
+            self.raw().now(rank, |raw| unsafe { raw.accumulate(op, from, std::ptr::null_mut(), count, rank, offset) })
+        })
     }
 
     /// Completes all operations of this rank on the array at their targets, those of contexts too, and orders them before
@@ -503,8 +558,9 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// The first error of an operation; `PeerLost`.
     #[inline]
+    #[track_caller]
     pub fn quiet(&self) -> Result<()> {
-        self.raw().quiet()
+        located(|| self.raw().quiet())
     }
 
     /// Orders the operations of this rank on each target before its later ones on the same target. Where memory is not
@@ -513,13 +569,16 @@ impl<T: Pod> Symmetric<T> {
     /// # Errors
     /// Those of [`quiet`](Self::quiet).
     #[inline]
+    #[track_caller]
     pub fn fence(&self) -> Result<()> {
-        if !self.is_mapped() {
-            return self.quiet();
-        }
-        // Release: keeps earlier stores before later ones.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        Ok(())
+        located(|| {
+            if !self.is_mapped() {
+                return self.quiet();
+            }
+            // Release: keeps earlier stores before later ones.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            Ok(())
+        })
     }
 
     /// [`quiet`](Self::quiet), and then a barrier: on return the operations of all ranks before the call are complete.
@@ -527,9 +586,12 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Those of [`quiet`](Self::quiet).
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        self.quiet()?;
-        self.team().barrier()
+        located(|| {
+            self.quiet()?;
+            self.team().barrier()
+        })
     }
 
     /// This rank's elements, for loads and stores beside the operations of other ranks.
@@ -561,17 +623,20 @@ impl<T: Pod> Symmetric<T> {
     ///
     /// # Errors
     /// Any error of `body`; those of [`quiet`](Self::quiet); `WrongEpoch` inside another call of it.
+    #[track_caller]
     pub fn exclusive<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         let raw = self.raw();
-        raw.check_not_lent("lend symmetric memory")?;
+        located(|| raw.check_not_lent("lend symmetric memory"))?;
         // All ranks complete their operations; an error of them must not keep this rank from the two meetings.
         let completed = raw.unlock_all();
-        raw.meet()?;
-        if let Err(e) = completed {
+        located(|| {
             raw.meet()?;
-            raw.open_always();
-            return Err(e.into());
-        }
+            if completed.is_err() {
+                raw.meet()?;
+                raw.open_always();
+            }
+            completed
+        })?;
         raw.lent.set(true);
         let base = if self.len == 0 { std::ptr::NonNull::dangling().as_ptr() } else { raw.base().cast() };
         // SAFETY: `len` elements of this window. All ranks have completed their operations and closed the window, and open

@@ -4,7 +4,7 @@ use super::Team;
 use crate::bill::Account;
 use crate::coll;
 use crate::coll::execute;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
 use crate::signal::short::MOST_RANKS;
 use crate::signal::{MARK_BITS, SignalArray};
@@ -61,33 +61,36 @@ impl Team {
     ///
     /// # Errors
     /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
+    #[track_caller]
     pub fn split(&self, color: Option<u32>, key: u32) -> Result<Option<Team>> {
-        const OP: &str = "split a team";
-        let context = if self.rank() == 0 { self.job().new_context() } else { Ok(0) };
-        let context = context.map_err(|e| execute::refuse(self, e))?;
-        let mine = Writer::new().u8(u8::from(color.is_some())).u32(color.unwrap_or(0)).u32(key).u32(context).done();
-        let all = coll::allgather(self, &mine)?;
-        // All colors use the context of rank 0, since their members are disjoint.
-        let mut context = 0;
-        let mut chosen = Vec::new();
-        for (index, bytes) in all.iter().enumerate() {
-            let mut r = Reader::new(bytes);
-            let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u32()?, r.u32()?)))();
-            let (member, c, k, given) =
-                fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.inner.members.ranks[index]))?;
-            if index == 0 {
-                context = given;
+        located(|| {
+            const OP: &str = "split a team";
+            let context = if self.rank() == 0 { self.job().new_context() } else { Ok(0) };
+            let context = context.map_err(|e| execute::refuse(self, e))?;
+            let mine = Writer::new().u8(u8::from(color.is_some())).u32(color.unwrap_or(0)).u32(key).u32(context).done();
+            let all = coll::allgather(self, &mine)?;
+            // All colors use the context of rank 0, since their members are disjoint.
+            let mut context = 0;
+            let mut chosen = Vec::new();
+            for (index, bytes) in all.iter().enumerate() {
+                let mut r = Reader::new(bytes);
+                let fields = (|| Some((r.u8()? != 0, r.u32()?, r.u32()?, r.u32()?)))();
+                let (member, c, k, given) =
+                    fields.ok_or_else(|| Error::new(ErrorKind::Protocol, OP).peer(self.inner.members.ranks[index]))?;
+                if index == 0 {
+                    context = given;
+                }
+                if member && Some(c) == color {
+                    chosen.push((k, index));
+                }
             }
-            if member && Some(c) == color {
-                chosen.push((k, index));
+            if color.is_none() {
+                return Ok(None);
             }
-        }
-        if color.is_none() {
-            return Ok(None);
-        }
-        chosen.sort_unstable();
-        let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.inner.members.ranks[index]).collect();
-        Self::of(self.job(), &members, context).map(Some)
+            chosen.sort_unstable();
+            let members: Vec<u32> = chosen.into_iter().map(|(_, index)| self.inner.members.ranks[index]).collect();
+            Self::of(self.job(), &members, context).map(Some)
+        })
     }
 
     /// The team of the given ranks of this one, in this order; `None` at ranks that are not among them.
@@ -106,18 +109,21 @@ impl Team {
     ///
     /// # Errors
     /// `NoSuchRank`; `BadArgument` for a rank given twice; those of [`split`](Self::split).
+    #[track_caller]
     pub fn subteam(&self, ranks: &[usize]) -> Result<Option<Team>> {
-        const OP: &str = "make a sub-team";
-        for (i, r) in ranks.iter().enumerate() {
-            if *r >= self.size() {
-                return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(*r as u32));
+        located(|| {
+            const OP: &str = "make a sub-team";
+            for (i, r) in ranks.iter().enumerate() {
+                if *r >= self.size() {
+                    return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(*r as u32));
+                }
+                if ranks[..i].contains(r) {
+                    return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {r} twice")));
+                }
             }
-            if ranks[..i].contains(r) {
-                return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {r} twice")));
-            }
-        }
-        let place = ranks.iter().position(|r| *r == self.rank());
-        self.split(place.map(|_| 0), place.unwrap_or(0) as u32)
+            let place = ranks.iter().position(|r| *r == self.rank());
+            self.split(place.map(|_| 0), place.unwrap_or(0) as u32)
+        })
     }
 
     /// Splits the team by nodes: returns the team of the ranks that share memory with this one, itself among them, in
@@ -126,13 +132,16 @@ impl Team {
     ///
     /// # Errors
     /// The errors of [`split`](Self::split).
+    #[track_caller]
     pub fn split_by_node(&self) -> Result<Team> {
-        let device = self.job().device();
-        let shares = |m: &u32| *m == self.job().rank_number() || device.shares_memory(*m);
-        let members = &self.inner.members;
-        let first = members.ranks.iter().position(shares).unwrap_or(members.me);
-        let team = self.split(Some(first as u32), 0)?;
-        team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
+        located(|| {
+            let device = self.job().device();
+            let shares = |m: &u32| *m == self.job().rank_number() || device.shares_memory(*m);
+            let members = &self.inner.members;
+            let first = members.ranks.iter().position(shares).unwrap_or(members.me);
+            let team = self.split(Some(first as u32), 0)?;
+            team.ok_or_else(|| Error::new(ErrorKind::Protocol, "split a team by nodes"))
+        })
     }
 
     /// Waits until every rank of the team has called it. With the signal array: ⌈log2 P⌉ signals a rank
@@ -142,17 +151,20 @@ impl Team {
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.
+    #[track_caller]
     pub fn barrier(&self) -> Result<()> {
-        if let Some(signals) = self.inner.signals.get() {
-            let agree = self.signal_barrier(signals)?;
-            return if agree { Ok(()) } else { Err(self.differ()) };
-        }
-        let number = self.inner.barriers.get() + 1;
-        self.inner.barriers.set(number);
-        if number <= BY_MESSAGES || self.inner.no_signals.get() {
-            return execute::barrier(self);
-        }
-        self.make_signals_if_there_is_memory()
+        located(|| {
+            if let Some(signals) = self.inner.signals.get() {
+                let agree = self.signal_barrier(signals)?;
+                return if agree { Ok(()) } else { Err(self.differ()) };
+            }
+            let number = self.inner.barriers.get() + 1;
+            self.inner.barriers.set(number);
+            if number <= BY_MESSAGES || self.inner.no_signals.get() {
+                return execute::barrier(self);
+            }
+            self.make_signals_if_there_is_memory()
+        })
     }
 
     /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.

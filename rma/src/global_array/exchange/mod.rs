@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::GlobalArray;
 use descriptor::{Described, Facts};
@@ -82,8 +82,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// On every rank: `Mismatch` for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
     /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
     /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
+    #[track_caller]
     pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
-        self.link_as(both, other, tag, None)
+        located(|| self.link_as(both, other, tag, None))
     }
 
     /// [`link`](Self::link) whose transfers have the given strategy. If only one of the tasks gives one, it holds for both;
@@ -115,8 +116,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of [`link`](Self::link); `Mismatch` on every rank if the tasks give different strategies.
+    #[track_caller]
     pub fn link_with(&self, both: &Team, other: usize, tag: i32, strategy: Strategy) -> Result<Link<'_, T, D>> {
-        self.link_as(both, other, tag, Some(strategy))
+        located(|| self.link_as(both, other, tag, Some(strategy)))
     }
 
     fn link_as(&self, both: &Team, other: usize, tag: i32, request: Option<Strategy>) -> Result<Link<'_, T, D>> {
@@ -173,16 +175,18 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     ///
     /// # Errors
     /// Those of the two.
+    #[track_caller]
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        self.link(both, other, tag)?.send()
+        located(|| self.link(both, other, tag)?.send())
     }
 
     /// Receives the whole array of another task, which calls [`send_to`](Self::send_to).
     ///
     /// # Errors
     /// Those of [`send_to`](Self::send_to).
+    #[track_caller]
     pub fn recv_from(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        self.link(both, other, tag)?.recv()
+        located(|| self.link(both, other, tag)?.recv())
     }
 }
 
@@ -208,8 +212,9 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     ///
     /// # Errors
     /// `WrongEpoch` inside [`with_local`](GlobalArray::with_local) or during another transfer; `PeerLost`.
+    #[track_caller]
     pub fn send(&self) -> Result<()> {
-        self.start_send()?.wait()
+        located(|| self.start_send()?.wait())
     }
 
     /// Receives the other task's array into this task's. On return this rank's elements have arrived. Collective over the
@@ -217,8 +222,9 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
+    #[track_caller]
     pub fn recv(&self) -> Result<()> {
-        self.start_recv()?.wait()
+        located(|| self.start_recv()?.wait())
     }
 
     /// Starts [`send`](Self::send). Until the transfer has been waited for, operations of this rank on the array are
@@ -227,15 +233,17 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
+    #[track_caller]
     pub fn start_send(&self) -> Result<Transfer<'_, T, D>> {
-        Transfer::start(self, &self.sending)
+        located(|| Transfer::start(self, &self.sending))
     }
 
     /// Starts [`recv`](Self::recv), as [`start_send`](Self::start_send).
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
+    #[track_caller]
     pub fn start_recv(&self) -> Result<Transfer<'_, T, D>> {
-        Transfer::start(self, &self.receiving)
+        located(|| Transfer::start(self, &self.receiving))
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 
 use bytemuck::Pod;
-use farside_core::Result;
+use farside_core::{Result, located};
 
 use super::in_progress::InProgress;
 use super::schedule::{Message, Place, Schedule};
@@ -86,24 +86,28 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
     ///
     /// # Errors
     /// `PeerLost`; `BadArgument` if the other task's messages do not fit.
+    #[track_caller]
     pub fn wait(self) -> Result<()> {
-        ManuallyDrop::new(self).end()
+        located(|| ManuallyDrop::new(self).end())
     }
 
     /// Whether [`wait`](Self::wait) returns at once, making progress.
     ///
     /// # Errors
     /// `PeerLost`.
+    #[track_caller]
     pub fn test(&self) -> Result<bool> {
-        let mut messages = self.link.array.in_progress.borrow_mut();
-        while messages.is_done()? {
-            if self.rest.get().is_empty() {
-                return Ok(true);
+        located(|| {
+            let mut messages = self.link.array.in_progress.borrow_mut();
+            while messages.is_done()? {
+                if self.rest.get().is_empty() {
+                    return Ok(true);
+                }
+                messages.wait()?;
+                self.next_step(&mut messages)?;
             }
-            messages.wait()?;
-            self.next_step(&mut messages)?;
-        }
-        Ok(false)
+            Ok(false)
+        })
     }
 
     /// Completes the transfer and releases this rank's elements.
