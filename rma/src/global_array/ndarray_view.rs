@@ -30,6 +30,24 @@ where
     /// })
     /// .unwrap();
     /// ```
+    ///
+    /// A program that keeps it longer does not compile:
+    ///
+    /// ```compile_fail,E0521
+    /// use farside_rma::prelude::*;
+    ///
+    /// Job::threads(2, |job| {
+    ///     let array = GlobalArray::<u32, 1>::new(&job.world()?, [4])?;
+    ///     let mut kept = None;
+    ///     array.with_local(|local| {
+    ///         kept = Some(local.view());
+    ///         Ok::<(), Error>(())
+    ///     })?;
+    ///     assert_eq!(kept.map(|kept| kept.sum()), Some(0));
+    ///     array.free()
+    /// })
+    /// .unwrap();
+    /// ```
     #[must_use]
     #[allow(clippy::missing_panics_doc)]
     pub fn view(&self) -> ArrayView<'_, T, Dimension<D>> {

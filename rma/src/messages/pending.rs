@@ -170,6 +170,10 @@ impl Receiving {
         Ok(outcome?.map(Received))
     }
 
+    pub(crate) fn is_done(&self) -> bool {
+        self.receive.is_done()
+    }
+
     /// Whether the operation has ended, making progress once.
     pub(crate) fn test(&self) -> Result<bool> {
         Ok(self.receive.is_done() || self.team.job().progress().map(|_| self.receive.is_done())?)

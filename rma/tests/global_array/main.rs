@@ -8,6 +8,7 @@ mod npy;
 mod tasks;
 
 use config::{Config, Memory, quick, table, verbs, within};
+use farside_harness::{Marked, itself};
 use farside_rma::core::stats::Kind;
 use farside_rma::global_array::Format;
 use farside_rma::prelude::*;
@@ -82,6 +83,33 @@ fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + S
             result.unwrap_or_else(|e| panic!("{}, {n} ranks: {e}", config.name));
         }
     }
+}
+
+/// Runs `f` in test `name` of this program, by ranks that are processes in an empty folder; returns the names of the files
+/// that they leave there. In the ranks, whose program is the test, `None`.
+fn as_processes(name: &str, ranks: u32, f: impl Fn(&Team) -> Result<()>) -> Option<Vec<String>> {
+    const FOLDER: &str = "FARSIDE_TEST_FOLDER";
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = Marked::run(ranks, &itself(name));
+        job.command.env(FOLDER, folder.path());
+        let done = job.finish();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        return Some(names(folder.path()));
+    };
+    std::env::set_current_dir(folder).unwrap();
+    let job = Job::init().unwrap();
+    job.world().and_then(|team| f(&team)).unwrap();
+    job.finalize().unwrap();
+    None
+}
+
+/// Files of the folder.
+fn names(folder: &std::path::Path) -> Vec<String> {
+    let mut all: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    all.sort();
+    all
 }
 
 /// All pairs of formats that distribute an array.

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use farside_harness::{Marked, itself, skip};
+use farside_harness::skip;
 use farside_rma::global_array::{Format, NpyElement};
 use farside_rma::prelude::*;
 
 use super::config::quick;
-use super::{distributed_pairs, everywhere};
+use super::{as_processes, distributed_pairs, everywhere, names};
 
 /// An array of 2 rows and 2 columns of `f4`, as NumPy 2.4 has saved it.
 const BY_NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\
@@ -17,14 +17,6 @@ const BY_NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order'
 
 fn value([i, j]: [usize; 2]) -> u32 {
     (100 * i + j + 1) as u32
-}
-
-/// Files of the folder.
-fn names(folder: &Path) -> Vec<String> {
-    let mut all: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    all.sort();
-    all
 }
 
 /// From every distribution over 1 to 4 ranks to every other one over as many or others.
@@ -321,32 +313,17 @@ fn a_failed_save_leaves_no_file() {
     .unwrap();
 }
 
-/// Variable with the folder of the files, which is set only in ranks.
-const FOLDER: &str = "FARSIDE_TEST_NPY";
-
 /// Ranks that are processes save and load, by a path relative to their working directory.
 #[test]
 fn between_processes() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        let folder = tempfile::tempdir().unwrap();
-        let mut job = Marked::run(3, &itself("npy::between_processes"));
-        job.command.env(FOLDER, folder.path());
-        let done = job.finish();
-        assert_eq!(done.code, Some(0), "{done:?}");
-        return assert_eq!(names(folder.path()), ["by-ranks.npy"]);
-    };
-    std::env::set_current_dir(folder).unwrap();
-    let job = Job::init().unwrap();
-    let run = || {
-        let team = job.world()?;
-        let array = GlobalArray::<u32, 2>::distributed(&team, [11, 7], [Format::Cyclic(2), Format::Whole])?;
+    let left = as_processes("npy::between_processes", 3, |team| {
+        let array = GlobalArray::<u32, 2>::distributed(team, [11, 7], [Format::Cyclic(2), Format::Whole])?;
         array.map(|index, _| value(index))?;
         array.save("by-ranks.npy")?;
-        let loaded = GlobalArray::<u32, 2>::load(&team, "by-ranks.npy", [Format::Whole, Format::Block])?;
+        let loaded = GlobalArray::<u32, 2>::load(team, "by-ranks.npy", [Format::Whole, Format::Block])?;
         loaded.for_each(|index, x| assert_eq!(*x, value(index)))?;
         loaded.free()?;
         array.free()
-    };
-    run().unwrap();
-    job.finalize().unwrap();
+    });
+    assert!(left.is_none_or(|left| left == ["by-ranks.npy"]));
 }

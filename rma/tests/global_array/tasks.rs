@@ -5,9 +5,9 @@ use farside_rma::global_array::{Format, Link, Strategy};
 use farside_rma::prelude::*;
 
 use super::config::{MAPPED, quick, verbs};
-use super::{distributed_pairs, everywhere};
+use super::{as_processes, distributed_pairs, everywhere};
 
-/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again, in either
+/// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again, in each
 /// strategy.
 #[test]
 fn arrays_travel_between_tasks() {
@@ -18,35 +18,18 @@ fn arrays_travel_between_tasks() {
             let world = job.world()?;
             let in_first = world.rank() < first;
             let Some(task) = world.split(Some(u32::from(in_first)), 0)? else { unreachable!() };
-            let other = if in_first { first } else { 0 };
-            let value = |[row, column]: [usize; 2], round: u64| round * 10_000 + (100 * row + column) as u64;
+            let other = if in_first { first as usize } else { 0 };
             for (i, own) in all.iter().enumerate() {
                 for (j, theirs) in all.iter().enumerate().filter(|(j, _)| (i + j) % if quick() { 5 } else { 2 } == 0) {
                     let array = GlobalArray::distributed(&task, [9, 6], if in_first { *own } else { *theirs })?;
-                    let tag = (i * 20 + j) as i32;
-                    let link = match [None, Some(Strategy::Parallel), Some(Strategy::Centralized)][(i + j / 2) % 3] {
-                        None => array.link(&world, other, tag)?,
-                        // One of the tasks asks.
-                        Some(_) if (i % 2 == 0) == in_first => array.link(&world, other, tag)?,
-                        Some(strategy) => array.link_with(&world, other, tag, strategy)?,
-                    };
-                    for round in 1..=3u64 {
-                        // There and back.
-                        for forth in [true, false] {
-                            if forth == in_first {
-                                array.for_each(|index, x: &mut u64| *x = value(index, round) + u64::from(forth))?;
-                                let transfer = link.start_send()?;
-                                assert_eq!(array.gather(&[[0, 0]]).unwrap_err().kind(), ErrorKind::WrongEpoch);
-                                assert!(link.start_send().is_err());
-                                transfer.wait()?;
-                            } else {
-                                let transfer = link.start_recv()?;
-                                while !transfer.test()? {}
-                                drop(transfer);
-                                let expected = |index| value(index, round) + u64::from(forth);
-                                array.for_each(|index, x| assert_eq!(*x, expected(index), "{own:?} {theirs:?}"))?;
-                            }
-                        }
+                    for strategy in [None, Some(Strategy::Parallel), Some(Strategy::Centralized)] {
+                        // One of the tasks asks, or none.
+                        let link = match strategy.filter(|_| (j % 2 == 0) == in_first) {
+                            Some(strategy) => array.link_with(&world, other, (i * 20 + j) as i32, strategy)?,
+                            None => array.link(&world, other, (i * 20 + j) as i32)?,
+                        };
+                        assert!(strategy.is_none_or(|strategy| link.strategy() == strategy));
+                        there_and_back(&array, &link, in_first)?;
                     }
                     array.free()?;
                 }
@@ -55,6 +38,27 @@ fn arrays_travel_between_tasks() {
         })
         .unwrap();
     }
+}
+
+fn there_and_back(array: &GlobalArray<u64, 2>, link: &Link<'_, u64, 2>, in_first: bool) -> Result<()> {
+    for (round, forth) in (1..=3u64).flat_map(|round| [true, false].map(|forth| (round, forth))) {
+        let value = |[i, j]: [usize; 2]| 10_000 * round + (100 * i + j) as u64 + u64::from(forth);
+        if forth == in_first {
+            array.map(|index, _| value(index))?;
+            let transfer = link.start_send()?;
+            assert_eq!(array.gather(&[[0, 0]]).unwrap_err().kind(), ErrorKind::WrongEpoch);
+            assert!(link.start_send().is_err());
+            transfer.wait()?;
+            // The elements may be changed.
+            array.map(|_, _| 0)?;
+        } else {
+            let transfer = link.start_recv()?;
+            while !transfer.test()? {}
+            drop(transfer);
+            array.for_each(|index, x| assert_eq!(*x, value(index), "{:?} {link:?}", array.formats()))?;
+        }
+    }
+    Ok(())
 }
 
 #[test]
@@ -125,29 +129,19 @@ fn both_strategies_on_every_device() {
     everywhere(&[3, 5], |world, _| {
         for strategy in [None, Some(Strategy::Parallel), Some(Strategy::Centralized)] {
             for shape in [[6, 4], [200, 150], [0, 3], [1, 1]] {
-                linked(world, 2, shape, strategy, |array, link, in_first| {
-                    assert!(strategy.is_none_or(|strategy| link.strategy() == strategy));
-                    for round in 0..3 {
-                        let value = |[i, j]: [usize; 2]| (round * 1_000_000 + 1000 * i + j) as u64;
-                        if in_first {
-                            array.map(|index, _| value(index))?;
-                            link.send()?;
-                            array.map(|_, _| 0)?;
-                            link.recv()?;
-                            array.for_each(|index, x| assert_eq!(*x, value(index) + 1))?;
-                        } else {
-                            let transfer = link.start_recv()?;
-                            while !transfer.test()? {}
-                            transfer.wait()?;
-                            array.map(|index, x| {
-                                assert_eq!(x, value(index));
-                                x + 1
-                            })?;
-                            drop(link.start_send()?);
-                        }
-                    }
-                    Ok(())
-                })?;
+                linked(world, 2, shape, strategy, there_and_back)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn both_strategies_between_processes() {
+    as_processes("tasks::both_strategies_between_processes", 5, |world| {
+        for strategy in [Strategy::Parallel, Strategy::Centralized] {
+            for shape in [[6, 4], [400, 300]] {
+                linked(world, 2, shape, Some(strategy), there_and_back)?;
             }
         }
         Ok(())
@@ -183,6 +177,9 @@ fn counted(shape: [usize; 2], strategy: Strategy) -> Vec<Snapshot> {
 
 #[test]
 fn messages_and_copies_of_both_strategies() {
+    if verbs() {
+        return; // No memory is mapped.
+    }
     let sends = |all: &[Snapshot]| all.iter().map(|one| one.count(Kind::Send)).collect::<Vec<_>>();
     let copied = |all: &[Snapshot]| all.iter().map(|one| one.bytes(Kind::Copy)).collect::<Vec<_>>();
     // A message for each pair of ranks.
@@ -191,19 +188,20 @@ fn messages_and_copies_of_both_strategies() {
     // The other sender's, one between the tasks, and those of the other receivers.
     let centralized = counted([6, 6], Strategy::Centralized);
     assert_eq!(sends(&centralized), [1, 1, 2, 0, 0], "{centralized:?}");
-    if !verbs() {
-        // Nothing, and only the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
-        assert_eq!(copied(&parallel), [0; 5], "{parallel:?}");
-        assert_eq!(copied(&centralized), [144, 0, 96, 0, 0], "{centralized:?}");
-        // Messages of many packets, or that are read in place: each byte at most once, by the rank that receives it.
-        let parallel = counted([1200, 600], Strategy::Parallel);
-        assert!(copied(&parallel).iter().sum::<u64>() <= 8 * 1200 * 600, "{parallel:?}");
-    }
+    // Nothing, and only the first ranks' own parts: 3 of 6 rows, 2 of 6 columns.
+    assert_eq!(copied(&parallel), [0; 5], "{parallel:?}");
+    assert_eq!(copied(&centralized), [144, 0, 96, 0, 0], "{centralized:?}");
+    // Messages of many packets, or that are read in place: each byte at most once, by the rank that receives it.
+    let parallel = counted([1200, 600], Strategy::Parallel);
+    assert!(copied(&parallel).iter().sum::<u64>() <= 8 * 1200 * 600, "{parallel:?}");
 }
 
 /// Where many ranks share processors a short array travels as one message.
 #[test]
 fn strategy_of_many_ranks() {
+    if verbs() {
+        return; // These are more ranks than an emulated machine has room for.
+    }
     Job::threads(24, |job| {
         let world = job.world()?;
         for (n, short) in [(12, true), (1200, false)] {

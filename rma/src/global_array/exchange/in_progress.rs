@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytemuck::Pod;
 use farside_core::am::{Sink, Source};
 use farside_core::two_sided::Mode;
-use farside_core::{Result, Team};
+use farside_core::{Error, Job, Result, Team};
 
 use super::schedule::{Message, Place};
 use crate::collectives::Pending as _;
@@ -18,13 +18,14 @@ use crate::raw::TypedMemory;
 pub(in crate::global_array) struct InProgress<T> {
     sends: Vec<Sending>,
     receives: Vec<Receiving>,
+    failed: Option<Error>,
     /// Memory for the whole array, if the transfer needs it. Dropped after the messages that access it.
     pub(super) whole: Vec<T>,
 }
 
 impl<T> Default for InProgress<T> {
     fn default() -> Self {
-        Self { sends: Vec::new(), receives: Vec::new(), whole: Vec::new() }
+        Self { sends: Vec::new(), receives: Vec::new(), failed: None, whole: Vec::new() }
     }
 }
 
@@ -61,18 +62,23 @@ impl<T: Pod> InProgress<T> {
         Ok(())
     }
 
-    /// Waits until all messages are complete, and forgets them; returns the first error.
+    /// Waits until all messages are complete; returns the first error of this step or an earlier one. After it no message
+    /// is in progress.
     pub(super) fn wait(&mut self) -> Result<()> {
-        self.sends.iter().try_for_each(|send| send.wait())?;
-        self.receives.iter().try_for_each(|receive| receive.wait())?;
+        if let Some(e) = &self.failed {
+            return Err(e.again());
+        }
+        let sent = self.sends.iter().try_for_each(|send| send.wait());
+        let done = sent.and_then(|()| self.receives.iter().try_for_each(|receive| receive.wait()));
         self.sends.clear();
         self.receives.clear();
-        Ok(())
+        self.failed = done.as_ref().err().map(Error::again);
+        done
     }
 
-    /// Whether all messages are complete, making progress.
-    pub(super) fn is_done(&self) -> Result<bool> {
-        let sent = self.sends.iter().try_fold(true, |all, send| Ok::<_, farside_core::Error>(send.test()? && all))?;
-        self.receives.iter().try_fold(sent, |all, receive| Ok(receive.test()? && all))
+    /// Whether all messages are complete, making progress if they are not.
+    pub(super) fn is_done(&self, job: &Job) -> Result<bool> {
+        let is_done = || self.sends.iter().all(Sending::is_done) && self.receives.iter().all(Receiving::is_done);
+        Ok(is_done() || job.progress_of_test().map(|_| is_done())?)
     }
 }

@@ -99,7 +99,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
     pub fn test(&self) -> Result<bool> {
         located(|| {
             let mut messages = self.link.array.in_progress.borrow_mut();
-            while messages.is_done()? {
+            while messages.is_done(self.link.both.job())? {
                 if self.rest.get().is_empty() {
                     return Ok(true);
                 }
