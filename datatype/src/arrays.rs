@@ -4,6 +4,19 @@ use crate::datatype::{Datatype, Draft, Join, scaled};
 use crate::error::{DatatypeError, Result};
 
 /// Which index of an array varies fastest in memory.
+///
+/// ```
+/// use farside_datatype::{Datatype, Named, Order, Subarray};
+///
+/// // Index 1 of the first dimension, of 2 x 3 elements.
+/// let part = |order| {
+///     let (sizes, subsizes, starts) = (vec![2, 3], vec![1, 3], vec![1, 0]);
+///     Datatype::subarray(&Subarray { sizes, subsizes, starts, order, old: Named::Byte.into() })?.message(1)
+/// };
+/// assert!(part(Order::C)?.blocks(0).eq([(3, 3)]));
+/// assert!(part(Order::Fortran)?.blocks(0).eq([(1, 1), (3, 1), (5, 1)]));
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// The last, as in C.

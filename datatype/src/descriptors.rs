@@ -26,6 +26,17 @@ pub struct Descriptor {
 /// The messages of a plan; see [`Plan::descriptors`](crate::Plan::descriptors). Greedy: each message takes all the
 /// blocks that its lists hold, and a block that does not fit is split. Two ranks with the same layouts and limits get
 /// the same messages.
+///
+/// ```
+/// use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
+///
+/// // Eight blocks, of which a message takes three.
+/// let column = Datatype::vector(8, 1, 2, &Named::Int.into())?.message(1)?;
+/// let limits = PlanLimits { max_sge: 3, max_message: 1 << 30, mapped: false, target_helps: true };
+/// let plan = Plan::with_scheme(Scheme::Sgrs, &column, &column, Direction::Get, limits, &CutOffs::default())?;
+/// assert!(plan.descriptors().map(|message| (message.packed, message.len)).eq([(0, 12), (12, 12), (24, 8)]));
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Descriptors<'a> {
     origin: Side<'a>,

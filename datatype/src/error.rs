@@ -3,6 +3,13 @@
 use std::fmt;
 
 /// The kind of a [`DatatypeError`].
+///
+/// ```
+/// use farside_datatype::{Datatype, DatatypeErrorKind, Named};
+///
+/// let error = Datatype::vector(1 << 40, 1, 1 << 40, &Named::Int.into()).unwrap_err();
+/// assert_eq!(error.kind(), DatatypeErrorKind::Overflow);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DatatypeErrorKind {

@@ -30,6 +30,17 @@ pub struct PlanLimits {
 
 /// Sizes in bytes at which one scheme becomes better than another, measured for a device. The length of a block is the
 /// mean over the pieces into which both sides' blocks cut the message.
+///
+/// ```
+/// use farside_datatype::{CutOffs, Datatype, Direction, Named, Plan, PlanLimits, Scheme};
+///
+/// let column = Datatype::vector(100, 1, 2, &Named::Double.into())?.message(1)?;
+/// let limits = PlanLimits { max_sge: 30, max_message: 1 << 30, mapped: false, target_helps: true };
+/// let scheme = |cut_offs| Ok(Plan::new(&column, &column, Direction::Put, limits, &cut_offs)?.scheme());
+/// assert_eq!(scheme(CutOffs::default())?, Scheme::Generic);
+/// assert_eq!(scheme(CutOffs { multi_w_block: 8, ..CutOffs::default() })?, Scheme::MultiW);
+/// # Ok::<(), farside_datatype::DatatypeError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutOffs {
     /// Shortest block for which a write gathers or a read scatters, when the target could help instead.

@@ -31,6 +31,14 @@
 //! | messages and collectives | [`Messages`], [`Collectives`], methods of [`Team`] | |
 //!
 //! [`guide`] shows programs of MPI, OpenSHMEM, UPC++ and Lamellar beside ours.
+//!
+//! # Features
+//!
+//! | feature, all by default | |
+//! |---|---|
+//! | `verbs` | RDMA adapters; needs the headers of libibverbs and librdmacm, and libclang. Without it, ranks are on one node |
+//! | `async` | `block_on`, which awaits inside an epoch. Futures as such need no feature |
+//! | `log` | `FARSIDE_LOG`, which writes events to standard error |
 
 mod assert;
 mod async_epoch;

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Calls of collectives as values: operation, buffers, counts, operator.
+//! Calls of collectives as values: operation, buffers, counts, operator. The method of the same name of
+//! [`Collectives`](super::Collectives) makes the call, and has an example.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -57,6 +58,21 @@ pub struct Call<'b, T, O = NoOperator> {
 }
 
 /// Waits until every rank has started the barrier.
+///
+/// ```
+/// use farside_rma::collectives::call;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(3, |job| {
+///     let team = job.world()?;
+///     team.overlap(|calls| {
+///         let barrier = calls.start(call::barrier())?;
+///         // Other work, while the other ranks come.
+///         barrier.wait().map(drop)
+///     })
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 pub fn barrier<'b>() -> Call<'b, u8> {
     Call::new(Operation::Barrier, Counts::Equal(0), &[], &mut [])
 }

@@ -151,6 +151,19 @@ impl<T: Copy, F: Fn(T, T) -> T> Operator<T> for Ordered<F> {
 }
 
 /// The operator of calls that are not reductions.
+///
+/// ```
+/// use farside_rma::collectives::NoOperator;
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let failed = team.allreduce(&mut [1], NoOperator);
+///     assert_eq!(failed.unwrap_err().kind(), ErrorKind::BadArgument);
+///     Ok(())
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NoOperator;
 

@@ -7,6 +7,21 @@ use farside_core::{Error, ErrorKind, Result, Team, located};
 use super::pending::{self, RECEIVE};
 
 /// The envelope and length of a message that was received or probed.
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     if team.rank() == 0 {
+///         return team.send(&[1u32; 5], 1, -3);
+///     }
+///     let status = team.probe(ANY_SOURCE, ANY_TAG)?;
+///     assert_eq!((status.source, status.tag, status.len), (0, -3, 20));
+///     team.recv(&mut [0u32; 5], 0, -3).map(drop)
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The sender, as a rank of the team.

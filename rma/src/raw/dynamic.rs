@@ -34,6 +34,28 @@ pub(super) const CHANGES: usize = 2;
 pub(super) const KEPT_CHANGES: usize = TABLE / 8 - CHANGES;
 
 /// Identifies an attachment of a rank. The owner sends it to the ranks that use the attachment.
+///
+/// It is plain data, so it travels in messages and in windows:
+///
+/// ```
+/// use farside_rma::prelude::*;
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let window = DynamicWindow::<u16>::new(&team)?;
+///     if team.rank() == 0 {
+///         let mine = window.attach(vec![7; 3])?;
+///         team.send(&[mine], 1, 0)?;
+///     } else {
+///         let (attachments, _) = team.recv_vec::<Attachment>(0, 0)?;
+///         let mut last = [0];
+///         window.get(&mut last, 0, attachments[0], 2)?;
+///         assert_eq!(last, [7]);
+///     }
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Attachment {

@@ -23,6 +23,21 @@ use crate::elements::{WindowElement, range_text};
 use crate::op::{CasElement, Element, ElementType, Op};
 
 /// Options of an untyped window.
+///
+/// ```
+/// use farside_rma::prelude::*;
+/// use farside_rma::raw::lock::LockKind;
+/// use farside_rma::raw::{Options, RawWindow};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     // For fences and post-start-complete-wait alone.
+///     let window = RawWindow::allocate(&team, 8, Options { locks: false })?;
+///     assert!(window.lock(LockKind::Shared, 0, Assert::empty()).is_err());
+///     window.free()
+/// })?;
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether lock, lock_all and flush may be used. Memory that is not mapped then has an agent at its target.

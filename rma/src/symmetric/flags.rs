@@ -383,6 +383,23 @@ impl Flags {
 }
 
 /// A future of [`Flags::until`].
+///
+/// ```
+/// # #[cfg(feature = "async")] {
+/// use farside_rma::{block_on, prelude::*};
+///
+/// Job::threads(2, |job| {
+///     let team = job.world()?;
+///     let flags = Flags::allocate(&team, 2)?;
+///     (0..2).try_for_each(|index| flags.set(1 - team.rank(), index, 4 + index as u64))?;
+///     let (first, second) = (flags.until(0, ne(0)), flags.until(1, ne(0)));
+///     let both = block_on(async { Ok::<_, Error>((first.await?, second.await?)) })??;
+///     assert_eq!(both, (4, 5));
+///     flags.free()
+/// })?;
+/// # }
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "await it"]
 pub struct Until<'a> {

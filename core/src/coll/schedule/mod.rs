@@ -101,6 +101,22 @@ impl Slice {
 
 /// The side of the operator on which the operand stands: `into` becomes `operand ∘ into` or `into ∘ operand`. An
 /// operator need not be commutative; contributions of lower ranks stand left of those of higher ones.
+///
+/// ```
+/// use farside_core::coll::schedule::Side;
+///
+/// fn concatenate(operand: &str, into: &mut String, side: Side) {
+///     *into = match side {
+///         Side::Left => format!("{operand}{into}"),
+///         Side::Right => format!("{into}{operand}"),
+///     };
+/// }
+///
+/// let mut into = "b".to_owned();
+/// concatenate("a", &mut into, Side::Left);
+/// concatenate("c", &mut into, Side::Right);
+/// assert_eq!(into, "abc");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// `into = operand ∘ into`: the operand has contributions of lower ranks.
