@@ -58,7 +58,7 @@ fn tables_of_pgas_have_the_figures_of_farside_and_name_missing_peers() {
     symlink(env!("CARGO_BIN_EXE_pgas"), folder.path().join("pgas")).unwrap();
     let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("pgas/run"))
         .args(["--rounds", "1", "--block-ms", "1", "--pictures", "4", "--libraries", "farside,lamellar"])
-        .env("FARSIDE_BUILT", folder.path())
+        .env("FARSIDE_MPI", folder.path())
         .env("FARSIDE_PEERS", folder.path())
         .output()
         .unwrap();
