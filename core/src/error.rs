@@ -315,11 +315,25 @@ impl fmt::Display for Error {
 #[inline(always)]
 #[track_caller]
 pub fn located<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
-    // Read before the call, so that no code is between the body and its result.
-    let caller = Location::caller();
-    match body() {
-        Ok(r) => Ok(r),
-        Err(e) => Err(called_at(e, caller)),
+    body().located()
+}
+
+/// [`located`] for results, where a closure would keep a short call from being inlined.
+pub trait Located {
+    /// The same result; an error names the place of the call.
+    #[must_use]
+    #[track_caller]
+    fn located(self) -> Self;
+}
+
+impl<R> Located for Result<R> {
+    #[inline(always)]
+    #[track_caller]
+    fn located(self) -> Self {
+        match self {
+            Ok(r) => Ok(r),
+            Err(e) => Err(called_at(e, Location::caller())),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ pub mod two_sided;
 pub mod wire;
 
 pub(crate) use coll::team;
-pub use error::{Error, ErrorKind, Result, located};
+pub use error::{Error, ErrorKind, Located, Result, located};
 pub use job::Job;
 pub use say::say;
 pub use team::Team;

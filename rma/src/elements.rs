@@ -5,7 +5,7 @@ use std::any::{TypeId, type_name};
 use std::hash::Hasher;
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::{Error, ErrorKind, Located, Result};
 use farside_datatype::{Datatype, Named};
 use rustc_hash::FxHasher;
 
@@ -78,10 +78,11 @@ pub(crate) fn datatype_of<T: Pod>() -> Datatype {
 
 /// Converts a displacement in elements to bytes.
 #[inline(always)]
+#[track_caller]
 pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
     match displacement.checked_mul(size_of::<T>()) {
         Some(offset) => Ok(offset),
-        None => Err(too_far(displacement)),
+        None => Err(too_far(displacement)).located(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result, located};
+use farside_core::{Error, ErrorKind, Located, Result, located};
 
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
@@ -65,10 +65,8 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     #[inline(always)]
     #[track_caller]
     pub fn put(&'scope self, from: &'scope [T], target: usize, displacement: usize) -> Result<()> {
-        located(|| {
-            // SAFETY: `from` is borrowed until the epoch is closed or abandoned.
-            unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }
-        })
+        // SAFETY: `from` is borrowed until the epoch is closed or abandoned.
+        unsafe { self.raw.put(from.as_ptr().cast(), size_of_val(from), target, bytes::<T>(displacement)?) }.located()
     }
 
     /// Puts elements `range` of this rank's own window memory to `target` at `displacement`, without a copy of them. If
@@ -106,7 +104,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     #[inline(always)]
     #[track_caller]
     pub fn put_value(&self, value: T, target: usize, displacement: usize) -> Result<()> {
-        located(|| self.raw.put_value(value, target, bytes::<T>(displacement)?))
+        self.raw.put_value(value, target, bytes::<T>(displacement)?).located()
     }
 
     /// Gets several pieces into disjoint parts of one buffer. Each part names the range of the buffer, the target and the
@@ -159,10 +157,9 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     #[inline(always)]
     #[track_caller]
     pub fn get(&'scope self, into: &'scope mut [T], target: usize, displacement: usize) -> Result<()> {
-        located(|| {
-            // SAFETY: as in `put`, exclusively.
-            unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
-        })
+        // SAFETY: as in `put`, exclusively.
+        unsafe { self.raw.get(into.as_mut_ptr().cast(), size_of_val(into), target, bytes::<T>(displacement)?) }
+            .located()
     }
 
     /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those
@@ -178,11 +175,10 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        located(|| {
-            let offset = bytes::<T>(displacement)?;
-            // SAFETY: as in `put`.
-            unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
-        })
+        let offset = bytes::<T>(displacement)?;
+        // SAFETY: as in `put`.
+        unsafe { self.raw.accumulate(op, operand.as_ptr(), std::ptr::null_mut(), operand.len(), target, offset) }
+            .located()
     }
 
     /// Accumulates `operand` into `target` and writes the former values to `old`, which has the same length. One
@@ -262,10 +258,8 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: Element,
     {
-        located(|| {
-            // SAFETY: as in `put` and `get`.
-            unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }
-        })
+        // SAFETY: as in `put` and `get`.
+        unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }.located()
     }
 
     /// Sets an element to `desired` if it is `expected`; its former value is written to `old`. One message and its
@@ -303,10 +297,8 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     where
         T: CasElement,
     {
-        located(|| {
-            // SAFETY: as in `get`.
-            unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }
-        })
+        // SAFETY: as in `get`.
+        unsafe { self.raw.compare_and_swap(expected, desired, old, target, bytes::<T>(displacement)?) }.located()
     }
 
     /// Puts the elements that `of` selects in `from` to those that `at` selects at `target`, counted from

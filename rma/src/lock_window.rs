@@ -361,11 +361,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     {
         located(|| {
             let mut old = T::zeroed();
-            let (into, offset) = (&raw mut old, bytes::<T>(displacement)?);
+            let (raw, into, offset) = (self.epoch.raw, &raw mut old, bytes::<T>(displacement)?);
             // SAFETY: `now` completes or abandons the operation before `old` is dropped.
-            self.epoch
-                .raw
-                .now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
+            raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
             Ok(old)
         })
     }

@@ -31,7 +31,7 @@ struct Arguments {
 fn run(arguments: &Arguments) -> Result<bool> {
     let job = Job::init()?;
     // Bound after the start, which counts the cores.
-    cores::bind_to_nth(job.rank() as usize % cores::allowed().len())?;
+    cores::bind_to_nth(job.rank() % cores::allowed().len())?;
     let team = job.world()?;
     if !team.size().is_multiple_of(2) || arguments.pictures.iter().any(|size| !size.is_power_of_two()) {
         eprintln!("pgas: the number of ranks is even, and sizes of pictures are powers of two");

@@ -150,7 +150,14 @@ impl<const D: usize> Distribution<D> {
     /// Number of indices of each dimension that `rank` has.
     pub(super) fn local_shape(&self, rank: usize) -> [usize; D] {
         let place = self.place(rank);
-        std::array::from_fn(|d| self.indices(d, place[d]).iter().map(|f| f.len * f.count).sum())
+        std::array::from_fn(|d| self.local_len(d, place[d]))
+    }
+
+    /// Number of indices of dimension `d` that the ranks at coordinate `place` have.
+    fn local_len(&self, d: usize, place: usize) -> usize {
+        let (n, block) = (self.shape[d], self.block[d]);
+        let round = block.saturating_mul(self.grid[d]);
+        n / round * block + (n % round).saturating_sub(place.saturating_mul(block)).min(block)
     }
 
     /// The position among its owner's indices of index `i` of dimension `d`.
@@ -186,10 +193,16 @@ impl<const D: usize> Distribution<D> {
     }
 
     /// The owner of an element, and its index in the owner's row-major elements.
+    #[inline]
     pub(super) fn locate(&self, index: [usize; D]) -> (usize, usize) {
-        let rank = self.rank_at(std::array::from_fn(|d| index[d] / self.block[d] % self.grid[d]));
-        let shape = self.local_shape(rank);
-        (rank, (0..D).fold(0, |offset, d| offset * shape[d] + self.local(d, index[d])))
+        let (mut rank, mut at) = (0, 0);
+        for (d, i) in index.into_iter().enumerate() {
+            let place = i / self.block[d] % self.grid[d];
+            rank = rank * self.grid[d] + place;
+            // The length of the first dimension is not needed.
+            at = if d == 0 { 0 } else { at * self.local_len(d, place) } + self.local(d, i);
+        }
+        (rank, at)
     }
 
     /// For each rank that has elements of a section: these elements in the section's row-major buffer, and in the rank's
@@ -378,6 +391,10 @@ mod tests {
         ) {
             let ranks = grid[0] * grid[1];
             let distribution = Distribution::new(shape, formats, grid, ranks, 8).unwrap();
+            for (d, place) in (0..2).flat_map(|d| (0..grid[d]).map(move |place| (d, place))) {
+                let counted: usize = distribution.indices(d, place).iter().map(|f| f.len * f.count).sum();
+                prop_assert_eq!(distribution.local_len(d, place), counted);
+            }
             let mut seen: Vec<Vec<bool>> =
                 (0..ranks).map(|rank| vec![false; distribution.local_shape(rank).iter().product()]).collect();
             for (r, c) in (0..shape[0]).flat_map(|r| (0..shape[1]).map(move |c| (r, c))) {

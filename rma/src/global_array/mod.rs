@@ -230,13 +230,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     #[track_caller]
     pub fn locate(&self, index: [usize; D]) -> Result<(usize, usize)> {
         located(|| {
-            const OP: &str = "locate an element";
-            match (0..D).find(|d| index[*d] >= self.shape()[*d]) {
-                None => Ok(self.distribution.locate(index)),
-                Some(d) => Err(Error::new(ErrorKind::OutOfRange, OP)
-                    .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
-                    .remedy("use an index inside the array's shape")),
-            }
+            self.check_index(&index)?;
+            Ok(self.distribution.locate(index))
         })
     }
 
@@ -424,11 +419,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     pub fn gather(&self, indices: &[[usize; D]]) -> Result<Vec<T>> {
         located(|| {
             self.not_lent("gather elements of a global array")?;
-            let places = self.places(indices)?;
+            self.check_inside(indices)?;
             let mut values = vec![T::zeroed(); indices.len()];
-            let mut slots = values.iter_mut().zip(&places);
+            let mut slots = values.iter_mut().zip(indices);
             self.window.lock_all(Assert::empty(), |epoch| {
-                slots.try_for_each(|(slot, (rank, at))| epoch.get(from_mut(slot), *rank, *at))
+                slots.try_for_each(|(slot, index)| {
+                    let (rank, at) = self.distribution.locate(*index);
+                    epoch.get(from_mut(slot), rank, at)
+                })
             })?;
             Ok(values)
         })
@@ -460,9 +458,12 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         located(|| {
             self.not_lent("scatter elements of a global array")?;
             same_length(indices.len(), values.len())?;
-            let places = self.places(indices)?;
+            self.check_inside(indices)?;
             self.window.lock_all(Assert::empty(), |epoch| {
-                values.iter().zip(&places).try_for_each(|(value, (rank, at))| epoch.put(from_ref(value), *rank, *at))
+                values.iter().zip(indices).try_for_each(|(value, index)| {
+                    let (rank, at) = self.distribution.locate(*index);
+                    epoch.put(from_ref(value), rank, at)
+                })
             })
         })
     }
@@ -482,16 +483,29 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             self.not_lent(OP)?;
             op.check(T::TYPE, OP)?;
             same_length(indices.len(), values.len())?;
-            let places = self.places(indices)?;
+            self.check_inside(indices)?;
             self.window.lock_all(Assert::empty(), |epoch| {
-                let mut all = values.iter().zip(&places);
-                all.try_for_each(|(value, (rank, at))| epoch.accumulate(op, from_ref(value), *rank, *at))
+                values.iter().zip(indices).try_for_each(|(value, index)| {
+                    let (rank, at) = self.distribution.locate(*index);
+                    epoch.accumulate(op, from_ref(value), rank, at)
+                })
             })
         })
     }
 
-    fn places(&self, indices: &[[usize; D]]) -> Result<Vec<(usize, usize)>> {
-        indices.iter().map(|index| self.locate(*index)).collect()
+    /// Checks that all indices are inside of the array.
+    fn check_inside(&self, indices: &[[usize; D]]) -> Result<()> {
+        indices.iter().try_for_each(|index| self.check_index(index))
+    }
+
+    #[inline]
+    fn check_index(&self, index: &[usize; D]) -> Result<()> {
+        match (0..D).find(|d| index[*d] >= self.distribution.shape[*d]) {
+            None => Ok(()),
+            Some(d) => Err(Error::new(ErrorKind::OutOfRange, "locate an element")
+                .cause(format!("index {} in dimension {d}, which has {} indices", index[d], self.shape()[d]))
+                .remedy("use an index inside the array's shape")),
+        }
     }
 
     /// Copies the array into another one of the same shape and team, whatever its distribution: each rank puts its elements

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Elements of symmetric memory as atomics, with the names of `std::sync::atomic`.
 
-use farside_core::{Result, located};
+use farside_core::{Located, Result, located};
 
 use super::Symmetric;
 use super::context::Context;
@@ -66,7 +66,7 @@ macro_rules! operations {
         #[inline]
         #[track_caller]
         pub fn $update(&self, value: T) -> Result<()> {
-            located(|| self.table.raw().accumulate_value(Op::$op, value, self.rank, self.offset))
+            self.table.raw().accumulate_value(Op::$op, value, self.rank, self.offset).located()
         }
     )*};
 }
@@ -81,17 +81,15 @@ impl<'a, T: Element> Atomic<'a, T> {
     #[inline]
     #[track_caller]
     fn fetch(&self, op: Op, operand: T) -> Result<T> {
-        located(|| {
-            let (raw, mut old) = (self.table.raw(), T::zeroed());
-            let (from, into) = (&raw const operand, &raw mut old);
-            // SAFETY: both are live during the call, and `now` completes or abandons the operation.
-            unsafe {
-                if !raw.accumulate_now(op, from, into, self.rank, self.offset) {
-                    raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset))?;
-                }
+        let (raw, mut old) = (self.table.raw(), T::zeroed());
+        let (from, into) = (&raw const operand, &raw mut old);
+        // SAFETY: both are live during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if !raw.accumulate_now(op, from, into, self.rank, self.offset) {
+                raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset)).located()?;
             }
-            Ok(old)
-        })
+        }
+        Ok(old)
     }
 
     operations! {
@@ -134,17 +132,15 @@ impl<'a, T: Element> Atomic<'a, T> {
     where
         T: CasElement,
     {
-        located(|| {
-            let (raw, mut old) = (self.table.raw(), T::zeroed());
-            let into = &raw mut old;
-            // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
-            unsafe {
-                if !raw.compare_and_swap_now(current, new, into, self.rank, self.offset) {
-                    raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset))?;
-                }
+        let (raw, mut old) = (self.table.raw(), T::zeroed());
+        let into = &raw mut old;
+        // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if !raw.compare_and_swap_now(current, new, into, self.rank, self.offset) {
+                raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset)).located()?;
             }
-            Ok(if old == current { Ok(old) } else { Err(old) })
-        })
+        }
+        Ok(if old == current { Ok(old) } else { Err(old) })
     }
 
     /// Reads the element and writes what `f` makes of it, again until no other rank has changed it meanwhile. Returns the

@@ -10,7 +10,7 @@ use std::task::{self, Poll};
 
 use farside_core::bill::Awaited;
 use farside_core::signal::Pace;
-use farside_core::{Error, ErrorKind, Result, Team, located};
+use farside_core::{Error, ErrorKind, Located, Result, Team, located};
 
 use super::Symmetric;
 use crate::collectives::poll_of;
@@ -176,14 +176,12 @@ impl Flags {
     #[inline]
     #[track_caller]
     pub fn set(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        located(|| {
-            let raw = self.table.raw();
-            raw.signal(rank, self.check(rank, index)?, value)?;
-            if rank == self.team().rank() {
-                raw.job().wake_futures();
-            }
-            Ok(())
-        })
+        let raw = self.table.raw();
+        raw.signal(rank, self.check(rank, index).located()?, value).located()?;
+        if rank == self.team().rank() {
+            raw.job().wake_futures();
+        }
+        Ok(())
     }
 
     /// Adds `value` to flag `index` of `rank` atomically, ordered like [`set`](Self::set). One message and its answer; an
@@ -194,11 +192,9 @@ impl Flags {
     #[inline]
     #[track_caller]
     pub fn add(&self, rank: usize, index: usize, value: u64) -> Result<()> {
-        located(|| {
-            let offset = self.check(rank, index)?;
-            self.added.set(self.added.get() + 1);
-            self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get()))
-        })
+        let offset = self.check(rank, index).located()?;
+        self.added.set(self.added.get() + 1);
+        self.table.raw().signal_add(rank, offset, value, (8 * self.count, self.added.get())).located()
     }
 
     /// The value of this rank's flag `index`.
@@ -208,10 +204,8 @@ impl Flags {
     #[inline]
     #[track_caller]
     pub fn get(&self, index: usize) -> Result<u64> {
-        located(|| {
-            // Acquire: pairs with the Release of `set`, of the rank that set the flag.
-            self.word(index).map(|word| word.load(Ordering::Acquire))
-        })
+        // Acquire: pairs with the Release of `set`, of the rank that set the flag.
+        self.word(index).map(|word| word.load(Ordering::Acquire)).located()
     }
 
     /// Sets this rank's own flag `index`, for its next use. A store, which must not meet an [`add`](Self::add) of another
@@ -252,19 +246,17 @@ impl Flags {
     #[inline]
     #[track_caller]
     pub fn wait_until(&self, index: usize, condition: Condition) -> Result<u64> {
-        located(|| {
-            let word = self.word(index)?;
-            let seen = Cell::new(0);
-            let holds = || {
-                // Acquire: pairs with the Release of `set`.
-                seen.set(word.load(Ordering::Acquire));
-                condition.holds(seen.get())
-            };
-            if !holds() {
-                self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds)?;
-            }
-            Ok(seen.get())
-        })
+        let word = self.word(index).located()?;
+        let seen = Cell::new(0);
+        let holds = || {
+            // Acquire: pairs with the Release of `set`.
+            seen.set(word.load(Ordering::Acquire));
+            condition.holds(seen.get())
+        };
+        if !holds() {
+            self.team().job().wait_signal(|| self.awaited(), Pace::ANSWER, holds).located()?;
+        }
+        Ok(seen.get())
     }
 
     /// Waits until any flag of a range meets the condition, and returns its index: the lowest one.

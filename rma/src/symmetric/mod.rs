@@ -25,7 +25,7 @@ use std::slice::{from_mut, from_ref};
 
 use bytemuck::{CheckedBitPattern, NoUninit, Pod};
 use farside_core::job::OneThread;
-use farside_core::{Error, ErrorKind, Result, Team, located};
+use farside_core::{Error, ErrorKind, Located, Result, Team, located};
 
 use crate::elements::{WindowElement, bytes};
 use crate::epoch::closing;
@@ -155,18 +155,16 @@ impl<T: Pod> Symmetric<T> {
     #[inline]
     #[track_caller]
     pub fn put(&self, from: &[T], rank: usize, at: usize) -> Result<()> {
-        located(|| {
-            let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-            // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
-            unsafe {
-                if self.raw().put_now(data, len, rank, offset) {
-                    // Complete: a later get of this rank does not overtake it.
-                    self.raw().job().store_order().fence_before_load();
-                    return Ok(());
-                }
-                self.raw().now(rank, |raw| raw.put(data, len, rank, offset))
+        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().put_now(data, len, rank, offset) {
+                // Complete: a later get of this rank does not overtake it.
+                self.raw().job().store_order().fence_before_load();
+                return Ok(());
             }
-        })
+            self.raw().now(rank, |raw| raw.put(data, len, rank, offset)).located()
+        }
     }
 
     /// Puts one element; complete at the target on return.
@@ -186,16 +184,14 @@ impl<T: Pod> Symmetric<T> {
     #[inline]
     #[track_caller]
     pub fn get(&self, into: &mut [T], rank: usize, at: usize) -> Result<()> {
-        located(|| {
-            let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
-            // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
-            unsafe {
-                if self.raw().get_now(data, len, rank, offset) {
-                    return Ok(());
-                }
-                self.raw().now(rank, |raw| raw.get(data, len, rank, offset))
+        let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
+        // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().get_now(data, len, rank, offset) {
+                return Ok(());
             }
-        })
+            self.raw().now(rank, |raw| raw.get(data, len, rank, offset)).located()
+        }
     }
 
     /// Gets one element; complete on return.
@@ -330,6 +326,16 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
         located(|| {
+            // Mapped elements are loaded one by one; the selection has the messages and the errors.
+            let mut all = into.iter_mut().zip(at);
+            let loaded = all.all(|(slot, at)| {
+                let offset = at.saturating_mul(size_of::<T>());
+                // SAFETY: one element, valid during the call, which completes the get or does nothing.
+                unsafe { self.raw().get_now((&raw mut *slot).cast(), size_of::<T>(), rank, offset) }
+            });
+            if loaded && into.len() == at.len() {
+                return Ok(());
+            }
             let all = Selection::contiguous(into.len())?;
             self.get_selected(into, &all, rank, 0, &Selection::indices(at)?)
         })
@@ -468,21 +474,20 @@ impl<T: Pod> Symmetric<T> {
         index: usize,
         value: u64,
     ) -> Result<()> {
-        located(|| {
-            flags.check_team(self.team())?;
-            flags.check(rank, index)?;
-            let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
-            // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
-            unsafe {
-                if self.raw().put_now(data, len, rank, offset) {
-                    return flags.set(rank, index, value);
-                }
-                self.raw().now(rank, |raw| {
-                    raw.put(data, len, rank, offset)?;
-                    flags.set(rank, index, value)
-                })
+        flags.check_team(self.team()).located()?;
+        flags.check(rank, index).located()?;
+        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
+        // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
+        unsafe {
+            if self.raw().put_now(data, len, rank, offset) {
+                return flags.set(rank, index, value);
             }
-        })
+            let put = |raw: &RawWindow| {
+                raw.put(data, len, rank, offset)?;
+                flags.set(rank, index, value)
+            };
+            self.raw().now(rank, put).located()
+        }
     }
 
     /// Starts [`put_notify`](Self::put_notify) with a buffer that the handle gives back.
@@ -518,7 +523,7 @@ impl<T: Pod> Symmetric<T> {
     where
         T: Element,
     {
-        located(|| Atomic::new(self, rank, at))
+        Atomic::new(self, rank, at).located()
     }
 
     /// Accumulates `operand` into elements of `rank` from `at` on, each atomically; complete at the target on return.

@@ -18,7 +18,7 @@ fn arrays_travel_between_tasks() {
             let world = job.world()?;
             let in_first = world.rank() < first;
             let Some(task) = world.split(Some(u32::from(in_first)), 0)? else { unreachable!() };
-            let other = if in_first { first as usize } else { 0 };
+            let other = if in_first { first } else { 0 };
             for (i, own) in all.iter().enumerate() {
                 for (j, theirs) in all.iter().enumerate().filter(|(j, _)| (i + j) % if quick() { 5 } else { 2 } == 0) {
                     let array = GlobalArray::distributed(&task, [9, 6], if in_first { *own } else { *theirs })?;
