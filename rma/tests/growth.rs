@@ -2,6 +2,7 @@
 //! descriptors, mappings or threads. A separate program, since other tests would change the counts.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 
 use farside_rma::core::settings::Settings;
 use farside_rma::{Assert, Job, LockWindow, Result, SharedWindow, Team, Window};
@@ -55,8 +56,12 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
     }
 }
 
+/// Tests count the descriptors of the same process, so they run one after another.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn thousand_windows_without_growth() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // The environment selects the device; over verbs the source of memory makes no difference.
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
@@ -99,4 +104,28 @@ fn thousand_windows_without_growth() {
         assert!(last[2] < first[2] + rounds / 10, "private mappings: {:?}", counts[0]);
         assert_eq!(first[3], last[3], "threads: {:?}", counts[0]);
     }
+}
+
+/// Files of long windows stay open for messages from their memory, but only some, however many windows there are.
+#[test]
+fn hundreds_of_long_windows_have_few_descriptors() {
+    const WINDOWS: usize = 300;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let settings = Settings::from_lookup(|_| None).unwrap();
+    let counts = Job::threads_with(1, &settings, |job| {
+        let team = job.world()?;
+        // What the first window of a job opens stays.
+        Window::<u64>::allocate(&team, 100_000)?.free()?;
+        let before = held()[0];
+        let windows: Vec<Window<'_, u64>> =
+            (0..WINDOWS).map(|_| Window::allocate(&team, 100_000)).collect::<Result<_>>()?;
+        let during = held()[0];
+        windows.into_iter().try_for_each(Window::free)?;
+        Ok([before, during, held()[0]])
+    })
+    .unwrap();
+    let [before, during, after] = counts[0];
+    // The segments of short memory, each twice as large as the one before, stay.
+    const SEGMENTS: usize = 8;
+    assert!(during > before + 32 && during <= before + 64 + SEGMENTS && after <= before + SEGMENTS, "{counts:?}");
 }

@@ -48,6 +48,8 @@ pub(super) struct OwnedRegion {
     name: Option<SegmentName>,
     /// Its entry in the table of live keys, if peers may access it directly.
     live: Option<u32>,
+    /// Whether its file is one of those that stay open.
+    stays_open: bool,
     /// Whether peers may have mapped allocated memory because it was lent.
     was_lent: Cell<bool>,
     /// Whether the memory is lent exclusively.
@@ -65,8 +67,14 @@ pub(super) enum OwnedMemory {
 }
 
 impl OwnedRegion {
-    pub(super) fn close_name(&mut self) {
-        if let OwnedMemory::Segment(segment) = &mut self.memory {
+    /// Closes the file of a segment that all who import the region have mapped. Up to `most` such files stay open, of which
+    /// `open` are: messages from their memory are then read by whoever maps it, instead of by a system call.
+    pub(super) fn close_name(&mut self, open: &Cell<usize>, most: usize) {
+        let OwnedMemory::Segment(segment) = &mut self.memory else { return };
+        if open.get() < most {
+            open.set(open.get() + 1);
+            self.stays_open = true;
+        } else {
             segment.close_name();
             self.name = None;
         }
@@ -306,8 +314,18 @@ pub(super) fn own_region(
         device.places.borrow_mut().insert(base.addr(), handle);
     }
     let was_lent = Cell::new(false);
-    let owned =
-        OwnedRegion { base, len, key: key.clone(), memory, name, live, was_lent, exclusive, imports: Vec::new() };
+    let owned = OwnedRegion {
+        base,
+        len,
+        key: key.clone(),
+        memory,
+        name,
+        live,
+        stays_open: false,
+        was_lent,
+        exclusive,
+        imports: Vec::new(),
+    };
     device.owned.borrow_mut().insert(handle, owned);
     Registration { base, len, key, handle }
 }
@@ -376,6 +394,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
     owned.live.iter().for_each(|live| device.live.end(device.own(), *live));
     device.service.exposures().remove(handle);
+    device.open_names.set(device.open_names.get() - usize::from(owned.stays_open));
     let waits = owned.exclusive || owned.key.first() == Some(&BRIEF);
     await_transfers(device, handle, waits)?;
     // Requests are still served after this, so that a late peer gets the error that the key is gone.

@@ -81,6 +81,9 @@ fn garbage(source: u32, marker: u64) -> Error {
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
+/// Maximum number of files of long regions that stay open: a small part of the descriptors that a process may have, 1024
+/// unless its user asks for more.
+const MOST_OPEN_NAMES: usize = 64;
 /// Replaces the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
 /// Shortest packet that is delivered as a [long one](Event::LongPacket).
@@ -128,6 +131,8 @@ pub(crate) struct ShmDevice {
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
+    /// Number of files of long regions that stay open.
+    open_names: Cell<usize>,
     /// Regions that this device has allocated: handle by address.
     places: RefCell<BTreeMap<usize, u64>>,
     imports: RefCell<FxHashMap<u64, Import>>,
@@ -305,7 +310,7 @@ impl Device for ShmDevice {
 
     fn sealed(&self, handle: u64) {
         if let Some(owned) = self.owned.borrow_mut().get_mut(&handle) {
-            owned.close_name();
+            owned.close_name(&self.open_names, MOST_OPEN_NAMES);
         }
     }
 

@@ -203,6 +203,7 @@ impl Prepared {
             check: Duration::from_millis(u64::from(self.settings.peer_check_ms)),
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
+            open_names: Cell::new(0),
             places: RefCell::default(),
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
