@@ -100,6 +100,13 @@ impl RankNumber for u32 {
     }
 }
 
+/// Numbers that are written out.
+impl RankNumber for i32 {
+    fn number(self) -> usize {
+        usize::try_from(self).unwrap_or(usize::MAX)
+    }
+}
+
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,

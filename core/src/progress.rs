@@ -143,7 +143,7 @@ impl Progress {
             yields,
             park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
-            // For a trace all waits are timed, also those that polls would end.
+            // A trace times all waits, also those that polls would end.
             spins: if spin > Duration::ZERO && settings.trace.is_none() { SPINS } else { 0 },
             answers: AdaptiveSpin {
                 score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MOST }),

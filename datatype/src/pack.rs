@@ -34,7 +34,7 @@ impl TypeMap {
     /// `origin` is where in `buffer` the address lies that offsets count from: 0, unless the type has a negative true
     /// lower bound.
     ///
-    /// In pieces:
+    /// A message can be packed in pieces:
     ///
     /// ```
     /// use farside_datatype::{Datatype, Named};

@@ -7,7 +7,7 @@ use std::slice::{from_mut, from_ref};
 
 use bytemuck::Pod;
 use farside_core::settings::TransferScheme;
-use farside_core::{Error, Result, Team, located};
+use farside_core::{Error, Located, Result, Team, located};
 
 use crate::assert::Assert;
 use crate::elements::bytes;
@@ -321,13 +321,11 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     #[inline]
     #[track_caller]
     pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
-        located(|| {
-            let mut value = T::zeroed();
-            let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
-            // SAFETY: `now` completes or abandons the operation before `value` is dropped.
-            self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) })?;
-            Ok(value)
-        })
+        let mut value = T::zeroed();
+        let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before `value` is dropped.
+        self.epoch.raw.now(target, |raw| unsafe { raw.get(into, size_of::<T>(), target, offset) }).located()?;
+        Ok(value)
     }
 
     /// Applies `op` to one element and returns its former value; complete on return.
@@ -340,13 +338,11 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: Element,
     {
-        located(|| {
-            let mut old = T::zeroed();
-            let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
-            // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
-            self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) })?;
-            Ok(old)
-        })
+        let mut old = T::zeroed();
+        let (from, into, offset) = (&raw const operand, &raw mut old, bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before `operand` and `old` are dropped.
+        self.epoch.raw.now(target, |raw| unsafe { raw.accumulate(op, from, into, 1, target, offset) }).located()?;
+        Ok(old)
     }
 
     /// Sets one element to `desired` if it is `expected` and returns its former value; complete on return.
@@ -359,13 +355,11 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     where
         T: CasElement,
     {
-        located(|| {
-            let mut old = T::zeroed();
-            let (raw, into, offset) = (self.epoch.raw, &raw mut old, bytes::<T>(displacement)?);
-            // SAFETY: `now` completes or abandons the operation before `old` is dropped.
-            raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) })?;
-            Ok(old)
-        })
+        let mut old = T::zeroed();
+        let (raw, into, offset) = (self.epoch.raw, &raw mut old, bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before `old` is dropped.
+        raw.now(target, |raw| unsafe { raw.compare_and_swap(expected, desired, into, target, offset) }).located()?;
+        Ok(old)
     }
 
     /// Puts `from` to `target` at `displacement`; complete at the target on return.
@@ -375,13 +369,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     #[inline]
     #[track_caller]
     pub fn put_now(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
-        located(|| {
-            let offset = bytes::<T>(displacement)?;
-            // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
-            self.epoch
-                .raw
-                .now(target, |raw| unsafe { raw.put(from.as_ptr().cast(), size_of_val(from), target, offset) })
-        })
+        let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
+        self.epoch.raw.now(target, |raw| unsafe { raw.put(data, len, target, offset) }).located()
     }
 
     /// Gets elements of `target` from `displacement` on into `into`; complete on return.
@@ -391,11 +381,9 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     #[inline]
     #[track_caller]
     pub fn get_into_now(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
-        located(|| {
-            let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
-            // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
-            self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) })
-        })
+        let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
+        // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
+        self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) }).located()
     }
 
     /// Starts a request-based put. The request returns `from`: a slice, an array or a vector, shared or exclusive.

@@ -114,7 +114,7 @@ fn hundreds_of_long_windows_have_few_descriptors() {
     let settings = Settings::from_lookup(|_| None).unwrap();
     let counts = Job::threads_with(1, &settings, |job| {
         let team = job.world()?;
-        // What the first window of a job opens stays.
+        // The first window of a job opens files that stay.
         Window::<u64>::allocate(&team, 100_000)?.free()?;
         let before = held()[0];
         let windows: Vec<Window<'_, u64>> =

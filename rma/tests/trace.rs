@@ -274,7 +274,7 @@ fn memory_of_a_long_trace_is_bounded() {
     assert!(timeline.slices().iter().any(|s| s.name == "unlock_all"));
 }
 
-/// Without a trace, a job writes no file and keeps no events; a file that cannot be written is an error of rank 0.
+/// A file that cannot be written is an error of rank 0.
 #[test]
 fn trace_that_cannot_be_written_is_an_error_of_rank_0_alone() {
     const TEST: &str = "trace_that_cannot_be_written_is_an_error_of_rank_0_alone";

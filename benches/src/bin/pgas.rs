@@ -14,7 +14,7 @@ use farside_core::error::{ErrorKind, Result};
 /// number of ranks.
 #[derive(Parser)]
 struct Arguments {
-    /// What is measured; all unless given.
+    /// The parts to measure; all unless given.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Part>,
     /// Milliseconds of a block of operations; a figure is the median of five.

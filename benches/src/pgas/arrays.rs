@@ -104,7 +104,7 @@ fn by_hand(meter: &Meter<'_>, [height, width]: [usize; 2]) -> Result<()> {
     let own_width = own_columns.len();
     let places = own_rows.clone().flat_map(|i| own_columns.clone().map(move |j| [i, j]));
     let mut array: Vec<f64> = places.map(|place| if first { element(place) } else { 0.0 }).collect();
-    // What this rank has in common with each of the other task's, in its own array.
+    // The elements that this rank has in common with each rank of the other task, in its own array.
     let common = |peer: usize| match first {
         true => [0..own_rows.len(), block(width, peers, peer)],
         false => [block(height, peers, peer), 0..own_width],

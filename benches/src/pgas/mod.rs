@@ -14,7 +14,7 @@ pub mod fourier;
 pub mod operations;
 pub mod tables;
 
-/// What is measured.
+/// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// Put, get, atomics, put with a flag, remote calls. Of rank 0 at rank 1.

@@ -90,7 +90,7 @@ pub fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
                 let (rank, at) = place(*index);
                 places[rank].push(at);
             }
-            // In the order of the ranks, and not of the batch.
+            // Values come in the order of the ranks, and not of the batch.
             let mut rest = &mut values[..];
             for (rank, places) in places.iter().enumerate() {
                 let (own, others) = rest.split_at_mut(places.len());

@@ -37,7 +37,7 @@ impl Counter {
 ///     job.active_messages().register(HandlerId(1), |_| Delivery::Done)?;
 ///     job.world()?.barrier()?;
 ///     let counters = Counters { target: Some(number), completion: Some(&done), ..Counters::default() };
-///     am::send(job, 1 - job.rank(), HandlerId(1), b"header", b"data", counters)?;
+///     am::send(job, 1 - job.rank_number(), HandlerId(1), b"header", b"data", counters)?;
 ///     job.wait("both", || Ok((arrived.value() == 1 && done.value() == 1).then_some(())))
 /// })?;
 /// # Ok::<(), farside_core::Error>(())

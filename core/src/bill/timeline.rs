@@ -25,7 +25,7 @@ pub(crate) struct Part<N> {
     /// Number of events that were dropped before the first one.
     dropped: u64,
     events: Vec<Event<N>>,
-    /// What identifies the machine's clock, and the time on it when the trace began, in nanoseconds.
+    /// Identifies the machine's clock. `began`: the time on it when the trace began, in nanoseconds.
     machine: String,
     began: u64,
     /// Times at which the rank left barriers, in nanoseconds since the trace began.
@@ -135,7 +135,7 @@ impl Output<'_> {
     }
 }
 
-/// What to add to the times of `part` for the clock of `first`: exact on one machine, else from the barriers that both
+/// Nanoseconds to add to the times of `part` for the clock of `first`: exact on one machine, else from the barriers that both
 /// have left.
 fn offset(first: &Part<String>, part: &Part<String>) -> i64 {
     if part.machine == first.machine && !part.machine.is_empty() {

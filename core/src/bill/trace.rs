@@ -34,7 +34,7 @@ pub(super) enum What<N> {
     Ran { name: N, from: u32, call: u64, ns: u64 },
 }
 
-/// What a signal is for.
+/// The purpose of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// An exposure, to its origin.

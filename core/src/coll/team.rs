@@ -33,9 +33,9 @@ use members::Members;
 /// Job::threads(4, |job| {
 ///     let world = job.world()?;
 ///     // Even and odd ranks, in descending order.
-///     let Some(team) = world.split(Some(job.rank() % 2), 4 - job.rank())? else { return Ok(()) };
+///     let Some(team) = world.split(Some(job.rank_number() % 2), 4 - job.rank_number())? else { return Ok(()) };
 ///     assert_eq!(team.members(), [[2, 0], [3, 1]][world.rank() % 2]);
-///     assert_eq!(team.job_rank(team.rank())?, job.rank());
+///     assert_eq!(team.job_rank(team.rank())?, job.rank_number());
 ///     team.barrier()
 /// })?;
 /// # Ok::<(), farside_core::Error>(())

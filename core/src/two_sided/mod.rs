@@ -19,7 +19,7 @@
 //! use farside_core::two_sided::{Mode, Receive};
 //!
 //! Job::threads(2, |job| {
-//!     let (data, mut into, peer) = ([job.rank() as u8; 3], [9; 4], 1 - job.rank());
+//!     let (data, mut into, peer) = ([job.rank() as u8; 3], [9; 4], 1 - job.rank_number());
 //!     let receive = Receive::new();
 //!     // SAFETY: both buffers are accessed again only when the receive and the send are done.
 //!     let sending = unsafe {

@@ -52,7 +52,7 @@ impl Header {
         if self.kind == Kind::Cast { Self { call: number as u32, ..self } } else { self }
     }
 
-    /// What identifies a call or a cast among those of its rank.
+    /// Identifies a call or a cast among those of its rank.
     pub(super) fn id(self) -> u64 {
         u64::from(self.call) | u64::from(self.kind == Kind::Cast) << 32
     }

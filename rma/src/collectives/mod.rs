@@ -19,7 +19,7 @@ mod scope;
 use bytemuck::Pod;
 use farside_core::coll::execute;
 use farside_core::coll::operation::Neighbors;
-use farside_core::{Error, Result, Team, located};
+use farside_core::{Error, Located, Result, Team};
 
 pub use call::Call;
 pub use operator::{Commutative, NoOperator, Operator, Ordered, Side};
@@ -587,10 +587,8 @@ impl Collectives for Team {
     #[inline]
     #[track_caller]
     fn make<T: Pod, O: Operator<T>>(&self, call: Call<'_, T, O>) -> Result<()> {
-        located(|| {
-            // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
-            call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) })
-        })
+        // SAFETY: the buffers are borrowed, and the operator lives, until the call has ended; `run` returns only then.
+        call.with_arguments(self, &call.operator, |arguments| unsafe { execute::run(self, arguments) }).located()
     }
 
     fn overlap<'env, R, E: From<Error>>(

@@ -7,7 +7,7 @@ use super::LocalView;
 /// The dimension of `ndarray` for `D` indices: `Ix1` to `Ix6`.
 type Dimension<const D: usize> = <[usize; D] as IntoDimension>::Dim;
 
-/// With the feature `ndarray`.
+/// Views of the feature `ndarray`.
 impl<T, const D: usize> LocalView<'_, T, D>
 where
     [usize; D]: IntoDimension,

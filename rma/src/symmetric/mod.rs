@@ -17,6 +17,7 @@
 mod atomic;
 mod context;
 mod flags;
+mod selected;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -32,9 +33,7 @@ use crate::epoch::closing;
 use crate::op::{Element, Op};
 use crate::pending::Transfer;
 pub use crate::pending::{Buffer, Fetched, Pending};
-use crate::raw::layouts::Layouts;
 use crate::raw::{Options, RawWindow};
-use crate::selection::Selection;
 use crate::shared_window::SharedSlice;
 pub use atomic::Atomic;
 pub use context::Context;
@@ -271,124 +270,6 @@ impl<T: Pod> Symmetric<T> {
         located(|| {
             let (own, offset) = (bytes::<T>(range.start)?..bytes::<T>(range.end)?, bytes::<T>(at)?);
             self.raw().now(rank, |raw| raw.put_own(own, rank, offset))
-        })
-    }
-
-    /// Puts elements to `rank`, `stride` elements apart, the first to element `at`; complete at the target on return.
-    ///
-    /// ```
-    /// use farside_rma::prelude::*;
-    ///
-    /// Job::threads(2, |job| {
-    ///     let team = job.world()?;
-    ///     let table = Symmetric::<u32>::allocate(&team, 6)?;
-    ///     table.put_strided(&[1, 2], 1 - team.rank(), 0, 3)?;
-    ///     table.put_indexed(&[8, 9], 1 - team.rank(), &[5, 1])?;
-    ///     table.barrier()?;
-    ///     assert_eq!(table.local().to_vec()?, [1, 9, 0, 2, 0, 8]);
-    ///     table.free()
-    /// })?;
-    /// # Ok::<(), farside_rma::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`put_selected`](Self::put_selected).
-    #[track_caller]
-    pub fn put_strided(&self, from: &[T], rank: usize, at: usize, stride: usize) -> Result<()> {
-        located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, at, &every(from.len(), stride)?))
-    }
-
-    /// Gets elements of `rank`, `stride` elements apart, the first from element `at`; complete on return.
-    ///
-    /// # Errors
-    /// Those of [`put_selected`](Self::put_selected).
-    #[track_caller]
-    pub fn get_strided(&self, into: &mut [T], rank: usize, at: usize, stride: usize) -> Result<()> {
-        located(|| {
-            let (all, apart) = (Selection::contiguous(into.len())?, every(into.len(), stride)?);
-            self.get_selected(into, &all, rank, at, &apart)
-        })
-    }
-
-    /// Puts element `i` of `from` to element `at[i]` of `rank`; complete at the target on return.
-    ///
-    /// # Errors
-    /// Those of [`put_selected`](Self::put_selected); `BadArgument` for an index that is given twice.
-    #[track_caller]
-    pub fn put_indexed(&self, from: &[T], rank: usize, at: &[usize]) -> Result<()> {
-        located(|| self.put_selected(from, &Selection::contiguous(from.len())?, rank, 0, &Selection::indices(at)?))
-    }
-
-    /// Gets element `at[i]` of `rank` into element `i` of `into`; complete on return.
-    ///
-    /// # Errors
-    /// Those of [`put_selected`](Self::put_selected).
-    #[track_caller]
-    pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
-        located(|| {
-            // Mapped elements are loaded one by one; the selection has the messages and the errors.
-            let mut all = into.iter_mut().zip(at);
-            let loaded = all.all(|(slot, at)| {
-                let offset = at.saturating_mul(size_of::<T>());
-                // SAFETY: one element, valid during the call, which completes the get or does nothing.
-                unsafe { self.raw().get_now((&raw mut *slot).cast(), size_of::<T>(), rank, offset) }
-            });
-            if loaded && into.len() == at.len() {
-                return Ok(());
-            }
-            let all = Selection::contiguous(into.len())?;
-            self.get_selected(into, &all, rank, 0, &Selection::indices(at)?)
-        })
-    }
-
-    /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete at
-    /// the target on return. A copy where memory is mapped; else as few messages as the device allows
-    /// ([`RawWindow::put_typed`]).
-    ///
-    /// ```
-    /// use farside_rma::prelude::*;
-    ///
-    /// Job::threads(2, |job| {
-    ///     let team = job.world()?;
-    ///     let table = Symmetric::<u32>::allocate(&team, 12)?;
-    ///     // A row becomes a column of the peer's 4 x 3 matrix.
-    ///     let (row, column) = (Selection::contiguous(4)?, Selection::vector(4, 1, 3)?);
-    ///     table.put_selected(&[1, 2, 3, 4], &row, 1 - team.rank(), 2, &column)?;
-    ///     table.barrier()?;
-    ///     assert_eq!(table.local().to_vec()?, [0, 0, 1, 0, 0, 2, 0, 0, 3, 0, 0, 4]);
-    ///     table.free()
-    /// })?;
-    /// # Ok::<(), farside_rma::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put); `BadArgument` for selections of different lengths, a buffer too short for its
-    /// selection, and a selection of received elements that contains an element twice.
-    #[track_caller]
-    pub fn put_selected(&self, from: &[T], of: &Selection<T>, rank: usize, at: usize, to: &Selection<T>) -> Result<()> {
-        located(|| {
-            let layouts = Layouts::put(from, of, at, to)?;
-            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
-        })
-    }
-
-    /// Gets the elements that `from` selects at `rank`, counted from `at`, to those that `of` selects in `into`; complete
-    /// on return.
-    ///
-    /// # Errors
-    /// Those of [`put_selected`](Self::put_selected).
-    #[track_caller]
-    pub fn get_selected(
-        &self,
-        into: &mut [T],
-        of: &Selection<T>,
-        rank: usize,
-        at: usize,
-        from: &Selection<T>,
-    ) -> Result<()> {
-        located(|| {
-            let layouts = Layouts::get(into, of, at, from)?;
-            self.raw().now(rank, |raw| raw.transfer_layouts(rank, layouts))
         })
     }
 
@@ -658,9 +539,4 @@ impl<T: Pod> Symmetric<T> {
             },
         )
     }
-}
-
-/// `count` elements, `stride` apart.
-fn every<T: Pod>(count: usize, stride: usize) -> Result<Selection<T>> {
-    Selection::vector(count, 1, stride)
 }

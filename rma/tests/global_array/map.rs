@@ -27,7 +27,7 @@ fn maps_in_place_and_into_another_array() {
         assert_eq!(made.messages(), made.count(Kind::FetchAdd), "{made:?}");
         a.for_each(|index, x| assert_eq!(*x, 2 * (value(index) + 1)))?;
         b.for_each(|index, x| assert_eq!(*x, f64::from(value(index) + 1) / 2.0))?;
-        // In blocks of as many indices as BLOCK has.
+        // Blocks of as many indices as BLOCK has.
         let same = GlobalArray::<u8, 3>::on_grid(team, [5, 4, 3], formats, a.grid())?;
         a.map_into(&same, |[i, _, _], _| i as u8)?;
         assert_eq!(same.reduce(Op::Max)?, Some(4));

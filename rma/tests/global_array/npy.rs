@@ -19,7 +19,7 @@ fn value([i, j]: [usize; 2]) -> u32 {
     (100 * i + j + 1) as u32
 }
 
-/// From every distribution over 1 to 4 ranks to every other one over as many or others.
+/// Every distribution over 1 to 4 ranks is loaded in every other one, over as many or other ranks.
 #[test]
 fn every_distribution_is_saved_and_loaded() {
     let all = distributed_pairs(&[Format::Block, Format::Cyclic(1), Format::Cyclic(3), Format::Whole]);

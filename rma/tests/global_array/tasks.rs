@@ -123,7 +123,7 @@ fn linked<R>(
     Ok(result)
 }
 
-/// In either strategy, on every device.
+/// Either strategy moves an array, on every device.
 #[test]
 fn both_strategies_on_every_device() {
     everywhere(&[3, 5], |world, _| {

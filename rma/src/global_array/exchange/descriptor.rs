@@ -15,7 +15,7 @@ use crate::messages::Messages;
 /// Bytes of the header of a message.
 const HEADER: usize = 8;
 
-/// What a task says to the other one: facts that all ranks of both tasks then know.
+/// The facts that a task tells the other one, which all ranks of both tasks then know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     /// The strategy that the program has asked for.

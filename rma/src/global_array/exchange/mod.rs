@@ -79,7 +79,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// [`Strategy::Centralized`] for many ranks and short arrays.
     ///
     /// # Errors
-    /// On every rank: `Mismatch` for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
+    /// `Mismatch`, on every rank, for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
     /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
     /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
     #[track_caller]

@@ -44,7 +44,7 @@ impl Strategy {
 pub(super) enum Place {
     /// Among this rank's elements.
     Own,
-    /// In memory for the whole array, in row-major order.
+    /// Memory for the whole array, in row-major order.
     Whole,
 }
 

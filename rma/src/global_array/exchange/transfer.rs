@@ -78,7 +78,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         // SAFETY: the array keeps the messages, and ends them before its memory; the elements are locked, and this rank's own
         // operations on them are refused, until the messages have ended.
         let started = unsafe { messages.start(&self.link.both, self.link.tag, step, own) };
-        // After an error no later step begins.
+        // An error ends the transfer: no later step begins.
         started.inspect_err(|_| self.rest.set(&[]))
     }
 
@@ -122,7 +122,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         if done.is_ok() {
             self.link.whole.replace(std::mem::take(&mut messages.whole));
         }
-        // After an error too: then no message accesses the elements any more.
+        // Messages end also if there was an error, so that none accesses the elements any more.
         drop(messages);
         let unlocked = array.window.raw().unlock(array.team().rank());
         done.and(unlocked)

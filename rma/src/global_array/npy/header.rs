@@ -16,7 +16,7 @@ const ALIGNMENT: usize = 64;
 /// Longest dictionary that is read: that of more than 10,000 dimensions. A longer one is no header.
 const LONGEST: u64 = 1 << 20;
 
-/// What the dictionary says.
+/// The contents of the dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The type of an element, such as `<f8`.

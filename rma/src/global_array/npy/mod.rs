@@ -102,7 +102,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// At all ranks if at any: `System` for a file that cannot be written, `WrongEpoch` inside
+    /// All ranks fail if one does: `System` for a file that cannot be written, `WrongEpoch` inside
     /// [`with_local`](Self::with_local), and `Aborted` for such an error of another rank; `PeerLost`.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let (path, team) = (path.as_ref(), self.team());
@@ -122,7 +122,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     fn make(&self, path: &Path) -> Result<NamedTempFile> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
-        // With the permissions of any new file: less those of the process's mask.
+        // The permissions of any new file: less those of the process's mask.
         builder.prefix(".").suffix(".npy.part").permissions(Permissions::from_mode(0o666));
         let mut file = builder.tempfile_in(folder).map_err(failed(SAVE, path))?;
         file.write_all(&self.header()).map_err(failed(SAVE, path))?;
@@ -153,7 +153,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     /// their elements.
     ///
     /// # Errors
-    /// At all ranks if at any: `System` for a file that cannot be read; `BadArgument` for one that is not in the format or
+    /// All ranks fail if one does: `System` for a file that cannot be read; `BadArgument` for one that is not in the format or
     /// too short; `Mismatch` for one of other elements or another number of dimensions; `Unsupported` for bytes in the other
     /// order and for Fortran order (`numpy.ascontiguousarray` makes an array in C order); `Aborted` for such an error of
     /// another rank; those of [`distributed`](Self::distributed).
@@ -181,7 +181,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
         match agreed(team, LOAD, read) {
             Ok(()) => Ok(array),
             Err(e) => {
-                // At all ranks, so they free it together. The first error counts.
+                // All ranks come here, so they free it together. The first error counts.
                 let _ = array.free();
                 Err(e)
             }

@@ -90,7 +90,7 @@ pub(super) fn agree(bootstrap: &mut dyn Bootstrap, found: Result<LocalPorts>) ->
         bootstrap.put("ports", &write(&decide(&all)))?;
     }
     bootstrap.fence()?;
-    let malformed = || Error::new(ErrorKind::Protocol, OP).peer(0usize).device("verbs").cause("malformed choice");
+    let malformed = || Error::new(ErrorKind::Protocol, OP).peer(0).device("verbs").cause("malformed choice");
     let decision = read(&bootstrap.get("ports")?).ok_or_else(malformed)?;
     found?.take(decision, me, size)
 }
@@ -117,7 +117,7 @@ impl LocalPorts {
         let pick = choice.picks.get(me as usize).filter(|_| choice.picks.len() == size as usize);
         let taken = pick.and_then(|p| self.ports.into_iter().nth(usize::from(*p)));
         let (mut local, context) = taken.ok_or_else(|| {
-            fail(ErrorKind::Protocol).peer(0usize).cause("rank 0 chose a port that this rank does not have")
+            fail(ErrorKind::Protocol).peer(0).cause("rank 0 chose a port that this rank does not have")
         })?;
         local.why = format!("{}, {}", local.why, choice.how);
         if choice.trusted {
