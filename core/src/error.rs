@@ -250,6 +250,13 @@ impl Error {
         Self(Box::new(Inner { cause, remedy: e.remedy.clone(), source: None, ..**e }))
     }
 
+    /// The same error without the place of the call, for one that is not the program's.
+    #[must_use]
+    pub fn without_caller(mut self) -> Self {
+        self.0.caller = None;
+        self
+    }
+
     /// The place in the program that made the call, if the call knows it.
     #[must_use]
     pub fn caller(&self) -> Option<&'static Location<'static>> {

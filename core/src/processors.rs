@@ -99,9 +99,11 @@ pub(crate) struct Sharing {
 
 impl Sharing {
     /// Publishes where this rank may run.
-    pub(crate) fn publish(bootstrap: &mut dyn Bootstrap) -> Result<()> {
+    ///
+    /// `reports` are the reports that this rank makes ([`Settings::reports`](crate::settings::Settings::reports)).
+    pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, reports: u32) -> Result<()> {
         let key = format!("processors.{}", bootstrap.rank());
-        bootstrap.put(&key, &Processors::here().write(Writer::new()).done())
+        bootstrap.put(&key, &Processors::here().write(Writer::new()).u32(reports).done())
     }
 
     /// How this rank shares its processors, and whether some rank of its machine [is
@@ -111,11 +113,21 @@ impl Sharing {
         let (me, size) = (bootstrap.rank() as usize, bootstrap.size());
         let of = |rank| {
             let bytes = bootstrap.get(&format!("processors.{rank}"))?;
-            Processors::read(&mut Reader::new(&bytes)).ok_or_else(|| {
+            let mut reader = Reader::new(&bytes);
+            Processors::read(&mut reader).zip(reader.u32()).ok_or_else(|| {
                 Error::new(ErrorKind::Protocol, "exchange the processors of ranks").peer(rank).cause("malformed set")
             })
         };
         let all = (0..size).map(of).collect::<Result<Vec<_>>>()?;
+        // Ranks that report choose other messages, and gather their reports at the end.
+        if let Some(other) = all.iter().position(|(_, reports)| *reports != all[me].1) {
+            return Err(Error::new(ErrorKind::Setting, "start a rank")
+                .rank(me)
+                .peer(other)
+                .cause("FARSIDE_BILL, FARSIDE_TRACE or FARSIDE_STALL_S is set at one of them only")
+                .remedy("set it at all ranks or at none; rank 0 writes the files"));
+        }
+        let all: Vec<Processors> = all.into_iter().map(|(processors, _)| processors).collect();
         Ok((Self::of(&all, me), Self::some_is_oversubscribed(&all, me)))
     }
 

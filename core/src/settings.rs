@@ -312,7 +312,7 @@ settings! {
     bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for the bill: a page if it ends in .html, else JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
         "Bill at the end of the job: rank 0 writes to stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
     trace: Option<String> = "FARSIDE_TRACE", "0", "0, or a file for the trace", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
-        "Timeline of the job, which rank 0 writes at its end as a JSON file for Perfetto (ui.perfetto.dev) or chrome://tracing: calls, waits, epochs, messages and remote calls of each rank, with arrows from who signalled to who waited. The last events are kept, at most 65536 of a rank and 1048576 of a job (1024 of a rank at least).";
+        "Timeline of the job, which rank 0 writes at its end as a JSON file for Perfetto (ui.perfetto.dev) or chrome://tracing: calls, waits, epochs, messages and remote calls of each rank, with arrows from the rank that signalled to the rank that waited. The last events are kept, at most 65536 of a rank and 1048576 of a job (1024 of a rank at least).";
     stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, may have a fraction; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
         "Time after which a waiting rank writes to stderr, once, what it waits for and for which rank.";
     verify: u8 = "FARSIDE_VERIFY", "0", "0 to 4", |s| number(s).filter(|v| *v <= 4),
@@ -335,6 +335,12 @@ pub enum Origin {
 }
 
 impl Settings {
+    /// The reports that a rank makes, one bit each: the bill, the trace and long waits.
+    pub(crate) fn reports(&self) -> u32 {
+        let all = [self.bill.is_some(), self.trace.is_some(), self.stall.is_some()];
+        all.into_iter().enumerate().fold(0, |bits, (bit, on)| bits | u32::from(on) << bit)
+    }
+
     /// Reads the environment.
     ///
     /// # Errors

@@ -34,11 +34,12 @@
 //!
 //! # Features
 //!
-//! | feature, all by default | |
+//! | feature | |
 //! |---|---|
 //! | `verbs` | RDMA adapters; needs the headers of libibverbs and librdmacm, and libclang. Without it, ranks are on one node |
 //! | `async` | `block_on`, which awaits inside an epoch. Futures as such need no feature |
 //! | `log` | `FARSIDE_LOG`, which writes events to standard error |
+//! | `ndarray` | the own elements of a [`GlobalArray`] as an array of the crate `ndarray`; not by default |
 
 mod assert;
 mod async_epoch;

@@ -87,6 +87,12 @@ impl Timeline {
     fn arrows(&self) -> Vec<Arrow> {
         let end = |event: &Value| (event["pid"].as_u64().unwrap(), event["ts"].as_f64().unwrap());
         let ends: Vec<&Value> = self.events("f").collect();
+        // A viewer turns arrows round that lead to a slice which begins earlier than the one that they come from.
+        let starts: Vec<(u64, f64)> = self.slices().iter().map(|s| (s.rank, s.begin)).collect();
+        for e in &ends {
+            let at = (e["pid"].as_u64().unwrap(), e["ts"].as_f64().unwrap());
+            assert!(starts.contains(&at), "no slice begins where {e} ends");
+        }
         let arrow = |begin: &Value| {
             let to = ends.iter().find(|e| e["id"] == begin["id"]).unwrap_or_else(|| panic!("{begin} has no end"));
             Arrow { name: begin["name"].as_str().unwrap().to_owned(), from: end(begin), to: end(to) }
@@ -189,8 +195,9 @@ fn arrows_of_messages_and_collectives_come_from_the_late_rank() {
 
 #[test]
 fn arrow_of_a_flag_comes_from_who_set_it_and_of_a_call_from_its_caller() {
-    fn answer(_: &Caller<'_>, x: u64) -> u64 {
-        x + 1
+    fn answer(caller: &Caller<'_>, x: u64) -> u64 {
+        // A call inside of a function: its slice is inside of that of the function.
+        if x > 40 { caller.calls().call(0, answer, x - 40).wait().unwrap() } else { x + 1 }
     }
     for config in [MAPPED, POSTED] {
         let timeline = Timeline::of(&config, 3, |team| {
@@ -211,7 +218,7 @@ fn arrow_of_a_flag_comes_from_who_set_it_and_of_a_call_from_its_caller() {
             }
             team.barrier()?;
             if team.rank() == 2 {
-                assert_eq!(calls.call(1, answer, 4).wait()?, 5);
+                assert_eq!(calls.call(1, answer, 44).wait()?, 5);
                 calls.cast(0, answer, 4)?;
             }
             calls.quiesce()?;
@@ -224,11 +231,11 @@ fn arrow_of_a_flag_comes_from_who_set_it_and_of_a_call_from_its_caller() {
         let ran = timeline.slices().into_iter().filter(|s| s.name.ends_with("answer"));
         let mut ran: Vec<u64> = ran.map(|s| s.rank).collect();
         ran.sort_unstable();
-        assert_eq!(ran, [0, 1]);
+        assert_eq!(ran, [0, 0, 1]);
         let calls: Vec<Arrow> = timeline.arrows().into_iter().filter(|a| a.name == "remote call").collect();
         let mut ends: Vec<_> = calls.iter().map(|a| (a.from.0, a.to.0)).collect();
         ends.sort_unstable();
-        assert_eq!(ends, [(2, 0), (2, 1)], "{calls:?}");
+        assert_eq!(ends, [(1, 0), (2, 0), (2, 1)], "{calls:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! or a collective, that rank may itself wait for another one: the report follows such waits of the same call to the
 //! rank that did not wait. Waits that end before the rank turns to other work (some hundred nanoseconds) are not timed.
 //! When switched off, the bill costs one branch in each synchronizing call, in each operation that sends a message, and
-//! in each send or receive. The [trace] (`FARSIDE_TRACE`) records the same calls and waits one by one, and costs nothing
+//! in each send or receive. The trace (`FARSIDE_TRACE`) records the same calls and waits one by one, and costs nothing
 //! more when switched off.
 
 mod page;
@@ -175,6 +175,13 @@ impl Bill {
         *number += 1;
         if let Some(trace) = &self.trace {
             trace.add(Some(account), What::Called { operation, number: *number, peer }, trace.now());
+        }
+    }
+
+    /// Records for the trace that the call that was counted last closes or opens an epoch.
+    pub fn epoch(&self, account: Account, name: &'static str, opens: bool) {
+        if let Some(trace) = &self.trace {
+            trace.add(Some(account), What::Epoch { name, opens }, trace.now());
         }
     }
 

@@ -1,6 +1,6 @@
-//! The bill as a page: who waited for whom as a picture, and the calls by cost, for the whole job and each window and team.
+//! The bill as a page: which rank waited for which as a picture, and the calls by cost, for the whole job and each window and team.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -20,9 +20,15 @@ th { background: #f4f4f4; font-weight: 600; } .n { text-align: right; }
 
 /// Maximum number of rows of a picture. Ranks of larger jobs share rows.
 const ROWS: u32 = 48;
+/// Maximum number of pictures of windows and teams.
+const PICTURES: usize = 50;
 
 /// The whole page.
 pub(super) fn html(report: &Report) -> String {
+    // Pictures of the accounts with the longest waits only, since each may have thousands of cells.
+    let mut by_cost: Vec<(usize, f64)> = report.bill.iter().map(waited).enumerate().collect();
+    by_cost.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let pictured: BTreeSet<usize> = by_cost.iter().take(PICTURES).map(|(line, _)| *line).collect();
     let all: Vec<&Charge> = report.bill.iter().flat_map(|line| &line.waits).collect();
     let title = format!("The bill of {} ranks, {:.3} s", report.ranks, report.seconds);
     let page = html! {
@@ -41,14 +47,20 @@ pub(super) fn html(report: &Report) -> String {
                     " on average. A wait is charged to the rank that was late: not to one that itself waited for it in the same call."
                 }
                 (picture(&all, report.ranks, report.seconds))
-                @for line in &report.bill { (section(line, report)) }
+                @if report.bill.len() > PICTURES { p { "The " (PICTURES) " with the longest waits have a picture." } }
+                @for (i, line) in report.bill.iter().enumerate() { (section(line, report, pictured.contains(&i))) }
             }
         }
     };
     page.into_string()
 }
 
-fn section(line: &Line, report: &Report) -> Markup {
+/// The time that all ranks have waited in calls of a window or team.
+fn waited(line: &Line) -> f64 {
+    line.waits.iter().map(|charge| charge.seconds).sum()
+}
+
+fn section(line: &Line, report: &Report, is_pictured: bool) -> Markup {
     let waits: Vec<&Charge> = line.waits.iter().collect();
     html! {
         h2 { (line.account) @if let Some(name) = &line.name { " “" (name) "”" } ", " (line.ranks.len()) " ranks" }
@@ -62,7 +74,7 @@ fn section(line: &Line, report: &Report) -> Markup {
                     }
                 }
             }
-            (picture(&waits, report.ranks, report.seconds))
+            @if is_pictured { (picture(&waits, report.ranks, report.seconds)) }
         }
     }
 }

@@ -16,7 +16,7 @@ use super::Account;
 use super::trace::{Event, Kind, Trace, What};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Duration of what takes a moment in the picture, in nanoseconds.
+/// Duration of a call that does not wait in the picture, in nanoseconds.
 const MOMENT: u64 = 100;
 
 /// The trace of one rank.
@@ -43,9 +43,12 @@ impl Trace {
         let (events, dropped) = self.events();
         let since = |now: Instant| super::trace::ns(now.saturating_duration_since(self.since()));
         let meetings = (0..MEETINGS).map(|_| meet().map(|()| since(self.now()))).collect::<Result<_>>()?;
-        let clock = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let now = u64::try_from(clock.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(clock.tv_nsec).unwrap_or(0);
-        let began = now.saturating_sub(since(self.now()));
+        // The narrowest of some pairs of readings, since the rank may lose its processor in between.
+        let pair = |_| {
+            let (before, now, after) = (self.now(), monotonic(), self.now());
+            (after.saturating_duration_since(before), now.saturating_sub(since(after)))
+        };
+        let began = (0..MEETINGS).map(pair).min().map_or(0, |(_, began)| began);
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let part = Part { dropped, events, machine, began, meetings };
         serde_json::to_vec(&part).map_err(|e| Error::new(ErrorKind::Protocol, "gather the trace").cause(e.to_string()))
@@ -54,6 +57,12 @@ impl Trace {
 
 /// An account, as in [`Event`].
 type Owner = Option<(u32, u32)>;
+
+/// The machine's clock, in nanoseconds.
+fn monotonic() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
 
 /// A rank's part, whose times are on the clock of rank 0.
 type Rank = Vec<Event<String>>;
@@ -72,7 +81,7 @@ impl Timeline {
     /// Reads the parts of all ranks.
     ///
     /// # Errors
-    /// `Protocol` if a rank keeps no trace.
+    /// `Protocol` for a part that cannot be read.
     pub(crate) fn read(parts: &[Vec<u8>]) -> Result<Self> {
         let read = |(rank, bytes): (u32, &Vec<u8>)| {
             serde_json::from_slice(bytes)
@@ -103,10 +112,15 @@ impl Timeline {
             out.put(&named("process_sort_index", json!({"sort_index": rank})))?;
             out.put(&named("thread_name", json!({"name": "calls"})))?;
             let ends = ends(events);
-            events.iter().zip(&ends).try_for_each(|(event, end)| out.put(&slice(rank, event, *end)))?;
+            let slices = events.iter().zip(&ends).filter_map(|(event, end)| slice(rank, event, *end));
+            slices.into_iter().try_for_each(|slice| out.put(&slice))?;
             epochs(rank, events, &ends).iter().try_for_each(|epoch| out.put(epoch))?;
         }
         for (id, (name, from, to)) in self.arrows().iter().enumerate() {
+            // A viewer takes arrows to lead to the slice that begins later, which a wait does not.
+            let end =
+                json!({"ph": "X", "pid": to.0, "tid": 0, "ts": us(to.1), "dur": us(1), "cat": "arrow", "name": name});
+            out.put(&end)?;
             let end = |ph: &str, (rank, at): Moment| json!({"ph": ph, "bp": "e", "cat": "arrow", "id": id, "pid": rank, "tid": 0, "ts": us(at), "name": name});
             out.put(&end("s", *from))?;
             out.put(&end("f", *to))?;
@@ -156,38 +170,65 @@ fn account((context, window): (u32, u32)) -> String {
     Account { context, window }.to_string()
 }
 
-/// The time at which each event's slice ends. A call ends with its last wait before the next call.
+/// The begin of an event's slice.
+fn begin(event: &Event<String>) -> u64 {
+    match event.what {
+        What::Waited { ns, .. } | What::Ran { ns, .. } => event.at.saturating_sub(ns),
+        _ => event.at,
+    }
+}
+
+/// The time at which each event's slice ends. A wait belongs to the last call of its account that began before it, if it
+/// begins within [`GAP`] of the call's begin or of the wait before; the call ends with its last wait. A slice that begins
+/// inside another one ends with it at the latest.
 fn ends(events: &[Event<String>]) -> Vec<u64> {
+    /// Time in nanoseconds after which a wait is one of a later call, which completes what an earlier one has started.
+    const GAP: u64 = 100_000;
     let mut ends: Vec<u64> = events.iter().map(|event| event.at).collect();
-    let mut next = u64::MAX;
-    let mut waits: Vec<(&str, Owner, u64)> = Vec::new();
-    for (event, end) in events.iter().zip(&mut ends).rev() {
-        match &event.what {
-            What::Waited { operation, .. } => waits.push((operation, event.account, event.at)),
-            What::Called { operation, .. } => {
-                let own = waits.iter().filter(|(name, account, _)| name == operation && *account == event.account);
-                let last = own.map(|(_, _, at)| *at).max();
-                *end = last.unwrap_or(event.at + MOMENT).min(next.max(event.at + 1));
-                waits.clear();
-                next = event.at;
+    let mut order: Vec<usize> = (0..events.len()).collect();
+    order.sort_by_key(|i| (begin(&events[*i]), matches!(events[*i].what, What::Waited { .. })));
+    let mut last: HashMap<Owner, usize> = HashMap::new();
+    for i in &order {
+        let event = &events[*i];
+        match event.what {
+            What::Called { .. } => {
+                ends[*i] = event.at + MOMENT;
+                last.insert(event.account, *i);
             }
-            What::Signalled { .. } | What::Arrived { .. } => *end = event.at + 1,
+            What::Signalled { .. } | What::Arrived { .. } | What::Epoch { .. } => ends[*i] = event.at + 1,
+            What::Waited { .. } => {
+                if let Some(call) = last.get(&event.account)
+                    && begin(event) <= ends[*call] + GAP
+                {
+                    ends[*call] = ends[*call].max(event.at);
+                }
+            }
             What::Ran { .. } => {}
         }
+    }
+    order.sort_by_key(|i| (begin(&events[*i]), std::cmp::Reverse(ends[*i])));
+    let mut open: Vec<u64> = Vec::new();
+    for i in order {
+        open.retain(|end| *end > begin(&events[i]));
+        if let Some(inner) = open.last() {
+            ends[i] = ends[i].min(*inner);
+        }
+        open.push(ends[i]);
     }
     ends
 }
 
-fn slice(rank: u32, event: &Event<String>, end: u64) -> Value {
+fn slice(rank: u32, event: &Event<String>, end: u64) -> Option<Value> {
     let whose = event.account.map_or("no window, no team".to_owned(), account);
-    let (begin, category, name, args) = match &event.what {
+    let (category, name, args) = match &event.what {
+        What::Epoch { .. } => return None,
         What::Called { operation, number, peer } => {
-            (event.at, "call", operation.clone(), json!({"of": whose, "call": number, "peer": peer}))
+            ("call", operation.clone(), json!({"of": whose, "call": number, "peer": peer}))
         }
-        What::Waited { operation, from, ns } => {
+        What::Waited { operation, from, .. } => {
             let name =
                 from.map_or_else(|| format!("{operation}: waits"), |from| format!("{operation}: waits for {from}"));
-            (end.saturating_sub(*ns), "wait", name, json!({"of": whose, "rank": from}))
+            ("wait", name, json!({"of": whose, "rank": from}))
         }
         What::Signalled { kind, to, value, .. } => {
             let (name, value) = match kind {
@@ -197,49 +238,54 @@ fn slice(rank: u32, event: &Event<String>, end: u64) -> Value {
                 Kind::Message(tag) => (format!("message to {to}"), json!({"bytes": value, "tag": tag})),
                 Kind::Call => (format!("remote call to {to}"), Value::Null),
             };
-            (event.at, "signal", name, json!({"of": whose, "value": value}))
+            ("signal", name, json!({"of": whose, "value": value}))
         }
         What::Arrived { tag, from, len, .. } => {
-            (event.at, "message", format!("message from {from}"), json!({"of": whose, "bytes": len, "tag": tag}))
+            ("message", format!("message from {from}"), json!({"of": whose, "bytes": len, "tag": tag}))
         }
-        What::Ran { name, from, ns, .. } => {
-            (end.saturating_sub(*ns), "function", name.clone(), json!({"of": whose, "called by": from}))
-        }
+        What::Ran { name, from, .. } => ("function", name.clone(), json!({"of": whose, "called by": from})),
     };
-    let dur = us(end) - us(begin);
-    json!({"ph": "X", "pid": rank, "tid": 0, "ts": us(begin), "dur": dur, "cat": category, "name": name, "args": args})
+    let begin = begin(event);
+    let dur = us(end.saturating_sub(begin));
+    let (ts, cat) = (us(begin), category);
+    Some(json!({"ph": "X", "pid": rank, "tid": 0, "ts": ts, "dur": dur, "cat": cat, "name": name, "args": args}))
 }
 
 /// The epochs of a rank: from the end of the call that opens one to the end of the call that closes it.
 fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
-    /// Operations that open epochs, with those that close them.
-    const PAIRS: [(&str, &str, &str); 6] = [
-        ("fence", "fence", "fence epoch"),
+    /// Operations that always open an epoch, with those that close it.
+    const PAIRS: [(&str, &str, &str); 4] = [
         ("start", "complete", "access epoch"),
         ("post", "wait", "exposure epoch"),
-        ("post", "test", "exposure epoch"),
         ("lock", "unlock", "lock epoch"),
         ("lock_all", "unlock_all", "lock_all epoch"),
     ];
     let mut open: HashMap<(Owner, &str, Option<u32>), u64> = HashMap::new();
     let mut all = Vec::new();
+    let mut called = 0;
     for (event, end) in events.iter().zip(ends) {
-        let What::Called { operation, peer, .. } = &event.what else { continue };
-        for (_, _, name) in PAIRS.iter().filter(|(_, closing, _)| closing == operation) {
-            if let Some(begin) = open.remove(&(event.account, *name, *peer)) {
-                let whose = event.account.map_or_else(String::new, account);
-                let name =
-                    peer.map_or_else(|| format!("{name} of {whose}"), |peer| format!("{name} of {whose} at {peer}"));
-                for (ph, at) in [("b", begin), ("e", *end)] {
-                    let id = format!("{rank} {begin} {name}");
-                    all.push(
-                        json!({"ph": ph, "pid": rank, "tid": 0, "ts": us(at), "cat": "epoch", "id": id, "name": name}),
-                    );
-                }
+        let (name, opens, peer) = match &event.what {
+            What::Called { operation, peer, .. } => {
+                called = *end;
+                let pair = PAIRS.iter().find(|(opening, closing, _)| opening == operation || closing == operation);
+                let Some((opening, _, name)) = pair else { continue };
+                (*name, opening == operation, *peer)
             }
-        }
-        if let Some((_, _, name)) = PAIRS.iter().find(|(opening, ..)| opening == operation) {
-            open.insert((event.account, *name, *peer), *end);
+            What::Epoch { name, opens } => (name.as_str(), *opens, None),
+            _ => continue,
+        };
+        let key = (event.account, name, peer);
+        if opens {
+            open.insert(key, called);
+        } else if let Some(begin) = open.remove(&key) {
+            let whose = event.account.map_or_else(String::new, account);
+            let name = peer.map_or_else(|| format!("{name} of {whose}"), |peer| format!("{name} of {whose} at {peer}"));
+            for (ph, at) in [("b", begin), ("e", called)] {
+                let id = format!("{rank} {begin} {name}");
+                all.push(
+                    json!({"ph": ph, "pid": rank, "tid": 0, "ts": us(at), "cat": "epoch", "id": id, "name": name}),
+                );
+            }
         }
     }
     all
@@ -260,12 +306,14 @@ struct Sources<'a> {
     flags: HashMap<(u32, Owner), Vec<Moment>>,
     /// Functions by rank, account and caller: the time of their end.
     functions: HashMap<(u32, Owner, u32), Vec<u64>>,
+    /// Remote calls by caller, target, account and number: the time of the last one.
+    calls_made: HashMap<(u32, u32, Owner, u64), u64>,
 }
 
 impl<'a> Sources<'a> {
     fn new(ranks: &'a [Rank]) -> Self {
-        let (calls, signals, flags, functions) = Default::default();
-        let mut all = Self { calls, signals, flags, functions };
+        let (calls, signals, flags, functions, calls_made) = Default::default();
+        let mut all = Self { calls, signals, flags, functions, calls_made };
         for (rank, event) in (0..).zip(ranks).flat_map(|(rank, events)| events.iter().map(move |event| (rank, event))) {
             let (account, at) = (event.account, event.at);
             match &event.what {
@@ -273,13 +321,16 @@ impl<'a> Sources<'a> {
                     all.calls.entry((rank, account, operation)).or_default().push((*number, at));
                 }
                 What::Signalled { kind, to, number, value } => {
-                    all.signals.entry((rank, *to, account, *kind)).or_default().push((*number, *value, at));
-                    if matches!(kind, Kind::Flag(_)) {
+                    let kind = if let Kind::Message(_) = kind { Kind::Message(0) } else { *kind };
+                    all.signals.entry((rank, *to, account, kind)).or_default().push((*number, *value, at));
+                    if kind == Kind::Call {
+                        all.calls_made.insert((rank, *to, account, *value), at);
+                    } else if matches!(kind, Kind::Flag(_)) {
                         all.flags.entry((*to, account)).or_default().push((rank, at));
                     }
                 }
                 What::Ran { from, .. } => all.functions.entry((rank, account, *from)).or_default().push(at),
-                What::Waited { .. } | What::Arrived { .. } => {}
+                What::Waited { .. } | What::Arrived { .. } | What::Epoch { .. } => {}
             }
         }
         all.flags.values_mut().for_each(|flags| flags.sort_by_key(|(_, at)| *at));
@@ -302,18 +353,19 @@ impl<'a> Sources<'a> {
                     signalled.insert((account, *kind, *to), *number);
                     None
                 }
-                What::Arrived { tag, from, number, .. } => {
-                    self.signal((*from, rank), account, Kind::Message(*tag), *number).map(|at| ("message", (*from, at)))
+                What::Epoch { .. } => None,
+                What::Arrived { from, number, .. } => {
+                    self.signal((*from, rank), account, Kind::Message(0), *number).map(|at| ("message", (*from, at)))
                 }
-                What::Ran { from, call, ns, .. } => {
-                    let made = self.signals.get(&(*from, rank, account, Kind::Call));
-                    let made = made.and_then(|made| made.iter().find(|(_, value, _)| value == call));
-                    if let Some((_, _, begun)) = made {
-                        all.push(("remote call".to_owned(), (*from, *begun), (rank, at.saturating_sub(*ns))));
+                What::Ran { from, call, .. } => {
+                    let begun = begin(event);
+                    let made = self.calls_made.get(&(*from, rank, account, *call));
+                    if let Some(made) = made.filter(|made| **made <= begun) {
+                        all.push(("remote call".to_owned(), (*from, *made), (rank, begun)));
                     }
                     None
                 }
-                What::Waited { operation, from: Some(from), .. } => {
+                What::Waited { operation, from: Some(from), is_collective, .. } => {
                     let last = |kind| signalled.get(&(account, kind, *from)).copied();
                     let source = match operation.as_str() {
                         "wait" => last(Kind::Post).and_then(|n| self.signal((*from, rank), account, Kind::Complete, n)),
@@ -321,27 +373,29 @@ impl<'a> Sources<'a> {
                             last(Kind::Complete).and_then(|n| self.signal((*from, rank), account, Kind::Post, n))
                         }
                         "receive" => None,
-                        "lock" | "flush" | "unlock" => self.unlocked(*from, account, at),
+                        "lock" | "flush" | "unlock" => self.unlocked(*from, account, begin(event), at),
                         "call a remote function" => {
-                            let ends = self.functions.get(&(*from, account, rank));
-                            ends.and_then(|ends| ends.iter().copied().rfind(|end| *end <= at))
+                            last_before(self.functions.get(&(*from, account, rank)), at, |end| *end).copied()
                         }
+                        _ if !is_collective => None,
                         _ => called.get(&(account, operation)).and_then(|number| {
                             let calls = self.calls.get(&(*from, account, operation.as_str()))?;
-                            calls.iter().find(|(n, _)| n == number).map(|(_, at)| *at)
+                            calls.binary_search_by_key(number, |(n, _)| *n).ok().map(|found| calls[found].1)
                         }),
                     };
                     source.map(|at| (operation.as_str(), (*from, at)))
                 }
                 What::Waited { from: None, .. } => {
-                    // A flag is noted before it is set.
-                    let flags = self.flags.get(&(rank, account));
-                    flags.and_then(|flags| flags.iter().rfind(|(_, set)| *set <= at)).map(|from| ("flag", *from))
+                    // A flag is reported before it is set.
+                    let last = last_before(self.flags.get(&(rank, account)), at, |(_, set)| *set);
+                    last.filter(|(_, set)| *set >= begin(event)).map(|from| ("flag", *from))
                 }
             };
             // The clocks of machines differ by some microseconds; no arrow goes back.
-            if let Some((name, from)) = source.filter(|(_, (_, begun))| *begun <= at) {
-                all.push((name.to_owned(), from, (rank, at)));
+            // It ends just before the slice that it explains, except for an arrival, which has a slice of its own.
+            let end = if let What::Waited { .. } = event.what { at.saturating_sub(1) } else { at };
+            if let Some((name, from)) = source.filter(|(_, (_, begun))| *begun <= end) {
+                all.push((name.to_owned(), from, (rank, end)));
             }
         }
         all
@@ -352,11 +406,18 @@ impl<'a> Sources<'a> {
         signals.binary_search_by_key(&number, |(n, ..)| *n).ok().map(|found| signals[found].2)
     }
 
-    /// The time at which rank `from` has last called unlock before `at`.
-    fn unlocked(&self, from: u32, account: Owner, at: u64) -> Option<u64> {
-        let calls = ["unlock", "unlock_all"].into_iter().filter_map(|name| self.calls.get(&(from, account, name)));
-        calls.filter_map(|calls| calls.iter().map(|(_, at)| *at).rfind(|unlocked| *unlocked <= at)).max()
+    /// The time at which rank `from` has last called unlock from `begin` to `at`.
+    fn unlocked(&self, from: u32, account: Owner, begin: u64, at: u64) -> Option<u64> {
+        let calls = ["unlock", "unlock_all"].into_iter().map(|name| self.calls.get(&(from, account, name)));
+        let last = calls.filter_map(|calls| last_before(calls, at, |(_, at)| *at)).map(|(_, at)| *at).max();
+        last.filter(|last| *last >= begin)
     }
+}
+
+/// The last of some things, in the order of their times, that is not later than `at`.
+fn last_before<E>(all: Option<&Vec<E>>, at: u64, time: impl Fn(&E) -> u64) -> Option<&E> {
+    let all = all?;
+    all[..all.partition_point(|one| time(one) <= at)].last()
 }
 
 #[cfg(test)]

@@ -23,12 +23,14 @@ const MOST: usize = 1 << 16;
 pub(super) enum What<N> {
     /// A call began: the `number`th of this operation on the account, at `peer` if it concerns one rank.
     Called { operation: N, number: u64, peer: Option<u32> },
-    /// The rank has waited for rank `from`, for this time until the event.
-    Waited { operation: N, from: Option<u32>, ns: u64 },
-    /// The `number`th signal of this kind from this rank to `to`. `value` is that of the flag, the length of the message,
-    /// or the number of the remote call.
+    /// The rank has waited for rank `from`, for this time until the event. `is_collective`: in a call of all ranks.
+    Waited { operation: N, from: Option<u32>, is_collective: bool, ns: u64 },
+    /// The call that has begun closes or opens an epoch with this name.
+    Epoch { name: N, opens: bool },
+    /// The `number`th signal of this kind from this rank to `to`, of those that are numbered. `value` is that of the flag,
+    /// the length of the message, or the number of the remote call.
     Signalled { kind: Kind, to: u32, number: u64, value: u64 },
-    /// The `number`th message with this tag came from rank `from`.
+    /// The `number`th message of this rank came from rank `from`.
     Arrived { tag: i32, from: u32, number: u64, len: u64 },
     /// The function of remote call `call` of rank `from` has run, for this time until the event.
     Ran { name: N, from: u32, call: u64, ns: u64 },
@@ -62,7 +64,8 @@ pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A kind of signals that are numbered: direction, kind and the other rank.
+/// Signals that are numbered: account, whether this rank sends them, kind and the other rank. Messages of a team are of one
+/// kind, since those of a pair of ranks arrive in the order in which they are sent.
 type Key = (Option<Account>, bool, Kind, u32);
 
 /// The trace of a rank.
@@ -117,21 +120,24 @@ impl Trace {
 
     /// Records a wait of this duration until `now`.
     pub(super) fn waited(&self, awaited: Awaited, time: Duration, now: Instant) {
-        let Awaited { account, operation, from, .. } = awaited;
-        self.add(account, What::Waited { operation, from, ns: ns(time) }, now);
+        let Awaited { account, operation, from, call } = awaited;
+        self.add(account, What::Waited { operation, from, is_collective: call != 0, ns: ns(time) }, now);
     }
 
     /// Records a signal from this rank to rank `to` of the job.
     pub(super) fn signalled(&self, account: Account, kind: Kind, to: u32, value: u64) {
-        let number = self.next((Some(account), true, kind, to));
+        let number = match kind {
+            Kind::Post | Kind::Complete => self.next((Some(account), true, kind, to)),
+            Kind::Message(_) => self.next((Some(account), true, Kind::Message(0), to)),
+            Kind::Flag(_) | Kind::Call => 0,
+        };
         self.add(Some(account), What::Signalled { kind, to, number, value }, self.now());
     }
 
     /// Records the arrival of a message of `len` bytes.
     pub(crate) fn arrived(&self, context: u32, tag: i32, from: u32, len: usize) {
-        // Messages of one rank, team and tag arrive in the order in which they are sent.
         let account = Some(Account::team(context));
-        let number = self.next((account, false, Kind::Message(tag), from));
+        let number = self.next((account, false, Kind::Message(0), from));
         self.add(account, What::Arrived { tag, from, number, len: len as u64 }, self.now());
     }
 

@@ -101,7 +101,7 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// the lengths, and of a gather.
 ///
 /// # Errors
-/// Those of [`allgather`].
+/// Those of [`allgather`]; `NoSuchRank`.
 pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     let lens = allgather(team, &(mine.len() as u64).to_le_bytes())?;
     let lens: Vec<u64> = lens.iter().map(|len| len.as_slice().try_into().map_or(0, u64::from_le_bytes)).collect();

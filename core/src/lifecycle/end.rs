@@ -52,11 +52,11 @@ impl Job {
             return Ok(());
         }
         // A bill that cannot be written must not prevent an orderly end.
-        let mut billed = Ok(());
+        let (mut billed, mut traced) = (Ok(()), Ok(None));
         let met = self.in_time(|| {
             self.flush()?;
-            let [bill, trace] = [self.report_bill(), self.report_trace()];
-            billed = bill.and(trace);
+            billed = self.report_bill();
+            traced = self.gather_trace();
             let world = self.world()?;
             self.calls().set_end(!stays);
             world.meet()?;
@@ -66,6 +66,8 @@ impl Job {
             let _ = self.device.leave(Leave::Lost);
             return met;
         }
+        // Long, so the other ranks do not wait for it.
+        let billed = billed.and(traced.and_then(|parts| parts.map_or(Ok(()), |parts| self.write_trace(&parts))));
         if stays {
             self.left.set(false);
             return billed;
@@ -116,17 +118,18 @@ impl Job {
         std::fs::write(to, report.file(to)).map_err(|e| unwritten("write the bill", "FARSIDE_BILL", to, &e))
     }
 
-    /// Gathers the trace of all ranks, which rank 0 writes, if the settings ask for it.
-    fn report_trace(&self) -> Result<()> {
-        let (Some(to), Some(trace)) = (&self.settings().trace, self.bill().and_then(Bill::trace)) else {
-            return Ok(());
-        };
+    /// Gathers the trace of all ranks at rank 0, if the settings ask for it.
+    fn gather_trace(&self) -> Result<Option<Vec<Vec<u8>>>> {
+        let Some(trace) = self.bill().and_then(Bill::trace) else { return Ok(None) };
         let world = self.world()?;
-        let parts = coll::gather(&world, 0, &trace.part(&|| world.barrier())?)?;
-        if self.rank() != 0 {
-            return Ok(());
-        }
-        let timeline = Timeline::read(&parts)?;
+        let parts = coll::gather(&world, 0, &trace.part(&|| coll::execute::barrier(&world))?)?;
+        Ok((self.rank() == 0).then_some(parts))
+    }
+
+    /// Writes the trace of all ranks.
+    fn write_trace(&self, parts: &[Vec<u8>]) -> Result<()> {
+        let Some(to) = &self.settings().trace else { return Ok(()) };
+        let timeline = Timeline::read(parts)?;
         let written = File::create(to).and_then(|file| timeline.write(&mut BufWriter::new(file)));
         written.map_err(|e| unwritten("write the trace", "FARSIDE_TRACE", to, &e))
     }

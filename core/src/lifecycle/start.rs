@@ -66,7 +66,7 @@ impl Job {
     /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
         let fixed = Fixed::parse(&settings.coll)?;
-        Sharing::publish(&mut *bootstrap)?;
+        Sharing::publish(&mut *bootstrap, settings.reports())?;
         let device = open(&mut *bootstrap, &settings)?;
         Self::with_device(bootstrap, settings, fixed, device)
     }
@@ -81,7 +81,7 @@ impl Job {
         device: Box<dyn Device>,
     ) -> Result<Self> {
         let fixed = Fixed::parse(&settings.coll)?;
-        Sharing::publish(&mut *bootstrap)?;
+        Sharing::publish(&mut *bootstrap, settings.reports())?;
         bootstrap.fence()?;
         Self::with_device(bootstrap, settings, fixed, device)
     }

@@ -204,7 +204,7 @@ impl Shared {
         if let Some(bill) = self.job().bill() {
             let account = Account::team(self.team.context());
             bill.called_for(account, CALL, Some(to));
-            bill.signalled(account, SignalKind::Call, to, header.id());
+            bill.signalled(account, SignalKind::Call, to, header.id(self.handlers[rank]));
         }
         let sent = self.send(self.job(), to, rank, header, argument, data);
         if sent.is_err() {
@@ -321,7 +321,7 @@ impl Shared {
             (Some(function), None) => run(function),
             (Some(function), Some(bill)) => {
                 let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
-                bill.run(account, function.name(), (from, header.id()), || run(function))
+                bill.run(account, function.name(), (from, header.id(self.listening.id())), || run(function))
             }
             (None, _) => Err("the function is not registered there".to_owned()),
         };

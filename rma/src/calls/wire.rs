@@ -52,9 +52,9 @@ impl Header {
         if self.kind == Kind::Cast { Self { call: number as u32, ..self } } else { self }
     }
 
-    /// Identifies a call or a cast among those of its rank.
-    pub(super) fn id(self) -> u64 {
-        u64::from(self.call) | u64::from(self.kind == Kind::Cast) << 32
+    /// Identifies a call or a cast among those of its rank to a target, whose handler this is.
+    pub(super) fn id(self, handler: HandlerId) -> u64 {
+        u64::from(self.call) | u64::from(self.kind == Kind::Cast) << 32 | u64::from(handler.0) << 33
     }
 
     pub(super) fn acknowledge(casts: u32) -> Self {

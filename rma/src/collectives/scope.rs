@@ -265,7 +265,8 @@ impl<'scope, T> Started<'scope, T> {
 /// may be one.
 pub(crate) fn poll_of<R>(job: &Job, context: &Context<'_>, outcome: Result<Option<R>>) -> Poll<Result<R>> {
     match outcome.transpose() {
-        Some(outcome) => Poll::Ready(outcome),
+        // The caller of a poll is a runtime.
+        Some(outcome) => Poll::Ready(outcome.map_err(Error::without_caller)),
         None => {
             if let Err(e) = job.poll_later(context) {
                 return Poll::Ready(Err(e));

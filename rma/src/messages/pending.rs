@@ -184,6 +184,16 @@ impl Receiving {
         self.team.job().wait(|| self.receive.awaits(), || self.outcome())
     }
 
+    /// Waits until the receive has ended; an error if the message has another length than `len` bytes.
+    pub(crate) fn wait_for_all(&self, len: u64) -> Result<()> {
+        let received = self.finish()?;
+        let status = received.checked::<u8>(&self.team)?;
+        if received.0.len as u64 == len {
+            return Ok(());
+        }
+        Err(refused(&self.team, &status, format!("and the receive is for {len}")))
+    }
+
     /// Cancels the receive if it has not matched a message; returns whether it did.
     pub(crate) fn take_back(&self) -> bool {
         let taken = self.team.job().cancel_receive(&self.receive);

@@ -159,7 +159,7 @@ impl Attachments {
     pub(super) fn not_attached(&self, operation: &'static str, target: usize, what: String) -> Error {
         Error::new(ErrorKind::NotAttached, operation)
             .rank(self.table.job().rank())
-            .peer(self.table.team().members().get(target).copied().unwrap_or(target as u32))
+            .peer(self.table.team().members().get(target).map_or(target, |rank| *rank as usize))
             .cause(what)
             .remedy("attach the memory before this rank uses it")
     }

@@ -61,6 +61,7 @@ impl RawWindow {
         if !precede && (0..self.targets.len()).any(|t| self.has_unposted(t) || self.targets[t].is_busy()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
+        self.note_fence(asserts);
         self.serving.listener.expose(true);
         let number = self.fencing.count.get() + 1;
         self.fencing.count.set(number);
@@ -85,6 +86,19 @@ impl RawWindow {
             self.open_by_fence(number, precede);
         }
         if precede { self.outcome().and(self.end_lists()) } else { Ok(()) }
+    }
+
+    fn note_fence(&self, asserts: Assert) {
+        const EPOCH: &str = "fence epoch";
+        if self.account.is_none() {
+            return;
+        }
+        if !asserts.contains(Assert::NOPRECEDE) {
+            self.note_epoch(EPOCH, false);
+        }
+        if !asserts.contains(Assert::NOSUCCEED) {
+            self.note_epoch(EPOCH, true);
+        }
     }
 
     /// Opens the epoch of fence `number`. `precede`: the fence has closed an epoch, so all ranks have reached it.

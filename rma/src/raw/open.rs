@@ -158,7 +158,7 @@ impl RawWindow {
     /// Reports the signals of this window, whose words are flags, to the trace from now on, if one is kept.
     pub(crate) fn watch_signals(&mut self) {
         if self.job.bill().is_some_and(Bill::is_traced) {
-            // No range is mapped for `mapped_word`, so that signals take the longer way.
+            // No range is mapped for `mapped_word`, so that signals are made, and reported, as for memory that is not.
             self.targets.iter_mut().for_each(|t| (t.lo, t.hi) = (1, 0));
         }
     }
@@ -171,7 +171,6 @@ impl RawWindow {
             bill.signalled(account, SignalKind::Flag(offset / 8), t.region.peer, value);
         }
         let mapped = t.region.mapped.filter(|mapped| offset >= mapped.lo && offset + 8 <= mapped.hi)?;
-        self.stats().add(Kind::Signal, 8);
         // SAFETY: as in `mapped_word`.
         Some(unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) })
     }
@@ -206,6 +205,7 @@ impl RawWindow {
         }
         let at = self.signal_place("signal a peer", target, offset)?;
         if let Some(word) = self.watched_word(target, offset, value) {
+            self.stats().add(Kind::Signal, 8);
             // Release: as above.
             word.store(value, Ordering::Release);
             self.wake(target);
@@ -215,6 +215,7 @@ impl RawWindow {
             // SAFETY: as in `mapped_word`, in this rank's own memory.
             let word = unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) };
             self.stats().add(Kind::Signal, 8);
+            // Release: as above.
             word.store(value, Ordering::Release);
             return Ok(());
         }
@@ -240,6 +241,7 @@ impl RawWindow {
         const OP: &str = "signal a peer";
         let (at, bell_at) = (self.signal_place(OP, target, offset)?, self.signal_place(OP, target, bell.0)?);
         if let Some(word) = self.watched_word(target, offset, add).filter(|_| self.mapped) {
+            self.stats().add(Kind::FetchAdd, 8);
             // AcqRel: as above.
             word.fetch_add(add, Ordering::AcqRel);
             self.wake(target);

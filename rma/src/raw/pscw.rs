@@ -149,6 +149,7 @@ impl RawWindow {
         let come = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
         let all = self.groups.posted.borrow().members().iter().all(come) && self.lists_are_here();
         if all {
+            self.note_epoch("exposure epoch", false);
             self.groups.posted.borrow_mut().close();
             self.end_lists()?;
         } else {

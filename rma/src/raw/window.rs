@@ -129,6 +129,14 @@ impl RawWindow {
         }
     }
 
+    /// Tells the trace that the call closes or opens an epoch.
+    #[inline]
+    pub(super) fn note_epoch(&self, name: &'static str, opens: bool) {
+        if let Some((bill, account)) = self.job.bill().zip(self.account) {
+            bill.epoch(account, name, opens);
+        }
+    }
+
     /// Counts a call that concerns team rank `target` on the bill.
     #[inline]
     pub(super) fn called_for(&self, operation: &'static str, target: usize) {
@@ -168,6 +176,11 @@ impl RawWindow {
     #[must_use]
     pub fn base(&self) -> *mut u8 {
         self.own.base
+    }
+
+    /// Whether transfers may be made in any way: no scheme is set.
+    pub(crate) fn chooses_freely(&self) -> bool {
+        self.operations.planner.is_free()
     }
 
     /// Length of the window in bytes at team rank `rank`.
@@ -216,7 +229,7 @@ impl RawWindow {
     fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
         Error::new(ErrorKind::NoSuchRank, operation)
             .rank(self.job.rank())
-            .peer(rank as u32)
+            .peer(rank)
             .cause(format!("the window's team has {} ranks", self.targets.len()))
     }
 

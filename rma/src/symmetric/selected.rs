@@ -62,13 +62,12 @@ impl<T: Pod> Symmetric<T> {
     pub fn get_indexed(&self, into: &mut [T], rank: usize, at: &[usize]) -> Result<()> {
         located(|| {
             // Mapped elements are loaded one by one; the selection has the messages and the errors.
-            let mut all = into.iter_mut().zip(at);
-            let loaded = all.all(|(slot, at)| {
-                let offset = at.saturating_mul(size_of::<T>());
+            let fits = into.len() == at.len() && at.iter().all(|at| *at < self.len);
+            let loaded = |(slot, at): (&mut T, &usize)| {
                 // SAFETY: one element, valid during the call, which completes the get or does nothing.
-                unsafe { self.raw().get_now((&raw mut *slot).cast(), size_of::<T>(), rank, offset) }
-            });
-            if loaded && into.len() == at.len() {
+                unsafe { self.raw().get_now((&raw mut *slot).cast(), size_of::<T>(), rank, at * size_of::<T>()) }
+            };
+            if fits && self.raw().chooses_freely() && into.iter_mut().zip(at).all(loaded) {
                 return Ok(());
             }
             let all = Selection::contiguous(into.len())?;
@@ -78,7 +77,7 @@ impl<T: Pod> Symmetric<T> {
 
     /// Puts the elements that `of` selects in `from` to those that `to` selects at `rank`, counted from `at`; complete at
     /// the target on return. A copy where memory is mapped; else as few messages as the device allows
-    /// ([`RawWindow::put_typed`]).
+    /// ([`put_typed`](crate::raw::RawWindow::put_typed)).
     ///
     /// ```
     /// use farside_rma::prelude::*;

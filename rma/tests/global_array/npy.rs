@@ -1,6 +1,7 @@
 //! Arrays in files of NumPy's format.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,7 +78,7 @@ fn files_on_every_device() {
         let formats = [Format::Whole, Format::Whole, Format::Cyclic(1)];
         let loaded = GlobalArray::<[f64; 2], 3>::load(team, &path, formats)?;
         loaded.for_each(|[i, j, k], x| assert_eq!(*x, [(10 * i + j) as f64, k as f64]))?;
-        // Over the same file.
+        // The same file again.
         loaded.map(|_, [x, y]| [-x, y])?;
         loaded.save(&path)?;
         let again = GlobalArray::<[f64; 2], 3>::load(team, &path, formats)?;
@@ -264,7 +265,10 @@ fn files_that_cannot_be_loaded() {
             assert!(e.kind() == ErrorKind::System && e.to_string().contains(part), "{e}");
         }
         // One rank that cannot: an error at all ranks, and the array is freed.
-        fs::write(folder.path().join("good"), BY_NUMPY).unwrap();
+        if team.rank() == 0 {
+            fs::write(folder.path().join("good"), BY_NUMPY).unwrap();
+        }
+        team.barrier()?;
         let last = team.rank() == 2;
         let e = load(folder.path().join(if last { "cut" } else { "good" })).unwrap_err();
         assert_eq!(e.kind(), if last { ErrorKind::BadArgument } else { ErrorKind::Aborted });
@@ -314,6 +318,28 @@ fn a_failed_save_leaves_no_file() {
 }
 
 /// Ranks that are processes save and load, by a path relative to their working directory.
+/// A file that is replaced keeps its permissions, and a load from files of different versions is refused.
+#[test]
+fn permissions_stay_and_versions_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["one.npy", "two.npy"].map(|name| folder.path().join(name));
+    Job::threads(2, |job| {
+        let team = job.world()?;
+        let array = GlobalArray::<u8, 1>::new(&team, [10])?;
+        paths.iter().try_for_each(|path| array.save(path))?;
+        if team.rank() == 0 {
+            fs::set_permissions(&paths[0], fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        array.save(&paths[0])?;
+        assert_eq!(fs::metadata(&paths[0]).unwrap().permissions().mode() & 0o777, 0o600);
+        let e = GlobalArray::<u8, 1>::load(&team, &paths[team.rank()], [Format::Block]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Mismatch, "{e}");
+        assert!(e.caller().is_some_and(|caller| caller.file().ends_with("npy.rs")), "{e}");
+        array.free()
+    })
+    .unwrap();
+}
+
 #[test]
 fn between_processes() {
     let left = as_processes("npy::between_processes", 3, |team| {

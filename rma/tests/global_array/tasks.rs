@@ -196,7 +196,8 @@ fn messages_and_copies_of_both_strategies() {
     assert!(copied(&parallel).iter().sum::<u64>() <= 8 * 1200 * 600, "{parallel:?}");
 }
 
-/// Where many ranks share processors a short array travels as one message.
+/// Transfers that block in both tasks have the strategy that suits the ranks and the array; a link's are parallel, so that
+/// those that are started may be waited for in any order.
 #[test]
 fn strategy_of_many_ranks() {
     if verbs() {
@@ -204,20 +205,63 @@ fn strategy_of_many_ranks() {
     }
     Job::threads(24, |job| {
         let world = job.world()?;
-        for (n, short) in [(12, true), (1200, false)] {
+        for n in [12, 1200] {
             linked(&world, 12, [n, n], None, |array, link, in_first| {
-                let central = short && job.is_on_oversubscribed_node();
-                assert_eq!(link.strategy() == Strategy::Centralized, central, "{n}");
+                assert_eq!(link.strategy(), Strategy::Parallel);
+                let (other, value) = (if in_first { 12 } else { 0 }, |[i, j]: [usize; 2]| (n * i + j) as u64);
                 if in_first {
-                    array.map(|[i, j], _| (n * i + j) as u64)?;
-                    link.send()
+                    array.map(|index, _| value(index))?;
+                    array.send_to(&world, other, 2)
                 } else {
-                    link.recv()?;
-                    array.for_each(|[i, j], x| assert_eq!(*x, (n * i + j) as u64))
+                    array.recv_from(&world, other, 2)?;
+                    array.for_each(|index, x| assert_eq!(*x, value(index)))
                 }
             })?;
         }
         Ok(())
+    })
+    .unwrap();
+}
+
+/// Both tasks send one array and receive another at the same time, and wait for what they receive first.
+#[test]
+fn transfers_in_both_directions_are_waited_for_in_any_order() {
+    Job::threads(5, |job| {
+        let world = job.world()?;
+        linked(&world, 2, [40, 30], None, |one, link_one, in_first| {
+            let two = GlobalArray::<u64, 2>::distributed(one.team(), [9, 70], [Format::Cyclic(2), Format::Whole])?;
+            let link_two = two.link(&world, if in_first { 2 } else { 0 }, 7)?;
+            let (out, link_out, into, link_into) =
+                if in_first { (one, link_one, &two, &link_two) } else { (&two, &link_two, one, link_one) };
+            out.map(|[i, j], _| (100 * i + j) as u64)?;
+            let sending = link_out.start_send()?;
+            link_into.start_recv()?.wait()?;
+            sending.wait()?;
+            into.for_each(|[i, j], x| assert_eq!(*x, (100 * i + j) as u64))?;
+            drop(link_two);
+            two.free()
+        })
+    })
+    .unwrap();
+}
+
+/// Centralized transfers wait until no rank of the task still accesses the array.
+#[test]
+fn centralized_transfer_waits_for_accesses_of_the_task() {
+    Job::threads(4, |job| {
+        let world = job.world()?;
+        linked(&world, 2, [4, 4], Some(Strategy::Centralized), |array, link, in_first| {
+            array.map(|_, _| 7)?;
+            for round in 0..20 {
+                // The second rank of each task still reads elements of the first one.
+                if array.team().rank() == 1 {
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    assert_eq!(array.get_element([0, 0])?, 7, "{round}");
+                }
+                if in_first { link.send()? } else { link.recv()? }
+            }
+            Ok(())
+        })
     })
     .unwrap();
 }

@@ -115,7 +115,7 @@ impl Team {
             const OP: &str = "make a sub-team";
             for (i, r) in ranks.iter().enumerate() {
                 if *r >= self.size() {
-                    return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(*r as u32));
+                    return Err(Error::new(ErrorKind::NoSuchRank, OP).peer(*r));
                 }
                 if ranks[..i].contains(r) {
                     return Err(Error::new(ErrorKind::BadArgument, OP).cause(format!("rank {r} twice")));

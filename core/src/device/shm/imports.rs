@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::ops::Range as Bytes;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
@@ -37,6 +38,10 @@ pub(super) const BRIEF: u8 = 2;
 const NO_SLOT: u64 = u64::MAX;
 const MOVED: u64 = u64::MAX - 1;
 
+/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may have, 1024
+/// unless its user asks for more.
+pub(super) const MOST_OPEN_NAMES: usize = 64;
+
 /// A region of this rank. Its handle is its request key.
 #[derive(Debug)]
 pub(super) struct OwnedRegion {
@@ -48,8 +53,8 @@ pub(super) struct OwnedRegion {
     name: Option<SegmentName>,
     /// Its entry in the table of live keys, if peers may access it directly.
     live: Option<u32>,
-    /// Whether its file is one of those that stay open.
-    stays_open: bool,
+    /// Set if its file is one of those that stay open.
+    stays_open: Option<OpenName>,
     /// Whether peers may have mapped allocated memory because it was lent.
     was_lent: Cell<bool>,
     /// Whether the memory is lent exclusively.
@@ -66,15 +71,33 @@ pub(super) enum OwnedMemory {
     User(Option<Bytes<usize>>),
 }
 
+/// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
+#[derive(Debug)]
+struct OpenName {
+    left: Rc<Cell<usize>>,
+}
+
+impl OpenName {
+    /// `None` if there are enough of them.
+    fn new(left: &Rc<Cell<usize>>) -> Option<Self> {
+        left.set(left.get().checked_sub(1)?);
+        Some(Self { left: Rc::clone(left) })
+    }
+}
+
+impl Drop for OpenName {
+    fn drop(&mut self) {
+        self.left.set(self.left.get() + 1);
+    }
+}
+
 impl OwnedRegion {
-    /// Closes the file of a segment that all who import the region have mapped. Up to `most` such files stay open, of which
-    /// `open` are: messages from their memory are then read by whoever maps it, instead of by a system call.
-    pub(super) fn close_name(&mut self, open: &Cell<usize>, most: usize) {
+    /// Closes the file of a segment that all ranks that import the region have mapped. Some such files stay open, so that
+    /// ranks of other teams can map the memory for a message, instead of reading it by a system call.
+    pub(super) fn close_name(&mut self, left: &Rc<Cell<usize>>) {
         let OwnedMemory::Segment(segment) = &mut self.memory else { return };
-        if open.get() < most {
-            open.set(open.get() + 1);
-            self.stays_open = true;
-        } else {
+        self.stays_open = OpenName::new(left);
+        if self.stays_open.is_none() {
             segment.close_name();
             self.name = None;
         }
@@ -321,7 +344,7 @@ pub(super) fn own_region(
         memory,
         name,
         live,
-        stays_open: false,
+        stays_open: None,
         was_lent,
         exclusive,
         imports: Vec::new(),
@@ -394,7 +417,6 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
     owned.live.iter().for_each(|live| device.live.end(device.own(), *live));
     device.service.exposures().remove(handle);
-    device.open_names.set(device.open_names.get() - usize::from(owned.stays_open));
     let waits = owned.exclusive || owned.key.first() == Some(&BRIEF);
     await_transfers(device, handle, waits)?;
     // Requests are still served after this, so that a late peer gets the error that the key is gone.

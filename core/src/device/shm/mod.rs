@@ -42,6 +42,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -81,9 +82,6 @@ fn garbage(source: u32, marker: u64) -> Error {
         .cause(format!("marker {marker:#x} in the ring"))
 }
 
-/// Maximum number of files of long regions that stay open: a small part of the descriptors that a process may have, 1024
-/// unless its user asks for more.
-const MOST_OPEN_NAMES: usize = 64;
 /// Replaces the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
 /// Shortest packet that is delivered as a [long one](Event::LongPacket).
@@ -131,8 +129,8 @@ pub(crate) struct ShmDevice {
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
-    /// Number of files of long regions that stay open.
-    open_names: Cell<usize>,
+    /// Number of files of long regions that may still stay open.
+    names_left: Rc<Cell<usize>>,
     /// Regions that this device has allocated: handle by address.
     places: RefCell<BTreeMap<usize, u64>>,
     imports: RefCell<FxHashMap<u64, Import>>,
@@ -310,7 +308,7 @@ impl Device for ShmDevice {
 
     fn sealed(&self, handle: u64) {
         if let Some(owned) = self.owned.borrow_mut().get_mut(&handle) {
-            owned.close_name(&self.open_names, MOST_OPEN_NAMES);
+            owned.close_name(&self.names_left);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
+use super::imports::MOST_OPEN_NAMES;
 use super::layout::{IDENTITY, LINE, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
@@ -173,6 +175,9 @@ impl Prepared {
         };
         let mut numbers = vec![NOT_HERE; size as usize];
         self.ranks.iter().zip(0..).for_each(|(rank, number)| numbers[*rank as usize] = number);
+        // The ranks of a process share its descriptors.
+        let in_this_process = processes.iter().filter(|process| process.is_none()).count();
+        let names_left = MOST_OPEN_NAMES / in_this_process.max(1);
         let own = (self.me, self.own.mapping());
         let channels = peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect();
         let service = layout.service();
@@ -203,7 +208,7 @@ impl Prepared {
             check: Duration::from_millis(u64::from(self.settings.peer_check_ms)),
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
-            open_names: Cell::new(0),
+            names_left: Rc::new(Cell::new(names_left)),
             places: RefCell::default(),
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),

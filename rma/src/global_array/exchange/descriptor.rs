@@ -5,7 +5,7 @@ use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Result, Team, am};
 
 use super::OP;
-use super::schedule::{Strategy, Task};
+use super::schedule::{Request, Task};
 use crate::elements::WindowElement;
 use crate::global_array::GlobalArray;
 use crate::global_array::agreement::agree;
@@ -18,8 +18,8 @@ const HEADER: usize = 8;
 /// The facts that a task tells the other one, which all ranks of both tasks then know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// The strategy that the program has asked for.
-    pub(super) request: Option<Strategy>,
+    /// The strategy that the program asks for.
+    pub(super) request: Request,
     /// Whether ranks of the first rank's node share processors.
     pub(super) share_processors: bool,
     /// Bytes of data in a packet.
@@ -28,11 +28,11 @@ pub(super) struct Facts {
 
 impl Facts {
     fn write(self, w: Writer) -> Writer {
-        w.u64(Strategy::code(self.request)).u64(u64::from(self.share_processors)).u64(self.packet as u64)
+        w.u64(self.request.code()).u64(u64::from(self.share_processors)).u64(self.packet as u64)
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Self> {
-        let request = Strategy::of_code(r.u64()?);
+        let request = Request::of_code(r.u64()?);
         Some(Self { request, share_processors: r.u64()? == 1, packet: usize::try_from(r.u64()?).ok()? })
     }
 }
@@ -61,21 +61,23 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         both: &Team,
         other: usize,
         tag: i32,
-        request: Option<Strategy>,
+        request: Request,
     ) -> Result<Described<D>> {
         let place = |member: &u32| both.members().iter().position(|rank| rank == member);
-        self.check_disjoint(&[both.job_rank(other)?])?;
         let own = Facts {
             request,
             share_processors: both.job().is_on_oversubscribed_node(),
             packet: am::room(both.job(), HEADER),
         };
         let exchanged = (|| {
+            self.check_disjoint(&[both.job_rank(other)?])?;
             let ranks: Option<Vec<usize>> = self.team().members().iter().map(place).collect();
             let ranks = ranks.ok_or_else(|| {
                 if self.team().rank() == 0 {
-                    // The other task waits. An error of this message is no worse than the one that is returned.
+                    // The other task waits for a message, and its own must not be taken for one of a later link. Errors
+                    // of these are no worse than the one that is returned.
                     let _ = both.send(&[0u8; 0], other, tag);
+                    let _ = both.recv_vec::<u8>(other, tag);
                 }
                 Error::new(ErrorKind::NoSuchRank, OP).cause("a rank of the task is not in the team of both")
             })?;

@@ -17,8 +17,9 @@ use crate::raw::TypedMemory;
 /// The messages of a step of a transfer. Dropping them ends them.
 pub(in crate::global_array) struct InProgress<T> {
     sends: Vec<Sending>,
-    receives: Vec<Receiving>,
-    failed: Option<Error>,
+    /// Receives, with the number of bytes that each expects.
+    receives: Vec<(Receiving, u64)>,
+    pub(super) failed: Option<Error>,
     /// Memory for the whole array, if the transfer needs it. Dropped after the messages that access it.
     pub(super) whole: Vec<T>,
 }
@@ -56,7 +57,7 @@ impl<T: Pod> InProgress<T> {
                 let pattern = pattern(both, Some(message.peer), Some(tag))?;
                 // SAFETY: as above, and a layout of a distribution has each of the elements once.
                 let receiving = unsafe { Receiving::start_into(both, Sink::layout(Rc::new(memory)), pattern) }?;
-                self.receives.push(receiving);
+                self.receives.push((receiving, message.map.size()));
             }
         }
         Ok(())
@@ -69,7 +70,7 @@ impl<T: Pod> InProgress<T> {
             return Err(e.again());
         }
         let sent = self.sends.iter().try_for_each(|send| send.wait());
-        let done = sent.and_then(|()| self.receives.iter().try_for_each(|receive| receive.wait()));
+        let done = sent.and_then(|()| self.receives.iter().try_for_each(|(receive, len)| receive.wait_for_all(*len)));
         self.sends.clear();
         self.receives.clear();
         self.failed = done.as_ref().err().map(Error::again);
@@ -78,7 +79,8 @@ impl<T: Pod> InProgress<T> {
 
     /// Whether all messages are complete, making progress if they are not.
     pub(super) fn is_done(&self, job: &Job) -> Result<bool> {
-        let is_done = || self.sends.iter().all(Sending::is_done) && self.receives.iter().all(Receiving::is_done);
+        let is_done =
+            || self.sends.iter().all(Sending::is_done) && self.receives.iter().all(|(receive, _)| receive.is_done());
         Ok(is_done() || job.progress_of_test().map(|_| is_done())?)
     }
 }

@@ -17,10 +17,11 @@ use bytemuck::Pod;
 use farside_core::{Error, ErrorKind, Result, Team, located};
 
 use super::GlobalArray;
+use super::agreement::agreed;
 use descriptor::{Described, Facts};
 pub(super) use in_progress::InProgress;
 pub use schedule::Strategy;
-use schedule::{Schedule, Task};
+use schedule::{Request, Schedule, Task};
 pub use transfer::Transfer;
 
 const OP: &str = "exchange an array between tasks";
@@ -74,9 +75,8 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// other task's first rank, and `tag` marks the messages of the link in `both`. Collective over each task; no rank is in
     /// both. One message each way between the tasks, and an allgather in each.
     ///
-    /// Transfers are [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel at the
-    /// same time. Where ranks of both tasks share processors, it is the strategy with fewer packets and steps:
-    /// [`Strategy::Centralized`] for many ranks and short arrays.
+    /// Transfers are [`Strategy::Parallel`], unless one of the tasks asks for another strategy by
+    /// [`link_with`](Self::link_with).
     ///
     /// # Errors
     /// `Mismatch`, on every rank, for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
@@ -84,7 +84,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
     #[track_caller]
     pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
-        located(|| self.link_as(both, other, tag, None))
+        located(|| self.link_as(both, other, tag, Request::Link))
     }
 
     /// [`link`](Self::link) whose transfers have the given strategy. If only one of the tasks gives one, it holds for both;
@@ -118,10 +118,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Those of [`link`](Self::link); `Mismatch` on every rank if the tasks give different strategies.
     #[track_caller]
     pub fn link_with(&self, both: &Team, other: usize, tag: i32, strategy: Strategy) -> Result<Link<'_, T, D>> {
-        located(|| self.link_as(both, other, tag, Some(strategy)))
+        located(|| self.link_as(both, other, tag, Request::Given(strategy)))
     }
 
-    fn link_as(&self, both: &Team, other: usize, tag: i32, request: Option<Strategy>) -> Result<Link<'_, T, D>> {
+    fn link_as(&self, both: &Team, other: usize, tag: i32, request: Request) -> Result<Link<'_, T, D>> {
         let Described { other: theirs, facts } = self.exchange_descriptors(both, other, tag, request)?;
         let members: Vec<u32> = theirs.ranks.iter().map(|rank| both.job_rank(*rank)).collect::<Result<_>>()?;
         self.check_disjoint(&members)?;
@@ -131,12 +131,16 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let strategy = match asked(&facts)? {
             Some(strategy) => strategy,
             // The same at all ranks of both tasks, which have the same facts.
-            None if facts.iter().all(|facts| facts.share_processors) => {
+            None if facts.iter().all(|facts| facts.share_processors && facts.request == Request::Once) => {
                 let bytes = own.distribution.shape.iter().product::<usize>() * size_of::<T>();
                 let packet = facts.iter().map(|facts| facts.packet).min().unwrap_or(0).max(1);
                 own.cheaper_on_shared_processors(&theirs, bytes.div_ceil(packet))
             }
             None => Strategy::Parallel,
+        };
+        let whole = match strategy {
+            Strategy::Centralized => agreed(self.team(), OP, self.room_for_all())?,
+            Strategy::Parallel => Vec::new(),
         };
         Ok(Link {
             array: self,
@@ -145,12 +149,26 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             strategy,
             sending: own.sending::<T>(me, &theirs, strategy)?,
             receiving: own.receiving::<T>(me, &theirs, strategy)?,
-            whole: RefCell::default(),
+            whole: RefCell::new(whole),
         })
+    }
+
+    /// Memory for the whole array at the first rank of the task.
+    fn room_for_all(&self) -> Result<Vec<T>> {
+        let (len, mut room) = (self.shape().iter().product(), Vec::new());
+        if self.team().rank() == 0 {
+            let reserved = room.try_reserve_exact(len);
+            reserved.map_err(|e| Error::new(ErrorKind::Limit, OP).cause(format!("memory for {len} elements: {e}")))?;
+        }
+        Ok(room)
     }
 
     /// Sends the whole array to the array of another task, which calls [`recv_from`](Self::recv_from):
     /// [`link`](Self::link) and [`Link::send`].
+    ///
+    /// The transfer is [`Strategy::Parallel`] if each rank has a processor, since the messages of all ranks then travel at
+    /// the same time. Where ranks of both tasks share processors, it has the strategy with fewer packets and steps:
+    /// [`Strategy::Centralized`] for many ranks and short arrays.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -177,7 +195,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Those of the two.
     #[track_caller]
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        located(|| self.link(both, other, tag)?.send())
+        located(|| self.link_as(both, other, tag, Request::Once)?.send())
     }
 
     /// Receives the whole array of another task, which calls [`send_to`](Self::send_to).
@@ -186,13 +204,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Those of [`send_to`](Self::send_to).
     #[track_caller]
     pub fn recv_from(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        located(|| self.link(both, other, tag)?.recv())
+        located(|| self.link_as(both, other, tag, Request::Once)?.recv())
     }
 }
 
 /// The strategy that the tasks have asked for.
 fn asked(facts: &[Facts; 2]) -> Result<Option<Strategy>> {
-    match facts.map(|facts| facts.request) {
+    let given = |facts: &Facts| if let Request::Given(strategy) = facts.request { Some(strategy) } else { None };
+    match [given(&facts[0]), given(&facts[1])] {
         [Some(one), Some(two)] if one != two => Err(Error::new(ErrorKind::Mismatch, OP)
             .cause("the tasks have asked for different strategies")
             .remedy("ask for the same one, or for one in one task only")),
@@ -214,7 +233,10 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     /// `WrongEpoch` inside [`with_local`](GlobalArray::with_local) or during another transfer; `PeerLost`.
     #[track_caller]
     pub fn send(&self) -> Result<()> {
-        located(|| self.start_send()?.wait())
+        located(|| {
+            self.meet()?;
+            self.start_send()?.wait()
+        })
     }
 
     /// Receives the other task's array into this task's. On return this rank's elements have arrived. Collective over the
@@ -224,12 +246,20 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     /// Those of [`send`](Self::send).
     #[track_caller]
     pub fn recv(&self) -> Result<()> {
-        located(|| self.start_recv()?.wait())
+        located(|| {
+            self.meet()?;
+            self.start_recv()?.wait()
+        })
+    }
+
+    /// Waits for the task's ranks before a centralized transfer, in which ranks wait for the first one while they hold their
+    /// elements: none of them still accesses the array then.
+    fn meet(&self) -> Result<()> {
+        if self.strategy == Strategy::Centralized { self.array.team().barrier() } else { Ok(()) }
     }
 
     /// Starts [`send`](Self::send). Until the transfer has been waited for, operations of this rank on the array are
-    /// refused, and those of others on its elements wait. Of a centralized transfer the first rank starts the later steps
-    /// when it waits or tests.
+    /// refused, and those of others on its elements wait. A centralized transfer has more conditions: see [`Strategy`].
     ///
     /// # Errors
     /// Those of [`send`](Self::send).

@@ -11,7 +11,11 @@ use crate::global_array::distribution::{Distribution, Format};
 /// | | messages | each element is sent |
 /// |---|---|---|
 /// | `Parallel` | one for each pair of ranks that share elements, all at the same time | once, from array to array |
-/// | `Centralized` | one for each rank with elements of either task, and one between the tasks, in three steps | three times, through memory for the whole array at both first ranks |
+/// | `Centralized` | one for each rank with elements of either task, and one between the tasks, in three steps | three times, through memory for the whole array at both first ranks, which a link keeps |
+///
+/// The first ranks make the later steps of a centralized transfer inside [`Transfer::wait`](super::Transfer::wait) and
+/// [`test`](super::Transfer::test). So two of them in progress at the same time are waited for in the same order by both
+/// tasks, and until a started one is complete at the first rank of its task, no rank of the task accesses the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Strategy {
     /// Every rank sends to every rank that gets elements of it.
@@ -20,21 +24,34 @@ pub enum Strategy {
     Centralized,
 }
 
-impl Strategy {
-    /// The request for a strategy as a number.
-    pub(super) fn code(request: Option<Self>) -> u64 {
-        match request {
-            None => 0,
-            Some(Self::Parallel) => 1,
-            Some(Self::Centralized) => 2,
+/// The strategy that a task asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    /// None, for a link, whose transfers may be started and waited for in any order.
+    Link,
+    /// None, for one transfer that blocks in both tasks.
+    Once,
+    /// This one.
+    Given(Strategy),
+}
+
+impl Request {
+    /// The request as a number.
+    pub(super) fn code(self) -> u64 {
+        match self {
+            Self::Link => 0,
+            Self::Given(Strategy::Parallel) => 1,
+            Self::Given(Strategy::Centralized) => 2,
+            Self::Once => 3,
         }
     }
 
-    pub(super) fn of_code(code: u64) -> Option<Self> {
+    pub(super) fn of_code(code: u64) -> Self {
         match code {
-            1 => Some(Self::Parallel),
-            2 => Some(Self::Centralized),
-            _ => None,
+            1 => Self::Given(Strategy::Parallel),
+            2 => Self::Given(Strategy::Centralized),
+            3 => Self::Once,
+            _ => Self::Link,
         }
     }
 }
@@ -42,7 +59,7 @@ impl Strategy {
 /// Where the elements of a message are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Among this rank's elements.
+    /// This rank's elements.
     Own,
     /// Memory for the whole array, in row-major order.
     Whole,

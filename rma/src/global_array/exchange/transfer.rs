@@ -6,7 +6,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 
 use bytemuck::Pod;
-use farside_core::{Result, located};
+use farside_core::{Error, ErrorKind, Result, located};
 
 use super::in_progress::InProgress;
 use super::schedule::{Message, Place, Schedule};
@@ -63,6 +63,7 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         let mut messages = InProgress::default();
         if schedule.iter().flatten().any(|message| message.place == Place::Whole) {
             messages.whole = link.whole.take();
+            // The link has made room; a transfer that has failed has kept the memory.
             messages.whole.resize(array.shape().iter().product(), T::zeroed());
         }
         array.in_progress.replace(messages);
@@ -78,8 +79,11 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
         // SAFETY: the array keeps the messages, and ends them before its memory; the elements are locked, and this rank's own
         // operations on them are refused, until the messages have ended.
         let started = unsafe { messages.start(&self.link.both, self.link.tag, step, own) };
-        // An error ends the transfer: no later step begins.
-        started.inspect_err(|_| self.rest.set(&[]))
+        // An error ends the transfer: no later step begins, and each wait has it.
+        started.inspect_err(|e| {
+            self.rest.set(&[]);
+            messages.failed = Some(e.again());
+        })
     }
 
     /// Waits until the transfer is complete at this rank.
@@ -131,6 +135,12 @@ impl<'a, T: Pod, const D: usize> Transfer<'a, T, D> {
 
 impl<T: Pod, const D: usize> Drop for Transfer<'_, T, D> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A wait could need what the panic keeps this rank from doing: the messages are cancelled.
+            self.rest.set(&[]);
+            let mut messages = self.link.array.in_progress.borrow_mut();
+            messages.failed.get_or_insert_with(|| Error::new(ErrorKind::Aborted, OP).cause("the rank has panicked"));
+        }
         if let Err(e) = self.end() {
             tracing::error!("a transfer that was dropped has failed: {e}");
         }

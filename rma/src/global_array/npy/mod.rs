@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use bytemuck::Pod;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Error, ErrorKind, Result, Team, located};
 use tempfile::NamedTempFile;
 
 use super::agreement::{agree, agreed};
@@ -62,6 +62,11 @@ const BYTE_ORDER: char = if cfg!(target_endian = "big") { '>' } else { '<' };
 const SAVE: &str = "save a global array";
 const LOAD: &str = "load a global array";
 
+/// The folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// An error of the operating system, with the file that it is about.
 fn failed(operation: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
     move |e| Error::system(operation, e).cause(format!("{}:", path.display()))
@@ -75,7 +80,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     ///
     /// All ranks name the same file, in a file system that they share; a relative path is relative to the working directory
     /// of each rank. On return the file is complete and on its storage, at all ranks. It is written under another name in
-    /// the same directory and then renamed: a save that fails leaves neither a part of a file nor the earlier file changed.
+    /// the same directory and then renamed (a symbolic link is replaced, and not followed): a save that fails leaves neither a part of a file nor the earlier file changed.
     ///
     /// ```
     /// use farside_rma::global_array::Format;
@@ -104,8 +109,13 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// All ranks fail if one does: `System` for a file that cannot be written, `WrongEpoch` inside
     /// [`with_local`](Self::with_local), and `Aborted` for such an error of another rank; `PeerLost`.
+    #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (path, team) = (path.as_ref(), self.team());
+        located(|| self.save_as(path.as_ref()))
+    }
+
+    fn save_as(&self, path: &Path) -> Result<()> {
+        let team = self.team();
         let made = self.not_lent(SAVE).and_then(|()| (team.rank() == 0).then(|| self.make(path)).transpose());
         let name = made.as_ref().ok().and_then(|made| made.as_ref()?.path().file_name());
         // Also waits for elements that other ranks still put into this array.
@@ -114,17 +124,20 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
         let first = first?.swap_remove(0);
         let part = path.with_file_name(OsStr::from_bytes(&first));
         agreed(team, SAVE, self.with_local(|own| self.write(&own, &part).map_err(failed(SAVE, &part))))?;
-        let renamed = made.map(|file| file.persist(path)).transpose();
-        agreed(team, SAVE, renamed.map(drop).map_err(|e| failed(SAVE, path)(e.error)))
+        let renamed = made.map_or(Ok(()), |file| {
+            file.persist(path).map_err(|e| e.error)?;
+            File::open(folder_of(path))?.sync_all()
+        });
+        agreed(team, SAVE, renamed.map_err(failed(SAVE, path)))
     }
 
     /// Makes the file that becomes the one at `path`, with its header. Dropping it removes it.
     fn make(&self, path: &Path) -> Result<NamedTempFile> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
-        // The permissions of any new file: less those of the process's mask.
-        builder.prefix(".").suffix(".npy.part").permissions(Permissions::from_mode(0o666));
-        let mut file = builder.tempfile_in(folder).map_err(failed(SAVE, path))?;
+        // The permissions of the file that is replaced, or of any new file: less those of the process's mask.
+        let permissions = std::fs::metadata(path).map_or(Permissions::from_mode(0o666), |old| old.permissions());
+        builder.prefix(".").suffix(".npy.part").permissions(permissions);
+        let mut file = builder.tempfile_in(folder_of(path)).map_err(failed(SAVE, path))?;
         file.write_all(&self.header()).map_err(failed(SAVE, path))?;
         Ok(file)
     }
@@ -137,7 +150,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
 
     /// Writes this rank's elements.
     fn write(&self, own: &LocalView<'_, T, D>, path: &Path) -> std::io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
         let (data, mut rest) = (self.header().len() as u64, bytemuck::cast_slice::<T, u8>(own.elements()));
         for_each_run(&self.distribution, self.team().rank(), |at, len| {
             let run = rest.split_off(..len * size_of::<T>()).unwrap_or_default();
@@ -149,24 +162,27 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
 
     /// Loads an array from a `.npy` file, whose shape it has, in the given formats over a grid of ranks near its aspect
     /// ratio. Collective. Each rank reads its own elements, with one system call for each run of elements that are
-    /// consecutive in the file: see [`save`](Self::save), also for the path. Four allgathers. On return all ranks have
+    /// consecutive in the file: see [`save`](Self::save), also for the path. Three allgathers, and those of
+    /// [`distributed`](Self::distributed). On return all ranks have
     /// their elements.
     ///
     /// # Errors
     /// All ranks fail if one does: `System` for a file that cannot be read; `BadArgument` for one that is not in the format or
-    /// too short; `Mismatch` for one of other elements or another number of dimensions; `Unsupported` for bytes in the other
+    /// too short; `Mismatch` for one of other elements or another number of dimensions, or if ranks have opened different files; `Unsupported` for bytes in the other
     /// order and for Fortran order (`numpy.ascontiguousarray` makes an array in C order); `Aborted` for such an error of
     /// another rank; those of [`distributed`](Self::distributed).
+    #[track_caller]
     pub fn load(team: &Team, path: impl AsRef<Path>, formats: [Format; D]) -> Result<Self> {
-        Self::load_on(team, path.as_ref(), formats, |shape| near_aspect(shape, formats, team.size()))
+        located(|| Self::load_on(team, path.as_ref(), formats, |shape| near_aspect(shape, formats, team.size())))
     }
 
     /// [`load`](Self::load) over a given grid of ranks, numbered row-major.
     ///
     /// # Errors
     /// Those of [`load`](Self::load) and of [`on_grid`](Self::on_grid).
+    #[track_caller]
     pub fn load_on_grid(team: &Team, path: impl AsRef<Path>, formats: [Format; D], grid: [usize; D]) -> Result<Self> {
-        Self::load_on(team, path.as_ref(), formats, |_| grid)
+        located(|| Self::load_on(team, path.as_ref(), formats, |_| grid))
     }
 
     fn load_on(
@@ -176,6 +192,7 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
         grid: impl FnOnce([usize; D]) -> [usize; D],
     ) -> Result<Self> {
         let (file, shape, data) = agreed(team, LOAD, open::<T, D>(path))?;
+        same_at_all(team, path, &file)?;
         let array = Self::on_grid(team, shape, formats, grid(shape))?;
         let read = array.with_local(|own| array.read(own, &file, data).map_err(failed(LOAD, path)));
         match agreed(team, LOAD, read) {
@@ -198,6 +215,24 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     }
 }
 
+/// Checks that all ranks have opened the same version of a file, which a save replaces by another one.
+fn same_at_all(team: &Team, path: &Path, file: &File) -> Result<()> {
+    let version = |m: std::fs::Metadata| [m.ino(), m.len(), m.mtime().cast_unsigned(), m.mtime_nsec().cast_unsigned()];
+    let own = file.metadata().map(version).map_err(failed(LOAD, path));
+    let bytes = own.as_ref().map(|own| bytemuck::cast_slice(own).to_vec()).unwrap_or_default();
+    let all = agree(team, LOAD, own.is_ok(), &bytes);
+    own?;
+    let all = all?;
+    match all.iter().position(|one| *one != all[0]) {
+        None => Ok(()),
+        Some(rank) => Err(Error::new(ErrorKind::Mismatch, LOAD)
+            .rank(team.job().rank())
+            .peer(team.members()[rank])
+            .cause(format!("{}: ranks have opened different files", path.display()))
+            .remedy("name one file of a file system that all ranks share, and load it when no save is in progress")),
+    }
+}
+
 /// Opens a file of an array of `T` in `D` dimensions: the file, the shape, and where the data begin.
 fn open<T: NpyElement, const D: usize>(path: &Path) -> Result<(File, [usize; D], u64)> {
     let file = File::open(path).map_err(failed(LOAD, path))?;
@@ -205,12 +240,15 @@ fn open<T: NpyElement, const D: usize>(path: &Path) -> Result<(File, [usize; D],
     let refused = |kind, cause| Error::new(kind, LOAD).cause(format!("{}: {cause}", path.display()));
     let (order, own) = (header.descr.chars().next(), format!("{}{}", T::KIND, size_of::<T>()));
     if order.map_or("", |order| &header.descr[order.len_utf8()..]) != own {
-        let cause = format!("elements of type {} for an array of {own}", header.descr);
+        let cause = format!("elements of type {:.40?} for an array of {own}", header.descr);
         return Err(refused(ErrorKind::Mismatch, cause).remedy("load an array of the file's type, see `NpyElement`"));
     }
     if size_of::<T>() > 1 && ![Some(BYTE_ORDER), Some('=')].contains(&order) {
-        return Err(refused(ErrorKind::Unsupported, format!("type {}, the bytes in the other order", header.descr))
-            .remedy("convert the array with `astype` before it is saved"));
+        return Err(refused(
+            ErrorKind::Unsupported,
+            format!("type {:.40?}, the bytes in the other order", header.descr),
+        )
+        .remedy("convert the array with `astype` before it is saved"));
     }
     let shape: [usize; D] = header.shape.try_into().map_err(|shape: Vec<usize>| {
         refused(ErrorKind::Mismatch, format!("an array of {} dimensions for one of {D}", shape.len()))
