@@ -9,7 +9,7 @@ use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Fixed;
-use crate::device::{Device, Leave, fault};
+use crate::device::{Device, Leave, PeerCheck, fault};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -199,7 +199,12 @@ impl Job {
                     scope.spawn(move || {
                         let job = start(Box::new(bootstrap))?;
                         let rank = RunningRank(&job);
-                        f(&job)?;
+                        // Ranks that find this one gone report the loss that it has met, also one that it was told of.
+                        f(&job).inspect_err(|e| {
+                            if e.kind() == ErrorKind::PeerLost {
+                                let _ = job.device().check_peers(PeerCheck::Met(e));
+                            }
+                        })?;
                         job.finalize()?;
                         drop(rank);
                         Ok(())
