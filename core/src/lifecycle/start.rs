@@ -199,7 +199,7 @@ impl Job {
                     scope.spawn(move || {
                         let job = start(Box::new(bootstrap))?;
                         let rank = RunningRank(&job);
-                        // Ranks that find this one gone report the loss that it has met, also one that it was told of.
+                        // A rank that finds this one gone reports the loss because of which it ended, also one of which it was told.
                         f(&job).inspect_err(|e| {
                             if e.kind() == ErrorKind::PeerLost {
                                 let _ = job.device().check_peers(PeerCheck::Met(e));

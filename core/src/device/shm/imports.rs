@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{self, ImportedSlot, Slot};
 use super::live::await_transfers;
+use super::open_name::OpenName;
 use super::views::LentBytes;
 use super::windows::{give_back, move_pages};
 use super::{ShmDevice, layout, lend, vm};
@@ -37,10 +38,6 @@ pub(super) const BRIEF: u8 = 2;
 /// Replaces the slot's number in the key of a region that has no slot: of one that has its own file, and of moved memory.
 const NO_SLOT: u64 = u64::MAX;
 const MOVED: u64 = u64::MAX - 1;
-
-/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may have, 1024
-/// unless its user asks for more.
-pub(super) const MOST_OPEN_NAMES: usize = 64;
 
 /// A region of this rank. Its handle is its request key.
 #[derive(Debug)]
@@ -69,26 +66,6 @@ pub(super) enum OwnedMemory {
     Slot(Slot),
     /// Memory of the user, and the moved pages of a window, if any.
     User(Option<Bytes<usize>>),
-}
-
-/// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
-#[derive(Debug)]
-struct OpenName {
-    left: Rc<Cell<usize>>,
-}
-
-impl OpenName {
-    /// `None` if there are enough of them.
-    fn new(left: &Rc<Cell<usize>>) -> Option<Self> {
-        left.set(left.get().checked_sub(1)?);
-        Some(Self { left: Rc::clone(left) })
-    }
-}
-
-impl Drop for OpenName {
-    fn drop(&mut self) {
-        self.left.set(self.left.get() + 1);
-    }
 }
 
 impl OwnedRegion {

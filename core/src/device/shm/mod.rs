@@ -23,6 +23,7 @@ mod liveness;
 mod malloc;
 mod maps;
 mod node;
+mod open_name;
 pub(crate) mod park;
 mod pins;
 mod post;

@@ -12,10 +12,10 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
-use super::imports::MOST_OPEN_NAMES;
 use super::layout::{IDENTITY, LINE, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
+use super::open_name::MOST_OPEN_NAMES;
 use super::ring::max_packet;
 use super::segments::Segments;
 use super::{NOT_HERE, ShmDevice, liveness, park, vm};

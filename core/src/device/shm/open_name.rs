@@ -1,0 +1,29 @@
+//! Files of long regions that stay open, so that ranks of other teams can map the memory for a message. Their number is
+//! limited, since each takes a descriptor.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Maximum number of files of long regions that stay open in a process: a small part of the descriptors that it may have, 1024
+/// unless its user asks for more.
+pub(super) const MOST_OPEN_NAMES: usize = 64;
+
+/// A file of a long region that stays open. `left` is the number of those that this rank may still keep open.
+#[derive(Debug)]
+pub(super) struct OpenName {
+    left: Rc<Cell<usize>>,
+}
+
+impl OpenName {
+    /// `None` if there are enough of them.
+    pub(super) fn new(left: &Rc<Cell<usize>>) -> Option<Self> {
+        left.set(left.get().checked_sub(1)?);
+        Some(Self { left: Rc::clone(left) })
+    }
+}
+
+impl Drop for OpenName {
+    fn drop(&mut self) {
+        self.left.set(self.left.get() + 1);
+    }
+}
