@@ -252,6 +252,7 @@ fn centralized_transfer_waits_for_accesses_of_the_task() {
         let world = job.world()?;
         linked(&world, 2, [4, 4], Some(Strategy::Centralized), |array, link, in_first| {
             array.map(|_, _| 7)?;
+            array.sync()?; // `map` waits for no other rank.
             for round in 0..20 {
                 // The second rank of each task still reads elements of the first one.
                 if array.team().rank() == 1 {
