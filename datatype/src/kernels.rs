@@ -455,7 +455,7 @@ wide!(copy_listed_wide, copy_listed<P>, len: usize, a: &[P], b: *const P, from: 
 /// Waits for the loads that were issued, and so issues no further stores.
 #[inline(always)]
 fn pause() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: every processor of this architecture has the instruction.
     unsafe {
         std::arch::x86_64::_mm_lfence();

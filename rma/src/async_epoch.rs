@@ -269,7 +269,7 @@ impl<T: Pod> AsyncEpoch<T> {
     /// # Errors
     /// Those of [`PassiveEpoch::flush`](crate::PassiveEpoch::flush).
     pub async fn flush(&self, target: usize) -> Result<()> {
-        self.window.check_element(target, 0, 1)?;
+        self.window.check_element("flush", target, 0, 1)?;
         Flush { window: &self.window, target: Some(target) }.await
     }
 

@@ -52,7 +52,7 @@ impl<T: Pod> DynamicWindow<T> {
     pub fn new(team: &Team) -> Result<Self> {
         located(|| {
             Ok(Self {
-                raw: RawDynamicWindow::new(team, Some(WindowElement::of::<T>()), Options::default())?,
+                raw: RawDynamicWindow::new(team, Some(WindowElement::of::<T>("a dynamic window")), Options::default())?,
                 vectors: RefCell::default(),
             })
         })

@@ -11,39 +11,47 @@ use rustc_hash::FxHasher;
 
 use crate::op::{Element, ElementType};
 
-/// The element type of a window, as ranks compare it.
+/// What all ranks have to make: the kind of object and its element type, as ranks compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowElement {
+    object: &'static str,
     name: &'static str,
     pub(crate) size: usize,
     pub(crate) align: usize,
 }
 
 impl WindowElement {
-    /// The element type `T`, which must have a size.
+    /// The element type `T`, which must have a size, of an object, which is named as in `a window`.
     #[must_use]
-    pub fn of<T: Pod>() -> Self {
+    pub fn of<T: Pod>(object: &'static str) -> Self {
         const { assert!(size_of::<T>() > 0, "elements of a window need a size") };
-        Self { name: type_name::<T>(), size: size_of::<T>(), align: align_of::<T>() }
+        Self { object, name: type_name::<T>(), size: size_of::<T>(), align: align_of::<T>() }
     }
 
-    /// A number that tells types apart, and is never 0.
+    /// A number that tells objects and types apart, and is never 0.
     pub(crate) fn code(self) -> u64 {
         let mut hasher = FxHasher::default();
+        hasher.write(self.object.as_bytes());
         hasher.write(self.name.as_bytes());
         hasher.write_usize(self.size);
         hasher.finish() | 1
     }
 
-    /// The name and the size, for the error of a rank that has another type.
+    /// The object, the name and the size, for the error of a rank that has another one.
     pub(crate) fn describe(self) -> String {
-        format!("`{}` of {} bytes", self.name, self.size)
+        format!("{} of elements `{}` of {} bytes", self.object, self.name, self.size)
+    }
+
+    /// The object as texts name it.
+    pub(crate) fn object(element: Option<Self>) -> &'static str {
+        element.map_or("a window", |element| element.object)
     }
 }
 
-/// Describes bytes `start` to `end` of `what`, which has `len` bytes, in elements if it has a type and they are whole.
+/// Describes bytes `start` to `end` of an object that has `len` bytes, in elements if it has a type and they are whole.
 #[cold]
-pub(crate) fn range_text(element: Option<WindowElement>, start: i128, end: i128, what: &str, len: usize) -> String {
+pub(crate) fn range_text(element: Option<WindowElement>, start: i128, end: i128, len: usize) -> String {
+    let what = WindowElement::object(element);
     let whole = |e: &WindowElement| [start, end, len as i128].iter().all(|n| n % e.size as i128 == 0);
     let Some(WindowElement { name, size, .. }) = element.filter(whole) else {
         return format!("bytes {start} to {end} of {what} of {len} bytes");
@@ -88,7 +96,8 @@ pub(crate) fn bytes<T>(displacement: usize) -> Result<usize> {
 
 #[cold]
 fn too_far(displacement: usize) -> Error {
-    Error::new(ErrorKind::OutOfRange, "address a window").cause(format!("element {displacement} of a window"))
+    Error::new(ErrorKind::OutOfRange, "address a window")
+        .cause(format!("element {displacement} is beyond every address"))
 }
 
 pub(crate) fn same_length(a: usize, b: usize) -> Result<()> {
@@ -121,11 +130,11 @@ mod tests {
 
     #[test]
     fn ranges_are_in_elements_where_they_are_whole() {
-        let word = Some(WindowElement::of::<u32>());
-        assert_eq!(range_text(word, 8, 20, "a window", 16), "elements 2 to 5 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, 16, 20, "a window", 16), "element 4 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, -4, 4, "a window", 16), "elements -1 to 1 of a window of 4 elements (`u32`)");
-        assert_eq!(range_text(word, 8, 21, "a window", 16), "bytes 8 to 21 of a window of 16 bytes");
-        assert_eq!(range_text(None, 8, 20, "a window", 16), "bytes 8 to 20 of a window of 16 bytes");
+        let word = Some(WindowElement::of::<u32>("a window"));
+        assert_eq!(range_text(word, 8, 20, 16), "elements 2 to 5 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 16, 20, 16), "element 4 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, -4, 4, 16), "elements -1 to 1 of a window of 4 elements (`u32`)");
+        assert_eq!(range_text(word, 8, 21, 16), "bytes 8 to 21 of a window of 16 bytes");
+        assert_eq!(range_text(None, 8, 20, 16), "bytes 8 to 20 of a window of 16 bytes");
     }
 }

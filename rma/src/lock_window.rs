@@ -12,11 +12,11 @@ use farside_core::{Error, Located, Result, Team, located};
 use crate::assert::Assert;
 use crate::elements::bytes;
 use crate::epoch::{Epoch, closing};
-use crate::memory::WindowMemory;
+use crate::memory::{LOCK_WINDOW, WindowMemory};
 use crate::op::{CasElement, Element, Op};
 use crate::raw::layouts::Layouts;
 use crate::raw::lock::LockKind;
-use crate::raw::{Item, Options, RawWindow};
+use crate::raw::{Item, RawWindow};
 use crate::request::{DataRef, Request};
 use crate::selection::Selection;
 use crate::shared_window::SharedSlice;
@@ -68,7 +68,12 @@ impl<T: Pod> LockWindow<T> {
     /// Those of [`crate::Window::allocate`].
     #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, Options::default())? }))
+        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, LOCK_WINDOW)? }))
+    }
+
+    /// [`allocate`](Self::allocate) of the memory of another object.
+    pub(crate) fn allocate_for(team: &Team, len: usize, object: &'static str) -> Result<Self> {
+        Ok(Self { memory: WindowMemory::allocate(team, len, object)? })
     }
 
     /// Makes a window over the elements of a vector, which stay at their address. Collective. If peers cannot map all
@@ -78,7 +83,7 @@ impl<T: Pod> LockWindow<T> {
     /// Those of [`crate::Window::from_vec`].
     #[track_caller]
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, Options::default())? }))
+        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, LOCK_WINDOW)? }))
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.

@@ -14,6 +14,15 @@ use farside_core::{Result, Team};
 use crate::elements::{WindowElement, bytes};
 use crate::raw::{Options, RawWindow};
 
+/// Names of the windows over memory that is allocated or the program's.
+pub(crate) const WINDOW: &str = "a window";
+pub(crate) const LOCK_WINDOW: &str = "a lock window";
+
+/// A window without locks allocates no memory for them.
+fn options(object: &str) -> Options {
+    Options { locks: object != WINDOW }
+}
+
 /// An untyped window over elements of type `T`.
 #[derive(Debug)]
 pub(crate) struct WindowMemory<T: Pod> {
@@ -28,8 +37,9 @@ pub(crate) struct WindowMemory<T: Pod> {
 }
 
 impl<T: Pod> WindowMemory<T> {
-    pub(crate) fn allocate(team: &Team, len: usize, options: Options) -> Result<Self> {
-        let raw = RawWindow::allocate_of(team, bytes::<T>(len), options, Some(WindowElement::of::<T>()))?;
+    pub(crate) fn allocate(team: &Team, len: usize, object: &'static str) -> Result<Self> {
+        let element = WindowElement::of::<T>(object);
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), options(object), Some(element))?;
         Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, owned: None })
     }
 
@@ -38,20 +48,20 @@ impl<T: Pod> WindowMemory<T> {
     /// # Safety
     /// The contract of [`RawWindow::create`]; nothing else accesses the memory from the call until the window is
     /// released.
-    pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, options: Options) -> Result<Self> {
+    pub(crate) unsafe fn create(team: &Team, base: *mut T, len: usize, object: &'static str) -> Result<Self> {
         let memory = Region { exclusive: true, ..Region::of(base.cast(), len * size_of::<T>()) };
         // SAFETY: the same contract.
-        let raw = unsafe { RawWindow::create_of(team, memory, options, Some(WindowElement::of::<T>())) }?;
+        let raw = unsafe { RawWindow::create_of(team, memory, options(object), Some(WindowElement::of::<T>(object))) }?;
         Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, owned: None })
     }
 
-    pub(crate) fn from_vec(team: &Team, vec: Vec<T>, options: Options) -> Result<Self> {
+    pub(crate) fn from_vec(team: &Team, vec: Vec<T>, object: &'static str) -> Result<Self> {
         // The vector is leaked if the call panics.
         let mut vec = ManuallyDrop::new(vec);
         let (base, len) = (vec.as_mut_ptr(), vec.len());
         // SAFETY: the vector is kept, and accessed only through the window, until `release` has succeeded. If no window
         // is made, its memory has been deregistered.
-        match unsafe { Self::create(team, base, len, options) } {
+        match unsafe { Self::create(team, base, len, object) } {
             Ok(mut memory) => {
                 memory.owned = Some(vec);
                 Ok(memory)

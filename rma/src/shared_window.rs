@@ -46,8 +46,8 @@ impl<T: Pod> SharedWindow<T> {
     #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
         located(|| {
-            let raw =
-                RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
+            let element = WindowElement::of::<T>("a shared window");
+            let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(element))?;
             if !raw.is_mapped() {
                 raw.free()?;
                 return Err(Error::new(ErrorKind::Unsupported, "make a shared window")

@@ -10,8 +10,8 @@ use farside_core::{Error, Result, Team, located};
 
 use crate::assert::Assert;
 use crate::epoch::{Epoch, closing};
-use crate::memory::WindowMemory;
-use crate::raw::{Options, RawWindow};
+use crate::memory::{WINDOW, WindowMemory};
+use crate::raw::RawWindow;
 
 /// A window of elements of type `T`, with active-target epochs: fence and post-start-complete-wait.
 /// [`LockWindow`](crate::LockWindow) has passive-target epochs.
@@ -58,8 +58,6 @@ pub struct Window<'m, T: Pod> {
     lent: PhantomData<fn(&'m ()) -> &'m ()>,
 }
 
-const ACTIVE: Options = Options { locks: false };
-
 impl<T: Pod> Window<'static, T> {
     /// Allocates a window of `len` zeroed elements at this rank; the ranks of one node map each other's memory.
     /// Collective; lengths may differ.
@@ -69,7 +67,7 @@ impl<T: Pod> Window<'static, T> {
     /// element types differ. `Freed` once the job has been finalized.
     #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, ACTIVE)?, lent: PhantomData }))
+        located(|| Ok(Self { memory: WindowMemory::allocate(team, len, WINDOW)?, lent: PhantomData }))
     }
 
     /// Makes a window over the elements of a vector, which stay at their address. Collective; lengths may differ.
@@ -93,7 +91,7 @@ impl<T: Pod> Window<'static, T> {
     /// Those of [`allocate`](Self::allocate), and `Limit`, `Forbidden`.
     #[track_caller]
     pub fn from_vec(team: &Team, vec: Vec<T>) -> Result<Self> {
-        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, ACTIVE)?, lent: PhantomData }))
+        located(|| Ok(Self { memory: WindowMemory::from_vec(team, vec, WINDOW)?, lent: PhantomData }))
     }
 
     /// Frees the window and returns the vector; empty if the window was not made from one. Collective.
@@ -148,7 +146,7 @@ impl<T: Pod> Window<'_, T> {
         body: impl for<'s> FnOnce(&mut Window<'s, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         // SAFETY: borrowed exclusively for the call, which ends only after `release` has succeeded.
-        let memory = located(|| unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), ACTIVE) })?;
+        let memory = located(|| unsafe { WindowMemory::create(team, memory.as_mut_ptr(), memory.len(), WINDOW) })?;
         // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
         let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };

@@ -239,26 +239,3 @@ fn page_shows_who_waited_for_whom() {
         assert!(late.is_some_and(|title| title.contains(" ms for 2 ")), "{titles:?}");
     }
 }
-
-#[test]
-fn bill_that_cannot_be_written_is_an_error_of_rank_0_alone() {
-    const TEST: &str = "bill_that_cannot_be_written_is_an_error_of_rank_0_alone";
-    if std::env::var_os("FARSIDE_TEST_MARK").is_none() {
-        let mut job = Marked::run(3, &itself(TEST));
-        job.command.env("FARSIDE_BILL", "/dev/null/none");
-        let finished = job.finish();
-        assert_eq!(finished.err.matches("refused: ").count(), 1, "{}", finished.err);
-        assert!(!finished.err.contains("panicked") && !finished.out.contains("FAILED"), "{}", finished.err);
-        return;
-    }
-    let job = Job::init().unwrap();
-    job.world().unwrap().barrier().unwrap();
-    let rank = job.rank();
-    match job.finalize() {
-        Ok(()) => assert_ne!(rank, 0),
-        Err(e) => {
-            assert!(rank == 0 && e.to_string().contains("FARSIDE_BILL"), "{e}");
-            eprintln!("refused: {e}");
-        }
-    }
-}

@@ -42,7 +42,7 @@ struct Arrow {
 impl Timeline {
     /// Runs `f` as ranks with a trace.
     fn of(config: &Config, ranks: usize, f: impl Fn(&Team) -> Result<()> + Sync) -> Self {
-        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
         let settings = config.settings(&[("FARSIDE_TRACE", file.path().to_str().unwrap())]);
         let main = |job: &Job| {
             f(&job.world()?)?;
@@ -281,16 +281,32 @@ fn memory_of_a_long_trace_is_bounded() {
     assert!(timeline.slices().iter().any(|s| s.name == "unlock_all"));
 }
 
-/// A file that cannot be written is an error of rank 0.
+/// A file that cannot be opened is an error at the start.
 #[test]
-fn trace_that_cannot_be_written_is_an_error_of_rank_0_alone() {
-    const TEST: &str = "trace_that_cannot_be_written_is_an_error_of_rank_0_alone";
+fn files_that_cannot_be_opened_end_the_job_at_its_start() {
+    for setting in ["FARSIDE_BILL", "FARSIDE_TRACE"] {
+        let settings = MAPPED.settings(&[(setting, "/dev/null/none.json")]);
+        let started = Job::threads_with(3, &settings, |job| -> Result<()> { unreachable!("rank {}", job.rank()) });
+        let text = started.unwrap_err().to_string();
+        assert!(text.contains("rank 0") && text.contains(&format!("{setting}=/dev/null/none.json")), "{text}");
+    }
+}
+
+/// A file that cannot be written is an error of rank 0 alone, at the end.
+#[test]
+fn files_that_cannot_be_written_are_an_error_of_rank_0_alone() {
+    const TEST: &str = "files_that_cannot_be_written_are_an_error_of_rank_0_alone";
     if std::env::var_os("FARSIDE_TEST_MARK").is_none() {
-        let mut job = Marked::run(3, &itself(TEST));
-        job.command.env("FARSIDE_TRACE", "/dev/null/none");
-        let finished = job.finish();
-        assert_eq!(finished.err.matches("refused: ").count(), 1, "{}", finished.err);
-        assert!(!finished.err.contains("panicked") && !finished.out.contains("FAILED"), "{}", finished.err);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("full.json");
+        std::os::unix::fs::symlink("/dev/full", &file).unwrap();
+        for setting in ["FARSIDE_BILL", "FARSIDE_TRACE"] {
+            let mut job = Marked::run(3, &itself(TEST));
+            job.command.env(setting, &file);
+            let finished = job.finish();
+            assert_eq!(finished.err.matches("refused: ").count(), 1, "{}", finished.err);
+            assert!(!finished.err.contains("panicked") && !finished.out.contains("FAILED"), "{}", finished.err);
+        }
         return;
     }
     let job = Job::init().unwrap();
@@ -299,7 +315,7 @@ fn trace_that_cannot_be_written_is_an_error_of_rank_0_alone() {
     match job.finalize() {
         Ok(()) => assert_ne!(rank, 0),
         Err(e) => {
-            assert!(rank == 0 && e.to_string().contains("FARSIDE_TRACE"), "{e}");
+            assert!(rank == 0 && e.to_string().contains("full.json"), "{e}");
             eprintln!("refused: {e}");
         }
     }

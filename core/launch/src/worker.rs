@@ -196,7 +196,11 @@ impl<'a> Job<'a> {
             return;
         }
         if !self.ending.has_failed() {
-            let without = if status.success() { " without finalizing" } else { "" };
+            let without = if status.success() {
+                " without finalizing (`finalize`, or `MPI_Finalize`, ends a rank in order)"
+            } else {
+                ""
+            };
             let others = if self.running.is_empty() { "" } else { "; ending the others" };
             self.say(format!("rank {rank} (pid {pid}) {how}{without}{others}"));
         }

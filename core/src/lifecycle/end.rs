@@ -11,6 +11,7 @@ use crate::coll::team::Team;
 use crate::device::{Leave, PeerCheck};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+use crate::settings::Settings;
 
 impl Job {
     /// The team of all ranks. The first call is collective.
@@ -151,6 +152,19 @@ impl Job {
         }
         if device.capabilities().mapped { Ok(()) } else { self.bootstrap.borrow_mut().fence() }
     }
+}
+
+/// Checks that rank 0 can write the files that the settings ask for, so that a job does not learn of it at its end.
+///
+/// # Errors
+/// `Setting` for the file that cannot be written.
+pub(super) fn check_files(settings: &Settings) -> Result<()> {
+    let files =
+        [("FARSIDE_BILL", settings.bill.as_ref().filter(|to| *to != "1")), ("FARSIDE_TRACE", settings.trace.as_ref())];
+    files.iter().filter_map(|(setting, to)| to.map(|to| (setting, to))).try_for_each(|(setting, to)| {
+        let opened = File::options().append(true).create(true).open(to);
+        opened.map(drop).map_err(|e| unwritten("start a rank", setting, to, &e).rank(0usize))
+    })
 }
 
 /// The error for a file that rank 0 cannot write.

@@ -13,6 +13,7 @@ use crate::device::{Device, Leave, PeerCheck, fault};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+use crate::lifecycle::end::check_files;
 use crate::mistyped;
 use crate::processors::Sharing;
 use crate::service::open::open;
@@ -22,6 +23,14 @@ use crate::two_sided::TwoSided;
 
 /// Starts a rank that is a thread.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
+
+/// Publishes where this rank runs and which reports it makes; rank 0 checks that it can write them.
+fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
+    if bootstrap.rank() == 0 {
+        check_files(settings)?;
+    }
+    Sharing::publish(bootstrap, settings.reports())
+}
 
 impl Job {
     /// Starts this process as a rank of the launcher's job; without a launcher as rank 0 of 1. Collective.
@@ -66,7 +75,7 @@ impl Job {
     /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
         let fixed = Fixed::parse(&settings.coll)?;
-        Sharing::publish(&mut *bootstrap, settings.reports())?;
+        publish(&mut *bootstrap, &settings)?;
         let device = open(&mut *bootstrap, &settings)?;
         Self::with_device(bootstrap, settings, fixed, device)
     }
@@ -81,7 +90,7 @@ impl Job {
         device: Box<dyn Device>,
     ) -> Result<Self> {
         let fixed = Fixed::parse(&settings.coll)?;
-        Sharing::publish(&mut *bootstrap, settings.reports())?;
+        publish(&mut *bootstrap, &settings)?;
         bootstrap.fence()?;
         Self::with_device(bootstrap, settings, fixed, device)
     }

@@ -47,7 +47,7 @@ use std::cell::{Cell, RefCell};
 use std::slice::from_mut;
 
 use bytemuck::Pod;
-use farside_core::wire::Writer;
+use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, ErrorKind, Result, Team, coll, located};
 
 use crate::assert::Assert;
@@ -163,12 +163,20 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             let mine = numbers.fold(Writer::new(), Writer::u64).done();
             let others = coll::allgather(team, &mine)?;
             if let Some(other) = others.iter().position(|o| *o != others[0]) {
-                return Err(Error::new(ErrorKind::Mismatch, "make a global array")
-                    .peer(team.members()[other])
-                    .cause("its shape, grid or formats differ from those of the team's first rank"));
+                let by = if other == team.rank() { 0 } else { other };
+                let described = |bytes: &[u8]| {
+                    let mut reader = Reader::new(bytes);
+                    let mut numbers = || std::array::from_fn::<_, D, _>(|_| reader.u64().unwrap_or(0));
+                    let (shape, grid, formats) = (numbers(), numbers(), numbers().map(Format::of_code));
+                    format!("shape {shape:?} in formats {formats:?} over a grid of {grid:?}")
+                };
+                let cause = format!("it has {}, and this rank {}", described(&others[by]), described(&mine));
+                let e = Error::new(ErrorKind::Mismatch, "make a global array").rank(team.job().rank());
+                return Err(e.peer(team.members()[by]).cause(cause));
             }
             let distribution = Distribution::new(shape, formats, grid, team.size(), size_of::<T>())?;
-            let window = LockWindow::allocate(team, distribution.local_shape(team.rank()).iter().product())?;
+            let len = distribution.local_shape(team.rank()).iter().product();
+            let window = LockWindow::allocate_for(team, len, "a global array")?;
             Ok(Self { in_progress: RefCell::default(), window, distribution, lent: Cell::new(false) })
         })
     }

@@ -202,7 +202,7 @@ impl<'a> Layouts<'a> {
         if self.target.size() > 0 && !reach(self.target, self.offset).is_some_and(inside) {
             let (lb, ub) = (i128::from(self.target.true_lb()), i128::from(self.target.true_ub()));
             let offset = self.offset as i128;
-            let cause = range_text(element, offset + lb, offset + ub, "a window", len);
+            let cause = range_text(element, offset + lb, offset + ub, len);
             return Err(Error::new(ErrorKind::OutOfRange, name).cause(cause));
         }
         if let Some((side, map)) = self.receiver()

@@ -230,7 +230,7 @@ impl RawWindow {
         let lists = Sgrs::new(&self.job, self.serving.listener.memory(), self.team.size());
         let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
         announcement.extend(self.serving.listener.id().to_le_bytes());
-        // 0 for a window without an element type.
+        // 0 for a window of bytes.
         announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
@@ -266,14 +266,16 @@ impl RawWindow {
     /// The error of a rank whose element type differs from that of another rank. One allgather.
     #[cold]
     fn other_element(&self, element: Option<WindowElement>) -> Result<Error> {
-        let describe = |element: Option<WindowElement>| element.map_or_else(|| "none".into(), WindowElement::describe);
+        let describe = |element: Option<WindowElement>| {
+            element.map_or_else(|| "a window of bytes".into(), WindowElement::describe)
+        };
         let own = describe(element);
         let all = coll::allgather(&self.team, own.as_bytes())?;
         let other = all.iter().position(|other| other != own.as_bytes()).unwrap_or(0);
         Ok(Error::new(ErrorKind::Mismatch, "make a window")
             .rank(self.job.rank())
             .peer(self.targets[other].region.peer)
-            .cause(format!("its elements are {}, and this rank's {own}", String::from_utf8_lossy(&all[other])))
-            .remedy("make the window with the same element type at all ranks"))
+            .cause(format!("it makes {}, and this rank {own}", String::from_utf8_lossy(&all[other])))
+            .remedy("make the same object with the same element type at all ranks, in the same order"))
     }
 }

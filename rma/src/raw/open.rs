@@ -13,6 +13,7 @@ use super::fence::ENDS;
 use super::item::{Item, Request};
 use super::target::LockState;
 use super::{Access, RawWindow};
+use crate::elements::WindowElement;
 use crate::op::{Element, Op};
 
 impl RawWindow {
@@ -258,14 +259,13 @@ impl RawWindow {
     /// # Errors
     /// `NoSuchRank`, `OutOfRange`.
     #[inline]
-    pub(crate) fn check_element(&self, rank: usize, at: usize, len: usize) -> Result<()> {
-        const OP: &str = "address an element";
-        let t = self.target(rank, OP)?;
+    pub(crate) fn check_element(&self, op: &'static str, rank: usize, at: usize, len: usize) -> Result<()> {
+        let t = self.target(rank, op)?;
         if at < len {
             return Ok(());
         }
-        let e = Error::new(ErrorKind::OutOfRange, OP).rank(self.job.rank()).peer(t.region.peer);
-        Err(e.cause(format!("element {at} of {len}")))
+        let e = Error::new(ErrorKind::OutOfRange, op).rank(self.job.rank()).peer(t.region.peer);
+        Err(e.cause(format!("element {at} of {} of {len} elements", WindowElement::object(self.element))))
     }
 
     #[inline]

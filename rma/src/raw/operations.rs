@@ -48,7 +48,7 @@ impl RawWindow {
             return Err(Error::new(ErrorKind::OutOfRange, name)
                 .rank(self.job.rank())
                 .peer(t.region.peer)
-                .cause(range_text(self.element, offset as i128, offset as i128 + len as i128, "a window", all)));
+                .cause(range_text(self.element, offset as i128, offset as i128 + len as i128, all)));
         }
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
@@ -181,6 +181,7 @@ impl RawWindow {
     /// Checks that the current epoch allows access to `target`, now or later.
     pub(super) fn permit(&self, name: &'static str, target: usize) -> Result<()> {
         match self.access.get() {
+            Access::None if self.lent.get() => Err(self.wrong_epoch(name, "the memory is lent for local access")),
             Access::None => Err(self.wrong_epoch(name, "no access epoch is open")),
             Access::Start if !self.groups.started.borrow().contains(&target) => {
                 Err(self.wrong_epoch(name, "the target is not in the group of start"))

@@ -308,7 +308,6 @@ impl RawWindow {
                 self.element,
                 range.start as i128,
                 range.end as i128,
-                "this rank's memory",
                 self.own.len,
             )));
         }

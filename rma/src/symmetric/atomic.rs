@@ -74,7 +74,7 @@ macro_rules! operations {
 impl<'a, T: Element> Atomic<'a, T> {
     #[inline]
     pub(super) fn new(table: &'a Symmetric<T>, rank: usize, at: usize) -> Result<Self> {
-        table.raw().check_element(rank, at, table.len())?;
+        table.raw().check_element("atomic operation", rank, at, table.len())?;
         Ok(Self { table, rank, offset: bytes::<T>(at)? })
     }
 

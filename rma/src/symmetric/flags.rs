@@ -114,7 +114,7 @@ impl Flags {
     pub fn allocate(team: &Team, count: usize) -> Result<Self> {
         located(|| {
             // One more: the word that an addition sets to wake its target.
-            let mut table = Symmetric::allocate(team, count.saturating_add(1))?;
+            let mut table = Symmetric::allocate_as(team, count, "flags", 1)?;
             table.watch_signals();
             Ok(Self { table, count, added: Cell::new(0) })
         })
@@ -163,7 +163,7 @@ impl Flags {
 
     #[inline]
     pub(super) fn check(&self, rank: usize, index: usize) -> Result<usize> {
-        self.table.raw().check_element(rank, index, self.count)?;
+        self.table.raw().check_element("address a flag", rank, index, self.count)?;
         Ok(8 * index)
     }
 

@@ -79,23 +79,28 @@ impl<T: Pod> Symmetric<T> {
     /// [`Window::allocate`](crate::Window::allocate).
     #[track_caller]
     pub fn allocate(team: &Team, len: usize) -> Result<Self> {
-        located(|| {
-            let raw =
-                RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(WindowElement::of::<T>()))?;
-            let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
-            // Every rank compares the same lengths, so all ranks fail or none.
-            if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
-                let by = if other == team.rank() { 0 } else { other };
-                raw.free()?;
-                return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
-                    .rank(team.job().rank())
-                    .peer(team.members()[by])
-                    .cause(format!("it asks for {} elements, and this rank for {len}", lens[by] / size_of::<T>()))
-                    .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
-            }
-            raw.open_always();
-            Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
-        })
+        located(|| Self::allocate_as(team, len, "symmetric memory", 0))
+    }
+
+    /// [`allocate`](Self::allocate) of the memory of an object, of which the last `hidden` elements are its own.
+    fn allocate_as(team: &Team, count: usize, object: &'static str, hidden: usize) -> Result<Self> {
+        let len = count.saturating_add(hidden);
+        let element = WindowElement::of::<T>(object);
+        let raw = RawWindow::allocate_of(team, bytes::<T>(len), Options::default(), Some(element))?;
+        let lens: Vec<usize> = (0..team.size()).map(|rank| raw.len_at(rank)).collect::<Result<_>>()?;
+        // Every rank compares the same lengths, so all ranks fail or none.
+        if let Some(other) = (0..lens.len()).find(|rank| lens[*rank] != lens[0]) {
+            let by = if other == team.rank() { 0 } else { other };
+            raw.free()?;
+            let theirs = lens[by] / size_of::<T>() - hidden;
+            return Err(Error::new(ErrorKind::Mismatch, "allocate symmetric memory")
+                .rank(team.job().rank())
+                .peer(team.members()[by])
+                .cause(format!("it asks for {object} of {theirs} elements, and this rank for {count}"))
+                .remedy("give the same length at every rank, or make a window, whose lengths may differ"));
+        }
+        raw.open_always();
+        Ok(Self { _thread: PhantomData, raw: Rc::new(raw), len, element: PhantomData })
     }
 
     /// [`RawWindow::watch_signals`] of new memory.

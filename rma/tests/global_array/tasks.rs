@@ -72,6 +72,20 @@ fn tasks_that_do_not_fit() {
         assert_eq!(array.link(&world, other, 1).map(drop).unwrap_err().kind(), ErrorKind::Mismatch);
         assert_eq!(array.link(&world, 3, 1).map(drop).unwrap_err().kind(), ErrorKind::NoSuchRank);
         assert_eq!(array.link(&world, world.rank(), 1).map(drop).unwrap_err().kind(), ErrorKind::BadArgument);
+        // One task sends and the other receives; a message of the program is no descriptor.
+        let fits = GlobalArray::<f32, 1>::new(&task, [5])?;
+        let e = fits.send_to(&world, other, 3).unwrap_err();
+        assert!(e.kind() == ErrorKind::Mismatch && e.to_string().contains("both tasks send"), "{e}");
+        if task.rank() == 0 {
+            world.send(&[0.5f32; 5], other, 3)?;
+        }
+        let e = fits.link(&world, other, 3).unwrap_err();
+        assert!(e.kind() == ErrorKind::Mismatch && e.to_string().contains("tag"), "{e}");
+        if task.rank() == 0 {
+            // The descriptor of the other task.
+            world.recv_vec::<u8>(other, 3)?;
+        }
+        fits.free()?;
         if first {
             let ints = GlobalArray::<i32, 1>::new(&task, [8])?;
             assert_eq!(ints.recv_from(&world, other, 2).unwrap_err().kind(), ErrorKind::Mismatch);

@@ -62,6 +62,21 @@ fn mismatches_are_refused_at_every_rank() {
         };
         let text = e.to_string();
         assert!(e.kind() == ErrorKind::Mismatch && text.contains("`u64`") && text.contains("`[f32; 2]`"), "{text}");
+        // Objects of another kind at one of the ranks, of the same size and element type.
+        type Make = fn(&Team) -> Result<()>;
+        let makes: [(&str, Make); 4] = [
+            ("flags", |team| Flags::allocate(team, 4).map(drop)),
+            ("symmetric memory", |team| Symmetric::<u64>::allocate(team, 5).map(drop)),
+            ("a lock window", |team| LockWindow::<u64>::allocate(team, 5).map(drop)),
+            ("a shared window", |team| SharedWindow::<u64>::allocate(team, 5).map(drop)),
+        ];
+        for (i, one) in makes.iter().enumerate() {
+            for other in &makes[i + 1..] {
+                let e = (if me == 1 { one } else { other }).1(team).unwrap_err();
+                let text = e.to_string();
+                assert!(e.kind() == ErrorKind::Mismatch && text.contains(one.0) && text.contains(other.0), "{text}");
+            }
+        }
         Ok(())
     });
 }

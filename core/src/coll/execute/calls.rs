@@ -259,7 +259,7 @@ impl TeamCalls {
     #[cold]
     fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
         let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
-        let e = e.cause(format!("it calls {}, and this rank a barrier", header.check.name()));
+        let e = e.cause(format!("its {} meets another call: barrier", header.check.name()));
         self.doom_barrier(calls, e.again());
         self.disagrees(calls, header.sequence, e);
     }

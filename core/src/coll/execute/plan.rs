@@ -317,9 +317,10 @@ impl Plan {
     pub(super) fn other_call(&self, other: Check) -> Option<String> {
         let (own, name) = (self.check, self.name());
         if own.name() != other.name() {
-            return Some(format!("it calls {}, this rank {name}", other.name()));
+            return Some(format!("its {} meets another call: {name}", other.name()));
         }
-        (own.root() != other.root()).then(|| format!("its root of the {name} is {}, here {}", other.root(), own.root()))
+        (own.root() != other.root())
+            .then(|| format!("its root of the {name} is {}, and not {}", other.root(), own.root()))
     }
 
     /// The properties of the call as another rank compares them, in the bytes that a header has room for.

@@ -25,7 +25,7 @@ pub(super) fn check(processes: &[Option<Process>], peers: &[Mapping], ranks: &[u
     for (rank, peer) in peers.iter().enumerate() {
         // Acquire: pairs with the Release store of a rank that leaves or is lost.
         if peer.half(STATE).load(Ordering::Acquire) == STATE_LOST {
-            return Err(lost(peers, ranks, rank, "its thread ended without leaving the job".into()));
+            return Err(lost(peers, ranks, rank, "it ended without leaving the job".into()));
         }
     }
     for rank in processes::ended(processes) {

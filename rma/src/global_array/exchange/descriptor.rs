@@ -15,6 +15,14 @@ use crate::messages::Messages;
 /// Bytes of the header of a message.
 const HEADER: usize = 8;
 
+/// First word of a descriptor, which tells it from the data of a program's messages.
+const MARK: u64 = u64::from_le_bytes(*b"\xffarrays\xff");
+
+/// The element type `T` as tasks compare it.
+fn code_of<T: Pod>() -> u64 {
+    WindowElement::of::<T>("a global array").code()
+}
+
 /// The facts that a task tells the other one, which all ranks of both tasks then know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -26,12 +34,16 @@ pub(super) struct Facts {
     pub(super) packet: usize,
 }
 
+/// Bytes of [`Facts`] in a descriptor.
+const FACTS: usize = 32;
+
 impl Facts {
     fn write(self, w: Writer) -> Writer {
-        w.u64(self.request.code()).u64(u64::from(self.share_processors)).u64(self.packet as u64)
+        w.u64(MARK).u64(self.request.code()).u64(u64::from(self.share_processors)).u64(self.packet as u64)
     }
 
     fn read(r: &mut Reader<'_>) -> Option<Self> {
+        r.u64().filter(|mark| *mark == MARK)?;
         let request = Request::of_code(r.u64()?);
         Some(Self { request, share_processors: r.u64()? == 1, packet: usize::try_from(r.u64()?).ok()? })
     }
@@ -86,7 +98,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
             }
             let d = &self.distribution;
             let numbers = d.shape.iter().chain(&d.grid).map(|n| *n as u64).chain(d.formats.iter().map(|f| f.code()));
-            let all = numbers.chain([WindowElement::of::<T>().code()]).chain(ranks.iter().map(|rank| *rank as u64));
+            let all = numbers.chain([code_of::<T>()]).chain(ranks.iter().map(|rank| *rank as u64));
             let mine = all.fold(own.write(Writer::new()).u64(D as u64), Writer::u64).done();
             let sent = both.send_nbi(mine, other, tag)?;
             let (theirs, _) = both.recv_vec::<u8>(other, tag)?;
@@ -113,7 +125,21 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
                 .cause("the other task could not make the link")
                 .remedy("see its own error")
         };
-        let facts = Facts::read(&mut reader).zip(Facts::read(&mut reader)).ok_or_else(malformed)?;
+        let own = Facts::read(&mut reader).ok_or_else(malformed)?;
+        let theirs = match Facts::read(&mut reader) {
+            Some(facts) => facts,
+            None if bytes.len() == FACTS => return Err(malformed()),
+            None => {
+                return Err(mismatch("a message with the tag of the link is not the other task's".into())
+                    .remedy("give links a tag that no other message between the first ranks has"));
+            }
+        };
+        if let (Request::Once { sends: own }, Request::Once { sends: theirs }) = (own.request, theirs.request)
+            && own == theirs
+        {
+            return Err(mismatch(format!("both tasks {} the array", if own { "send" } else { "receive" }))
+                .remedy("call `send_to` in one of the tasks, and `recv_from` in the other one"));
+        }
         let mut number = || reader.u64().and_then(|n| usize::try_from(n).ok());
         let dimensions = number().ok_or_else(malformed)?;
         if dimensions != D {
@@ -127,12 +153,14 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let (shape, grid) = numbers().zip(numbers()).ok_or_else(malformed)?;
         let formats = numbers().ok_or_else(malformed)?.map(|code| Format::of_code(code as u64));
         let element = reader.u64().ok_or_else(malformed)?;
-        if shape != self.distribution.shape || element != WindowElement::of::<T>().code() {
-            let own = self.distribution.shape;
-            return Err(mismatch(format!("an array of shape {shape:?} with one of {own:?}, or other elements")));
+        if shape != self.distribution.shape {
+            return Err(mismatch(format!("an array of shape {shape:?} with one of {:?}", self.distribution.shape)));
+        }
+        if element != code_of::<T>() {
+            return Err(mismatch(format!("elements `{}` with others", std::any::type_name::<T>())));
         }
         let ranks: Vec<usize> = std::iter::from_fn(|| reader.u64()).map(|rank| rank as usize).collect();
         let distribution = Distribution::new(shape, formats, grid, ranks.len(), size_of::<T>())?;
-        Ok(Described { other: Task { ranks, distribution }, facts: facts.into() })
+        Ok(Described { other: Task { ranks, distribution }, facts: [own, theirs] })
     }
 }

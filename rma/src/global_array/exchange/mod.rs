@@ -131,7 +131,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         let strategy = match asked(&facts)? {
             Some(strategy) => strategy,
             // The same at all ranks of both tasks, which have the same facts.
-            None if facts.iter().all(|facts| facts.share_processors && facts.request == Request::Once) => {
+            None if facts
+                .iter()
+                .all(|facts| facts.share_processors && matches!(facts.request, Request::Once { .. })) =>
+            {
                 let bytes = own.distribution.shape.iter().product::<usize>() * size_of::<T>();
                 let packet = facts.iter().map(|facts| facts.packet).min().unwrap_or(0).max(1);
                 own.cheaper_on_shared_processors(&theirs, bytes.div_ceil(packet))
@@ -192,10 +195,10 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// ```
     ///
     /// # Errors
-    /// Those of the two.
+    /// Those of the two; `Mismatch` on every rank if the other task sends too.
     #[track_caller]
     pub fn send_to(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        located(|| self.link_as(both, other, tag, Request::Once)?.send())
+        located(|| self.link_as(both, other, tag, Request::Once { sends: true })?.send())
     }
 
     /// Receives the whole array of another task, which calls [`send_to`](Self::send_to).
@@ -204,7 +207,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// Those of [`send_to`](Self::send_to).
     #[track_caller]
     pub fn recv_from(&self, both: &Team, other: usize, tag: i32) -> Result<()> {
-        located(|| self.link_as(both, other, tag, Request::Once)?.recv())
+        located(|| self.link_as(both, other, tag, Request::Once { sends: false })?.recv())
     }
 }
 

@@ -29,8 +29,8 @@ pub enum Strategy {
 pub(super) enum Request {
     /// None, for a link, whose transfers may be started and waited for in any order.
     Link,
-    /// None, for one transfer that blocks in both tasks.
-    Once,
+    /// None, for one transfer that blocks in both tasks, and that this one sends or receives.
+    Once { sends: bool },
     /// This one.
     Given(Strategy),
 }
@@ -42,7 +42,7 @@ impl Request {
             Self::Link => 0,
             Self::Given(Strategy::Parallel) => 1,
             Self::Given(Strategy::Centralized) => 2,
-            Self::Once => 3,
+            Self::Once { sends } => 3 + u64::from(sends),
         }
     }
 
@@ -50,7 +50,7 @@ impl Request {
         match code {
             1 => Self::Given(Strategy::Parallel),
             2 => Self::Given(Strategy::Centralized),
-            3 => Self::Once,
+            3 | 4 => Self::Once { sends: code == 4 },
             _ => Self::Link,
         }
     }

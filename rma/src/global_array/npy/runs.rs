@@ -54,7 +54,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 500 }, failure_persistence: None, ..ProptestConfig::default() })]
 
         /// Each element of each rank is in one run, at its position, and no two runs of a rank could be one.
         #[test]
