@@ -42,6 +42,12 @@ pub use job::Job;
 pub use say::say;
 pub use team::Team;
 
+/// Simulation: ranks on a network that takes virtual time, with one seed for whatever may happen in several orders.
+pub mod sim {
+    pub use crate::device::sim::{Flap, Interface, Network, Topology};
+    pub use crate::lifecycle::simulate::{Simulated, Simulation};
+}
+
 /// The README's program compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

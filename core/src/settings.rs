@@ -341,6 +341,12 @@ impl Settings {
         all.into_iter().enumerate().fold(0, |bits, (bit, on)| bits | u32::from(on) << bit)
     }
 
+    /// The same settings for ranks that never spin.
+    pub(crate) fn parking(mut self) -> Self {
+        self.values.wait = WaitPolicy::Park;
+        self
+    }
+
     /// Reads the environment.
     ///
     /// # Errors

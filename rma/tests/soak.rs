@@ -237,7 +237,7 @@ fn random_operations_equal_the_model_processes() {
     if let Some(seed) = number("FARSIDE_SOAK_RANK") {
         let job = Job::init().unwrap();
         let memory = if number("FARSIDE_SOAK_VECTOR") == Some(1) { Memory::Vector } else { Memory::Allocated };
-        let config = Config { name: "processes", memory, settings: &[], device: None };
+        let config = Config { name: "processes", memory, settings: &[], device: None, seed: None };
         // Each rank reads its own clock, so the number of windows is fixed instead of the duration.
         let windows = number("FARSIDE_SOAK_WINDOWS").unwrap_or(1) as usize;
         soak(&job.world().unwrap(), &config, seed, windows).unwrap();

@@ -22,7 +22,7 @@ pub const JOB_PREFIX: &str = "farside-";
 pub(crate) const VALUE_MAX: usize = 64 * 1024;
 
 /// A launch method.
-pub trait Bootstrap: Send {
+pub trait Bootstrap {
     /// Name of the launch method, for messages: `"pmi-1"`, `"singleton"`, `"threads"`.
     fn kind(&self) -> &'static str;
     /// This rank, from 0.
@@ -87,6 +87,6 @@ fn check_value(operation: &'static str, key: &str, value: &[u8]) -> Result<()> {
 }
 
 /// The error of a `get` for a key that does not exist.
-fn no_such_key(operation: &'static str, key: &str) -> Error {
+pub(crate) fn no_such_key(operation: &'static str, key: &str) -> Error {
     Error::new(ErrorKind::Protocol, operation).cause(format!("no rank put the key {key:?} before the last fence"))
 }

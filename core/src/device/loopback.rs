@@ -26,9 +26,9 @@ use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
 /// Longest packet.
-const MAX_PACKET: usize = 4096;
+pub(super) const MAX_PACKET: usize = 4096;
 /// Maximum number of packets that wait for one rank; a post beyond it is `Busy`.
-const MOST_PACKETS: usize = 64;
+pub(super) const MOST_PACKETS: usize = 64;
 
 /// Packets, completions and wake-ups that wait for one rank.
 #[derive(Default)]
@@ -133,12 +133,16 @@ impl Loopback {
         }
     }
 
+    pub(super) fn counters(&self) -> &Stats {
+        &self.stats
+    }
+
     fn own(&self) -> &Rank {
         &self.hub.0[self.me as usize]
     }
 
-    fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
-        Error::new(kind, operation).rank(self.me).peer(peer).device("loopback")
+    pub(super) fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
+        Error::new(kind, operation).rank(self.me).peer(peer).device(self.capabilities.name)
     }
 
     fn peer(&self, peer: u32, operation: &'static str) -> Result<&Rank> {
@@ -277,6 +281,44 @@ impl Loopback {
             }
         }
     }
+
+    /// Checks the peer, the regions and the kind of a request, as [`perform`](Self::perform) does.
+    pub(super) fn check(&self, request: &WorkRequest<'_>) -> Result<()> {
+        self.peer(request.peer, "post a work request")?;
+        let regions = request.operation.region().into_iter().chain(request.notify.map(|(at, _)| at.region));
+        for region in regions {
+            let imports = self.imports.borrow();
+            let Some(import) = imports.get(&region) else {
+                return Err(self.fail(ErrorKind::BadKey, "post a work request", request.peer));
+            };
+            if import.peer != request.peer {
+                let e = self.fail(ErrorKind::BadArgument, "post a work request", request.peer);
+                return Err(e.cause("the region belongs to another rank"));
+            }
+        }
+        let whole = self.capabilities.accumulate;
+        match request.operation {
+            Operation::Accumulate { .. } if !whole => {}
+            Operation::CompareSwap { len, .. } if len != 8 && !(whole && matches!(len, 1 | 2 | 4)) => {}
+            _ => return Ok(()),
+        }
+        Err(self.fail(ErrorKind::Unsupported, "post a work request", request.peer))
+    }
+
+    /// Carries out a request and sets its signal cell; returns the kind of the operation.
+    ///
+    /// # Safety
+    /// The contract of [`perform`](Self::perform).
+    pub(super) unsafe fn perform_and_notify(&self, request: &WorkRequest<'_>) -> Result<Kind> {
+        // SAFETY: the same contract.
+        let (kind, len) = unsafe { self.perform(request) }?;
+        self.stats.add(kind, len);
+        if let Some((at, value)) = request.notify {
+            self.signal(request.peer, at, value)?;
+            self.stats.add(Kind::Notify, 8);
+        }
+        Ok(kind)
+    }
 }
 
 impl Device for Loopback {
@@ -336,12 +378,7 @@ impl Device for Loopback {
             Operation::Send { header, body } => self.send(request.peer, header, body)?,
             _ => {
                 // SAFETY: the same contract.
-                let (kind, len) = unsafe { self.perform(request) }?;
-                self.stats.add(kind, len);
-                if let Some((at, value)) = request.notify {
-                    self.signal(request.peer, at, value)?;
-                    self.stats.add(Kind::Notify, 8);
-                }
+                let kind = unsafe { self.perform_and_notify(request) }?;
                 if kind == Kind::Signal {
                     Posted::Done
                 } else {

@@ -13,6 +13,7 @@ pub mod report;
 #[cfg(any(test, feature = "verbs"))]
 pub(crate) mod route;
 pub(crate) mod shm;
+pub(crate) mod sim;
 pub(crate) mod target;
 mod unread;
 #[cfg(feature = "verbs")]
@@ -514,6 +515,13 @@ pub trait Device: fmt::Debug {
     /// The clock of the job. Job code reads no other clock.
     fn now(&self) -> Instant {
         Instant::now()
+    }
+    /// This rank computes for `time`: on a simulated network its clock goes on, elsewhere it is busy for so long.
+    fn compute(&self, time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
     }
     /// Passes each set of counters to `each` with the name of its device: several where threads count separately or
     /// this device is made of others. The first always exists; operations that bypass `post` (stores to mapped memory)

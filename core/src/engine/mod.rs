@@ -257,6 +257,15 @@ impl Engine {
         self.device.check_peers(PeerCheck::Alive).map(|_| ())
     }
 
+    /// Waits, through the launcher and without progress, until every rank of the job has called it: for measurements that
+    /// begin at one time. On a [simulated network](crate::sim) it takes no time, and all clocks are then that of the last rank.
+    ///
+    /// # Errors
+    /// `PeerLost`, `Launcher`, `Timeout`.
+    pub fn align(&self) -> Result<()> {
+        self.bootstrap.borrow_mut().fence()
+    }
+
     /// The store order of this rank.
     #[must_use]
     #[inline]

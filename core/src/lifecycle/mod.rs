@@ -1,4 +1,5 @@
 //! How a job starts, its team of all ranks, and its orderly end.
 
 mod end;
+pub(crate) mod simulate;
 mod start;

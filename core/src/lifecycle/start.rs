@@ -1,5 +1,6 @@
 //! How a rank starts: as a process, as a thread, on a device of the caller.
 
+use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -77,7 +78,8 @@ impl Job {
         let fixed = Fixed::parse(&settings.coll)?;
         publish(&mut *bootstrap, &settings)?;
         let device = open(&mut *bootstrap, &settings)?;
-        Self::with_device(bootstrap, settings, fixed, device)
+        let sharing = Sharing::collect(&mut *bootstrap)?;
+        Self::with_device(bootstrap, settings, fixed, device, sharing)
     }
 
     /// Starts a rank on a device that connects it with all ranks of the bootstrap. Collective.
@@ -92,18 +94,33 @@ impl Job {
         let fixed = Fixed::parse(&settings.coll)?;
         publish(&mut *bootstrap, &settings)?;
         bootstrap.fence()?;
-        Self::with_device(bootstrap, settings, fixed, device)
+        let sharing = Sharing::collect(&mut *bootstrap)?;
+        Self::with_device(bootstrap, settings, fixed, device, sharing)
+    }
+
+    /// [`start_on`](Self::start_on) for a rank with a processor of its own, as all others have.
+    pub(crate) fn start_alone(
+        mut bootstrap: Box<dyn Bootstrap>,
+        settings: Settings,
+        device: Box<dyn Device>,
+    ) -> Result<Self> {
+        let fixed = Fixed::parse(&settings.coll)?;
+        if bootstrap.rank() == 0 {
+            check_files(&settings)?;
+        }
+        bootstrap.fence()?;
+        Self::with_device(bootstrap, settings, fixed, device, (Sharing { ranks: 1, processors: 1 }, false))
     }
 
     /// Starts a rank on an open device, after a fence.
     fn with_device(
-        mut bootstrap: Box<dyn Bootstrap>,
+        bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
         fixed: Fixed,
         device: Box<dyn Device>,
+        (sharing, oversubscribed_node): (Sharing, bool),
     ) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
-        let (sharing, oversubscribed_node) = Sharing::collect(&mut *bootstrap)?;
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
         let device = fault::wrap(device, &settings.test_fault)?;
         let calls = Calls::new(fixed);
@@ -204,47 +221,54 @@ impl Job {
         let results: Vec<Result<()>> = std::thread::scope(|scope| {
             let ranks: Vec<_> = threads::threads(n)
                 .into_iter()
-                .map(|bootstrap| {
-                    scope.spawn(move || {
-                        let job = start(Box::new(bootstrap))?;
-                        let rank = RunningRank(&job);
-                        // A rank that finds this one gone reports the loss because of which it ended, also one of which it was told.
-                        f(&job).inspect_err(|e| {
-                            if e.kind() == ErrorKind::PeerLost {
-                                let _ = job.device().check_peers(PeerCheck::Met(e));
-                            }
-                        })?;
-                        job.finalize()?;
-                        drop(rank);
-                        Ok(())
-                    })
-                })
+                .map(|bootstrap| scope.spawn(move || run_rank(Box::new(bootstrap), start, f)))
                 .collect();
-            ranks
-                .into_iter()
-                .enumerate()
-                .map(|(rank, t)| {
-                    t.join().unwrap_or_else(|panic| {
-                        let text = panic.downcast_ref::<String>().cloned();
-                        let text =
-                            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
-                        Err(Error::new(ErrorKind::Aborted, "run a rank")
-                            .rank(rank as u32)
-                            .cause(format!("it panicked: {text}")))
-                    })
-                })
-                .collect()
+            let joined = |(rank, t): (usize, std::thread::ScopedJoinHandle<'_, Result<()>>)| {
+                t.join().unwrap_or_else(|panic| Err(panicked(rank, &*panic)))
+            };
+            ranks.into_iter().enumerate().map(joined).collect()
         });
-        let mut lost = None;
-        for r in results {
-            match r {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::PeerLost => lost = lost.or(Some(e)),
-                Err(e) => return Err(e),
-            }
-        }
-        lost.map_or(Ok(()), Err)
+        first_error(results)
     }
+}
+
+/// Runs `f` as a rank of one thread among several ranks.
+pub(crate) fn run_rank(
+    bootstrap: Box<dyn Bootstrap>,
+    start: &dyn Fn(Box<dyn Bootstrap>) -> Result<Job>,
+    f: &dyn Fn(&Job) -> Result<()>,
+) -> Result<()> {
+    let job = start(bootstrap)?;
+    let rank = RunningRank(&job);
+    // A rank that finds this one gone reports the loss because of which it ended, also one of which it was told.
+    f(&job).inspect_err(|e| {
+        if e.kind() == ErrorKind::PeerLost {
+            let _ = job.device().check_peers(PeerCheck::Met(e));
+        }
+    })?;
+    job.finalize()?;
+    drop(rank);
+    Ok(())
+}
+
+/// The error of a rank that panicked.
+pub(crate) fn panicked(rank: usize, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
+    Error::new(ErrorKind::Aborted, "run a rank").rank(rank as u32).cause(format!("it panicked: {text}"))
+}
+
+/// The first error other than the loss of a peer, or else the first one.
+pub(crate) fn first_error(results: Vec<Result<()>>) -> Result<()> {
+    let mut lost = None;
+    for r in results {
+        match r {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::PeerLost => lost = lost.or(Some(e)),
+            Err(e) => return Err(e),
+        }
+    }
+    lost.map_or(Ok(()), Err)
 }
 
 /// A rank that is a thread: on drop, unless it has left in order, the others learn of its end.

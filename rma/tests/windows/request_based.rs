@@ -11,7 +11,13 @@ macro_rules! matrix {
     ($($name:ident: $check:path, $how:ident;)*) => { $(
         #[test]
         fn $name() {
-            everywhere(|team, config| $check(team, config, Complete::$how));
+            everywhere(|team, config| {
+                // All ranks of a simulation are on one thread, which can run the runtime of one of them only.
+                if config.seed.is_some() && matches!(Complete::$how, Complete::Await) {
+                    return Ok(());
+                }
+                $check(team, config, Complete::$how)
+            });
         }
     )* };
 }

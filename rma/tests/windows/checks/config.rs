@@ -7,6 +7,7 @@ use std::time::Duration;
 use farside_rma::core::device::Device;
 use farside_rma::core::device::loopback::{Hub, Loopback};
 use farside_rma::core::settings::Settings;
+use farside_rma::core::sim::{Network, Simulation};
 use farside_rma::{Job, Result, Team};
 
 /// The source of the memory of windows.
@@ -26,6 +27,8 @@ pub(crate) struct Config {
     pub settings: &'static [(&'static str, &'static str)],
     /// The device, if it is not the one that the settings name. It connects only threads.
     pub device: Option<fn(&Arc<Hub>, u32) -> Loopback>,
+    /// The seed of a simulated network with delays, losses and reordering, on which it runs instead.
+    pub seed: Option<u64>,
 }
 
 const fn loopback(name: &'static str, memory: Memory, device: fn(&Arc<Hub>, u32) -> Loopback) -> Config {
@@ -33,7 +36,11 @@ const fn loopback(name: &'static str, memory: Memory, device: fn(&Arc<Hub>, u32)
 }
 
 const fn row(name: &'static str, memory: Memory, settings: &'static [(&'static str, &'static str)]) -> Config {
-    Config { name, memory, settings, device: None }
+    Config { name, memory, settings, device: None, seed: None }
+}
+
+const fn simulated(name: &'static str, memory: Memory, seed: u64) -> Config {
+    Config { seed: Some(seed), ..row(name, memory, &[]) }
 }
 
 pub(crate) const MAPPED: Config = row("mapped", Memory::Allocated, &[]);
@@ -102,6 +109,8 @@ pub(crate) const TABLE: &[Config] = &[
     row("ring, park", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring"), ("FARSIDE_WAIT", "park")]),
     loopback("loopback", Memory::Allocated, Loopback::new),
     loopback("loopback, minimal", Memory::Vector, Loopback::minimal),
+    simulated("simulated", Memory::Allocated, 1),
+    simulated("simulated, vector, minimal", Memory::Vector, 2),
 ];
 
 impl Config {
@@ -120,6 +129,12 @@ impl Config {
     /// Any error or panic of `f`.
     pub(crate) fn run<R: Send>(&self, n: u32, f: impl Fn(&Team) -> Result<R> + Sync) -> Result<Vec<R>> {
         let (settings, hub) = (self.settings(&[]), Hub::new(n));
+        if let Some(seed) = self.seed {
+            let network = Network { jitter: 5000.0, reorders: true, loss: 0.02, retry: 4000.0, ..Network::default() };
+            let simulation = Simulation::new(n as usize).seed(seed).network(network).settings(settings);
+            let simulation = if self.memory == Memory::Vector { simulation.minimal() } else { simulation };
+            return simulation.run(|job| f(&job.world()?)).map(|run| run.results);
+        }
         let Some(device) = self.device else { return Job::threads_with(n as usize, &settings, |job| f(&job.world()?)) };
         let device = |rank| Ok(Box::new(device(&hub, rank)) as Box<dyn Device>);
         Job::threads_on(n as usize, &settings, device, |job| f(&job.world()?))

@@ -1,0 +1,168 @@
+#![allow(unsafe_code)]
+//! Messages on their way: what they do where they land.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::network::Passage;
+use super::world::Incoming;
+use crate::device::loopback::Loopback;
+use crate::device::{Block, Operation, Place, WorkRequest};
+use crate::error::Result;
+
+type Blocks = SmallVec<[Block; 2]>;
+
+/// An operation with blocks of its own.
+#[derive(Debug)]
+pub(super) enum Action {
+    Packet(RefCell<Vec<u8>>),
+    Write { from: Blocks, to: Place },
+    Read { into: Blocks, from: Place },
+    FetchAdd { at: Place, add: u64, old: *mut u64 },
+    CompareSwap { at: Place, len: usize, expected: u64, desired: u64, old: *mut u8 },
+    Accumulate { at: Place, code: u32, operand: Block, old: *mut u8 },
+    Signal { at: Place, value: u64 },
+}
+
+impl Action {
+    /// An operation on memory of a peer; `None` for one that the device does not have.
+    pub(super) fn of(operation: &Operation<'_>) -> Option<Self> {
+        Some(match *operation {
+            Operation::Write { from, to } => Self::Write { from: Blocks::from_slice(from), to },
+            Operation::Read { into, from } => Self::Read { into: Blocks::from_slice(into), from },
+            Operation::FetchAdd { at, add, old } => Self::FetchAdd { at, add, old },
+            Operation::CompareSwap { at, len, expected, desired, old } => {
+                Self::CompareSwap { at, len, expected, desired, old }
+            }
+            Operation::Accumulate { at, code, operand, old } => Self::Accumulate { at, code, operand, old },
+            Operation::Signal { at, value } => Self::Signal { at, value },
+            _ => return None,
+        })
+    }
+
+    fn operation(&self) -> Option<Operation<'_>> {
+        Some(match self {
+            Self::Packet(_) => return None,
+            Self::Write { from, to } => Operation::Write { from, to: *to },
+            Self::Read { into, from } => Operation::Read { into, from: *from },
+            Self::FetchAdd { at, add, old } => Operation::FetchAdd { at: *at, add: *add, old: *old },
+            Self::CompareSwap { at, len, expected, desired, old } => {
+                let (len, expected, desired) = (*len, *expected, *desired);
+                Operation::CompareSwap { at: *at, len, expected, desired, old: *old }
+            }
+            Self::Accumulate { at, code, operand, old } => {
+                Operation::Accumulate { at: *at, code: *code, operand: *operand, old: *old }
+            }
+            Self::Signal { at, value } => Operation::Signal { at: *at, value: *value },
+        })
+    }
+
+    /// Bytes on the way there, and back; `None` if nothing but an acknowledgement comes back.
+    pub(super) fn bytes(&self) -> (usize, Option<usize>) {
+        let sum = |blocks: &Blocks| blocks.iter().map(|block| block.len).sum::<usize>();
+        match self {
+            Self::Packet(bytes) => (bytes.borrow().len(), None),
+            Self::Write { from, .. } => (sum(from), None),
+            Self::Read { into, .. } => (1, Some(sum(into))),
+            Self::FetchAdd { .. } => (8, Some(8)),
+            Self::CompareSwap { len, .. } => (2 * len, Some(*len)),
+            Self::Accumulate { operand, old, .. } => (operand.len, (!old.is_null()).then_some(operand.len)),
+            Self::Signal { .. } => (8, None),
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) origin: u32,
+    pub(super) target: u32,
+    pub(super) id: u64,
+    pub(super) action: Action,
+    notify: Option<(Place, u64)>,
+    /// The device of the origin, which knows the regions.
+    device: Rc<Loopback>,
+    back: Cell<bool>,
+    cancelled: Cell<bool>,
+    result: RefCell<Result<()>>,
+}
+
+impl Flight {
+    pub(super) fn new(device: &Rc<Loopback>, origin: u32, request: &WorkRequest<'_>, action: Action) -> Rc<Self> {
+        Rc::new(Self {
+            origin,
+            target: request.peer,
+            id: request.id,
+            action,
+            notify: request.notify,
+            device: Rc::clone(device),
+            back: Cell::new(false),
+            cancelled: Cell::new(false),
+            result: RefCell::new(Ok(())),
+        })
+    }
+
+    /// Whether the operation ends with a completion.
+    pub(super) fn completes(&self) -> bool {
+        !matches!(self.action, Action::Packet(_) | Action::Signal { .. })
+    }
+
+    /// The message as the network sees it.
+    pub(super) fn passage(&self) -> Passage {
+        let (there, back) = self.action.bytes();
+        if self.back.get() {
+            let bytes = back.unwrap_or_default();
+            return Passage { from: self.target, to: self.origin, bytes, ordered: false };
+        }
+        let bytes = there + if self.notify.is_some() { 8 } else { 0 };
+        let ordered = self.notify.is_some() || !matches!(self.action, Action::Write { .. } | Action::Read { .. });
+        Passage { from: self.origin, to: self.target, bytes, ordered }
+    }
+
+    /// Keeps the message from accessing the origin's memory.
+    pub(super) fn cancel(&self) {
+        self.cancelled.set(true);
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.get()
+    }
+
+    pub(super) fn is_back(&self) -> bool {
+        self.back.get()
+    }
+
+    /// Whether an answer goes back now.
+    pub(super) fn turn_back(&self) -> bool {
+        let answers = self.action.bytes().1.is_some() && self.result.borrow().is_ok();
+        self.back.set(answers);
+        answers
+    }
+
+    /// Acts on the target's memory, or returns the packet.
+    pub(super) fn land(&self) -> Option<Incoming> {
+        let Some(operation) = self.action.operation() else {
+            let Action::Packet(bytes) = &self.action else { return None };
+            return Some(Incoming::Packet { source: self.origin, bytes: bytes.take() });
+        };
+        if self.is_cancelled() {
+            return None;
+        }
+        let request = WorkRequest { peer: self.target, operation, notify: self.notify, id: self.id };
+        // SAFETY: local memory is valid until the request has completed or is cancelled, by the contract of `post`.
+        let done = unsafe { self.device.perform_and_notify(&request) };
+        if let Err(e) = &done
+            && !self.completes()
+        {
+            tracing::error!("a signal to rank {} has failed: {e}", self.target);
+        }
+        *self.result.borrow_mut() = done.map(drop);
+        None
+    }
+
+    pub(super) fn take_result(&self) -> Result<()> {
+        self.result.replace(Ok(()))
+    }
+}

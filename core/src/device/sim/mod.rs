@@ -1,0 +1,288 @@
+#![allow(unsafe_code)]
+//! The simulated network: ranks are coroutines of one thread, time is virtual, and one seed decides the order of whatever may
+//! happen in several orders.
+//!
+//! The device does what [`loopback`](super::loopback) does, but each message takes the time that a [`Network`] says, and
+//! acts when it lands. The code above the seam is the one that runs on other devices; its own work takes no time. Runs of the
+//! same program with the same seed are the same, event by event.
+
+mod flight;
+pub(crate) mod network;
+mod topology;
+pub(crate) mod world;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::loopback::{Loopback, MAX_PACKET, MOST_PACKETS};
+use super::{
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep,
+    WorkRequest,
+};
+use crate::entered::Entered;
+use crate::error::{ErrorKind, Result};
+use crate::memory::copy;
+use crate::memory::keys::AccumulateFn;
+use crate::stats::{Kind, Stats};
+use flight::{Action, Flight};
+pub use network::{Flap, Interface, Network};
+pub use topology::Topology;
+use world::{Incoming, World};
+
+/// Virtual time for which a rank with waiting futures sleeps without an event.
+const ELSEWHERE: Duration = Duration::from_millis(1);
+
+/// The simulated device of one rank.
+#[derive(Debug)]
+pub(crate) struct Sim {
+    me: u32,
+    world: Rc<World>,
+    /// Regions and what is done to them.
+    memory: Rc<Loopback>,
+    /// Requests whose completion is to come, by a number of their own.
+    pending: RefCell<FxHashMap<*const Flight, Rc<Flight>>>,
+    /// Number of packets to each peer that it has not taken.
+    untaken: Rc<RefCell<FxHashMap<u32, usize>>>,
+    /// Number of registrations until one fails.
+    registrations: Cell<Option<usize>>,
+    polling: Cell<bool>,
+}
+
+impl Sim {
+    pub(crate) fn new(world: &Rc<World>, me: u32, minimal: bool, registrations: Option<usize>) -> Self {
+        let capabilities = Capabilities::minimal("sim", MAX_PACKET);
+        let more = !minimal;
+        let capabilities =
+            Capabilities { max_blocks: if more { 16 } else { 1 }, accumulate: more, own_by_copy: more, ..capabilities };
+        Self {
+            me,
+            world: Rc::clone(world),
+            memory: Rc::new(Loopback::with(&world.hub, me, capabilities)),
+            pending: RefCell::default(),
+            untaken: Rc::clone(&world.ranks[me as usize].untaken),
+            registrations: Cell::new(registrations),
+            polling: Cell::new(false),
+        }
+    }
+
+    fn own(&self) -> &world::Rank {
+        &self.world.ranks[self.me as usize]
+    }
+
+    /// Sends a message after the overhead of the processor.
+    fn launch(&self, flight: &Rc<Flight>) {
+        let (costs, own) = (self.world.costs(), self.own());
+        self.world.work(self.me, costs.send_overhead + costs.bytes(flight.action.bytes().0));
+        own.flying.set(own.flying.get() + 1);
+        self.world.busy(self.me);
+        self.world.launch(flight, self.world.clock(self.me));
+    }
+
+    fn send(&self, request: &WorkRequest<'_>, header: &[u8], body: &[Block]) -> Result<Posted> {
+        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+        if len > MAX_PACKET {
+            let e = self.memory.fail(ErrorKind::BadArgument, "send a packet", request.peer);
+            return Err(e.cause(format!("{len} bytes, {MAX_PACKET} allowed")));
+        }
+        let room = &mut *self.untaken.borrow_mut();
+        let untaken = room.entry(request.peer).or_default();
+        if *untaken >= MOST_PACKETS {
+            return Ok(Posted::Busy);
+        }
+        *untaken += 1;
+        let mut packet = Vec::with_capacity(len);
+        packet.extend_from_slice(header);
+        for b in body {
+            let at = packet.len();
+            packet.resize(at + b.len, 0);
+            // SAFETY: the block is valid by the contract of `post`; the vector has just been extended by its length.
+            unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
+        }
+        self.memory.counters().add(Kind::Send, len);
+        self.launch(&Flight::new(&self.memory, self.me, request, Action::Packet(RefCell::new(packet))));
+        Ok(Posted::Done)
+    }
+
+    /// The error of a lost rank, or of ranks that wait for each other.
+    fn check(&self, operation: &'static str) -> Result<()> {
+        self.world.check_still(self.me)?;
+        match self.world.lost.get().filter(|lost| *lost != self.me) {
+            None => Ok(()),
+            Some(lost) => {
+                let e = self.memory.fail(ErrorKind::PeerLost, operation, lost);
+                Err(e.cause("it ended without leaving the job"))
+            }
+        }
+    }
+}
+
+impl Device for Sim {
+    fn capabilities(&self) -> &Capabilities {
+        self.memory.capabilities()
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        if let Some(left) = self.registrations.get() {
+            self.registrations.set(left.checked_sub(1));
+            if left == 0 {
+                let e = self.world.fail(ErrorKind::Limit, self.me);
+                return Err(e.cause("the simulation refuses to register this memory"));
+            }
+        }
+        // SAFETY: the same contract.
+        unsafe { self.memory.register(region) }
+    }
+
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // SAFETY: the same contract. A message that lands later finds no region.
+        unsafe { self.memory.release(handle) }
+    }
+
+    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        self.memory.import(peer, key, accumulate)
+    }
+
+    unsafe fn forget(&self, handle: u64) {
+        // SAFETY: the same contract.
+        unsafe { self.memory.forget(handle) };
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        self.world.catch_up(self.me)?;
+        self.memory.check(request)?;
+        let posted = match request.operation {
+            Operation::SendShort(packet) => self.send(request, &packet.bytes()[..packet.len()], &[])?,
+            Operation::Send { header, body } => self.send(request, header, body)?,
+            Operation::Scatter { .. } | Operation::Gather { .. } => return Err(super::no_lists(request.peer, "sim")),
+            operation => {
+                let action = Action::of(&operation);
+                let action = action
+                    .ok_or_else(|| self.memory.fail(ErrorKind::Unsupported, "post a work request", request.peer))?;
+                let flight = Flight::new(&self.memory, self.me, request, action);
+                self.launch(&flight);
+                if !flight.completes() {
+                    return Ok(Posted::Done);
+                }
+                self.pending.borrow_mut().insert(Rc::as_ptr(&flight), flight);
+                Posted::Pending
+            }
+        };
+        if posted == Posted::Busy {
+            self.world.idle(self.me);
+        }
+        Ok(posted)
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        self.pending.borrow_mut().retain(|_, flight| {
+            let cancelled = which(flight.id);
+            if cancelled {
+                flight.cancel();
+            }
+            !cancelled
+        });
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
+        self.world.catch_up(self.me)?;
+        self.own().woken.set(false);
+        let mut any = false;
+        loop {
+            // Taken one by one, since the clock goes on with each packet.
+            let Some(incoming) = self.own().inbox.borrow_mut().pop_front() else { break };
+            match incoming {
+                Incoming::Packet { source, bytes } => {
+                    let costs = self.world.costs();
+                    self.world.work(self.me, costs.receive_overhead + costs.bytes(bytes.len()));
+                    self.world.taken(source, self.me);
+                    any = true;
+                    sink(Event::Packet { source, bytes: &bytes });
+                }
+                Incoming::Completed { flight, result } => {
+                    self.pending.borrow_mut().remove(&Rc::as_ptr(&flight));
+                    if !flight.is_cancelled() {
+                        any = true;
+                        sink(Event::Completed { id: flight.id, result });
+                    }
+                }
+            }
+        }
+        if any {
+            self.world.busy(self.me);
+        } else {
+            self.world.idle(self.me);
+        }
+        Ok(any)
+    }
+
+    fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.world.catch_up(self.me).is_err() {
+            return true;
+        }
+        let own = self.own();
+        let work = || own.woken.get() || !own.inbox.borrow().is_empty();
+        if work() || ready() || work() {
+            return true;
+        }
+        // All ranks are on this thread, so a rank sleeps here also if it could sleep elsewhere, and is then awake.
+        let (limit, elsewhere) = match sleep {
+            Sleep::For(limit) => (limit, false),
+            Sleep::Elsewhere(_) => (ELSEWHERE, true),
+        };
+        self.memory.counters().add(Kind::Park, 0);
+        self.world.park(self.me, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000));
+        elsewhere
+    }
+
+    fn wake(&self, peer: u32) {
+        if (peer as usize) < self.world.ranks.len() {
+            self.world.wake(peer, self.world.clock(self.me));
+        }
+    }
+
+    fn check_peers(&self, _about: PeerCheck<'_>) -> Result<Option<u32>> {
+        self.world.catch_up(self.me)?;
+        self.world.idle(self.me);
+        self.check("check the other ranks").map(|()| None)
+    }
+
+    fn now(&self) -> Instant {
+        self.world.idle(self.me);
+        self.world.now(self.me)
+    }
+
+    fn compute(&self, time: Duration) {
+        self.world.work(self.me, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000).saturating_mul(1000));
+        // Others run meanwhile. An error is that of the next call.
+        let _ = self.world.catch_up(self.me);
+    }
+
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        self.memory.stats(each);
+    }
+
+    fn leave(&self, how: Leave) -> Result<bool> {
+        let own = self.own();
+        if how != Leave::Lost && own.flying.get() > 0 {
+            return Ok(false);
+        }
+        if own.ended.get().is_none() {
+            own.ended.set(Some(how));
+            if how == Leave::Lost {
+                self.world.lose(self.me);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        self.cancel(&|_| true);
+        let _ = self.leave(Leave::Lost);
+    }
+}

@@ -1,0 +1,257 @@
+//! Times of messages: the interfaces of the ranks, the links between them, and what delays a message. Arithmetic only.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rustc_hash::FxHashMap;
+
+use super::Topology;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Virtual time in picoseconds.
+pub(crate) type Time = u64;
+
+/// Converts nanoseconds.
+pub(crate) fn picoseconds(nanoseconds: f64) -> Time {
+    (nanoseconds * 1000.0).round() as Time
+}
+
+/// The interface of a rank, by the parameters of LogGP and LogGOPS. Times are in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interface {
+    /// L: from the sender's interface to the receiver's.
+    pub latency: f64,
+    /// o of the sender's processor, for each message.
+    pub send_overhead: f64,
+    /// o of the receiver's processor, for each packet.
+    pub receive_overhead: f64,
+    /// g: between messages.
+    pub gap: f64,
+    /// G: for each byte after the first of a message.
+    pub gap_per_byte: f64,
+    /// O: time of the processor for each byte.
+    pub overhead_per_byte: f64,
+}
+
+impl Interface {
+    /// LogP: the same overhead on both sides, and no time for bytes.
+    #[must_use]
+    pub fn log_p(latency: f64, overhead: f64, gap: f64) -> Self {
+        let (send_overhead, receive_overhead) = (overhead, overhead);
+        Self { latency, send_overhead, receive_overhead, gap, gap_per_byte: 0.0, overhead_per_byte: 0.0 }
+    }
+}
+
+impl Default for Interface {
+    /// About as fast as an HCA of 100 Gbit/s.
+    fn default() -> Self {
+        Self { gap_per_byte: 0.08, ..Self::log_p(1000.0, 100.0, 100.0) }
+    }
+}
+
+/// A simulated network. Times are in nanoseconds.
+///
+/// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
+/// its way busy for G a byte, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
+/// and G a byte after the message before. A packet takes o of its receiver's processor when it is polled; writes, reads and
+/// atomics take none of the target's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Network {
+    /// The interfaces.
+    pub interface: Interface,
+    /// The links between the interfaces.
+    pub topology: Topology,
+    /// Latency of a link, in addition to L.
+    pub hop: f64,
+    /// Longest random delay of a message, in addition to L.
+    pub jitter: f64,
+    /// Whether writes and reads may pass each other, as far as the contract of [`Device::post`](super::super::Device::post)
+    /// permits it: never an atomic, a signal or a packet that the same rank posts later to the same target.
+    pub reorders: bool,
+    /// Probability that a message is lost on its way; it is then sent again after [`retry`](Self::retry).
+    pub loss: f64,
+    /// Time after which a lost message is sent again.
+    pub retry: f64,
+    /// Links that are down for some time.
+    pub down: Vec<Flap>,
+}
+
+/// A time in which no message leaves or reaches a rank; messages wait for its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flap {
+    /// The rank.
+    pub rank: usize,
+    /// The time from which its interface is down, in nanoseconds.
+    pub from: f64,
+    /// The time at which it is up again.
+    pub until: f64,
+}
+
+impl Default for Network {
+    /// The default interface on a crossbar, without faults.
+    fn default() -> Self {
+        Self {
+            interface: Interface::default(),
+            topology: Topology::Crossbar,
+            hop: 0.0,
+            jitter: 0.0,
+            reorders: false,
+            loss: 0.0,
+            retry: 0.0,
+            down: Vec::new(),
+        }
+    }
+}
+
+impl Network {
+    /// Checks that it has room for `ranks` and that its times are numbers.
+    ///
+    /// # Errors
+    /// `BadArgument`.
+    pub(crate) fn check(&self, ranks: u32) -> Result<()> {
+        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte } =
+            self.interface;
+        let times =
+            [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, self.hop, self.jitter];
+        // A day: sums of such times do not overflow.
+        let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
+        let bad = |cause: String| {
+            let e = Error::new(ErrorKind::BadArgument, "describe a network").cause(cause);
+            Err(e.remedy("give times in nanoseconds, from 0 to a day, and a probability below 1"))
+        };
+        let flaps = self.down.iter().flat_map(|flap| [flap.from, flap.until]);
+        if let Some(time) = times.into_iter().chain([self.retry]).chain(flaps).find(|time| !is_time(*time)) {
+            return bad(format!("a time of {time} ns"));
+        }
+        if !(0.0..1.0).contains(&self.loss) {
+            return bad(format!("a probability of {} that a message is lost", self.loss));
+        }
+        self.topology.check(ranks)
+    }
+}
+
+/// The costs in picoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub(super) latency: Time,
+    pub(super) send_overhead: Time,
+    pub(super) receive_overhead: Time,
+    gap: Time,
+    gap_per_byte: f64,
+    overhead_per_byte: f64,
+}
+
+impl Costs {
+    pub(super) fn of(interface: &Interface) -> Self {
+        Self {
+            latency: picoseconds(interface.latency),
+            send_overhead: picoseconds(interface.send_overhead),
+            receive_overhead: picoseconds(interface.receive_overhead),
+            gap: picoseconds(interface.gap),
+            gap_per_byte: interface.gap_per_byte,
+            overhead_per_byte: interface.overhead_per_byte,
+        }
+    }
+
+    /// Time for which a message keeps an interface or a link busy after its first byte.
+    fn stretch(self, bytes: usize) -> Time {
+        picoseconds(bytes.saturating_sub(1) as f64 * self.gap_per_byte)
+    }
+
+    /// Time of the processor for `bytes`.
+    pub(super) fn bytes(self, bytes: usize) -> Time {
+        picoseconds(bytes as f64 * self.overhead_per_byte)
+    }
+}
+
+/// A message as the network sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passage {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) bytes: usize,
+    /// Whether the message stays behind all earlier ones of its pair.
+    pub(super) ordered: bool,
+}
+
+/// Place of a message among others: its time, and its rank among those of the same time.
+pub(super) type Place = (Time, u64);
+
+/// The interfaces and links, with the times from which they are free.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    network: Network,
+    pub(super) costs: Costs,
+    out: Vec<Time>,
+    into: Vec<Time>,
+    links: Vec<Time>,
+    /// The last place of a message of a pair.
+    last: FxHashMap<(u32, u32), Place>,
+    random: Xoshiro256PlusPlus,
+}
+
+impl Traffic {
+    pub(super) fn new(network: Network, ranks: u32, seed: u64) -> Self {
+        Self {
+            costs: Costs::of(&network.interface),
+            out: vec![0; ranks as usize],
+            into: vec![0; ranks as usize],
+            links: vec![0; network.topology.links()],
+            last: FxHashMap::default(),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            network,
+        }
+    }
+
+    /// A random order among events of one time.
+    pub(super) fn tie(&mut self) -> u64 {
+        u64::from(self.random.random::<u32>()) + 1
+    }
+
+    /// The time from `time` on at which the interface of a rank is up.
+    fn up(&self, rank: u32, mut time: Time) -> Time {
+        for flap in self.network.down.iter().filter(|flap| flap.rank == rank as usize) {
+            if (picoseconds(flap.from)..picoseconds(flap.until)).contains(&time) {
+                time = picoseconds(flap.until);
+            }
+        }
+        time
+    }
+
+    /// Sends a message that is at the sender's interface at `ready`; returns when it is at the receiver's.
+    pub(super) fn send(&mut self, passage: Passage, ready: Time) -> Place {
+        let Passage { from, to, bytes, ordered } = passage;
+        let busy = self.costs.stretch(bytes);
+        let mut enters = self.up(from, ready.max(self.out[from as usize]));
+        self.out[from as usize] = enters + self.costs.gap + busy;
+        let lost = self.network.loss;
+        while lost > 0.0 && self.random.random_bool(lost) {
+            enters += picoseconds(self.network.retry);
+        }
+        let (mut time, hop) = (enters, picoseconds(self.network.hop));
+        let Self { links, network, .. } = self;
+        network.topology.route(from, to, |link| {
+            time = time.max(links[link]);
+            links[link] = time + busy;
+            time += hop;
+        });
+        time += self.costs.latency;
+        if self.network.jitter > 0.0 {
+            time += self.random.random_range(0..=picoseconds(self.network.jitter));
+        }
+        let mut place = (self.up(to, time), self.tie());
+        let last = self.last.get(&(from, to)).copied().unwrap_or_default();
+        if (ordered || !self.network.reorders) && place <= last {
+            place = (last.0, last.1 + 1);
+        }
+        self.last.insert((from, to), place.max(last));
+        place
+    }
+
+    /// Takes a message at the receiver's interface, where it is at `time`; returns when its last byte has passed.
+    pub(super) fn receive(&mut self, passage: Passage, time: Time) -> Time {
+        let (into, busy) = (&mut self.into[passage.to as usize], self.costs.stretch(passage.bytes));
+        let begins = time.max(*into);
+        *into = begins + self.costs.gap + busy;
+        begins + busy
+    }
+}

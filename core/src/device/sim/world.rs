@@ -1,0 +1,556 @@
+#![allow(unsafe_code)]
+//! The world of a simulation: its ranks, each a coroutine with a clock of its own, and the events to come.
+//!
+//! All ranks run on one thread. A rank runs until it calls its device at a time at which other events are still to happen;
+//! then it yields until they have happened. So whatever ranks do to each other happens in the order of virtual time, and
+//! events of one time in an order that the seed decides. Coroutines switch in tens of nanoseconds, threads that pass a baton in
+//! some microseconds, and every event is a switch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use rustc_hash::FxHashMap;
+
+use super::flight::Flight;
+use super::network::{Network, Place, Time, Traffic};
+use crate::device::Leave;
+use crate::device::loopback::{Hub, MOST_PACKETS};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A rank as a coroutine.
+pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
+
+/// After this many calls in vain at one time a rank waits for the next event, so that a program that polls gets on.
+const IDLE_CALLS: u32 = 16;
+
+/// After this many calls at one time it waits too, also if they had an effect: it may wait for what others do.
+const CALLS: u32 = 1000;
+
+/// Time for which a rank that calls in vain waits if no later event is known.
+const IDLE_TIME: Time = 100_000;
+
+/// Without an event of the network for so long all ranks wait for each other.
+const STILL: Time = 100_000_000_000_000;
+
+/// Reason for which a rank does not run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sleeping {
+    #[default]
+    No,
+    /// Until an event wakes it or its time is over.
+    Parked,
+    /// Until all ranks have reached a fence.
+    AtFence,
+}
+
+/// A packet or a completion for a rank.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Packet { source: u32, bytes: Vec<u8> },
+    Completed { flight: Rc<Flight>, result: Result<()> },
+}
+
+#[derive(Default)]
+pub(crate) struct Rank {
+    clock: Cell<Time>,
+    /// The clock when all earlier events had happened last.
+    seen: Cell<Time>,
+    yielder: Cell<Option<NonNull<Yielder<(), ()>>>>,
+    sleeping: Cell<Sleeping>,
+    /// Number of times that the rank has yielded; an earlier event does not resume it.
+    yields: Cell<u64>,
+    idle_calls: Cell<u32>,
+    /// Calls at the present clock.
+    calls: Cell<u32>,
+    /// The end of the time for which the rank is parked.
+    deadline: Cell<Time>,
+    /// The time of its timer: one for all parks, so that those that end early leave no events.
+    timer: Cell<Option<Time>>,
+    pub(super) inbox: RefCell<VecDeque<Incoming>>,
+    /// A peer has changed this rank's memory since its last poll.
+    pub(super) woken: Cell<bool>,
+    /// Number of packets to each peer that it has not taken.
+    pub(super) untaken: Rc<RefCell<FxHashMap<u32, usize>>>,
+    /// Messages of this rank that have not landed.
+    pub(super) flying: Cell<u32>,
+    pub(super) ended: Cell<Option<Leave>>,
+    /// Time at which the rank dies.
+    pub(crate) dies: Cell<Option<Time>>,
+    /// Factor of the times of its processor.
+    pub(crate) slowness: Cell<f64>,
+}
+
+#[derive(Debug)]
+enum Happens {
+    Resume {
+        rank: u32,
+        yields: u64,
+    },
+    Timer {
+        rank: u32,
+    },
+    /// A message is at the interface of its receiver.
+    AtPort(Rc<Flight>),
+    /// The last byte of a message has passed.
+    Landed(Rc<Flight>),
+    /// The origin learns that its message is complete.
+    Complete(Rc<Flight>),
+}
+
+struct Event {
+    place: Place,
+    number: u64,
+    happens: Happens,
+}
+
+impl Event {
+    fn key(&self) -> (Place, u64) {
+        (self.place, self.number)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The earliest event is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+/// The key-value exchange of the ranks.
+#[derive(Default)]
+pub(crate) struct Exchange {
+    pub(crate) pending: HashMap<String, Vec<u8>>,
+    pub(crate) visible: HashMap<String, Vec<u8>>,
+    arrived: usize,
+    /// The latest clock of the ranks that have arrived.
+    latest: Time,
+    /// Number of fences that all ranks have passed.
+    passed: u64,
+    /// A rank that takes part in no further fence, and how it ended.
+    ended: Option<(u32, &'static str)>,
+}
+
+/// Counters of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+    pub(crate) events: u64,
+    /// Digest of all events, in their order.
+    pub(crate) digest: u64,
+}
+
+pub(crate) struct World {
+    pub(super) hub: Arc<Hub>,
+    pub(super) seed: u64,
+    epoch: Instant,
+    pub(crate) ranks: Vec<Rank>,
+    traffic: RefCell<Traffic>,
+    events: RefCell<BinaryHeap<Event>>,
+    number: Cell<u64>,
+    exchange: RefCell<Exchange>,
+    pub(crate) counters: Cell<Counters>,
+    /// The first rank that was lost.
+    pub(super) lost: Cell<Option<u32>>,
+    last_event: Cell<Time>,
+    /// All ranks wait for each other.
+    still: Cell<bool>,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("ranks", &self.ranks.len()).field("seed", &self.seed).finish_non_exhaustive()
+    }
+}
+
+impl World {
+    pub(crate) fn new(ranks: u32, seed: u64, network: Network) -> Self {
+        let new = || Rank { slowness: Cell::new(1.0), ..Rank::default() };
+        Self {
+            hub: Hub::new(ranks),
+            seed,
+            epoch: Instant::now(),
+            ranks: (0..ranks).map(|_| new()).collect(),
+            traffic: RefCell::new(Traffic::new(network, ranks, seed)),
+            events: RefCell::default(),
+            number: Cell::new(0),
+            exchange: RefCell::default(),
+            counters: Cell::default(),
+            lost: Cell::new(None),
+            last_event: Cell::new(0),
+            still: Cell::new(false),
+        }
+    }
+
+    fn rank(&self, rank: u32) -> &Rank {
+        &self.ranks[rank as usize]
+    }
+
+    pub(crate) fn clock(&self, rank: u32) -> Time {
+        self.rank(rank).clock.get()
+    }
+
+    /// The clock of a rank as an instant.
+    pub(super) fn now(&self, rank: u32) -> Instant {
+        self.epoch + Duration::from_nanos(self.clock(rank) / 1000)
+    }
+
+    /// The processor of a rank works for `time`.
+    pub(super) fn work(&self, rank: u32, time: Time) {
+        let r = self.rank(rank);
+        let factor = r.slowness.get();
+        let time = if factor == 1.0 { time } else { (time as f64 * factor) as Time };
+        r.clock.set(r.clock.get() + time);
+        if time > 0 {
+            r.idle_calls.set(0);
+        }
+    }
+
+    fn push(&self, place: Place, happens: Happens) {
+        self.number.set(self.number.get() + 1);
+        self.events.borrow_mut().push(Event { place, number: self.number.get(), happens });
+    }
+
+    /// Resumes a rank at `time`, unless it is resumed before.
+    fn resume_at(&self, rank: u32, time: Time) {
+        let tie = self.traffic.borrow_mut().tie();
+        self.push((time, tie), Happens::Resume { rank, yields: self.rank(rank).yields.get() });
+    }
+
+    /// Lets others run until an event resumes this rank.
+    fn switch(&self, rank: u32) {
+        let yielder = self.rank(rank).yielder.get();
+        if let Some(yielder) = yielder {
+            // SAFETY: a rank's device and bootstrap are used inside its coroutine only, which lives as long as its yielder.
+            unsafe { yielder.as_ref() }.suspend(());
+        }
+    }
+
+    /// Lets others run until `time`.
+    fn yield_until(&self, rank: u32, time: Time) {
+        let r = self.rank(rank);
+        r.yields.set(r.yields.get() + 1);
+        self.resume_at(rank, time);
+        self.switch(rank);
+        r.seen.set(r.clock.get());
+    }
+
+    /// Waits until all events before the clock of a rank have happened, unless the rank has died.
+    pub(super) fn catch_up(&self, rank: u32) -> Result<()> {
+        let r = self.rank(rank);
+        let clock = r.clock.get();
+        if r.seen.get() != clock {
+            let earlier = self.events.borrow().peek().is_some_and(|event| event.place.0 <= clock);
+            if earlier {
+                self.yield_until(rank, clock);
+            }
+            r.seen.set(r.clock.get());
+            r.calls.set(0);
+        } else {
+            r.calls.set(r.calls.get() + 1);
+            if r.calls.get() > CALLS {
+                self.wait_for_next(rank);
+            }
+        }
+        if r.dies.get().is_some_and(|at| at <= clock) {
+            return Err(self.fail(ErrorKind::PeerLost, rank).peer(rank).cause("the simulation ends this rank here"));
+        }
+        self.check_still(rank)
+    }
+
+    pub(super) fn check_still(&self, rank: u32) -> Result<()> {
+        if self.still.get() {
+            let cause = "nothing has happened for 100 s of simulated time: the ranks wait for each other";
+            return Err(self.fail(ErrorKind::Timeout, rank).cause(cause).remedy(format!("replay seed {}", self.seed)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn fail(&self, kind: ErrorKind, rank: u32) -> Error {
+        Error::new(kind, "simulate").rank(rank).device("sim")
+    }
+
+    /// Counts a call in vain. After many of them at one time the rank waits for the next event.
+    pub(super) fn idle(&self, rank: u32) {
+        let r = self.rank(rank);
+        r.idle_calls.set(r.idle_calls.get() + 1);
+        if r.idle_calls.get().is_multiple_of(IDLE_CALLS) {
+            self.wait_for_next(rank);
+        }
+    }
+
+    /// Waits for the next event, or a short time.
+    fn wait_for_next(&self, rank: u32) {
+        let clock = self.clock(rank);
+        let next = self.events.borrow().peek().map(|event| event.place.0).filter(|next| *next > clock);
+        self.yield_until(rank, next.unwrap_or(clock + IDLE_TIME));
+        self.rank(rank).calls.set(0);
+    }
+
+    pub(super) fn busy(&self, rank: u32) {
+        self.rank(rank).idle_calls.set(0);
+    }
+
+    /// Sleeps until an event for this rank, or for `time`.
+    pub(super) fn park(&self, rank: u32, time: Time) {
+        let r = self.rank(rank);
+        let deadline = r.clock.get().saturating_add(time);
+        r.sleeping.set(Sleeping::Parked);
+        r.deadline.set(deadline);
+        if r.timer.get().is_none_or(|timer| timer > deadline) {
+            self.arm(rank, deadline);
+        }
+        r.yields.set(r.yields.get() + 1);
+        self.switch(rank);
+        r.sleeping.set(Sleeping::No);
+        r.seen.set(r.clock.get());
+    }
+
+    fn arm(&self, rank: u32, time: Time) {
+        self.rank(rank).timer.set(Some(time));
+        let tie = self.traffic.borrow_mut().tie();
+        self.push((time, tie), Happens::Timer { rank });
+    }
+
+    /// The timer of a rank has gone off; returns whether the rank's time is over.
+    fn ring(&self, rank: u32, time: Time) -> bool {
+        let r = self.rank(rank);
+        if r.timer.get() != Some(time) {
+            return false;
+        }
+        r.timer.set(None);
+        let parked = r.sleeping.get() == Sleeping::Parked;
+        if parked && r.deadline.get() > time {
+            self.arm(rank, r.deadline.get());
+            return false;
+        }
+        parked
+    }
+
+    /// Marks an event for a rank at `time`, and wakes it if it sleeps.
+    pub(super) fn wake(&self, rank: u32, time: Time) {
+        let r = self.rank(rank);
+        r.woken.set(true);
+        if r.sleeping.get() == Sleeping::Parked {
+            r.sleeping.set(Sleeping::No);
+            self.resume_at(rank, time.max(r.clock.get()));
+        }
+    }
+
+    /// A packet of `source` has been taken by `rank`: there is room for another one.
+    pub(super) fn taken(&self, source: u32, rank: u32) {
+        let mut untaken = self.rank(source).untaken.borrow_mut();
+        let count = untaken.entry(rank).or_default();
+        let was_full = *count >= MOST_PACKETS;
+        *count = count.saturating_sub(1);
+        drop(untaken);
+        if was_full {
+            self.wake(source, self.clock(rank));
+        }
+    }
+
+    /// A rank has ended out of order.
+    pub(crate) fn lose(&self, rank: u32) {
+        if self.lost.get().is_none() {
+            self.lost.set(Some(rank));
+        }
+        let time = self.clock(rank);
+        (0..self.ranks.len() as u32).for_each(|other| self.wake(other, time));
+    }
+
+    /// Starts the way of a message there, or back.
+    pub(super) fn launch(&self, flight: &Rc<Flight>, ready: Time) {
+        let passage = flight.passage();
+        let mut counters = self.counters.get();
+        (counters.messages, counters.bytes) = (counters.messages + 1, counters.bytes + passage.bytes as u64);
+        self.counters.set(counters);
+        if passage.from == passage.to {
+            return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
+        }
+        let place = self.traffic.borrow_mut().send(passage, ready);
+        self.push(place, Happens::AtPort(Rc::clone(flight)));
+    }
+
+    /// Costs of the network.
+    pub(super) fn costs(&self) -> super::network::Costs {
+        self.traffic.borrow().costs
+    }
+
+    /// Lets an event of the network happen.
+    fn happen(&self, time: Time, happens: Happens) {
+        self.last_event.set(time);
+        match happens {
+            Happens::AtPort(flight) => {
+                let landed = self.traffic.borrow_mut().receive(flight.passage(), time);
+                if landed == time {
+                    self.land(flight, time);
+                } else {
+                    self.push((landed, 0), Happens::Landed(flight));
+                }
+            }
+            Happens::Landed(flight) => self.land(flight, time),
+            Happens::Complete(flight) => self.complete(flight, time),
+            Happens::Resume { .. } | Happens::Timer { .. } => {}
+        }
+    }
+
+    fn land(&self, flight: Rc<Flight>, time: Time) {
+        if flight.is_back() {
+            return self.complete(flight, time);
+        }
+        let (origin, target) = (flight.origin, flight.target);
+        let incoming = flight.land();
+        if let Some(packet) = incoming {
+            self.rank(target).inbox.borrow_mut().push_back(packet);
+        }
+        self.wake(target, time);
+        let flying = &self.rank(origin).flying;
+        flying.set(flying.get() - 1);
+        if !flight.completes() {
+            if flying.get() == 0 && self.rank(origin).ended.get().is_none() {
+                self.wake(origin, time);
+            }
+        } else if flight.turn_back() {
+            self.launch(&flight, time);
+        } else {
+            // The acknowledgement, which keeps no interface busy.
+            let latency = if origin == target { 0 } else { self.costs().latency };
+            self.push((time + latency, 0), Happens::Complete(flight));
+        }
+    }
+
+    fn complete(&self, flight: Rc<Flight>, time: Time) {
+        let origin = flight.origin;
+        let result = flight.take_result();
+        self.rank(origin).inbox.borrow_mut().push_back(Incoming::Completed { flight, result });
+        self.wake(origin, time);
+    }
+
+    /// Runs the ranks until all have ended.
+    pub(crate) fn run(&self, mut fibers: Vec<Option<Fiber>>) {
+        let mut left = fibers.len();
+        (0..left as u32).for_each(|rank| self.resume_at(rank, 0));
+        while left > 0 {
+            let event = self.events.borrow_mut().pop();
+            let Some(Event { place: (time, tie), happens, .. }) = event else {
+                // Every rank that is left waits in a fence.
+                self.end_exchange(None);
+                continue;
+            };
+            let mut counters = self.counters.get();
+            counters.events += 1;
+            counters.digest = digest(counters.digest, [time, tie, self.number.get()]);
+            self.counters.set(counters);
+            let rank = match happens {
+                Happens::Resume { rank, yields } if self.rank(rank).yields.get() == yields => rank,
+                Happens::Timer { rank } if self.ring(rank, time) => rank,
+                Happens::Resume { .. } | Happens::Timer { .. } => continue,
+                happens => {
+                    self.happen(time, happens);
+                    continue;
+                }
+            };
+            let r = self.rank(rank);
+            if time.saturating_sub(self.last_event.get()) > STILL {
+                self.still.set(true);
+            }
+            r.clock.set(time.max(r.clock.get()));
+            let Some(fiber) = &mut fibers[rank as usize] else { continue };
+            if let CoroutineResult::Return(()) = fiber.resume(()) {
+                fibers[rank as usize] = None;
+                r.yielder.set(None);
+                left -= 1;
+            }
+        }
+    }
+
+    /// Makes a rank's coroutine known to it.
+    pub(crate) fn begin(&self, rank: u32, yielder: &Yielder<(), ()>) {
+        self.rank(rank).yielder.set(Some(NonNull::from(yielder)));
+    }
+
+    /// Waits until all ranks have called it; all clocks are then that of the last one.
+    pub(crate) fn fence(&self, rank: u32) -> Result<()> {
+        self.check_ended(rank)?;
+        let (r, mut exchange) = (self.rank(rank), self.exchange.borrow_mut());
+        exchange.arrived += 1;
+        exchange.latest = exchange.latest.max(r.clock.get());
+        let passed = exchange.passed;
+        if exchange.arrived < self.ranks.len() {
+            drop(exchange);
+            r.yields.set(r.yields.get() + 1);
+            r.sleeping.set(Sleeping::AtFence);
+            self.switch(rank);
+            r.sleeping.set(Sleeping::No);
+            return if self.exchange.borrow().passed == passed { self.check_ended(rank) } else { Ok(()) };
+        }
+        let Exchange { pending, visible, .. } = &mut *exchange;
+        visible.extend(pending.drain());
+        exchange.arrived = 0;
+        exchange.passed += 1;
+        let latest = exchange.latest;
+        drop(exchange);
+        self.last_event.set(latest);
+        r.clock.set(latest);
+        self.resume_fence(latest);
+        Ok(())
+    }
+
+    fn resume_fence(&self, time: Time) {
+        for rank in 0..self.ranks.len() as u32 {
+            if self.rank(rank).sleeping.get() == Sleeping::AtFence {
+                self.rank(rank).sleeping.set(Sleeping::No);
+                self.resume_at(rank, time);
+            }
+        }
+    }
+
+    pub(super) fn check_ended(&self, rank: u32) -> Result<()> {
+        match self.exchange.borrow().ended {
+            None => Ok(()),
+            Some((ended, cause)) => {
+                Err(Error::new(ErrorKind::PeerLost, "bootstrap fence").rank(rank).peer(ended).cause(cause))
+            }
+        }
+    }
+
+    /// Ends the exchange because a rank ends, or because every rank waits in a fence.
+    pub(crate) fn end_exchange(&self, rank: Option<(u32, &'static str)>) {
+        let ended = rank.unwrap_or((0, "the ranks wait for each other in different fences"));
+        let mut exchange = self.exchange.borrow_mut();
+        exchange.ended.get_or_insert(ended);
+        let latest = exchange.latest;
+        drop(exchange);
+        self.resume_fence(latest);
+    }
+
+    pub(crate) fn exchange(&self) -> std::cell::RefMut<'_, Exchange> {
+        self.exchange.borrow_mut()
+    }
+}
+
+/// Adds words to a digest.
+fn digest(digest: u64, words: [u64; 3]) -> u64 {
+    words.iter().fold(digest, |sum, word| (sum.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95))
+}

@@ -1,0 +1,269 @@
+#![allow(unsafe_code)]
+//! Simulations: their description, the start of their ranks, and their outcome.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use corosensei::stack::DefaultStack;
+
+use super::start::{first_error, panicked, run_rank};
+use crate::bootstrap::Bootstrap;
+use crate::device::sim::Sim;
+use crate::device::sim::network::{Network, picoseconds};
+use crate::device::sim::world::{Fiber, World};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+use crate::settings::Settings;
+
+/// A simulation: ranks on a simulated network, with the outcome of [`run`](Self::run).
+///
+/// ```
+/// use farside_core::Job;
+/// use farside_core::sim::{Network, Simulation, Topology};
+///
+/// let network = Network { topology: "torus:4x4x4".parse::<Topology>()?, hop: 30.0, ..Network::default() };
+/// let simulation = Simulation::new(64).seed(7).network(network);
+/// let barrier = |job: &Job| job.world()?.barrier();
+/// let run = simulation.run(barrier)?;
+/// assert_eq!(run.results.len(), 64);
+/// // The same seed is the same run, event by event.
+/// assert_eq!(simulation.run(barrier)?.digest, run.digest);
+/// # Ok::<(), farside_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    ranks: usize,
+    seed: u64,
+    network: Network,
+    settings: Option<Settings>,
+    stack: usize,
+    minimal: bool,
+    slow: Vec<(usize, f64)>,
+    dies: Vec<(usize, Duration)>,
+    refused: Vec<(usize, usize)>,
+}
+
+/// The outcome of a simulation.
+#[derive(Clone, Debug)]
+pub struct Simulated<R> {
+    /// The results of the ranks, by rank.
+    pub results: Vec<R>,
+    /// Virtual time at the end of the last rank.
+    pub time: Duration,
+    /// Number of messages, answers included, acknowledgements not.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Number of events: messages at an interface, ranks that were resumed.
+    pub events: u64,
+    /// A digest of all events in their order: equal for equal runs.
+    pub digest: u64,
+}
+
+impl Simulation {
+    /// `ranks` ranks on the [default network](Network), with seed 0 and the default settings.
+    #[must_use]
+    pub fn new(ranks: usize) -> Self {
+        Self {
+            ranks,
+            seed: 0,
+            network: Network::default(),
+            settings: None,
+            stack: 1 << 20,
+            minimal: false,
+            slow: Vec::new(),
+            dies: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// Sets the seed, which decides the order of events of one time, and all random delays.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets the network.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> Self {
+        self.network = network;
+        self
+    }
+
+    /// Sets the settings. The way to wait and the device among them do not count: ranks sleep until the next event.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = Some(settings);
+        self
+    }
+
+    /// Sets the bytes of a rank's stack, 1 MiB unless set. Pages that a rank does not touch take no memory.
+    #[must_use]
+    pub fn stack(mut self, bytes: usize) -> Self {
+        self.stack = bytes;
+        self
+    }
+
+    /// Leaves out of the device whatever is optional: accumulates, and operations of more than one block.
+    #[must_use]
+    pub fn minimal(mut self) -> Self {
+        self.minimal = true;
+        self
+    }
+
+    /// Makes the processor of a rank slower by a factor.
+    #[must_use]
+    pub fn slow(mut self, rank: usize, factor: f64) -> Self {
+        self.slow.push((rank, factor));
+        self
+    }
+
+    /// Ends a rank out of order at a virtual time. Its result does not count.
+    #[must_use]
+    pub fn dies(mut self, rank: usize, at: Duration) -> Self {
+        self.dies.push((rank, at));
+        self
+    }
+
+    /// Refuses one registration of memory at a rank, after `registrations` that succeed.
+    #[must_use]
+    pub fn refuses_memory(mut self, rank: usize, registrations: usize) -> Self {
+        self.refused.push((rank, registrations));
+        self
+    }
+
+    /// Runs `f` as the ranks of the simulation, all of them on this thread.
+    ///
+    /// # Errors
+    /// Those of [`Job::threads`]; `BadArgument` for a network that does not fit; `Timeout` if nothing happens for 100 s of
+    /// virtual time, since the ranks then wait for each other. Each names the seed.
+    pub fn run<R>(&self, f: impl Fn(&Job) -> Result<R>) -> Result<Simulated<R>> {
+        let results: RefCell<Vec<Option<R>>> = RefCell::new((0..self.ranks).map(|_| None).collect());
+        let world = self.run_ranks(&|job| {
+            let result = f(job)?;
+            results.borrow_mut()[job.rank()] = Some(result);
+            Ok(())
+        })?;
+        let counters = world.counters.get();
+        let last = (0..self.ranks as u32).map(|rank| world.clock(rank)).max().unwrap_or(0);
+        Ok(Simulated {
+            results: results.into_inner().into_iter().flatten().collect(),
+            time: Duration::from_nanos(last / 1000),
+            messages: counters.messages,
+            bytes: counters.bytes,
+            events: counters.events,
+            digest: counters.digest,
+        })
+    }
+
+    /// [`run`](Self::run) without the result type.
+    fn run_ranks(&self, f: &dyn Fn(&Job) -> Result<()>) -> Result<Rc<World>> {
+        let bad = |cause: String| Error::new(ErrorKind::BadArgument, "simulate").cause(cause);
+        let ranks = u32::try_from(self.ranks).map_err(|_| bad(format!("{} ranks", self.ranks)))?;
+        self.network.check(ranks)?;
+        let settings = match &self.settings {
+            Some(settings) => settings.clone(),
+            None => Settings::from_lookup(|_| None)?,
+        };
+        let settings = settings.parking();
+        let world = Rc::new(World::new(ranks, self.seed, self.network.clone()));
+        let rank = |rank: usize| world.ranks.get(rank).ok_or_else(|| bad(format!("rank {rank} of {ranks}")));
+        for (slow, factor) in &self.slow {
+            rank(*slow)?.slowness.set(*factor);
+        }
+        for (dies, at) in &self.dies {
+            rank(*dies)?.dies.set(Some(picoseconds(at.as_nanos() as f64)));
+        }
+        let outcomes: RefCell<Vec<Result<()>>> = RefCell::new((0..ranks).map(|_| Ok(())).collect());
+        let fibers = (0..ranks).map(|me| {
+            let stack = DefaultStack::new(self.stack).map_err(|e| {
+                let e = Error::new(ErrorKind::Limit, "simulate").rank(me).cause(format!("memory of a stack: {e}"));
+                e.remedy("raise vm.max_map_count, or simulate fewer ranks")
+            })?;
+            let (world, settings, outcomes) = (&world, &settings, &outcomes);
+            let refused = self.refused.iter().find(|(rank, _)| *rank == me as usize).map(|(_, after)| *after);
+            let body = move |yielder: &corosensei::Yielder<(), ()>, ()| {
+                world.begin(me, yielder);
+                let start = |bootstrap: Box<dyn Bootstrap>| {
+                    let device = Sim::new(world, me, self.minimal, refused);
+                    Job::start_alone(bootstrap, settings.clone(), Box::new(device))
+                };
+                let bootstrap = Box::new(SimBootstrap { me, world: Rc::clone(world), finalized: false });
+                let outcome = catch_unwind(AssertUnwindSafe(|| run_rank(bootstrap, &start, f)));
+                let outcome = outcome.unwrap_or_else(|panic| Err(panicked(me as usize, &*panic)));
+                outcomes.borrow_mut()[me as usize] = outcome;
+            };
+            // SAFETY: the coroutines end or are dropped before this function returns.
+            Ok(Some(unsafe { Fiber::with_stack_unchecked(stack, body) }))
+        });
+        let fibers = fibers.collect::<Result<Vec<_>>>()?;
+        world.run(fibers);
+        let mut outcomes = outcomes.into_inner();
+        for (dead, _) in &self.dies {
+            outcomes[*dead] = Ok(());
+        }
+        first_error(outcomes).map_err(|e| e.because(&format!("seed {}", self.seed)))?;
+        Ok(world)
+    }
+}
+
+/// The exchange of the ranks of a simulation. A fence takes no time: all clocks are then that of the last rank.
+struct SimBootstrap {
+    me: u32,
+    world: Rc<World>,
+    finalized: bool,
+}
+
+impl Bootstrap for SimBootstrap {
+    fn kind(&self) -> &'static str {
+        "simulation"
+    }
+
+    fn rank(&self) -> u32 {
+        self.me
+    }
+
+    fn size(&self) -> u32 {
+        self.world.ranks.len() as u32
+    }
+
+    fn job_id(&self) -> &str {
+        "simulation"
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        self.world.exchange().pending.insert(key.to_owned(), value.to_vec());
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        self.world.fence(self.me)
+    }
+
+    fn get(&mut self, key: &str) -> Result<Vec<u8>> {
+        let value = self.world.exchange().visible.get(key).cloned();
+        value.ok_or_else(|| crate::bootstrap::no_such_key("bootstrap get", key))
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.finalized = true;
+        self.world.end_exchange(Some((self.me, "it has finalized, so it takes part in no further fence")));
+        Ok(())
+    }
+
+    fn abort(&mut self, code: i32, reason: &str) {
+        tracing::error!("rank {} aborts the job with code {code}: {reason}", self.me);
+        self.world.lose(self.me);
+    }
+}
+
+impl Drop for SimBootstrap {
+    fn drop(&mut self) {
+        if !self.finalized {
+            self.world.end_exchange(Some((self.me, "it ended without finalizing")));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The simulated network: conformance of its device with the seam, times that the models give in closed form, contention,
+//! faults, and that a seed replays.
+
+mod times;
+
+use farside_conformance::{Check, Setup, Subject};
+use farside_core::sim::{Network, Simulation};
+
+/// Conformance with the seam, with delays and reordering by several seeds.
+fn conforms(check: &Check) {
+    let hostile = Network { jitter: 5000.0, reorders: true, loss: 0.05, retry: 4000.0, ..Network::default() };
+    for seed in 0..4 {
+        for (name, minimal) in [("sim", false), ("sim, minimal", true)] {
+            let network = if seed == 0 { Network::default() } else { hostile.clone() };
+            let subject = Subject {
+                name,
+                setup: Setup {
+                    user_memory: minimal,
+                    private_pages: !minimal,
+                    quick: true,
+                    packet_room: Some(Box::new(|_| 64..=64)),
+                    ..Setup::default()
+                },
+                launch: &|ranks, body| {
+                    let simulation = Simulation::new(ranks as usize).seed(seed).network(network.clone());
+                    let simulation = if minimal { simulation.minimal() } else { simulation };
+                    simulation.run(body).map(drop)
+                },
+            };
+            let report = farside_conformance::run(&subject, |c| c.name == check.name);
+            assert!(report.failed.is_empty(), "{name}, seed {seed}: {report}");
+        }
+    }
+}
+
+macro_rules! test_each {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            let check = farside_conformance::checks().into_iter().find(|c| c.name == stringify!($name)).unwrap();
+            conforms(&check);
+        })*
+    };
+}
+farside_conformance::for_each_check!(test_each);
