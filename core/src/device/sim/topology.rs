@@ -17,7 +17,7 @@ const MAX_LINKS: u64 = 1 << 24;
 /// A topology: which links a message passes between the network interfaces of two ranks.
 ///
 /// ```
-/// use farside_core::device::sim::Topology;
+/// use farside_core::sim::Topology;
 ///
 /// let tree: Topology = "fat-tree:16x16/8x8".parse()?;
 /// assert_eq!(tree, Topology::FatTree { down: vec![16, 16], up: vec![8, 8] });
