@@ -252,7 +252,7 @@ fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(
 }
 
 impl Device for Faulty {
-    forward!(inner: peers_can_map, sealed, cancel, wake, waker, now, stats, check_peers, leave);
+    forward!(inner: peers_can_map, sealed, cancel, wake, waker, now, compute, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -14,6 +14,7 @@ macro_rules! forward {
     (@wake $i:ident) => { fn wake(&self, peer: u32) { self.$i.wake(peer); } };
     (@waker $i:ident) => { fn waker(&self) -> Result<Waker> { self.$i.waker() } };
     (@now $i:ident) => { fn now(&self) -> Instant { self.$i.now() } };
+    (@compute $i:ident) => { fn compute(&self, time: std::time::Duration) { self.$i.compute(time); } };
     (@stats $i:ident) => {
         fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) { self.$i.stats(each); }
     };

@@ -469,6 +469,8 @@ impl Device for Loopback {
 
 impl Drop for Loopback {
     fn drop(&mut self) {
+        // Memory that this device allocated ends with it.
+        self.owned.borrow().keys().for_each(|key| _ = self.own().exposures.remove(*key));
         let _ = self.leave(Leave::Lost);
     }
 }

@@ -48,7 +48,7 @@ pub struct Simulation {
 /// The outcome of a simulation.
 #[derive(Clone, Debug)]
 pub struct Simulated<R> {
-    /// The results of the ranks, by rank.
+    /// The results of the ranks, by rank. A rank that died has none.
     pub results: Vec<R>,
     /// Virtual time at the end of the last rank.
     pub time: Duration,
@@ -56,7 +56,7 @@ pub struct Simulated<R> {
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Number of events: messages at an interface, ranks that were resumed.
+    /// Number of events of messages, ranks and timers.
     pub events: u64,
     /// A digest of all events in their order: equal for equal runs.
     pub digest: u64,
@@ -121,7 +121,7 @@ impl Simulation {
         self
     }
 
-    /// Ends a rank out of order at a virtual time. Its result does not count.
+    /// Ends a rank out of order: at its first call of the device at this virtual time or later. Its error does not count.
     #[must_use]
     pub fn dies(mut self, rank: usize, at: Duration) -> Self {
         self.dies.push((rank, at));
@@ -139,7 +139,8 @@ impl Simulation {
     ///
     /// # Errors
     /// Those of [`Job::threads`]; `BadArgument` for a network that does not fit; `Timeout` if nothing happens for 100 s of
-    /// virtual time, since the ranks then wait for each other. Each names the seed.
+    /// virtual time, since the ranks then wait for each other. Each names the seed. A rank that waits for a change of its own
+    /// memory without a call of the runtime lets no other rank run, and hangs.
     pub fn run<R>(&self, f: impl Fn(&Job) -> Result<R>) -> Result<Simulated<R>> {
         let results: RefCell<Vec<Option<R>>> = RefCell::new((0..self.ranks).map(|_| None).collect());
         let world = self.run_ranks(&|job| {
@@ -172,11 +173,15 @@ impl Simulation {
         let world = Rc::new(World::new(ranks, self.seed, self.network.clone()));
         let rank = |rank: usize| world.ranks.get(rank).ok_or_else(|| bad(format!("rank {rank} of {ranks}")));
         for (slow, factor) in &self.slow {
+            if !(factor.is_finite() && *factor > 0.0) {
+                return Err(bad(format!("rank {slow} is slower by a factor of {factor}")));
+            }
             rank(*slow)?.slowness.set(*factor);
         }
         for (dies, at) in &self.dies {
             rank(*dies)?.dies.set(Some(picoseconds(at.as_nanos() as f64)));
         }
+        self.refused.iter().try_for_each(|(refused, _)| rank(*refused).map(drop))?;
         let outcomes: RefCell<Vec<Result<()>>> = RefCell::new((0..ranks).map(|_| Ok(())).collect());
         let fibers = (0..ranks).map(|me| {
             let stack = DefaultStack::new(self.stack).map_err(|e| {
@@ -202,7 +207,7 @@ impl Simulation {
         let fibers = fibers.collect::<Result<Vec<_>>>()?;
         world.run(fibers);
         let mut outcomes = outcomes.into_inner();
-        for (dead, _) in &self.dies {
+        for (dead, _) in self.dies.iter().filter(|(dead, _)| world.ranks[*dead].died.get()) {
             outcomes[*dead] = Ok(());
         }
         first_error(outcomes).map_err(|e| e.because(&format!("seed {}", self.seed)))?;

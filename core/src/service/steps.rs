@@ -474,7 +474,7 @@ impl Steps {
 }
 
 impl Device for Steps {
-    forward!(inner: peers_can_map, sealed, wake, waker, now, stats, check_peers, leave);
+    forward!(inner: peers_can_map, sealed, wake, waker, now, compute, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities

@@ -33,8 +33,8 @@ fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -> u128 {
     run.results.iter().max().unwrap().as_nanos()
 }
 
-/// Every barrier by messages takes the time that LogP gives its schedule: the closed formulas of the thesis, to which the
-/// predictor is compared elsewhere.
+/// Barriers by messages take the time that LogP gives their schedules: the closed formulas of the thesis, to which the
+/// predictor is compared elsewhere. Those in which messages of several rounds wait at once may be shorter.
 #[test]
 fn barriers_take_the_times_of_log_p() {
     let (mut same, mut all) = (0, 0);
@@ -161,8 +161,67 @@ fn slow_rank_and_flapping_interface_delay_and_change_nothing() {
     assert!(flap.time >= Duration::from_millis(5) && flap.results == plain.results, "{:?}", flap.time);
 }
 
+/// A message that waits for an interface, or that is sent again, keeps no link busy meanwhile.
 #[test]
-fn dead_rank_is_lost_to_the_others_within_a_bound() {
+fn messages_that_are_held_up_do_not_hold_up_others() {
+    let tree = |down| Network { topology: "fat-tree:4x2/1x1".parse().unwrap(), down, ..Network::default() };
+    let early = |network: Network| {
+        let run = Simulation::new(8).network(network).run(|job| {
+            let team = job.world()?;
+            let device = job.device();
+            let own = device.allocate(Region::allocated(64))?;
+            // SAFETY: the regions are released below, when all writes are complete.
+            let (own, remotes) = unsafe { farside_core::coll::exchange_regions(&team, Ok(own), None) }?;
+            job.align()?;
+            device.compute(Duration::from_millis(10));
+            job.align()?;
+            let begin = device.now();
+            if team.rank() < 2 {
+                let (to, data) = (team.rank() + 4, [1u8; 64]);
+                let place = Place { region: remotes[to].handle, offset: 0 };
+                let operation = device::Operation::Write { from: &[Block::of(data.as_ptr(), 64)], to: place };
+                // SAFETY: the data outlives the call.
+                unsafe { job.complete("write", to as u32, operation) }?;
+            }
+            let time = device.now() - begin;
+            job.align()?;
+            for remote in remotes {
+                // SAFETY: not used after this.
+                unsafe { device.forget(remote.handle) };
+            }
+            // SAFETY: no rank uses it any more.
+            unsafe { device.release(own.handle) }?;
+            Ok(time)
+        });
+        run.unwrap().results
+    };
+    let down = vec![Flap { rank: 0, from: 5_000_000.0, until: 50_000_000.0 }];
+    let (free, held) = (early(tree(Vec::new())), early(tree(down)));
+    assert!(held[0] > Duration::from_millis(30), "{held:?}");
+    assert!(held[1] <= free[1], "{held:?} {free:?}");
+}
+
+/// Work for longer than the time after which ranks count as waiting for each other, and a death that comes too late.
+#[test]
+fn long_work_is_no_stillness_and_a_rank_that_panics_before_its_death_is_an_error() {
+    let long = |job: &Job| {
+        if job.rank() == 0 {
+            job.device().compute(Duration::from_secs(300));
+        }
+        job.world()?.barrier()
+    };
+    assert!(Simulation::new(3).run(long).unwrap().time >= Duration::from_secs(300));
+    assert!(Simulation::new(3).minimal().slow(0, 2.0).run(long).unwrap().time >= Duration::from_secs(600));
+    let e = Simulation::new(3).dies(1, Duration::from_secs(5)).run(|job| -> Result<()> {
+        assert_ne!(job.rank(), 1, "on purpose");
+        job.world()?.barrier()
+    });
+    let e = e.unwrap_err();
+    assert!(e.kind() == ErrorKind::Aborted && e.to_string().contains("on purpose"), "{e}");
+}
+
+#[test]
+fn dead_rank_is_lost_to_the_others() {
     for at in [0, 3, 10, 40] {
         let simulation = Simulation::new(5).seed(at).dies(3, Duration::from_micros(at));
         let e = simulation.run(|job| (0..200).try_for_each(|_| job.world()?.barrier())).unwrap_err();
@@ -177,7 +236,7 @@ fn refused_memory_is_an_error_that_names_the_rank() {
         .run(|job| {
             (0..5).try_for_each(|_| {
                 let own = job.device().allocate(Region::allocated(64));
-                // SAFETY: nothing uses the regions, which end with the simulation.
+                // SAFETY: nothing uses the regions, which end with the device of the rank.
                 unsafe { farside_core::coll::exchange_regions(&job.world()?, own, None) }.map(drop)
             })
         })

@@ -267,7 +267,7 @@ impl Device for Sim {
 
     fn leave(&self, how: Leave) -> Result<bool> {
         let own = self.own();
-        if how != Leave::Lost && own.flying.get() > 0 {
+        if how != Leave::Lost && (own.flying.get() > 0 || !self.pending.borrow().is_empty()) {
             return Ok(false);
         }
         if own.ended.get().is_none() {

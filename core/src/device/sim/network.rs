@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// Virtual time in picoseconds.
 pub(crate) type Time = u64;
 
-/// Converts nanoseconds.
+/// Converts nanoseconds; at most about a day.
 pub(crate) fn picoseconds(nanoseconds: f64) -> Time {
-    (nanoseconds * 1000.0).round() as Time
+    ((nanoseconds * 1000.0).round() as Time).min(1 << 56)
 }
 
 /// The interface of a rank, by the parameters of LogGP and LogGOPS. Times are in nanoseconds.
@@ -53,7 +53,7 @@ impl Default for Interface {
 /// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
 /// its way busy for G a byte, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
 /// and G a byte after the message before. A packet takes o of its receiver's processor when it is polled; writes, reads and
-/// atomics take none of the target's.
+/// atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// The interfaces.
@@ -112,7 +112,7 @@ impl Network {
             self.interface;
         let times =
             [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, self.hop, self.jitter];
-        // A day: sums of such times do not overflow.
+        // At most a day.
         let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
         let bad = |cause: String| {
             let e = Error::new(ErrorKind::BadArgument, "describe a network").cause(cause);
@@ -124,6 +124,9 @@ impl Network {
         }
         if !(0.0..1.0).contains(&self.loss) {
             return bad(format!("a probability of {} that a message is lost", self.loss));
+        }
+        if let Some(flap) = self.down.iter().find(|flap| flap.rank >= ranks as usize) {
+            return bad(format!("an interface of rank {} of {ranks}", flap.rank));
         }
         self.topology.check(ranks)
     }
@@ -184,6 +187,8 @@ pub(super) struct Traffic {
     out: Vec<Time>,
     into: Vec<Time>,
     links: Vec<Time>,
+    /// The last time at which a message of a pair entered the network, if messages may be held up before.
+    entered: FxHashMap<(u32, u32), Time>,
     /// The last place of a message of a pair.
     last: FxHashMap<(u32, u32), Place>,
     random: Xoshiro256PlusPlus,
@@ -196,6 +201,7 @@ impl Traffic {
             out: vec![0; ranks as usize],
             into: vec![0; ranks as usize],
             links: vec![0; network.topology.links()],
+            entered: FxHashMap::default(),
             last: FxHashMap::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             network,
@@ -209,24 +215,42 @@ impl Traffic {
 
     /// The time from `time` on at which the interface of a rank is up.
     fn up(&self, rank: u32, mut time: Time) -> Time {
-        for flap in self.network.down.iter().filter(|flap| flap.rank == rank as usize) {
-            if (picoseconds(flap.from)..picoseconds(flap.until)).contains(&time) {
-                time = picoseconds(flap.until);
-            }
+        let down = |time: Time| {
+            let flaps = self.network.down.iter().filter(|flap| flap.rank == rank as usize);
+            let mut times = flaps.map(|flap| picoseconds(flap.from)..picoseconds(flap.until));
+            times.find(|down| down.contains(&time))
+        };
+        while let Some(down) = down(time) {
+            time = down.end;
         }
         time
     }
 
-    /// Sends a message that is at the sender's interface at `ready`; returns when it is at the receiver's.
-    pub(super) fn send(&mut self, passage: Passage, ready: Time) -> Place {
+    /// Sends a message that is at the sender's interface at `ready`; returns when it enters the network for the last time, not
+    /// before the earlier ones of its pair that it must stay behind.
+    pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
         let Passage { from, to, bytes, ordered } = passage;
         let busy = self.costs.stretch(bytes);
         let mut enters = self.up(from, ready.max(self.out[from as usize]));
         self.out[from as usize] = enters + self.costs.gap + busy;
         let lost = self.network.loss;
         while lost > 0.0 && self.random.random_bool(lost) {
-            enters += picoseconds(self.network.retry);
+            enters = self.up(from, enters + picoseconds(self.network.retry));
         }
+        if lost > 0.0 || !self.network.down.is_empty() {
+            let entered = self.entered.entry((from, to)).or_default();
+            if ordered || !self.network.reorders {
+                enters = enters.max(*entered);
+            }
+            *entered = enters.max(*entered);
+        }
+        enters
+    }
+
+    /// Takes a message that enters the network at `enters` over its links; returns when it is at the receiver's interface.
+    pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
+        let Passage { from, to, bytes, ordered } = passage;
+        let busy = self.costs.stretch(bytes);
         let (mut time, hop) = (enters, picoseconds(self.network.hop));
         let Self { links, network, .. } = self;
         network.topology.route(from, to, |link| {

@@ -36,6 +36,9 @@ const CALLS: u32 = 1000;
 /// Time for which a rank that calls in vain waits if no later event is known.
 const IDLE_TIME: Time = 100_000;
 
+/// The longest such time, after calls that stay in vain.
+const MOST_IDLE_TIME: Time = 1_000_000_000;
+
 /// Without an event of the network for so long all ranks wait for each other.
 const STILL: Time = 100_000_000_000_000;
 
@@ -46,6 +49,8 @@ enum Sleeping {
     No,
     /// Until an event wakes it or its time is over.
     Parked,
+    /// Until this time: an event has woken it.
+    Waking(Time),
     /// Until all ranks have reached a fence.
     AtFence,
 }
@@ -69,6 +74,8 @@ pub(crate) struct Rank {
     idle_calls: Cell<u32>,
     /// Calls at the present clock.
     calls: Cell<u32>,
+    /// Time for which it waits after the next calls in vain.
+    idle_time: Cell<Time>,
     /// The end of the time for which the rank is parked.
     deadline: Cell<Time>,
     /// The time of its timer: one for all parks, so that those that end early leave no events.
@@ -81,8 +88,9 @@ pub(crate) struct Rank {
     /// Messages of this rank that have not landed.
     pub(super) flying: Cell<u32>,
     pub(super) ended: Cell<Option<Leave>>,
-    /// Time at which the rank dies.
+    /// Time at which the rank dies, and whether it has died.
     pub(crate) dies: Cell<Option<Time>>,
+    pub(crate) died: Cell<bool>,
     /// Factor of the times of its processor.
     pub(crate) slowness: Cell<f64>,
 }
@@ -96,6 +104,8 @@ enum Happens {
     Timer {
         rank: u32,
     },
+    /// A message enters the network.
+    Enters(Rc<Flight>),
     /// A message is at the interface of its receiver.
     AtPort(Rc<Flight>),
     /// The last byte of a message has passed.
@@ -173,7 +183,10 @@ pub(crate) struct World {
     pub(crate) counters: Cell<Counters>,
     /// The first rank that was lost.
     pub(super) lost: Cell<Option<u32>>,
+    /// The time of the last event of the network or of the last work of a rank.
     last_event: Cell<Time>,
+    /// Number of events of messages to come.
+    under_way: Cell<u64>,
     /// All ranks wait for each other.
     still: Cell<bool>,
 }
@@ -199,6 +212,7 @@ impl World {
             counters: Cell::default(),
             lost: Cell::new(None),
             last_event: Cell::new(0),
+            under_way: Cell::new(0),
             still: Cell::new(false),
         }
     }
@@ -222,13 +236,14 @@ impl World {
         let factor = r.slowness.get();
         let time = if factor == 1.0 { time } else { (time as f64 * factor) as Time };
         r.clock.set(r.clock.get() + time);
-        if time > 0 {
-            r.idle_calls.set(0);
-        }
+        self.last_event.set(self.last_event.get().max(r.clock.get()));
     }
 
     fn push(&self, place: Place, happens: Happens) {
         self.number.set(self.number.get() + 1);
+        if !matches!(happens, Happens::Resume { .. } | Happens::Timer { .. }) {
+            self.under_way.set(self.under_way.get() + 1);
+        }
         self.events.borrow_mut().push(Event { place, number: self.number.get(), happens });
     }
 
@@ -274,6 +289,7 @@ impl World {
             }
         }
         if r.dies.get().is_some_and(|at| at <= clock) {
+            r.died.set(true);
             return Err(self.fail(ErrorKind::PeerLost, rank).peer(rank).cause("the simulation ends this rank here"));
         }
         self.check_still(rank)
@@ -304,12 +320,16 @@ impl World {
     fn wait_for_next(&self, rank: u32) {
         let clock = self.clock(rank);
         let next = self.events.borrow().peek().map(|event| event.place.0).filter(|next| *next > clock);
-        self.yield_until(rank, next.unwrap_or(clock + IDLE_TIME));
-        self.rank(rank).calls.set(0);
+        let r = self.rank(rank);
+        let idle = r.idle_time.get().max(IDLE_TIME);
+        self.yield_until(rank, next.unwrap_or(clock + idle).min(clock + idle));
+        r.idle_time.set((2 * idle).min(MOST_IDLE_TIME));
+        r.calls.set(0);
     }
 
     pub(super) fn busy(&self, rank: u32) {
         self.rank(rank).idle_calls.set(0);
+        self.rank(rank).idle_time.set(IDLE_TIME);
     }
 
     /// Sleeps until an event for this rank, or for `time`.
@@ -340,7 +360,7 @@ impl World {
             return false;
         }
         r.timer.set(None);
-        let parked = r.sleeping.get() == Sleeping::Parked;
+        let parked = matches!(r.sleeping.get(), Sleeping::Parked | Sleeping::Waking(_));
         if parked && r.deadline.get() > time {
             self.arm(rank, r.deadline.get());
             return false;
@@ -352,9 +372,16 @@ impl World {
     pub(super) fn wake(&self, rank: u32, time: Time) {
         let r = self.rank(rank);
         r.woken.set(true);
-        if r.sleeping.get() == Sleeping::Parked {
-            r.sleeping.set(Sleeping::No);
-            self.resume_at(rank, time.max(r.clock.get()));
+        let time = time.max(r.clock.get());
+        let wakes = match r.sleeping.get() {
+            Sleeping::Parked => true,
+            // The rank yields anew after the earlier one, so the later one has no effect.
+            Sleeping::Waking(planned) => time < planned,
+            Sleeping::No | Sleeping::AtFence => false,
+        };
+        if wakes {
+            r.sleeping.set(Sleeping::Waking(time));
+            self.resume_at(rank, time);
         }
     }
 
@@ -388,7 +415,17 @@ impl World {
         if passage.from == passage.to {
             return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
         }
-        let place = self.traffic.borrow_mut().send(passage, ready);
+        let enters = self.traffic.borrow_mut().enter(passage, ready);
+        if enters > ready {
+            // Links are given in the order in which messages enter.
+            self.push((enters, 0), Happens::Enters(Rc::clone(flight)));
+        } else {
+            self.cross(flight, enters);
+        }
+    }
+
+    fn cross(&self, flight: &Rc<Flight>, enters: Time) {
+        let place = self.traffic.borrow_mut().cross(flight.passage(), enters);
         self.push(place, Happens::AtPort(Rc::clone(flight)));
     }
 
@@ -399,8 +436,10 @@ impl World {
 
     /// Lets an event of the network happen.
     fn happen(&self, time: Time, happens: Happens) {
-        self.last_event.set(time);
+        self.last_event.set(self.last_event.get().max(time));
+        self.under_way.set(self.under_way.get() - 1);
         match happens {
+            Happens::Enters(flight) => self.cross(&flight, time),
             Happens::AtPort(flight) => {
                 let landed = self.traffic.borrow_mut().receive(flight.passage(), time);
                 if landed == time {
@@ -472,7 +511,7 @@ impl World {
                 }
             };
             let r = self.rank(rank);
-            if time.saturating_sub(self.last_event.get()) > STILL {
+            if self.under_way.get() == 0 && time.saturating_sub(self.last_event.get()) > STILL {
                 self.still.set(true);
             }
             r.clock.set(time.max(r.clock.get()));
@@ -511,7 +550,7 @@ impl World {
         exchange.passed += 1;
         let latest = exchange.latest;
         drop(exchange);
-        self.last_event.set(latest);
+        self.last_event.set(self.last_event.get().max(latest));
         r.clock.set(latest);
         self.resume_fence(latest);
         Ok(())
@@ -540,7 +579,7 @@ impl World {
         let ended = rank.unwrap_or((0, "the ranks wait for each other in different fences"));
         let mut exchange = self.exchange.borrow_mut();
         exchange.ended.get_or_insert(ended);
-        let latest = exchange.latest;
+        let latest = exchange.latest.max(rank.map_or(0, |(rank, _)| self.clock(rank)));
         drop(exchange);
         self.resume_fence(latest);
     }

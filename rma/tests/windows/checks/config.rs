@@ -95,7 +95,7 @@ pub(crate) fn table() -> &'static [Config] {
     if verbs() { VERBS } else { TABLE }
 }
 
-/// All configurations on shared memory.
+/// All configurations without verbs.
 pub(crate) const TABLE: &[Config] = &[
     MAPPED,
     POSTED,
