@@ -305,19 +305,25 @@ impl Loopback {
         Err(self.fail(ErrorKind::Unsupported, "post a work request", request.peer))
     }
 
-    /// Carries out a request and sets its signal cell; returns the kind of the operation.
+    /// Counts an operation and its signal.
+    pub(super) fn count(&self, kind: Kind, len: usize, request: &WorkRequest<'_>) {
+        self.stats.add(kind, len);
+        if request.notify.is_some() {
+            self.stats.add(Kind::Notify, 8);
+        }
+    }
+
+    /// Carries out a request and sets its signal cell; returns the kind of the operation and the number of bytes.
     ///
     /// # Safety
     /// The contract of [`perform`](Self::perform).
-    pub(super) unsafe fn perform_and_notify(&self, request: &WorkRequest<'_>) -> Result<Kind> {
+    pub(super) unsafe fn perform_and_notify(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
         // SAFETY: the same contract.
-        let (kind, len) = unsafe { self.perform(request) }?;
-        self.stats.add(kind, len);
+        let performed = unsafe { self.perform(request) }?;
         if let Some((at, value)) = request.notify {
             self.signal(request.peer, at, value)?;
-            self.stats.add(Kind::Notify, 8);
         }
-        Ok(kind)
+        Ok(performed)
     }
 }
 
@@ -378,7 +384,8 @@ impl Device for Loopback {
             Operation::Send { header, body } => self.send(request.peer, header, body)?,
             _ => {
                 // SAFETY: the same contract.
-                let kind = unsafe { self.perform_and_notify(request) }?;
+                let (kind, len) = unsafe { self.perform_and_notify(request) }?;
+                self.count(kind, len, request);
                 if kind == Kind::Signal {
                     Posted::Done
                 } else {

@@ -11,6 +11,7 @@ use super::world::Incoming;
 use crate::device::loopback::Loopback;
 use crate::device::{Block, Operation, Place, WorkRequest};
 use crate::error::Result;
+use crate::stats::Kind;
 
 type Blocks = SmallVec<[Block; 2]>;
 
@@ -57,6 +58,20 @@ impl Action {
             }
             Self::Signal { at, value } => Operation::Signal { at: *at, value: *value },
         })
+    }
+
+    /// The kind of the operation and its bytes, for the counters.
+    pub(super) fn counted(&self) -> (Kind, usize) {
+        let sum = |blocks: &Blocks| blocks.iter().map(|block| block.len).sum::<usize>();
+        match self {
+            Self::Packet(bytes) => (Kind::Send, bytes.borrow().len()),
+            Self::Write { from, .. } => (Kind::Write, sum(from)),
+            Self::Read { into, .. } => (Kind::Read, sum(into)),
+            Self::FetchAdd { .. } => (Kind::FetchAdd, 8),
+            Self::CompareSwap { len, .. } => (Kind::CompareSwap, *len),
+            Self::Accumulate { operand, .. } => (Kind::Accumulate, operand.len),
+            Self::Signal { .. } => (Kind::Signal, 8),
+        }
     }
 
     /// Bytes on the way there, and back; `None` if nothing but an acknowledgement comes back.

@@ -73,7 +73,9 @@ impl Sim {
     }
 
     /// Sends a message after the overhead of the processor.
-    fn launch(&self, flight: &Rc<Flight>) {
+    fn launch(&self, flight: &Rc<Flight>, request: &WorkRequest<'_>) {
+        let (kind, len) = flight.action.counted();
+        self.memory.count(kind, len, request);
         let (costs, own) = (self.world.costs(), self.own());
         self.world.work(self.me, costs.send_overhead + costs.bytes(flight.action.bytes().0));
         own.flying.set(own.flying.get() + 1);
@@ -101,8 +103,7 @@ impl Sim {
             // SAFETY: the block is valid by the contract of `post`; the vector has just been extended by its length.
             unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
         }
-        self.memory.counters().add(Kind::Send, len);
-        self.launch(&Flight::new(&self.memory, self.me, request, Action::Packet(RefCell::new(packet))));
+        self.launch(&Flight::new(&self.memory, self.me, request, Action::Packet(RefCell::new(packet))), request);
         Ok(Posted::Done)
     }
 
@@ -162,7 +163,7 @@ impl Device for Sim {
                 let action = action
                     .ok_or_else(|| self.memory.fail(ErrorKind::Unsupported, "post a work request", request.peer))?;
                 let flight = Flight::new(&self.memory, self.me, request, action);
-                self.launch(&flight);
+                self.launch(&flight, request);
                 if !flight.completes() {
                     return Ok(Posted::Done);
                 }
