@@ -240,7 +240,7 @@ pub(crate) fn run_rank(
 ) -> Result<()> {
     let job = start(bootstrap)?;
     let rank = RunningRank(&job);
-    // A rank that finds this one gone reports the loss because of which it ended, also one of which it was told.
+    // A rank that finds this one gone reports the loss because of which it ended, also one that another rank reported.
     f(&job).inspect_err(|e| {
         if e.kind() == ErrorKind::PeerLost {
             let _ = job.device().check_peers(PeerCheck::Met(e));

@@ -39,7 +39,7 @@ const IDLE_TIME: Time = 100_000;
 /// The longest such time, after calls that stay in vain.
 const MOST_IDLE_TIME: Time = 1_000_000_000;
 
-/// Without an event of the network for so long all ranks wait for each other.
+/// Time without an event of the network or work of a rank after which all ranks count as waiting for each other.
 const STILL: Time = 100_000_000_000_000;
 
 /// Reason for which a rank does not run.
