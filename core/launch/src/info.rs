@@ -5,7 +5,7 @@ use std::path::Path;
 
 use farside_core::bootstrap::detect::{Start, choose};
 use farside_core::calibration;
-use farside_core::coll::selection::Fixed;
+use farside_core::coll::selection::Rules;
 use farside_core::device::report::devices;
 use farside_core::settings::{Origin, Settings, TABLE};
 use farside_core::{Error, Result};
@@ -20,7 +20,7 @@ use crate::limits::{Amount, Limits, Pair};
 pub(crate) fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
     farside_core::mistyped::warn();
-    Fixed::parse(&settings.coll)?;
+    Rules::of_setting(&settings.coll)?;
     let limits = Limits::now(Path::new(&settings.shm_dir));
     let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
     let text =

@@ -10,6 +10,8 @@ use corosensei::stack::DefaultStack;
 
 use super::start::{first_error, panicked, run_rank};
 use crate::bootstrap::Bootstrap;
+use crate::coll::schedule::predict::LogGP;
+use crate::coll::selection::Rules;
 use crate::device::sim::Sim;
 use crate::device::sim::network::{Network, picoseconds};
 use crate::device::sim::world::{Fiber, World};
@@ -40,6 +42,7 @@ pub struct Simulation {
     settings: Option<Settings>,
     stack: usize,
     minimal: bool,
+    tuned: bool,
     slow: Vec<(usize, f64)>,
     dies: Vec<(usize, Duration)>,
     refused: Vec<(usize, usize)>,
@@ -73,6 +76,7 @@ impl Simulation {
             settings: None,
             stack: 1 << 20,
             minimal: false,
+            tuned: false,
             slow: Vec::new(),
             dies: Vec::new(),
             refused: Vec::new(),
@@ -111,6 +115,14 @@ impl Simulation {
     #[must_use]
     pub fn minimal(mut self) -> Self {
         self.minimal = true;
+        self
+    }
+
+    /// Selects collectives by the model of the network's interface, and lets blocking calls confirm the choices by
+    /// measurement, as the ranks of [`Job::init`] do with a fitted model.
+    #[must_use]
+    pub fn tuned(mut self) -> Self {
+        self.tuned = true;
         self
     }
 
@@ -194,7 +206,12 @@ impl Simulation {
                 world.begin(me, yielder);
                 let start = |bootstrap: Box<dyn Bootstrap>| {
                     let device = Sim::new(world, me, self.minimal, refused);
-                    Job::start_alone(bootstrap, settings.clone(), Box::new(device))
+                    let job = Job::start_alone(bootstrap, settings.clone(), Box::new(device))?;
+                    if self.tuned {
+                        let model = LogGP::from(self.network.interface);
+                        job.calls().tuning.begin(Rules::default(), Some(model));
+                    }
+                    Ok(job)
                 };
                 let bootstrap = Box::new(SimBootstrap { me, world: Rc::clone(world), finalized: false });
                 let outcome = catch_unwind(AssertUnwindSafe(|| run_rank(bootstrap, &start, f)));

@@ -9,7 +9,7 @@ use crate::bill::trace::Trace;
 use crate::bootstrap::{Bootstrap, detect, threads};
 use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
-use crate::coll::selection::Fixed;
+use crate::coll::selection::Rules;
 use crate::device::{Device, Leave, PeerCheck, fault};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -75,11 +75,11 @@ impl Job {
     /// # Errors
     /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
-        let fixed = Fixed::parse(&settings.coll)?;
+        let user = Rules::of_setting(&settings.coll)?;
         publish(&mut *bootstrap, &settings)?;
         let device = open(&mut *bootstrap, &settings)?;
         let sharing = Sharing::collect(&mut *bootstrap)?;
-        Self::with_device(bootstrap, settings, fixed, device, sharing)
+        Self::with_device(bootstrap, settings, user, device, sharing)
     }
 
     /// Starts a rank on a device that connects it with all ranks of the bootstrap. Collective.
@@ -91,11 +91,11 @@ impl Job {
         settings: Settings,
         device: Box<dyn Device>,
     ) -> Result<Self> {
-        let fixed = Fixed::parse(&settings.coll)?;
+        let user = Rules::of_setting(&settings.coll)?;
         publish(&mut *bootstrap, &settings)?;
         bootstrap.fence()?;
         let sharing = Sharing::collect(&mut *bootstrap)?;
-        Self::with_device(bootstrap, settings, fixed, device, sharing)
+        Self::with_device(bootstrap, settings, user, device, sharing)
     }
 
     /// [`start_on`](Self::start_on) for a rank with a processor of its own, as all others have.
@@ -104,26 +104,26 @@ impl Job {
         settings: Settings,
         device: Box<dyn Device>,
     ) -> Result<Self> {
-        let fixed = Fixed::parse(&settings.coll)?;
+        let user = Rules::of_setting(&settings.coll)?;
         if bootstrap.rank() == 0 {
             check_files(&settings)?;
         }
         bootstrap.fence()?;
-        Self::with_device(bootstrap, settings, fixed, device, (Sharing { ranks: 1, processors: 1 }, false))
+        Self::with_device(bootstrap, settings, user, device, (Sharing { ranks: 1, processors: 1 }, false))
     }
 
     /// Starts a rank on an open device, after a fence.
     fn with_device(
         bootstrap: Box<dyn Bootstrap>,
         settings: Settings,
-        fixed: Fixed,
+        user: Rules,
         device: Box<dyn Device>,
         (sharing, oversubscribed_node): (Sharing, bool),
     ) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
         let device = fault::wrap(device, &settings.test_fault)?;
-        let calls = Calls::new(fixed);
+        let calls = Calls::new(user);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
         let trace = settings.trace.is_some().then(|| Trace::new(size, device.now()));

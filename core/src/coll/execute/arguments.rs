@@ -2,10 +2,12 @@
 //! Arguments of a collective call.
 
 use super::memory::Memory;
-use crate::coll::operation::{Algorithm, Neighbors, Operation};
+use crate::coll::operation::{Algorithm, Call, Neighbors, Operation};
 use crate::coll::schedule::Side;
+use crate::coll::selection::{Facts, Placement};
 use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
 
 /// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, by the side. The arguments
 /// are the context, the operand, `into`, the number of elements, and the side. Returns `false` if the elements cannot
@@ -68,6 +70,30 @@ pub struct Arguments<'a> {
     pub neighbors: Neighbors<'a>,
     /// The algorithm and its parameters; `None` leaves the choice to the selection.
     pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
+}
+
+impl<'a> Arguments<'a> {
+    /// The call as an algorithm sees it, without parameters, and the facts of the selection. `sizes` is empty for equal
+    /// blocks.
+    pub(super) fn call(&self, job: &Job, team: &Members, sizes: &'a [u64], elements: u64) -> (Call<'a>, Facts) {
+        let call = Call {
+            root: self.root as u32,
+            sizes,
+            sizes_known: self.sizes_known,
+            elements,
+            neighbors: self.neighbors,
+            in_place: self.in_place,
+            lends: team.one_node,
+            ..Call::new(self.operation, team.me as u32, team.size() as u32)
+        };
+        let placement = match (team.one_node, job.is_on_oversubscribed_node()) {
+            (true, true) => Placement::OversubscribedNode,
+            (true, false) => Placement::OneNode,
+            (false, _) => Placement::Anywhere,
+        };
+        let facts = Facts::new(&call, self.element as u64, self.reduction.is_none_or(|r| r.commutative), placement);
+        (call, facts)
+    }
 }
 
 impl Arguments<'_> {

@@ -14,9 +14,10 @@ use smallvec::SmallVec;
 use super::plan::{Check, OVER, Plan, QUESTION};
 use super::run::Run;
 use super::run::question::Question;
+use super::tuner::{Tuner, Tuning};
 use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, Messenger, Unexpected};
 use crate::bill::Awaited;
-use crate::coll::selection::Fixed;
+use crate::coll::selection::Rules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, ProgressHook};
 use crate::wire::{Reader, Writer};
@@ -91,6 +92,8 @@ impl Announcement {
 #[derive(Default)]
 pub(crate) struct TeamCalls {
     context: u32,
+    /// The choices of the team.
+    pub(super) tuner: Tuner,
     /// Number of the last call that was started.
     started: Cell<u32>,
     /// Calls in progress, and persistent calls.
@@ -202,6 +205,7 @@ impl TeamCalls {
 
     /// Marks a call as failed here: further messages for it are dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
+        self.tuner.give_up();
         self.failed.borrow_mut().push(sequence);
         self.abandon_early(job, sequence);
     }
@@ -249,6 +253,7 @@ impl TeamCalls {
     /// and later calls are not affected.
     fn disagrees(self: &Rc<Self>, calls: &Calls, sequence: u32, error: Error) {
         tracing::warn!("team {}: {error}", self.context);
+        self.tuner.give_up();
         self.failed.borrow_mut().push(sequence);
         calls.disagreements.borrow_mut().push(Disagreement { team: Rc::clone(self), sequence, error });
         calls.busy.set(true);
@@ -303,6 +308,7 @@ impl TeamCalls {
     }
 
     fn take_announcement(&self, calls: &Calls, header: Header, source: u32, rest: &[u8]) {
+        self.tuner.give_up();
         let mut r = Reader::new(rest);
         let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
         let (blamed, barrier) = (r.u32().unwrap_or(source), r.u32().unwrap_or(0));
@@ -348,8 +354,8 @@ pub(super) struct Ends {
 /// The collectives of a job.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// Algorithms fixed by the settings.
-    pub(super) fixed: Fixed,
+    /// What the selection knows.
+    pub(crate) tuning: Tuning,
     teams: RefCell<FxHashMap<u32, Rc<TeamCalls>>>,
     /// Runs that can advance.
     ready: RefCell<Vec<Rc<Run>>>,
@@ -376,8 +382,8 @@ pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
 }
 
 impl Calls {
-    pub(crate) fn new(fixed: Fixed) -> Rc<Self> {
-        Rc::new(Self { fixed, ..Self::default() })
+    pub(crate) fn new(user: Rules) -> Rc<Self> {
+        Rc::new(Self { tuning: Tuning::new(user), ..Self::default() })
     }
 
     /// The calls on the team that this rank makes; `None` if another team has the context.
@@ -493,6 +499,12 @@ impl ProgressHook for Rc<Calls> {
 }
 
 impl Job {
+    /// The rules that collectives of this rank's teams have measured since its start.
+    #[must_use]
+    pub fn measured_rules(&self) -> Rules {
+        self.calls().tuning.measured()
+    }
+
     /// The collectives in progress.
     #[inline]
     pub(crate) fn calls(&self) -> &Rc<Calls> {

@@ -33,6 +33,7 @@ mod ends;
 mod memory;
 mod plan;
 mod run;
+mod tuner;
 
 use std::rc::Rc;
 
@@ -44,12 +45,14 @@ pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
 use crate::coll::operation::Operation;
+use crate::coll::selection::Class;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use cache::Key;
 use calls::Announce;
 use plan::Plan;
 use run::Run;
+use tuner::Decision;
 
 /// A collective call that was started, or a persistent one.
 pub struct Collective {
@@ -57,6 +60,18 @@ pub struct Collective {
     run: Rc<Run>,
     home: Home,
     persistent: bool,
+    /// Whether a later call of the same arguments has the same algorithm.
+    is_settled: bool,
+    /// The class for which the call tries a choice.
+    trial: Option<Class>,
+}
+
+/// How a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Made {
+    Blocking,
+    Started,
+    Persistent,
 }
 
 /// The place to which a run goes after its call.
@@ -86,7 +101,7 @@ impl Collective {
     /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` if no algorithm fits; `Freed`. Later
     /// errors are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let started = Self::new(team, arguments, false)?;
+        let started = Self::new(team, arguments, Made::Started)?;
         // SAFETY: the caller's promise.
         unsafe { started.run.start() }?;
         Ok(started)
@@ -97,7 +112,7 @@ impl Collective {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        Self::new(team, arguments, true)
+        Self::new(team, arguments, Made::Persistent)
     }
 
     /// Starts a persistent call again.
@@ -115,36 +130,79 @@ impl Collective {
         unsafe { self.run.start() }
     }
 
-    fn new(team: &Team, arguments: &Arguments<'_>, persistent: bool) -> Result<Self> {
+    fn new(team: &Team, arguments: &Arguments<'_>, call: Made) -> Result<Self> {
         team.job().running(arguments.operation.name())?;
-        let key = if persistent { None } else { Key::of(arguments) };
-        let (input, output) = (arguments.input.clone(), arguments.output.clone());
-        if let Some(key) = &key
-            && let Some((place, mut run)) = team.cache().take(key, &arguments.neighbors)
-            && let Some(idle) = Rc::get_mut(&mut run)
-        {
-            idle.set(input, output);
-            idle.set_reduction(arguments.reduction);
-            return Ok(Self { team: team.clone(), run, home: Home::Known(place, *key), persistent });
+        let key = if call == Made::Persistent { None } else { Key::of(arguments) };
+        if let Some(known) = Self::known(team, arguments, key) {
+            return Ok(known);
         }
+        let decision = match arguments.algorithm {
+            None if arguments.check(team.membership()).is_ok() => {
+                team.calls().tuner.decide(team, arguments, call == Made::Blocking)
+            }
+            _ => None,
+        };
+        let Some(Decision { choice, is_settled, trial }) = decision else {
+            return Self::made(team, arguments, key, call == Made::Persistent);
+        };
+        let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
+        if is_settled {
+            return Self::made(team, &by_choice, key, call == Made::Persistent);
+        }
+        // Calls of no choice of their own would find the run.
+        let key = key.and_then(|_| Key::of(&by_choice));
+        let made = match Self::known(team, &by_choice, key) {
+            Some(known) => known,
+            None => Self::made(team, &by_choice, key, call == Made::Persistent)?,
+        };
+        Ok(made.of_class(false, trial))
+    }
+
+    fn of_class(mut self, is_settled: bool, trial: Option<Class>) -> Self {
+        (self.is_settled, self.trial) = (is_settled, trial);
+        self
+    }
+
+    /// The call by a run in the cache.
+    #[inline]
+    fn known(team: &Team, arguments: &Arguments<'_>, key: Option<Key>) -> Option<Self> {
+        let key = key?;
+        let (place, mut run) = team.cache().take(&key, &arguments.neighbors)?;
+        let idle = Rc::get_mut(&mut run)?;
+        idle.set(arguments.input.clone(), arguments.output.clone());
+        idle.set_reduction(arguments.reduction);
+        Some(Self {
+            team: team.clone(),
+            run,
+            home: Home::Known(place, key),
+            persistent: false,
+            is_settled: true,
+            trial: None,
+        })
+    }
+
+    /// The call by a new run.
+    fn made(team: &Team, arguments: &Arguments<'_>, key: Option<Key>, persistent: bool) -> Result<Self> {
         let members = team.membership();
         let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
         let plan = plan.map_err(|e| refuse(team, e))?;
         let run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
         let mut run = run.map_err(|e| refuse(team, e))?;
-        run.set(input, output);
+        run.set(arguments.input.clone(), arguments.output.clone());
         run.set_reduction(arguments.reduction);
         let run = Rc::new(run);
         if persistent {
             run.enlist();
         }
-        Ok(Self { team: team.clone(), run, home: key.map_or(Home::None, Home::New), persistent })
+        let home = key.map_or(Home::None, Home::New);
+        Ok(Self { team: team.clone(), run, home, persistent, is_settled: true, trial: None })
     }
 
-    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own.
+    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own, and its algorithm is
+    /// not one of several that are tried.
     #[must_use]
     pub fn is_light(&self) -> bool {
-        cache::is_light(&self.run)
+        self.is_settled && cache::is_light(&self.run)
     }
 
     /// Makes a call that [`run_by`] has made again, with other memory of the same shape. Does nothing and returns `false`
@@ -296,10 +354,34 @@ pub unsafe fn run_by(
     arguments: &Arguments<'_>,
     wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
 ) -> Result<Collective> {
-    let call = Collective::new(team, arguments, false)?;
+    let call = Collective::new(team, arguments, Made::Blocking)?;
+    let Some(class) = call.trial else {
+        // SAFETY: the caller's promise.
+        unsafe { call.make(wait) }?;
+        return Ok(call);
+    };
+    let device = team.job().device();
+    let begin = device.now();
     // SAFETY: the caller's promise.
     unsafe { call.make(wait) }?;
+    let time = device.now() - begin;
+    if let Some(own) = team.calls().tuner.add(&class, time) {
+        let longest = longest(team, &own)?;
+        team.calls().tuner.agree(team.job(), &class, &longest);
+    }
     Ok(call)
+}
+
+/// The greatest of all ranks' numbers, each with those of the same place. Collective.
+fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let mut greatest = |into: &mut [u8], from: &[u8]| {
+        for (into, from) in into.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
+            into.copy_from_slice(&number(into).max(number(from)).to_le_bytes());
+        }
+    };
+    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Ok(crate::coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.

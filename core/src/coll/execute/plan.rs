@@ -8,7 +8,7 @@ use rustc_hash::FxHasher;
 use super::arguments::{Arguments, Shape};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Port, Schedule, Slice, Step};
-use crate::coll::selection::{self, Choice, Facts, Placement};
+use crate::coll::selection::Choice;
 use crate::coll::table;
 use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
@@ -123,7 +123,7 @@ impl Check {
 
 impl Plan {
     pub(super) fn new(job: &Job, team: &Members, arguments: &Arguments<'_>) -> Result<Self> {
-        let (rank, size) = (team.me as u32, team.size() as u32);
+        let (rank, size) = (team.me, team.size() as u32);
         let count = arguments.sizes(team);
         let (mut sizes, elements) = match arguments.shape {
             Shape::Vector(elements) => (Vec::new(), elements),
@@ -131,35 +131,16 @@ impl Plan {
             Shape::Each(sizes) => (sizes.to_vec(), 0),
             Shape::Own(own) => {
                 let mut sizes = vec![0; count];
-                sizes[rank as usize] = own;
+                sizes[rank] = own;
                 (sizes, own)
             }
         };
         let by_rank = matches!(arguments.shape, Shape::Each(_) | Shape::Own(_));
-        let call = Call {
-            root: arguments.root as u32,
-            sizes: if by_rank { &sizes } else { &[] },
-            sizes_known: arguments.sizes_known,
-            elements,
-            neighbors: arguments.neighbors,
-            in_place: arguments.in_place,
-            lends: team.one_node,
-            ..Call::new(arguments.operation, rank, size)
-        };
-        let (algorithm, parameters) = match arguments.algorithm {
-            Some((algorithm, parameters)) => (algorithm, algorithm.within_limits(parameters)),
-            None => {
-                let placement = match (team.one_node, job.is_on_oversubscribed_node()) {
-                    (true, true) => Placement::OversubscribedNode,
-                    (true, false) => Placement::OneNode,
-                    (false, _) => Placement::Anywhere,
-                };
-                let commutative = arguments.reduction.is_none_or(|r| r.commutative);
-                let facts = Facts::new(&call, arguments.element as u64, commutative, placement);
-                let fixed = job.calls().fixed.of(arguments.operation);
-                let Choice { algorithm, parameters } = selection::select(&call, &facts, fixed);
-                (algorithm, parameters)
-            }
+        let known = if by_rank { &sizes[..] } else { &[] };
+        let (call, facts) = arguments.call(job, team, known, elements);
+        let Choice { algorithm, parameters } = match arguments.algorithm {
+            Some((algorithm, parameters)) => Choice { algorithm, parameters: algorithm.within_limits(parameters) },
+            None => job.calls().tuning.selection().select(&call, &facts).0,
         };
         let wrong = |cause: String| {
             let e = Error::new(ErrorKind::BadArgument, arguments.operation.name()).rank(team.job_rank());

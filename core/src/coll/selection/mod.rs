@@ -1,16 +1,27 @@
-//! Selection of the algorithm of a call: the first row of a table of conditions that holds, unless a setting fixes one.
+//! Selection of the algorithm of a call.
 //!
-//! The choice must be the same at all ranks of a call, so it uses only facts that are the same at all of them.
+//! The first that can make the call is chosen: a rule of the user, a rule that was measured, the least time by a fitted
+//! model, the first row of a table of conditions that holds. Blocking calls confirm by measurement ([`trial`]) what a
+//! model and the table propose. The choice must be the same at all ranks of a call, so it uses only facts that are the
+//! same at all of them.
 
+mod choice;
+mod class;
+mod ranking;
 mod rows;
+mod rules;
+pub(crate) mod trial;
 
 use std::fmt;
 
+pub use choice::Choice;
+pub use class::Class;
+pub use ranking::{candidates, ranking};
 pub use rows::{ROWS, Row, Value};
+pub use rules::{Rule, Rules};
 
-use super::operation::{Algorithm, Call, Operation};
-use super::table;
-use crate::error::{Error, ErrorKind};
+use super::operation::{Call, Operation};
+use super::schedule::predict::LogGP;
 
 /// Placement of a team's ranks; each variant is a special case of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +32,21 @@ pub enum Placement {
     OneNode,
     /// All on one node, where ranks of the job share processors.
     OversubscribedNode,
+}
+
+impl Placement {
+    /// All placements.
+    pub const ALL: [Self; 3] = [Self::Anywhere, Self::OneNode, Self::OversubscribedNode];
+
+    /// The name, as in rules.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Anywhere => "anywhere",
+            Self::OneNode => "one-node",
+            Self::OversubscribedNode => "oversubscribed",
+        }
+    }
 }
 
 /// Facts beside the call on which the choice depends.
@@ -56,112 +82,6 @@ impl Facts {
     }
 }
 
-/// An algorithm with values of its parameters: `name(value,...)`.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    /// The algorithm.
-    pub algorithm: &'static Algorithm,
-    /// Values of [`Algorithm::parameters`], in their order.
-    pub parameters: Vec<u32>,
-}
-
-impl fmt::Display for Choice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values: Vec<String> = self.parameters.iter().map(u32::to_string).collect();
-        write_with_list(f, self.algorithm.name, &values)
-    }
-}
-
-/// Writes a name and, if there are any, values or names of parameters.
-fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]) -> fmt::Result {
-    f.write_str(name)?;
-    for (i, item) in list.iter().enumerate() {
-        f.write_str(if i == 0 { "(" } else { "," })?;
-        f.write_str(item.as_ref())?;
-    }
-    f.write_str(if list.is_empty() { "" } else { ")" })
-}
-
-impl Choice {
-    /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
-    ///
-    /// # Errors
-    /// Text that says what is wrong, and what is allowed.
-    pub fn parse(operation: Operation, text: &str) -> Result<Self, String> {
-        let (name, list) = match text.split_once('(') {
-            None => (text, ""),
-            Some((name, list)) => (name, list.strip_suffix(')').ok_or("it does not end with )")?),
-        };
-        let algorithm = table::named(operation, name.trim()).ok_or_else(|| {
-            let mut all = String::new();
-            for a in table::of(operation) {
-                let names: Vec<&str> = a.parameters.iter().map(|p| p.name).collect();
-                all += if all.is_empty() { "" } else { ", " };
-                // Writing to a string does not fail.
-                let _ = write_with_list(&mut all, a.name, &names);
-            }
-            format!("{} has no algorithm of this name: allowed: {all}", operation.name())
-        })?;
-        let given: Vec<&str> = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()).collect();
-        if given.len() > algorithm.parameters.len() {
-            return Err(format!("{} has {} parameters", algorithm.name, algorithm.parameters.len()));
-        }
-        let mut parameters = algorithm.defaults();
-        for ((value, text), p) in parameters.iter_mut().zip(given).zip(algorithm.parameters) {
-            let number = text.parse().ok().filter(|v| (p.least..=p.most).contains(v));
-            *value = number
-                .ok_or_else(|| format!("{} is {text:?}: allowed: {} to {} ({})", p.name, p.least, p.most, p.help))?;
-        }
-        Ok(Self { algorithm, parameters })
-    }
-
-    /// Whether this choice can make a call.
-    #[must_use]
-    pub fn applies(&self, call: &Call<'_>, facts: &Facts) -> bool {
-        let Self { algorithm, parameters } = self;
-        (facts.commutative || !algorithm.commutative) && (algorithm.applies)(&Call { parameters, ..*call })
-    }
-}
-
-/// Algorithms that a setting fixes for operations.
-#[derive(Clone, Debug, Default)]
-pub struct Fixed(Vec<(Operation, Choice)>);
-
-impl Fixed {
-    /// Reads `auto`, or items `operation:name` or `operation:name(value,...)` with commas between them, as in
-    /// `FARSIDE_COLL`.
-    ///
-    /// # Errors
-    /// `Setting`, naming the item, and what is allowed.
-    pub fn parse(text: &str) -> crate::Result<Self> {
-        if text.trim() == "auto" {
-            return Ok(Self::default());
-        }
-        let mut depth = 0;
-        let items = text.split(|c| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            c == ',' && depth <= 0
-        });
-        items.map(|item| Self::item(item.trim())).collect::<Result<_, _>>().map(Self).map_err(|why| {
-            Error::new(ErrorKind::Setting, "read the settings").cause(format!("FARSIDE_COLL={text:?}: {why}"))
-        })
-    }
-
-    fn item(item: &str) -> Result<(Operation, Choice), String> {
-        let (name, algorithm) = item.split_once(':').ok_or_else(|| format!("{item:?} is not OPERATION:ALGORITHM"))?;
-        let operation = Operation::ALL.into_iter().find(|o| o.name() == name.trim()).ok_or_else(|| {
-            format!("no operation {name:?}: allowed: {}", Operation::ALL.map(Operation::name).join(", "))
-        })?;
-        Choice::parse(operation, algorithm.trim()).map(|choice| (operation, choice))
-    }
-
-    /// The algorithm that is fixed for an operation; if there are several, the last one.
-    #[must_use]
-    pub fn of(&self, operation: Operation) -> Option<&Choice> {
-        self.0.iter().rev().find(|(o, _)| *o == operation).map(|(_, choice)| choice)
-    }
-}
-
 /// The first row that holds for a call, and the choice that it makes.
 ///
 /// # Panics
@@ -173,11 +93,56 @@ pub fn row(call: &Call<'_>, facts: &Facts) -> (&'static Row, Choice) {
     choices.find(|(_, c)| c.applies(call, facts)).expect("the last row of an operation holds for every call")
 }
 
-/// The choice for a call: the fixed one, if it can make the call, else that of the table.
-#[must_use]
-pub fn select(call: &Call<'_>, facts: &Facts, fixed: Option<&Choice>) -> Choice {
-    match fixed {
-        Some(fixed) if fixed.applies(call, facts) => fixed.clone(),
-        _ => row(call, facts).1,
+/// The origin of a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The setting `FARSIDE_COLL`.
+    User,
+    /// A measurement by the calls of this job, or of an earlier one on this machine.
+    Measurement,
+    /// The least predicted time by a model that was fitted to this network.
+    Model,
+    /// The table.
+    Table,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::User => "user",
+            Self::Measurement => "measurement",
+            Self::Model => "model",
+            Self::Table => "table",
+        })
+    }
+}
+
+/// What the ranks of a job know for the selection; the same at all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Rules of the user.
+    pub user: Rules,
+    /// Rules that earlier jobs have measured.
+    pub measured: Rules,
+    /// The fitted model of messages between the ranks, in nanoseconds.
+    pub model: Option<LogGP>,
+}
+
+impl Selection {
+    /// The choice for a call, and its origin. On one node the model does not choose: ranks that share memory have ways
+    /// that are no messages, so there it only proposes what calls measure.
+    #[must_use]
+    pub fn select(&self, call: &Call<'_>, facts: &Facts) -> (Choice, Origin) {
+        if let Some(choice) = self.user.find(call, facts) {
+            return (choice.clone(), Origin::User);
+        }
+        if let Some(choice) = self.measured.find(call, facts) {
+            return (choice.clone(), Origin::Measurement);
+        }
+        let model = self.model.as_ref().filter(|_| facts.placement == Placement::Anywhere);
+        match model.and_then(|model| ranking(call, facts, model).into_iter().next()) {
+            Some((choice, _)) => (choice, Origin::Model),
+            None => (row(call, facts).1, Origin::Table),
+        }
     }
 }

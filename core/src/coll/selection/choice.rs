@@ -1,0 +1,74 @@
+//! Algorithms with values of their parameters, and their text.
+
+use std::fmt;
+
+use super::Facts;
+use crate::coll::operation::{Algorithm, Call, Operation};
+use crate::coll::table;
+
+/// An algorithm with values of its parameters: `name(value,...)`.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// Values of [`Algorithm::parameters`], in their order.
+    pub parameters: Vec<u32>,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values: Vec<String> = self.parameters.iter().map(u32::to_string).collect();
+        write_with_list(f, self.algorithm.name, &values)
+    }
+}
+
+/// Writes a name and, if there are any, values or names of parameters.
+fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]) -> fmt::Result {
+    f.write_str(name)?;
+    for (i, item) in list.iter().enumerate() {
+        f.write_str(if i == 0 { "(" } else { "," })?;
+        f.write_str(item.as_ref())?;
+    }
+    f.write_str(if list.is_empty() { "" } else { ")" })
+}
+
+impl Choice {
+    /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
+    ///
+    /// # Errors
+    /// Text that says what is wrong, and what is allowed.
+    pub fn parse(operation: Operation, text: &str) -> Result<Self, String> {
+        let (name, list) = match text.split_once('(') {
+            None => (text, ""),
+            Some((name, list)) => (name, list.strip_suffix(')').ok_or("it does not end with )")?),
+        };
+        let algorithm = table::named(operation, name.trim()).ok_or_else(|| {
+            let mut all = String::new();
+            for a in table::of(operation) {
+                let names: Vec<&str> = a.parameters.iter().map(|p| p.name).collect();
+                all += if all.is_empty() { "" } else { ", " };
+                // Writing to a string does not fail.
+                let _ = write_with_list(&mut all, a.name, &names);
+            }
+            format!("{} has no algorithm of this name: allowed: {all}", operation.name())
+        })?;
+        let given: Vec<&str> = list.split(',').map(str::trim).filter(|_| !list.trim().is_empty()).collect();
+        if given.len() > algorithm.parameters.len() {
+            return Err(format!("{} has {} parameters", algorithm.name, algorithm.parameters.len()));
+        }
+        let mut parameters = algorithm.defaults();
+        for ((value, text), p) in parameters.iter_mut().zip(given).zip(algorithm.parameters) {
+            let number = text.parse().ok().filter(|v| (p.least..=p.most).contains(v));
+            *value = number
+                .ok_or_else(|| format!("{} is {text:?}: allowed: {} to {} ({})", p.name, p.least, p.most, p.help))?;
+        }
+        Ok(Self { algorithm, parameters })
+    }
+
+    /// Whether this choice can make a call.
+    #[must_use]
+    pub fn applies(&self, call: &Call<'_>, facts: &Facts) -> bool {
+        let Self { algorithm, parameters } = self;
+        (facts.commutative || !algorithm.commutative) && (algorithm.applies)(&Call { parameters, ..*call })
+    }
+}

@@ -1,0 +1,159 @@
+//! Selection on simulated networks: the choice that calls have confirmed, and that of the table, beside the best.
+
+use std::time::Duration;
+
+use farside_core::Job;
+use farside_core::coll::operation::{Call, Operation};
+use farside_core::coll::schedule::predict::LogGP;
+use farside_core::coll::selection::{Choice, Facts, Placement, ranking, row};
+use farside_core::sim::{Interface, Network, Simulation, Topology};
+use farside_rma::collectives::call;
+use farside_rma::{Collectives, Op, Result};
+
+/// Calls of an operation on doubles; blocks or vectors of `bytes` bytes.
+struct Calls {
+    operation: Operation,
+    from: Vec<f64>,
+    into: Vec<f64>,
+    count: usize,
+    /// The next root.
+    root: usize,
+}
+
+impl Calls {
+    fn new(operation: Operation, bytes: usize, ranks: usize) -> Self {
+        let count = bytes / 8;
+        Self { operation, from: vec![1.0; count * ranks], into: vec![1.0; count * ranks], count, root: 0 }
+    }
+
+    fn make(&mut self, job: &Job, by: Option<&Choice>) -> Result<()> {
+        use Operation as O;
+        let Self { operation, from, into, count, root } = self;
+        let (team, n) = (job.world()?, *count);
+        let now = *root;
+        // So that no rank runs ahead.
+        *root = (now + 1) % team.size();
+        macro_rules! make {
+            ($call:expr) => {
+                match by {
+                    Some(choice) => team.make($call.by(choice)),
+                    None => team.make($call),
+                }
+            };
+        }
+        match operation {
+            O::Broadcast => make!(call::broadcast(&mut into[..n], now)),
+            O::Scatter => make!(call::scatter(from, &mut into[..n], now)),
+            O::Gather => make!(call::gather(&from[..n], into, now)),
+            O::Allgather => make!(call::allgather(&from[..n], into)),
+            O::Alltoall => make!(call::alltoall(from, into)),
+            O::Reduce => make!(call::reduce(&mut into[..n], Op::Max, now)),
+            O::Allreduce => make!(call::allreduce(&mut into[..n], Op::Max)),
+            O::ReduceScatter => make!(call::reduce_scatter(from, &mut into[..n], Op::Max)),
+            O::Scan => make!(call::scan(&mut into[..n], Op::Max)),
+            O::Exscan => make!(call::exscan(&mut into[..n], Op::Max)),
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Virtual time of some calls in a row, at the rank that takes longest.
+    fn time(&mut self, job: &Job, by: Option<&Choice>) -> Result<Duration> {
+        self.root = 0;
+        self.make(job, by)?;
+        // No rank has anything under way.
+        job.device().compute(Duration::from_millis(50));
+        job.align()?;
+        let begin = job.device().now();
+        (0..32).try_for_each(|_| self.make(job, by))?;
+        Ok(job.device().now() - begin)
+    }
+}
+
+const OPERATIONS: [Operation; 10] = [
+    Operation::Broadcast,
+    Operation::Scatter,
+    Operation::Gather,
+    Operation::Allgather,
+    Operation::Alltoall,
+    Operation::Reduce,
+    Operation::Allreduce,
+    Operation::ReduceScatter,
+    Operation::Scan,
+    Operation::Exscan,
+];
+
+/// Three networks: one of short latency, one of long latency, and a torus on which messages meet.
+fn networks() -> [(&'static str, Network); 3] {
+    let of = |latency, overhead, gap, gap_per_byte| {
+        let interface = Interface { gap, gap_per_byte, ..Interface::log_p(latency, overhead, gap) };
+        Network { interface, ..Network::default() }
+    };
+    let torus =
+        Network { topology: "torus:4x4x4".parse::<Topology>().unwrap(), hop: 40.0, ..of(600.0, 150.0, 80.0, 0.08) };
+    [("near", of(700.0, 200.0, 100.0, 0.05)), ("far", of(20_000.0, 1500.0, 1500.0, 1.0)), ("torus", torus)]
+}
+
+/// The choices that are measured: the best of each algorithm by the model, and that of the table.
+fn choices(operation: Operation, ranks: u32, bytes: u64, model: &LogGP) -> (Choice, Vec<Choice>) {
+    let call = Call { elements: bytes / 8, lends: false, ..Call::new(operation, 0, ranks) };
+    let facts = Facts::new(&call, 8, true, Placement::Anywhere);
+    let table = row(&call, &facts).1;
+    let mut all = vec![table.clone()];
+    let ranked = ranking(&call, &facts, model).into_iter().map(|(choice, _)| choice);
+    all.extend(ranked.filter(|choice| choice.to_string() != table.to_string()));
+    (table, all)
+}
+
+#[test]
+fn confirmed_choices_are_within_a_tenth_of_the_best() {
+    let (mut cases, mut tuned_well, mut table_well) = (0, 0, 0);
+    for (name, network) in networks() {
+        let model = LogGP::from(network.interface);
+        for ranks in [4, 16] {
+            for operation in OPERATIONS {
+                for bytes in [8usize, 4096, 128 << 10] {
+                    if bytes * ranks > 1 << 20 {
+                        continue;
+                    }
+                    let (table, all) = choices(operation, ranks as u32, bytes as u64, &model);
+                    let run = Simulation::new(ranks).network(network.clone()).tuned().run(|job| {
+                        let mut calls = Calls::new(operation, bytes, ranks);
+                        let by_choice = all.iter().map(|choice| calls.time(job, Some(choice)));
+                        let by_choice = by_choice.collect::<Result<Vec<_>>>()?;
+                        // The calls of the trial.
+                        for _ in 0..200 {
+                            if !job.measured_rules().is_empty() {
+                                break;
+                            }
+                            calls.make(job, None)?;
+                        }
+                        let rules = job.measured_rules().to_string();
+                        Ok((by_choice, calls.time(job, None)?, rules))
+                    });
+                    let run = run.unwrap();
+                    let longest = |of: &dyn Fn(usize) -> Duration| (0..ranks).map(of).max().unwrap().as_nanos() as f64;
+                    let times: Vec<f64> = (0..all.len()).map(|i| longest(&|r| run.results[r].0[i])).collect();
+                    let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+                    let tuned = longest(&|r| run.results[r].1);
+                    assert!(run.results.iter().all(|result| result.2 == run.results[0].2), "ranks differ");
+                    cases += 1;
+                    tuned_well += u32::from(tuned <= 1.1 * best);
+                    table_well += u32::from(times[0] <= 1.1 * best);
+                    if tuned > 1.1 * best {
+                        let at = times.iter().position(|time| *time == best).unwrap();
+                        let rule = run.results[0].2.trim();
+                        println!(
+                            "{name}, {}, P {ranks}, {bytes} bytes: {:.2} of {} by [{rule}], table {table} {:.2}",
+                            operation.name(),
+                            tuned / best,
+                            all[at],
+                            times[0] / best
+                        );
+                    }
+                }
+            }
+        }
+    }
+    println!("within a tenth of the best of {cases}: confirmed {tuned_well}, table {table_well}");
+    assert!(tuned_well * 100 >= cases * 95, "{tuned_well} of {cases}");
+}
