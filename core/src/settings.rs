@@ -54,6 +54,8 @@ pub enum DeviceChoice {
     Verbs,
     /// Shared memory between ranks of one node, an HCA between nodes.
     Route,
+    /// A simulated network, for programs that start by `Job::run`.
+    Sim,
 }
 
 /// Where cut-offs that were fitted on this machine are kept.
@@ -277,9 +279,13 @@ settings! {
         "How ranks of one node access window memory that the runtime did not allocate: remap moves whole pages onto a shared mapping, vm uses process_vm_readv and process_vm_writev, ring copies through a bounce buffer; auto is the first of these that works.";
     buffer_cache: usize = "FARSIDE_BUFFER_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
         "Maximum number of bytes of the program's buffers that stay prepared for later operations with the same buffer: moved onto shared memory, which ranks of the same node map, or registered with an HCA; 0 prepares no buffers.";
-    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route",
-        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), _ => None },
-        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route.";
+    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, sim",
+        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "sim" => Some(DeviceChoice::Sim), _ => None },
+        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
+    simulation: String = "FARSIDE_SIM", "ranks=2", "options with commas between them: ranks=N, topology=TOPOLOGY, latency=NANOSECONDS, ...", |s| Some(s.to_owned()),
+        "Ranks, network and faults of the simulation with FARSIDE_DEVICE=sim, as `farside sim --help` lists them.";
+    seed: u64 = "FARSIDE_SEED", "0", "0 to 18446744073709551615", number,
+        "Seed of the simulation, which decides the order of whatever may happen in several orders: the same seed is the same run.";
     verbs_device: String = "FARSIDE_VERBS_DEVICE", "auto", "auto, or NAME[:PORT],... (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
         "RDMA device and port; auto takes the first active port through which all ranks reach each other.";
     verbs_gid: Option<u8> = "FARSIDE_VERBS_GID", "auto", "auto, or an index 0 to 255", |s| number_or("auto", s),

@@ -4,7 +4,7 @@ pub mod report;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
-use farside_core::coll::selection::{Choice, Facts, Placement, select};
+use farside_core::coll::selection::{Choice, Facts, Placement, row};
 use farside_core::coll::table;
 
 use crate::record::{Library, Op, Record};
@@ -67,7 +67,7 @@ impl Case {
     /// The choice of the selection table.
     #[must_use]
     pub fn selected(&self) -> Choice {
-        select(&self.call(0), &self.facts(), None)
+        row(&self.call(0), &self.facts()).1
     }
 
     /// The algorithms that can implement it, of all or only of those that are named, and the selected one.

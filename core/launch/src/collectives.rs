@@ -8,7 +8,7 @@ use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::picture::{Labels, svg};
 use farside_core::coll::schedule::predict::{Bytes, LogGP, Prediction, predict_algorithm};
 use farside_core::coll::schedule::{Schedule, goal};
-use farside_core::coll::selection::{Choice, Facts, Placement, select};
+use farside_core::coll::selection::{Choice, Facts, Origin, Placement, Selection};
 use farside_core::coll::table;
 use farside_core::{Error, ErrorKind, Result};
 
@@ -25,9 +25,12 @@ pub(crate) struct Question {
     /// FARSIDE_COLL has a colon instead of the slash.
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     pub coll: Option<String>,
-    /// Number of ranks, on several nodes.
+    /// Number of ranks.
     #[arg(long, requires = "coll", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     ranks: u32,
+    /// Placement of the ranks: anywhere, one-node, or oversubscribed, which is one node with more ranks than processors.
+    #[arg(long, requires = "coll", value_parser = placement, default_value = "anywhere")]
+    placement: Placement,
     /// Root of the operation.
     #[arg(long, requires = "coll", default_value_t = 0)]
     root: u32,
@@ -44,6 +47,11 @@ pub(crate) struct Question {
     /// Print a picture of the predicted run, as SVG.
     #[arg(long, requires = "coll")]
     svg: bool,
+}
+
+fn placement(text: &str) -> std::result::Result<Placement, String> {
+    let allowed = || Placement::ALL.map(Placement::name).join(", ");
+    Placement::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| format!("allowed: {}", allowed()))
 }
 
 /// Parses the parameters of a network; missing ones are 0.
@@ -69,7 +77,7 @@ fn network(text: &str) -> std::result::Result<LogGP, String> {
 ///
 /// # Errors
 /// `BadArgument` for a name or root that does not exist; `System` if the answer cannot be written.
-pub(crate) fn print(question: &Question) -> Result<()> {
+pub(crate) fn print(question: &Question, selection: &Selection) -> Result<()> {
     let name = question.coll.as_deref().unwrap_or_default();
     let bad = |cause: String| Error::new(ErrorKind::BadArgument, "info --coll").cause(cause);
     if question.root >= question.ranks {
@@ -85,7 +93,7 @@ pub(crate) fn print(question: &Question) -> Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let written = |e| Error::system("write the answer", e);
     if algorithm.is_none() && !question.goal && !question.svg {
-        let text = operations.into_iter().fold(question.head(), |text, o| text + &question.table(o));
+        let text = operations.into_iter().fold(question.head(), |text, o| text + &question.table(o, selection));
         return out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(written);
     }
     let [operation] = operations[..] else {
@@ -93,7 +101,7 @@ pub(crate) fn print(question: &Question) -> Result<()> {
     };
     let choice = match algorithm {
         Some(text) => Choice::parse(operation, text).map_err(bad)?,
-        None => question.chosen(operation),
+        None => question.chosen(operation, selection).0,
     };
     let ends = Ends::new(question.ranks);
     let call = |rank| Call { parameters: &choice.parameters, ..question.call(operation, rank, &ends) };
@@ -117,7 +125,7 @@ pub(crate) fn print(question: &Question) -> Result<()> {
         let text = svg(labels, question.ranks, of, bytes, &question.network).map_err(|at| bad(stopped(at)))?;
         out.write_all(text.as_bytes()).map_err(written)?;
     } else {
-        let text = question.head() + &question.details(operation, &choice);
+        let text = question.head() + &question.details(operation, &choice, selection);
         out.write_all(text.as_bytes()).map_err(written)?;
     }
     out.flush().map_err(written)
@@ -148,10 +156,11 @@ impl Question {
         if operation.is_of_a_vector() { Bytes::Vector(self.bytes) } else { Bytes::Each(self.bytes) }
     }
 
-    fn chosen(&self, operation: Operation) -> Choice {
+    /// The choice for a call of this placement, and its origin.
+    fn chosen(&self, operation: Operation, selection: &Selection) -> (Choice, Origin) {
         let ends = Ends::new(self.ranks);
-        let call = self.call(operation, self.root, &ends);
-        select(&call, &Facts::new(&call, ELEMENT, true, Placement::Anywhere), None)
+        let call = Call { lends: self.placement != Placement::Anywhere, ..self.call(operation, self.root, &ends) };
+        selection.select(&call, &Facts::new(&call, ELEMENT, true, self.placement))
     }
 
     /// The predicted time; `None` if the algorithm does not support the call.
@@ -173,14 +182,15 @@ impl Question {
     }
 
     fn head(&self) -> String {
-        let Self { ranks, root, bytes, .. } = self;
-        format!("P = {ranks} on several nodes, root {root}, {bytes} bytes; * is chosen\n{}\n", self.model())
+        let Self { ranks, root, bytes, placement, .. } = self;
+        let placement = placement.name();
+        format!("P = {ranks} ({placement}), root {root}, {bytes} bytes; * is chosen\n{}\n", self.model())
     }
 
     /// All algorithms of an operation; the chosen one is marked, with the parameters that are chosen for it.
-    fn table(&self, operation: Operation) -> String {
-        let chosen = self.chosen(operation);
-        let mut text = format!("\n{}\n", operation.name());
+    fn table(&self, operation: Operation, selection: &Selection) -> String {
+        let (chosen, origin) = self.chosen(operation, selection);
+        let mut text = format!("\n{}, chosen by {origin}\n", operation.name());
         for algorithm in table::of(operation) {
             // Names are compared, because a constant need not have a single address.
             let is_chosen = algorithm.name == chosen.algorithm.name;
@@ -201,9 +211,11 @@ impl Question {
     }
 
     /// One algorithm with its parameters.
-    fn details(&self, operation: Operation, choice: &Choice) -> String {
+    fn details(&self, operation: Operation, choice: &Choice, selection: &Selection) -> String {
         let algorithm = choice.algorithm;
-        let chosen = if self.chosen(operation).to_string() == choice.to_string() { ", chosen" } else { "" };
+        let (other, origin) = self.chosen(operation, selection);
+        let is_chosen = other.to_string() == choice.to_string();
+        let chosen = if is_chosen { format!(", chosen by {origin}") } else { String::new() };
         let mut text = format!("\n{} by {choice}{chosen}\n", operation.name());
         let mut row = |name: &str, value: String| {
             let _ = writeln!(text, "  {name:<14} {value}");
@@ -234,13 +246,14 @@ mod tests {
 
     fn question(coll: &str, ranks: u32) -> Question {
         let network = network("L=1,o=0.2,g=0.1,G=0.0001,R=0.0002").unwrap();
-        Question { coll: Some(coll.into()), ranks, root: 0, bytes: 8, network, goal: false, svg: false }
+        let placement = Placement::Anywhere;
+        Question { coll: Some(coll.into()), ranks, placement, root: 0, bytes: 8, network, goal: false, svg: false }
     }
 
     #[test]
     fn table_has_every_algorithm_and_one_choice() {
         for operation in Operation::ALL {
-            let text = question("", 8).table(operation);
+            let text = question("", 8).table(operation, &Selection::default());
             assert!(table::of(operation).all(|a| text.contains(a.name) && text.contains(a.source)), "{text}");
             assert_eq!(text.lines().filter(|l| l.starts_with('*')).count(), 1, "{text}");
         }
@@ -249,7 +262,7 @@ mod tests {
     #[test]
     fn details_have_parameters_and_time() {
         let choice = Choice::parse(Operation::Barrier, "dissemination(1)").unwrap();
-        let text = question("", 8).details(Operation::Barrier, &choice);
+        let text = question("", 8).details(Operation::Barrier, &choice, &Selection::default());
         // Three rounds of 1.4.
         assert!(text.contains("4.20 µs") && text.contains("messages       24"), "{text}");
     }
@@ -266,10 +279,14 @@ mod tests {
     fn names_that_do_not_exist_are_refused() {
         let names = ["nothing", "barrier/nothing", "barrier/dissemination(0)", "allreduce/butterfly", "/ring"];
         for name in names {
-            assert_eq!(print(&question(name, 3)).unwrap_err().kind(), ErrorKind::BadArgument, "{name}");
+            assert_eq!(
+                print(&question(name, 3), &Selection::default()).unwrap_err().kind(),
+                ErrorKind::BadArgument,
+                "{name}"
+            );
         }
-        assert!(print(&Question { root: 4, ..question("reduce", 4) }).is_err());
-        assert!(print(&Question { svg: true, ..question("", 4) }).is_err());
-        assert!(print(&Question { svg: true, ..question("barrier", 257) }).is_err());
+        assert!(print(&Question { root: 4, ..question("reduce", 4) }, &Selection::default()).is_err());
+        assert!(print(&Question { svg: true, ..question("", 4) }, &Selection::default()).is_err());
+        assert!(print(&Question { svg: true, ..question("barrier", 257) }, &Selection::default()).is_err());
     }
 }

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use farside_core::bootstrap::detect::{Start, choose};
 use farside_core::calibration;
-use farside_core::coll::selection::Rules;
+use farside_core::coll::selection::{Rules, Selection};
 use farside_core::device::report::devices;
 use farside_core::settings::{Origin, Settings, TABLE};
 use farside_core::{Error, Result};
 use serde_json::{Value, json};
 
+use crate::collectives::{self, Question};
 use crate::limits::{Amount, Limits, Pair};
 
 /// Prints the report on standard output, for people or as JSON.
@@ -26,6 +27,16 @@ pub(crate) fn print(as_json: bool) -> Result<()> {
     let text =
         if as_json { format!("{:#}\n", report(&settings, &limits, &start)) } else { text(&settings, &limits, &start) };
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::system("write the report", e))
+}
+
+/// Answers a question about collectives, with the rules of the settings.
+///
+/// # Errors
+/// Those of [`collectives::print`]; `Setting`.
+pub(crate) fn collectives(question: &Question) -> Result<()> {
+    let settings = Settings::from_env()?;
+    farside_core::mistyped::warn();
+    collectives::print(question, &Selection { user: Rules::of_setting(&settings.coll)?, ..Selection::default() })
 }
 
 fn origin(origin: Origin) -> &'static str {

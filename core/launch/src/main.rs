@@ -17,6 +17,7 @@ mod output;
 mod pmi;
 mod server;
 mod signals;
+mod simulate;
 mod spawn;
 mod table;
 mod waits;
@@ -48,6 +49,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+    /// Run a Rust program that starts by `Job::run` as all ranks of a simulation, in one process.
+    Sim(simulate::Options),
     /// Describe this machine: devices, limits, settings, launcher; or the algorithms of collectives.
     Info {
         /// Print JSON.
@@ -68,7 +71,8 @@ fn main() -> ExitCode {
         match Cli::parse().command {
             // The command line is read again, since clap drops a `--`.
             Command::Run { .. } => return run(Front::Run, words.skip(1)),
-            Command::Info { question, .. } if question.coll.is_some() => collectives::print(&question),
+            Command::Sim(options) => simulate::exec(&options),
+            Command::Info { question, .. } if question.coll.is_some() => info::collectives(&question),
             Command::Info { json, .. } => info::print(json),
         }
     };

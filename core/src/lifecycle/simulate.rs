@@ -83,6 +83,13 @@ impl Simulation {
         }
     }
 
+    /// Sets the number of ranks.
+    #[must_use]
+    pub(super) fn ranks(mut self, ranks: usize) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
     /// Sets the seed, which decides the order of events of one time, and all random delays.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -227,7 +234,8 @@ impl Simulation {
         for (dead, _) in self.dies.iter().filter(|(dead, _)| world.ranks[*dead].died.get()) {
             outcomes[*dead] = Ok(());
         }
-        first_error(outcomes).map_err(|e| e.because(&format!("seed {}", self.seed)))?;
+        let seed = self.seed;
+        first_error(outcomes).map_err(|e| e.because(&format!("seed {seed} of a simulation of {ranks} ranks")))?;
         Ok(world)
     }
 }

@@ -7,15 +7,20 @@ use crate::bootstrap::Bootstrap;
 use crate::device::{Device, shm};
 #[cfg(feature = "verbs")]
 use crate::device::{route, verbs};
-use crate::error::Result;
-#[cfg(not(feature = "verbs"))]
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::settings::{DeviceChoice, Settings};
 
 /// Opens the device that the settings name, and publishes this rank's endpoint address to the other ranks. Collective;
 /// takes at least one fence of the bootstrap.
 pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
+    if settings.device == DeviceChoice::Sim {
+        let e = Error::new(ErrorKind::Unsupported, "open a device").rank(me).device("sim");
+        let e = e.cause("this program starts ranks of its own, and a simulation runs all ranks in one process");
+        return Err(
+            e.remedy("start it by Job::run; MPI programs cannot be simulated, since ranks would share their statics")
+        );
+    }
     if settings.device == DeviceChoice::Verbs {
         return open_verbs(bootstrap, settings);
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
-use farside_core::coll::selection::{Choice, Facts, Fixed, Placement, ROWS, Row, row, select};
+use farside_core::coll::selection::{Choice, Facts, Origin, Placement, ROWS, Row, Rules, Selection, row};
 use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::{ErrorKind, Job};
@@ -44,7 +44,8 @@ fn every_call_has_an_algorithm_that_is_for_it() {
                 assert!((algorithm.applies)(&Call { parameters, ..*call }), "{}", what());
                 assert!(facts.commutative || !algorithm.commutative, "{}", what());
                 assert_eq!(*parameters, algorithm.within_limits(parameters), "{}", what());
-                assert_eq!(select(call, facts, None).to_string(), choice.to_string());
+                let (selected, origin) = Selection::default().select(call, facts);
+                assert_eq!((selected.to_string(), origin), (choice.to_string(), Origin::Table));
             });
         }
         let unused: Vec<&Row> = ROWS.iter().filter(|r| r.operation == operation && !used.contains(*r)).collect();
@@ -85,21 +86,57 @@ fn a_setting_fixes_the_algorithm_where_it_is_for_the_call() {
         for a in table::of(operation) {
             let choice = Choice { algorithm: a, parameters: a.defaults() };
             let text = choice.to_string();
-            let all = Fixed::parse(&format!("scan:chain(3), {}:{text}", operation.name())).unwrap();
-            let fixed = all.of(operation).unwrap();
-            assert_eq!(fixed.to_string(), text);
+            let user = Rules::of_setting(&format!("scan:chain(3), {}:{text}", operation.name())).unwrap();
+            let selection = Selection { user, ..Selection::default() };
             for p in [1, 2, 3, 8, 11, 100] {
                 calls(operation, p, |call, facts| {
-                    let chosen = select(call, facts, Some(fixed));
-                    let is_for_it = (a.applies)(&Call { parameters: &fixed.parameters, ..*call })
-                        && (facts.commutative || !a.commutative);
-                    let expected = if is_for_it { choice.clone() } else { row(call, facts).1 };
-                    assert_eq!(chosen.to_string(), expected.to_string(), "{text}, {call:?}");
+                    let (chosen, origin) = selection.select(call, facts);
+                    if choice.applies(call, facts) {
+                        assert_eq!((chosen.to_string(), origin), (text.clone(), Origin::User), "{call:?}");
+                    } else if operation != Operation::Scan {
+                        let expected = row(call, facts).1.to_string();
+                        assert_eq!((chosen.to_string(), origin), (expected, Origin::Table), "{text}, {call:?}");
+                    }
                 });
             }
         }
-        assert!(Fixed::parse("auto").unwrap().of(operation).is_none());
+        assert!(Rules::of_setting("auto").unwrap().is_empty());
     }
+}
+
+#[test]
+fn a_file_of_rules_fixes_algorithms_for_some_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rules");
+    let text = "# Short vectors of few ranks.\nallreduce 2-8 0-1023 * ring\n\nallreduce 4 * one-node linear # last\n";
+    std::fs::write(&path, text).unwrap();
+    let rules = Rules::of_setting(path.to_str().unwrap()).unwrap();
+    let found = |ranks, bytes, placement| {
+        let call = Call { elements: bytes, ..Call::new(Operation::Allreduce, 0, ranks) };
+        let facts = Facts { bytes, commutative: true, placement };
+        rules.find(&call, &facts).map(|choice| choice.algorithm.name)
+    };
+    assert_eq!(found(8, 1023, Placement::Anywhere), Some("ring"));
+    assert_eq!(found(8, 1024, Placement::Anywhere), None);
+    assert_eq!(found(9, 8, Placement::Anywhere), None);
+    // The last rule that holds counts.
+    assert_eq!(found(4, 8, Placement::OneNode), Some("linear"));
+    assert_eq!(found(4, 8, Placement::OversubscribedNode), Some("ring"));
+    // The text of rules is read back.
+    assert_eq!(rules.to_string().parse::<Rules>().unwrap().to_string(), rules.to_string());
+    for (wrong, said) in [
+        ("allreduce 2-8 0-1023 ring", "line 1"),
+        ("allreduce 8-2 * * ring", "\"8-2\" is not a number"),
+        ("\nallreduce 2 * here ring", "line 2: no placement \"here\": allowed: anywhere, one-node"),
+        ("allreduce 2 * * rings", "no algorithm of this name"),
+        ("gathers 2 * * flat", "no operation \"gathers\""),
+    ] {
+        std::fs::write(&path, wrong).unwrap();
+        assert_refused(path.to_str().unwrap(), &[said]);
+    }
+    std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
+    assert_refused(path.to_str().unwrap(), &["more than 1048576 bytes"]);
+    assert_refused("/nonexistent/rules", &["No such file"]);
 }
 
 #[test]

@@ -163,6 +163,19 @@ impl Rules {
         self.0.push(rule);
     }
 
+    /// The text of the last rules, of up to `most` bytes.
+    pub(crate) fn last(&self, most: usize) -> String {
+        let lines: Vec<String> = self.0.iter().map(|rule| format!("{rule}\n")).collect();
+        let mut room = most;
+        let fits = |line: &&String| {
+            let fits = line.len() <= room;
+            room = room.saturating_sub(line.len());
+            fits
+        };
+        let count = lines.iter().rev().take_while(fits).count();
+        lines[lines.len() - count..].concat()
+    }
+
     /// The rules, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter()
