@@ -7,12 +7,15 @@
 pub mod am;
 pub mod bill;
 pub mod bootstrap;
+mod cache;
 pub mod calibration;
 pub mod coll;
 pub mod device;
 pub mod engine;
 mod entered;
 pub mod error;
+#[cfg(test)]
+mod interleavings;
 pub mod job;
 mod lifecycle;
 #[cfg(feature = "log")]
@@ -20,8 +23,7 @@ mod log;
 pub mod matching;
 pub mod memory;
 pub mod mistyped;
-#[cfg(test)]
-mod model;
+pub mod model;
 pub(crate) mod order;
 mod processes;
 pub mod processors;

@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::cache::Cache;
 use super::{Fitted, LEAST, Measured, QUANTITIES, Quantity};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Source, Then};
+use crate::cache::CacheFile;
 use crate::device::Block;
 use crate::engine::CancelOnDrop;
 use crate::error::Result;
@@ -105,7 +105,7 @@ pub(super) fn together(
     ranks: &[u32],
     most: usize,
     limit: Duration,
-    cache: Option<Cache>,
+    cache: Option<CacheFile>,
 ) -> Result<Option<Measured>> {
     let number = ranks.iter().position(|rank| *rank == job.rank_number());
     let inbox = Rc::new(Inbox::new(if number < Some(2) { most } else { 0 }));
@@ -120,7 +120,7 @@ pub(super) fn together(
 }
 
 impl End<'_> {
-    fn lead(&self, ranks: &[u32], most: usize, limit: Duration, cache: Option<Cache>) -> Result<Option<Measured>> {
+    fn lead(&self, ranks: &[u32], most: usize, limit: Duration, cache: Option<CacheFile>) -> Result<Option<Measured>> {
         let replacement = cache.and_then(|cache| cache.replace().inspect_err(cannot_keep).ok());
         let measured = if replacement.is_some() { self.measure(ranks[1], most, limit)? } else { None };
         let text = measured.map_or_else(Vec::new, |measured| measured.write());
@@ -128,7 +128,7 @@ impl End<'_> {
             am::notify(self.job, *rank, HANDLER, &text)?;
         }
         if let (Some(replacement), Some(measured)) = (replacement, &measured) {
-            let _ = replacement.finish(&measured.fitted).inspect_err(cannot_keep);
+            let _ = replacement.finish(&measured.fitted.lines()).inspect_err(cannot_keep);
         }
         Ok(measured)
     }

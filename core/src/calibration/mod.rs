@@ -8,18 +8,18 @@
 //! those that it measures. Nothing here fails a job: without a file that can be written, in a wait that lasts, or where
 //! ranks outnumber processors the device's values stay in force. Settings outrank all of them.
 
-mod cache;
 mod measure;
 
+use std::str::Split;
+
 use crate::bootstrap::Bootstrap;
+use crate::cache::{CacheFile, Format};
 use crate::device::MessageCutOffs;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::settings::Settings;
 use crate::wire::{Reader, Writer};
-
-use cache::Cache;
 
 /// A fitted cut-off: the length from which the second of two ways to send a message is faster.
 struct Quantity {
@@ -35,6 +35,9 @@ struct Quantity {
 /// The lower bound of all values, and the shortest measured length. The upper bound is the device's
 /// [`most_eager`](MessageCutOffs::most_eager).
 const LEAST: usize = 8 << 10;
+
+/// The file of fitted values.
+const FILE: Format = Format { name: "cut-offs", line: "farside cut-offs 2" };
 
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
@@ -69,6 +72,22 @@ impl Fitted {
         let mut values = [0; QUANTITIES.len()];
         for value in &mut values {
             *value = number()?;
+        }
+        Self::new(most, values)
+    }
+
+    /// The lines of a file.
+    fn lines(&self) -> String {
+        let rows = QUANTITIES.iter().zip(self.values).map(|(quantity, value)| format!("{} {value}\n", quantity.name));
+        format!("most {}\n{}", self.most, rows.collect::<String>())
+    }
+
+    fn parse(lines: &mut Split<'_, char>) -> Option<Self> {
+        let mut number = |name| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse::<usize>().ok();
+        let most = number("most")?;
+        let mut values = [0; QUANTITIES.len()];
+        for (value, quantity) in values.iter_mut().zip(&QUANTITIES) {
+            *value = number(quantity.name)?;
         }
         Self::new(most, values)
     }
@@ -132,13 +151,14 @@ impl Measured {
 
 /// A rank's part of the calibration, from before it connects.
 #[derive(Debug)]
-pub(crate) struct Calibration(Option<Cache>);
+pub(crate) struct Calibration(Option<CacheFile>);
 
 impl Calibration {
     /// Reads the cache, and publishes what is in it. The other ranks see it after a fence.
     pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
-        let cache = Cache::new(settings);
-        let known = cache.as_ref().map_or(Known::Off, |cache| cache.read().map_or(Known::Nothing, Known::Values));
+        let cache = cache(settings);
+        let known =
+            cache.as_ref().map_or(Known::Off, |cache| cache.read(Fitted::parse).map_or(Known::Nothing, Known::Values));
         bootstrap.put(&key(bootstrap.rank()), &known.write())?;
         Ok(Self(cache))
     }
@@ -174,6 +194,12 @@ impl Calibration {
     }
 }
 
+/// The file of this machine.
+fn cache(settings: &Settings) -> Option<CacheFile> {
+    // The cost of a read depends on how ranks may access each other's memory.
+    CacheFile::new(settings, &FILE, &format!("{:?}", settings.shm_user_memory))
+}
+
 fn key(rank: u32) -> String {
     format!("calibration.{rank}")
 }
@@ -194,11 +220,11 @@ fn named(fitted: &Fitted) -> String {
 /// none.
 #[must_use]
 pub fn report(settings: &Settings) -> String {
-    let Some(cache) = Cache::new(settings) else {
+    let Some(cache) = cache(settings) else {
         return "off: the defaults of the device".into();
     };
     let file = cache.file().display();
-    match cache.read() {
+    match cache.read(Fitted::parse) {
         Some(fitted) => format!("{} (measured; from {file})", named(&fitted)),
         None => format!("the defaults of the device, until a job of two ranks has measured ({file})"),
     }

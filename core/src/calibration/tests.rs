@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -39,8 +41,39 @@ fn every_quantity_has_a_setting_of_its_name() {
     }
 }
 
+fn parsed(lines: &str) -> Option<Fitted> {
+    let cache = CacheFile::of(std::path::Path::new("/"), &FILE, "here".into());
+    cache.parse(&cache.text(lines), Fitted::parse)
+}
+
+#[test]
+fn lines_that_are_damaged_count_as_absent() {
+    let fitted = Fitted::new(32 << 10, [16 << 10, 9 << 10]).unwrap();
+    let good = fitted.lines();
+    assert_eq!(parsed(&good), Some(fitted));
+    let eager = format!("eager {}", fitted.values[0]);
+    let wrong = [
+        good.replace(&eager, "eager -1"),
+        good.replace(&eager, "eager 99999999999999999999"),
+        good.replace(&eager, &format!("eager {}", LEAST - 1)),
+        good.replace(&eager, &format!("eager {}", fitted.most + 1)),
+        good.replace("read-intra", "read-inter"),
+        format!("{good}eager 9000\n"),
+    ];
+    for text in wrong {
+        assert!(text != good && parsed(&text).is_none(), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_lines_are_refused_or_within_bounds(most in any::<usize>(), values in any::<[usize; 2]>()) {
+        prop_assert_eq!(parsed(&Fitted { most, values }.lines()), Fitted::new(most, values));
+    }
+}
+
 /// Measures with three ranks; returns what each of them got.
-fn measured(limit: Duration, cache: impl Fn() -> Option<Cache> + Sync) -> Vec<Option<Measured>> {
+fn measured(limit: Duration, cache: impl Fn() -> Option<CacheFile> + Sync) -> Vec<Option<Measured>> {
     let settings = Settings::from_lookup(|_| None).unwrap();
     let measure = |job: &Job| {
         let before = job.message_cut_offs();
@@ -54,11 +87,11 @@ fn measured(limit: Duration, cache: impl Fn() -> Option<Cache> + Sync) -> Vec<Op
 #[test]
 fn all_ranks_get_the_values_that_two_have_measured_and_the_file_keeps() {
     let dir = tempfile::tempdir().unwrap();
-    let cache = || Some(Cache::of(dir.path(), "here".into()));
+    let cache = || Some(CacheFile::of(dir.path(), &FILE, "here".into()));
     let all = measured(Duration::from_secs(60), cache);
     let first = all[0].expect("a minute suffices");
     assert_eq!(all, [Some(first); 3]);
-    assert!(first.messages > 0 && cache().unwrap().read() == Some(first.fitted), "{first:?}");
+    assert!(first.messages > 0 && cache().unwrap().read(Fitted::parse) == Some(first.fitted), "{first:?}");
 }
 
 #[test]
@@ -66,7 +99,7 @@ fn nothing_is_measured_without_time_or_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("file");
     std::fs::write(&folder, "").unwrap();
-    assert_eq!(measured(Duration::from_secs(60), || Some(Cache::of(&folder, "here".into()))), [None; 3]);
-    assert_eq!(measured(Duration::ZERO, || Some(Cache::of(dir.path(), "here".into()))), [None; 3]);
+    assert_eq!(measured(Duration::from_secs(60), || Some(CacheFile::of(&folder, &FILE, "here".into()))), [None; 3]);
+    assert_eq!(measured(Duration::ZERO, || Some(CacheFile::of(dir.path(), &FILE, "here".into()))), [None; 3]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }

@@ -2,7 +2,7 @@
 //! own round and what the others wrote before it.
 
 use super::*;
-use crate::model::{Fault, ModelWord, caught, check, leak};
+use crate::interleavings::{Fault, ModelWord, caught, check, leak};
 
 const ROUNDS: u64 = 2;
 

@@ -148,7 +148,7 @@ impl SignalArray {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Fault, ModelWord, caught, check, leak};
+    use crate::interleavings::{Fault, ModelWord, caught, check, leak};
 
     const ROUNDS: u64 = 3;
 

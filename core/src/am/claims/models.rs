@@ -1,7 +1,7 @@
 //! Claims under every interleaving of the two ranks.
 
 use super::*;
-use crate::model::{Fault, ModelWord, caught, check, leak};
+use crate::interleavings::{Fault, ModelWord, caught, check, leak};
 
 const PIECES: [u32; 2] = [3, 2];
 

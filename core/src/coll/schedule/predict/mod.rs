@@ -5,11 +5,10 @@
 //! decoded in pieces as their rank reaches them, so a million ranks fit in memory. After Hoefler, Schneider, Lumsdaine,
 //! "LogGOPSim" (2010).
 
-mod model;
 mod program;
 mod walk;
 
-pub use model::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
+pub use crate::model::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
 pub use walk::{Moment, Prediction};
 
 use super::{Schedule, Slice};

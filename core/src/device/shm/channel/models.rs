@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::device::shm::layout::LINE;
-use crate::model::{Fault, Lines, caught, check};
+use crate::interleavings::{Fault, Lines, caught, check};
 
 const LAYOUT: Layout = Layout { ranks: 2, ring: 4 * LINE, bounce: LINE };
 

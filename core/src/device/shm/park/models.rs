@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use super::{is_asleep, ring, sleep};
+use crate::interleavings::{Fault, Futex, ModelWord, caught, check, leak};
 use crate::memory::words::Word;
-use crate::model::{Fault, Futex, ModelWord, caught, check, leak};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {

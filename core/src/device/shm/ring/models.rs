@@ -2,7 +2,7 @@
 //! The ring under every interleaving of its producer and its consumer.
 
 use super::*;
-use crate::model::{Fault, Lines, caught, check};
+use crate::interleavings::{Fault, Lines, caught, check};
 
 const SIZE: usize = 8 * SLOT;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::device::shm::park::models::{Broken, Sleeper};
-use crate::model::{Fault, Lines, ModelWord, caught, check, leak};
+use crate::interleavings::{Fault, Lines, ModelWord, caught, check, leak};
 
 const LAYOUT: Layout = Layout { start: 0, bounce: 0, bounce_len: 0 };
 

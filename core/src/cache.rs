@@ -1,6 +1,6 @@
-//! The file of fitted values: in the user's cache folder, one for each machine and version.
+//! Files of measured values: in the user's cache folder, one for each machine and version.
 //!
-//! Its text is trusted as little as any input. A file that is damaged, of another machine, or not readable counts as
+//! Their text is trusted as little as any input. A file that is damaged, of another machine, or not readable counts as
 //! absent. It is replaced by a rename, so that jobs that start at the same time read one of the whole files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -8,46 +8,59 @@ use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::str::Split;
 
-use super::{Fitted, QUANTITIES};
 use crate::settings::{CacheFolder, Settings};
 
-/// The first line of a file.
-const FORMAT: &str = "farside cut-offs 2";
 /// Maximum length of a file in bytes.
-const LONGEST: u64 = 4096;
+const LONGEST: u64 = 64 << 10;
 
-/// The file, and what identifies the machine in it.
+/// A kind of file.
 #[derive(Debug)]
-pub(super) struct Cache {
-    file: PathBuf,
-    machine: String,
+pub(crate) struct Format {
+    /// The beginning of its name.
+    pub(crate) name: &'static str,
+    /// The first line of a file.
+    pub(crate) line: &'static str,
 }
 
-impl Cache {
-    /// `None` if the setting turns it off, or the user has no home.
-    pub(super) fn new(settings: &Settings) -> Option<Self> {
+/// A file, and what identifies the machine in it.
+#[derive(Debug)]
+pub(crate) struct CacheFile {
+    format: &'static Format,
+    file: PathBuf,
+    identity: String,
+}
+
+impl CacheFile {
+    /// The file of this machine; `more` is one line that also identifies its values. `None` if the setting turns it off,
+    /// or the user has no home.
+    pub(crate) fn new(settings: &Settings, format: &'static Format, more: &str) -> Option<Self> {
         let folder = match &settings.calibration {
             CacheFolder::Off => return None,
             CacheFolder::Auto => users_cache()?.join("farside"),
             CacheFolder::At(folder) => PathBuf::from(folder),
         };
-        // What a read costs depends on how ranks may access each other's memory.
-        Some(Self::of(&folder, format!("{} {:?}", machine(), settings.shm_user_memory)))
+        Some(Self::of(&folder, format, format!("{} {more}", machine())))
     }
 
-    pub(super) fn of(folder: &Path, machine: String) -> Self {
+    pub(crate) fn of(folder: &Path, format: &'static Format, identity: String) -> Self {
         let mut hasher = rustc_hash::FxHasher::default();
-        machine.hash(&mut hasher);
-        Self { file: folder.join(format!("cut-offs-{:016x}", hasher.finish())), machine }
+        identity.hash(&mut hasher);
+        Self { format, file: folder.join(format!("{}-{:016x}", format.name, hasher.finish())), identity }
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The values in the file, if it is whole, of this machine, and within bounds.
-    pub(super) fn read(&self) -> Option<Fitted> {
+    /// The line that identifies the machine.
+    pub(crate) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The values in the file, if it is whole and of this machine, and `parse` takes all of its lines.
+    pub(crate) fn read<T>(&self, parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>) -> Option<T> {
         // Does not wait for a writer of a pipe of that name.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.file).ok()?;
         if !file.metadata().ok()?.is_file() {
@@ -55,28 +68,23 @@ impl Cache {
         }
         let mut text = String::new();
         file.take(LONGEST).read_to_string(&mut text).ok()?;
-        self.parse(&text)
+        self.parse(&text, parse)
     }
 
-    fn parse(&self, text: &str) -> Option<Fitted> {
+    pub(crate) fn parse<T>(&self, text: &str, parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>) -> Option<T> {
         let mut lines = text.strip_suffix('\n')?.split('\n');
-        (lines.next()? == FORMAT && lines.next()? == self.machine).then_some(())?;
-        let mut number = |name| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse::<usize>().ok();
-        let most = number("most")?;
-        let mut values = [0; QUANTITIES.len()];
-        for (value, quantity) in values.iter_mut().zip(&QUANTITIES) {
-            *value = number(quantity.name)?;
-        }
-        if lines.next().is_some() { None } else { Fitted::new(most, values) }
+        (lines.next()? == self.format.line && lines.next()? == self.identity).then_some(())?;
+        let value = parse(&mut lines)?;
+        lines.next().is_none().then_some(value)
     }
 
-    fn text(&self, fitted: &Fitted) -> String {
-        let rows = QUANTITIES.iter().zip(fitted.values).map(|(quantity, value)| format!("{} {value}\n", quantity.name));
-        format!("{FORMAT}\n{}\nmost {}\n{}", self.machine, fitted.most, rows.collect::<String>())
+    /// The text of a file with these lines, each of which ends with a line feed.
+    pub(crate) fn text(&self, lines: &str) -> String {
+        format!("{}\n{}\n{lines}", self.format.line, self.identity)
     }
 
     /// Begins to replace the file, which shows whether that is possible.
-    pub(super) fn replace(self) -> io::Result<Replacement> {
+    pub(crate) fn replace(self) -> io::Result<Replacement> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let beside = self.file.with_extension(format!("{:016x}", rand::random::<u64>()));
@@ -87,16 +95,16 @@ impl Cache {
 
 /// A new file beside the old one; removed unless it has taken its place.
 #[derive(Debug)]
-pub(super) struct Replacement {
-    cache: Cache,
+pub(crate) struct Replacement {
+    cache: CacheFile,
     file: File,
     beside: PathBuf,
 }
 
 impl Replacement {
-    /// Puts the new file in place of the old one.
-    pub(super) fn finish(mut self, fitted: &Fitted) -> io::Result<()> {
-        self.file.write_all(self.cache.text(fitted).as_bytes())?;
+    /// Puts the new file, with these lines, in place of the old one.
+    pub(crate) fn finish(mut self, lines: &str) -> io::Result<()> {
+        self.file.write_all(self.cache.text(lines).as_bytes())?;
         fs::rename(&self.beside, &self.cache.file)
     }
 }
@@ -119,7 +127,7 @@ fn machine() -> String {
     let read = |path: &str| {
         let mut text = String::new();
         // The first kilobytes of `cpuinfo` describe the first processor; the kernel makes the rest only if it is read.
-        let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+        let read = File::open(path).and_then(|file| file.take(4096).read_to_string(&mut text));
         read.map_or_else(|_| String::new(), |_| text)
     };
     let cpuinfo = read("/proc/cpuinfo");
@@ -136,18 +144,24 @@ fn machine() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LEAST;
     use super::*;
-    use proptest::prelude::*;
 
-    const FITTED: Fitted = Fitted { most: 32 << 10, values: [16 << 10, 9 << 10] };
+    const FORMAT: Format = Format { name: "values", line: "farside values 1" };
 
-    fn cache(folder: &Path) -> Cache {
-        Cache::of(folder, machine())
+    fn cache(folder: &Path) -> CacheFile {
+        CacheFile::of(folder, &FORMAT, machine())
     }
 
-    fn written(folder: &Path, fitted: &Fitted) {
-        cache(folder).replace().unwrap().finish(fitted).unwrap();
+    fn number(lines: &mut Split<'_, char>) -> Option<u64> {
+        lines.next()?.parse().ok()
+    }
+
+    fn read(cache: &CacheFile) -> Option<u64> {
+        cache.read(number)
+    }
+
+    fn written(folder: &Path, value: u64) {
+        cache(folder).replace().unwrap().finish(&format!("{value}\n")).unwrap();
     }
 
     #[test]
@@ -155,9 +169,9 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("not/there");
-        assert_eq!(cache(&folder).read(), None);
-        written(&folder, &FITTED);
-        assert_eq!(cache(&folder).read(), Some(FITTED));
+        assert_eq!(read(&cache(&folder)), None);
+        written(&folder, 7);
+        assert_eq!(read(&cache(&folder)), Some(7));
         let mode = cache(&folder).file.metadata().unwrap().permissions().mode();
         assert_eq!((mode & 0o777, fs::read_dir(&folder).unwrap().count()), (0o600, 1));
     }
@@ -177,30 +191,19 @@ mod tests {
     fn files_that_are_damaged_or_of_another_machine_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
-        let good = cache.text(&FITTED);
-        assert_eq!(cache.parse(&good), Some(FITTED));
+        let good = cache.text("7\n");
+        assert_eq!(cache.parse(&good, number), Some(7));
         for end in 0..good.len() {
-            assert_eq!(cache.parse(&good[..end]), None, "the first {end} bytes");
+            assert_eq!(cache.parse(&good[..end], number), None, "the first {end} bytes");
         }
-        let eager = format!("eager {}", FITTED.values[0]);
-        let wrong = [
-            good.replace("cut-offs 2", "cut-offs 3"),
-            good.replace(&machine(), "another machine"),
-            good.replace(&eager, "eager -1"),
-            good.replace(&eager, "eager 99999999999999999999"),
-            good.replace(&eager, &format!("eager {}", LEAST - 1)),
-            good.replace(&eager, &format!("eager {}", FITTED.most + 1)),
-            good.replace("read-intra", "read-inter"),
-            format!("{good}\n"),
-            format!("{good}eager 9000\n"),
-        ];
-        for text in wrong {
-            assert!(text != good && cache.parse(&text).is_none(), "{text}");
+        let other = [good.replace("values 1", "values 2"), good.replace(&machine(), "another machine")];
+        for text in other.into_iter().chain([format!("{good}\n"), format!("{good}7\n")]) {
+            assert!(text != good && cache.parse(&text, number).is_none(), "{text}");
         }
         fs::write(&cache.file, b"farside\xff").unwrap();
-        assert_eq!(cache.read(), None);
+        assert_eq!(read(&cache), None);
         fs::write(&cache.file, good + &"\n".repeat(1 << 20)).unwrap();
-        assert_eq!(cache.read(), None);
+        assert_eq!(read(&cache), None);
         fs::remove_file(&cache.file).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,
@@ -210,38 +213,27 @@ mod tests {
             0,
         )
         .unwrap();
-        assert_eq!(cache.read(), None, "a pipe");
+        assert_eq!(read(&cache), None, "a pipe");
         fs::remove_file(&cache.file).unwrap();
         fs::create_dir(&cache.file).unwrap();
-        assert_eq!(cache.read(), None, "a folder");
+        assert_eq!(read(&cache), None, "a folder");
     }
 
     #[test]
     fn readers_see_a_whole_file_while_others_replace_it() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path();
-        let other = Fitted { most: 1 << 20, values: [1 << 20, 1 << 20] };
-        written(folder, &FITTED);
+        let values = [1, u64::MAX];
+        written(folder, 1);
         std::thread::scope(|threads| {
-            for fitted in [FITTED, other] {
-                threads.spawn(move || (0..200).for_each(|_| written(folder, &fitted)));
+            for value in values {
+                threads.spawn(move || (0..200).for_each(|_| written(folder, value)));
             }
             for _ in 0..2000 {
-                let read = cache(folder).read();
-                assert!(read == Some(FITTED) || read == Some(other), "{read:?}");
+                let read = read(&cache(folder));
+                assert!(read.is_some_and(|value| values.contains(&value)), "{read:?}");
             }
         });
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_refused_or_within_bounds(most in any::<usize>(), values in any::<[usize; 2]>()) {
-            let cache = Cache::of(Path::new("/"), "here".into());
-            match cache.parse(&cache.text(&Fitted { most, values })) {
-                Some(fitted) => prop_assert_eq!(Fitted::new(most, values), Some(fitted)),
-                None => prop_assert_eq!(Fitted::new(most, values), None),
-            }
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! Models of a network, with their parameters as data. Times are in any one unit.
 
+use serde::Serialize;
+
 use crate::device::sim::Interface;
 
 /// Costs of sending a message. All times count from when the processor and the port are free for it.
@@ -47,7 +49,7 @@ pub trait Model {
 
 /// LogP (Culler et al. 1993), LogGP (Alexandrov et al. 1995), and LogGOPS (Hoefler et al. 2010): a model is the same as
 /// the next one with the parameters that it lacks set to 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LogGP {
     /// L: from the sender's network interface to the receiver's.
     pub latency: f64,
@@ -110,7 +112,7 @@ impl Model for LogGP {
 
 /// Times by message size, measured at some sizes and linear between them. Beyond the last size the last slope
 /// continues; below the first size the first time holds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table(pub Vec<(u64, f64)>);
 
 impl Table {
@@ -128,7 +130,7 @@ impl Table {
 
 /// Parameterised LogP (Kielmann, Bal, Verstoep 2000): a message of m bytes arrives L + g(m) after the start of its
 /// send.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PLogP {
     /// L: the part of the latency that does not depend on the size.
     pub latency: f64,
@@ -159,7 +161,7 @@ impl Model for PLogP {
 }
 
 /// λ1 + λ2 / (λ3 + p): an overhead for each of p messages (Hoefler 2005, section 2.3.6.1.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Overhead(pub [f64; 3]);
 
 impl Overhead {
@@ -173,7 +175,7 @@ impl Overhead {
 
 /// λ1 / (λ2 + p) + λ3 + λ4 (1 - e^(λ5 (p - λ6))): a round trip for each of p messages (Hoefler 2005, section
 /// 2.3.6.1.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RoundTrip(pub [f64; 6]);
 
 impl RoundTrip {
@@ -187,7 +189,7 @@ impl RoundTrip {
 
 /// LoP (Hoefler 2005, section 2.3), for messages of one size: overheads and latency depend on the number of messages p
 /// that a rank sends or receives, and messages pass a network interface one after the other.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoP {
     /// o_s(p).
     pub send_overhead: Overhead,

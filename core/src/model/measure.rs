@@ -1,0 +1,239 @@
+//! The measurement: in rounds over all points, as many as there is time for, so that a disturbance spoils one time of
+//! many points and not many times of one.
+
+use std::time::Duration;
+
+use super::fit::{self, FanSamples, Point, Samples};
+use super::link::{End, MOST_PEERS, OP, Way};
+use super::store::is_usable;
+use super::{Fits, Models, Posting, Primitive};
+use crate::am;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::Job;
+
+/// Shortest limit for long messages and LoP.
+const WHOLE: Duration = Duration::from_millis(200);
+/// Most rounds: more times do not change a median.
+const ROUNDS: usize = 100;
+/// Length of the headers of collectives, which those of data have too.
+const HEADER: usize = 16;
+/// Bytes of a message, or of a block, for LoP.
+const NORMAL: usize = 256;
+/// Bytes of one that is posted inline.
+const INLINE: usize = 8;
+/// Most messages of a stream.
+const STREAM: usize = 32;
+/// Most bytes of messages that are received after they have arrived, and most of them.
+const RECEIVED: (usize, usize) = (16 << 10, 16);
+
+/// What is measured.
+struct Plan {
+    /// Lengths of messages and writes in bytes.
+    sizes: Vec<usize>,
+    /// Longest message that is sent eagerly.
+    eager: usize,
+    /// Memory for messages.
+    room: usize,
+    /// Numbers of messages p, for LoP.
+    fans: Vec<usize>,
+}
+
+impl Plan {
+    fn new(eager: usize, limit: Duration, peers: usize) -> Self {
+        let whole = limit >= WHOLE;
+        let most = if whole { 1 << 20 } else { 64 << 10 };
+        let mut sizes: Vec<usize> = if whole {
+            [0, 8, 64, 256].into_iter().chain((10..=20).step_by(2).map(|n| 1 << n)).collect()
+        } else {
+            vec![0, 64, 512, 4 << 10, 32 << 10, most]
+        };
+        // Both sides of the step.
+        sizes.extend([eager, eager.saturating_add(1)].into_iter().filter(|len| *len < most));
+        sizes.sort_unstable();
+        sizes.dedup();
+        let fans = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64].into_iter();
+        let fans = fans.filter(|p| whole && *p <= peers.max(16)).collect();
+        Self { sizes, eager, room: 4 * most, fans }
+    }
+}
+
+/// The times of all points.
+#[derive(Default)]
+struct Times {
+    messages: Samples,
+    writes: Samples,
+    fans: Vec<(Way, FanSamples)>,
+}
+
+fn add(points: &mut Vec<Point>, x: usize, time: f64) {
+    let x = x as f64;
+    match points.iter_mut().find(|point| point.x == x) {
+        Some(point) => point.times.push(time),
+        None => points.push(Point { x, times: vec![time] }),
+    }
+}
+
+/// [`Models::measure`].
+pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Models> {
+    job.running(OP)?;
+    let bad = |cause: String| Error::new(ErrorKind::BadArgument, OP).rank(job.rank()).cause(cause);
+    let me = job.rank_number();
+    let [leader, others @ ..] = ranks else { return Err(bad("no ranks".into())) };
+    if let Some(rank) = ranks.iter().find(|rank| **rank >= job.size_number()) {
+        return Err(Error::new(ErrorKind::NoSuchRank, OP).rank(me).peer(*rank));
+    }
+    if others.is_empty() {
+        return Err(bad("one rank".into()).remedy("measure with at least two"));
+    }
+    if !ranks.contains(&me) {
+        return Err(bad("this rank is not one of the measured ranks".into()));
+    }
+    if *leader != me {
+        let result = End::follow(job, *leader)?;
+        return Models::from_bytes(&result).ok_or_else(|| {
+            Error::new(ErrorKind::Aborted, OP).rank(me).peer(*leader).cause("it could not measure, and has an error")
+        });
+    }
+    // The network is between nodes, if there are several.
+    let shares = |rank: &u32| job.device().shares_memory(*rank);
+    let intra = others.iter().all(shares);
+    let (mut peers, mut rest): (Vec<u32>, Vec<u32>) = others.iter().partition(|rank| shares(rank) == intra);
+    if peers.len() > MOST_PEERS {
+        rest.extend(peers.drain(MOST_PEERS..));
+    }
+    let cut_offs = job.message_cut_offs();
+    let read = if intra { cut_offs.read_intra } else { cut_offs.read_inter };
+    let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
+    let plan = Plan::new(eager, limit, peers.len());
+    let end = End::lead(job, &peers, &rest, plan.room)?;
+    let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times));
+    let ended = end.end(&rest, &models.as_ref().map_or_else(|_| Vec::new(), Models::to_bytes));
+    models.and_then(|models| ended.map(|()| models))
+}
+
+fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<Times> {
+    let start = job.device().now();
+    let is_over = || job.device().now().duration_since(start) >= limit;
+    let mut times = Times::default();
+    let [writes, lists] = end.writes();
+    let mut ways = vec![(Primitive::Messages, Posting::Normal), (Primitive::Messages, Posting::Inline)];
+    ways.extend([(Primitive::Writes, Posting::Normal), (Primitive::Writes, Posting::Inline)].iter().filter(|_| writes));
+    ways.extend([(Primitive::Writes, Posting::List)].iter().filter(|_| writes && lists));
+    let ways = ways.into_iter().map(|(primitive, posting)| Way { primitive, posting });
+    times.fans = ways.map(|way| (way, FanSamples::default())).collect();
+    // Connections and pages are made by the first messages.
+    let ways = &[Way::MESSAGES, Way::WRITES][..if writes { 2 } else { 1 }];
+    for way in ways {
+        end.ping(*way, end.size(), end.size(), INLINE)?;
+    }
+    for _ in 0..ROUNDS {
+        for len in &plan.sizes {
+            for way in ways {
+                if is_over() {
+                    return Ok(times);
+                }
+                let samples = if *way == Way::MESSAGES { &mut times.messages } else { &mut times.writes };
+                by_size(end, plan, *way, *len, samples)?;
+            }
+        }
+        for (way, samples) in &mut times.fans {
+            for p in &plan.fans {
+                if is_over() {
+                    return Ok(times);
+                }
+                by_fan(end, *way, *p, samples)?;
+            }
+        }
+    }
+    Ok(times)
+}
+
+/// Takes each time of messages of one length once.
+fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, samples: &mut Samples) -> Result<()> {
+    let [posted, round_trip] = end.ping(way, 1, 1, len)?;
+    add(&mut samples.send_overhead, len, posted);
+    add(&mut samples.round_trip, len, round_trip);
+    let count = (plan.room / len.max(1)).clamp(4, STREAM);
+    let one = end.stream(way, 1, len)?;
+    let all = end.stream(way, count, len)?;
+    // The latency of the last message, and that of the answer, are in both.
+    add(&mut samples.per_message, len, (all - one).max(0.0) / (count - 1) as f64);
+    if way.primitive == Primitive::Messages {
+        let count = (RECEIVED.0 / len.max(1)).clamp(1, RECEIVED.1);
+        add(&mut samples.receive_overhead, len, received(end, count, len, round_trip)?);
+    }
+    Ok(())
+}
+
+/// The time for which each of `count` messages keeps the receiver busy, if they arrive within some round trips.
+fn received(end: &End<'_>, count: usize, len: usize, round_trip: f64) -> Result<f64> {
+    /// Longest wait for messages to arrive, in nanoseconds.
+    const MOST: f64 = 5e6;
+    let delay = (2.0 * round_trip * (count + 1) as f64).min(MOST);
+    Ok(end.receive(count, len, Duration::from_nanos(delay as u64))? / count as f64)
+}
+
+/// Takes each time of p messages once: scenarios 1 and 2 of LoP.
+fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result<()> {
+    let len = if way.posting == Posting::Inline { INLINE } else { NORMAL };
+    let each = |time: f64| time / p as f64;
+    let [posted, round_trip] = end.ping(way, p, 1, len)?;
+    add(&mut samples.send_overhead, p, each(posted));
+    if way.primitive == Primitive::Messages {
+        add(&mut samples.receive_overhead, p, received(end, p, len, round_trip)?);
+    }
+    let [_, round_trip] = end.ping(way, p, end.size(), len)?;
+    add(&mut samples.round_trip, p, each(round_trip));
+    Ok(())
+}
+
+fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
+    let too_short = |e: Error| {
+        let e = Error::new(ErrorKind::Timeout, OP).rank(job.rank()).cause(e.to_string());
+        e.remedy("give it more time, or end the programs that disturb it")
+    };
+    let reduction = reduction(job);
+    let fits = |samples: &Samples, primitive: Primitive| {
+        let eager = |points: &[Point]| -> Vec<Point> {
+            let is_eager = |point: &&Point| primitive == Primitive::Writes || point.x <= plan.eager as f64;
+            points.iter().filter(is_eager).cloned().collect()
+        };
+        let mut log_gp = fit::log_gp(&Samples {
+            round_trip: eager(&samples.round_trip),
+            per_message: eager(&samples.per_message),
+            send_overhead: eager(&samples.send_overhead),
+            receive_overhead: eager(&samples.receive_overhead),
+        })?;
+        log_gp.model.reduction = reduction;
+        log_gp.model.threshold = (primitive == Primitive::Messages).then_some(plan.eager as u64);
+        let mut p_log_p = fit::p_log_p(samples)?;
+        p_log_p.model.reduction = reduction;
+        // Points that were not reached in time make no LoP.
+        let of = times.fans.iter().filter(|(way, _)| way.primitive == primitive);
+        let lo_p = of.filter_map(|(way, samples)| Some((way.posting, fit::lo_p(samples).ok()?)));
+        let lo_p = lo_p.filter(|(_, fitted)| is_usable(&fitted.model)).collect();
+        Ok(Fits { log_gp, p_log_p, lo_p })
+    };
+    Ok(Models {
+        device: job.device().capabilities().name.to_owned(),
+        messages: fits(&times.messages, Primitive::Messages).map_err(too_short)?,
+        writes: fits(&times.writes, Primitive::Writes).ok(),
+    })
+}
+
+/// Nanoseconds for each byte of a sum of two vectors in the processor's cache.
+fn reduction(job: &Job) -> f64 {
+    const ELEMENTS: usize = 2048;
+    const TIMES: usize = 9;
+    let (mut sum, other) = (vec![0.0_f64; ELEMENTS], vec![1.0_f64; ELEMENTS]);
+    let mut times = [(); TIMES].map(|()| {
+        let begin = job.device().now();
+        for (sum, other) in sum.iter_mut().zip(std::hint::black_box(&other)) {
+            *sum += other;
+        }
+        std::hint::black_box(&mut sum);
+        job.device().now().duration_since(begin).as_nanos() as f64 / size_of_val(&other[..]) as f64
+    });
+    times.sort_by(f64::total_cmp);
+    times[TIMES / 2]
+}

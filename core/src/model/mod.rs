@@ -1,0 +1,150 @@
+//! Models of the network that a job runs on: parameters of LogGP, pLogP and LoP, [measured](Models::measure) by a job's own
+//! messages and writes, [fitted](fit), and kept in a file of the user's cache folder for later jobs.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use farside_core::model::Models;
+//! use farside_core::sim::{Interface, Network, Simulation};
+//!
+//! let interface = Interface { latency: 1500.0, gap_per_byte: 0.2, ..Interface::log_p(1500.0, 200.0, 300.0) };
+//! let simulation = Simulation::new(2).network(Network { interface, ..Network::default() });
+//! let measured = simulation.run(|job| Models::measure(job, &[0, 1], Duration::from_millis(20)))?;
+//! let found = measured.results[1].log_gp();
+//! assert!((found.latency - 1500.0).abs() < 75.0 && (found.gap_per_byte - 0.2).abs() < 0.01);
+//! # Ok::<(), farside_core::Error>(())
+//! ```
+
+pub mod fit;
+mod link;
+mod measure;
+mod parameters;
+mod store;
+
+pub use parameters::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::job::Job;
+use fit::Fitted;
+
+/// The operation that carries bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Primitive {
+    /// Active messages with headers as long as those of collectives, which the receiver's processor takes.
+    Messages,
+    /// Writes to the memory of a peer, each with a signal, on which the peer waits.
+    Writes,
+}
+
+impl Primitive {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Messages, Self::Writes];
+
+    /// The name: `messages` or `writes`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Writes => "writes",
+        }
+    }
+}
+
+/// The way in which requests are posted (Hoefler 2005, section 2.3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Posting {
+    /// One request for each message, whose 256 bytes are in the sender's memory.
+    Normal,
+    /// One request for each message, which holds its 8 bytes.
+    Inline,
+    /// One request for all blocks, of 256 bytes each, to one peer. Of writes only, where the device has such requests.
+    List,
+}
+
+impl Posting {
+    /// All ways.
+    pub const ALL: [Self; 3] = [Self::Normal, Self::Inline, Self::List];
+
+    /// The name: `normal`, `inline` or `list`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Inline => "inline",
+            Self::List => "list",
+        }
+    }
+}
+
+/// The models of a primitive. Times are in nanoseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fits {
+    /// LogGP. Of messages up to its threshold, the longest that is sent eagerly.
+    pub log_gp: Fitted<LogGP>,
+    /// pLogP, of all lengths.
+    pub p_log_p: Fitted<PLogP>,
+    /// LoP, for each way of posting that was measured.
+    pub lo_p: Vec<(Posting, Fitted<LoP>)>,
+}
+
+/// Models of the network between the ranks of a device, on one machine. Times are in nanoseconds.
+///
+/// The points of the fits are known only to the rank that has measured; they are neither sent nor stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Models {
+    device: String,
+    messages: Fits,
+    writes: Option<Fits>,
+}
+
+impl Models {
+    /// Measures the network between `ranks`, all of which call it with the same arguments, for about `limit`, and fits the
+    /// models. All ranks get them.
+    ///
+    /// The first rank measures with the next one that does not share memory with it, or else with the second; LoP with up
+    /// to 64 ranks that are as far. Where there are fewer than p such ranks, several of the p messages go to each. Below
+    /// 200 ms, messages are at most 64 KiB long, and LoP is not measured.
+    ///
+    /// # Errors
+    /// `BadArgument` for fewer than two ranks, or for a rank that does not belong to them; `Timeout` if the limit is too
+    /// short for a fit; `Limit`, `PeerLost`.
+    pub fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Self> {
+        measure::measure(job, ranks, limit)
+    }
+
+    /// The name of the device that was measured.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// LogGP of messages: its threshold is the longest message that is sent eagerly.
+    #[must_use]
+    pub fn log_gp(&self) -> &LogGP {
+        &self.messages.log_gp.model
+    }
+
+    /// pLogP of messages.
+    #[must_use]
+    pub fn p_log_p(&self) -> &PLogP {
+        &self.messages.p_log_p.model
+    }
+
+    /// LoP of a primitive, if it was measured.
+    #[must_use]
+    pub fn lo_p(&self, primitive: Primitive, posting: Posting) -> Option<&LoP> {
+        let known = self.of(primitive)?.lo_p.iter().find(|(known, _)| *known == posting);
+        known.map(|(_, fitted)| &fitted.model)
+    }
+
+    /// The models of a primitive, with their residuals. Writes are not measured where memory cannot be exposed.
+    #[must_use]
+    pub fn of(&self, primitive: Primitive) -> Option<&Fits> {
+        match primitive {
+            Primitive::Messages => Some(&self.messages),
+            Primitive::Writes => self.writes.as_ref(),
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Models as numbers: rows of a text file in the user's cache folder, and bytes for other ranks.
+
+use std::path::PathBuf;
+
+use super::fit::Fitted;
+use super::{Fits, LoP, LogGP, Models, Overhead, PLogP, Posting, Primitive, RoundTrip, Table};
+use crate::cache::{CacheFile, Format};
+use crate::error::{Error, ErrorKind, Result};
+use crate::settings::Settings;
+use crate::wire::{Reader, Writer};
+
+/// The file of the models of a device.
+const FILE: Format = Format { name: "models", line: "farside models 1" };
+/// Names of the rows of a primitive.
+const ROWS: [&str; 8] =
+    ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
+/// Most numbers in a row.
+const MOST: usize = 256;
+/// The longest time, in nanoseconds: about eleven days.
+const LONGEST: f64 = 1e15;
+/// The numbers of messages that LoP is always measured for: beyond what was measured it may give any time.
+const FANS: u32 = 16;
+/// The version of the bytes.
+const VERSION: u8 = 1;
+
+/// Whether it is a time in nanoseconds.
+fn is_time(value: &f64) -> bool {
+    (0.0..=LONGEST).contains(value)
+}
+
+/// Whether all times are finite.
+pub(super) fn is_usable(lo_p: &LoP) -> bool {
+    let times = |p: f64| [lo_p.send_overhead.at(p), lo_p.receive_overhead.at(p), lo_p.round_trip.at(p)];
+    (1..=FANS).flat_map(|p| times(p.into())).all(|time| time.abs() <= LONGEST)
+}
+
+fn known<M>(model: M, residual: f64) -> Option<Fitted<M>> {
+    (residual.is_finite() && residual >= 0.0).then_some(Fitted { model, residual, points: Vec::new() })
+}
+
+fn of_table(table: &Table) -> Vec<f64> {
+    table.0.iter().flat_map(|(bytes, time)| [*bytes as f64, *time]).collect()
+}
+
+/// The table of a row: whole numbers of bytes in ascending order, each with a time. No row means no time.
+fn table(row: &[f64]) -> Option<Table> {
+    let (pairs, []) = row.as_chunks::<2>() else { return None };
+    let is_size = |bytes: f64| bytes >= 0.0 && bytes.fract() == 0.0 && bytes < (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    let ascend = pairs.windows(2).all(|two| two[0][0] < two[1][0]);
+    let fine = pairs.len() != 1 && ascend && pairs.iter().all(|[bytes, time]| is_size(*bytes) && is_time(time));
+    fine.then(|| Table(pairs.iter().map(|[bytes, time]| (*bytes as u64, *time)).collect()))
+}
+
+impl Fits {
+    fn rows(&self) -> [Vec<f64>; ROWS.len()] {
+        let LogGP {
+            latency,
+            send_overhead,
+            receive_overhead,
+            gap,
+            gap_per_byte,
+            overhead_per_byte,
+            threshold,
+            reduction,
+        } = self.log_gp.model;
+        let threshold = threshold.map_or(-1.0, |bytes| bytes as f64);
+        let lo_p = |posting: Posting| {
+            let known = self.lo_p.iter().find(|(known, _)| *known == posting);
+            known.map_or_else(
+                Vec::new,
+                |(_, Fitted { model: LoP { send_overhead, receive_overhead, round_trip }, residual, .. })| {
+                    [&[*residual][..], &send_overhead.0, &receive_overhead.0, &round_trip.0].concat()
+                },
+            )
+        };
+        let p_log_p = &self.p_log_p.model;
+        let log_gp =
+            [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, reduction, threshold];
+        let [normal, inline, list] = Posting::ALL.map(lo_p);
+        [
+            [&[self.log_gp.residual][..], &log_gp].concat(),
+            vec![self.p_log_p.residual, p_log_p.latency, p_log_p.reduction],
+            of_table(&p_log_p.gap),
+            of_table(&p_log_p.send_overhead),
+            of_table(&p_log_p.receive_overhead),
+            normal,
+            inline,
+            list,
+        ]
+    }
+
+    fn of_rows(rows: &[Vec<f64>; ROWS.len()]) -> Option<Self> {
+        let [log_gp, p_log_p, gap, send, receive, normal, inline, list] = rows;
+        let [residual, times @ .., threshold] = *<&[f64; 9]>::try_from(&log_gp[..]).ok()?;
+        let [latency, send_overhead, receive_overhead, gap_time, gap_per_byte, overhead_per_byte, reduction] = times;
+        let threshold = if threshold < 0.0 { None } else { Some(threshold as u64) };
+        times.iter().all(is_time).then_some(())?;
+        let log_gp = LogGP {
+            latency,
+            send_overhead,
+            receive_overhead,
+            gap: gap_time,
+            gap_per_byte,
+            overhead_per_byte,
+            threshold,
+            reduction,
+        };
+        let log_gp = known(log_gp, residual)?;
+        let [residual, latency, reduction] = *<&[f64; 3]>::try_from(&p_log_p[..]).ok()?;
+        (is_time(&latency) && is_time(&reduction)).then_some(())?;
+        let (gap, send_overhead, receive_overhead) = (table(gap)?, table(send)?, table(receive)?);
+        let p_log_p = known(PLogP { latency, gap, send_overhead, receive_overhead, reduction }, residual)?;
+        let mut lo_p = Vec::new();
+        for (posting, row) in Posting::ALL.into_iter().zip([normal, inline, list]).filter(|(_, row)| !row.is_empty()) {
+            let [residual, s0, s1, s2, r0, r1, r2, trip @ ..] = *<&[f64; 13]>::try_from(&row[..]).ok()?;
+            let (send_overhead, receive_overhead) = (Overhead([s0, s1, s2]), Overhead([r0, r1, r2]));
+            let model = LoP { send_overhead, receive_overhead, round_trip: RoundTrip(trip) };
+            is_usable(&model).then_some(())?;
+            lo_p.push((posting, known(model, residual)?));
+        }
+        Some(Self { log_gp, p_log_p, lo_p })
+    }
+}
+
+impl Models {
+    /// The rows of both primitives; those of writes are empty if they are not known.
+    fn rows(&self) -> [[Vec<f64>; ROWS.len()]; 2] {
+        Primitive::ALL.map(|primitive| self.of(primitive).map_or_else(Default::default, Fits::rows))
+    }
+
+    fn of_rows(device: String, rows: &[[Vec<f64>; ROWS.len()]; 2]) -> Option<Self> {
+        rows.iter().flatten().flatten().all(|value| value.is_finite()).then_some(())?;
+        let [messages, writes] = rows;
+        let is_known = writes.iter().any(|row| !row.is_empty());
+        let writes = if is_known { Some(Fits::of_rows(writes)?) } else { None };
+        Some(Self { device, messages: Fits::of_rows(messages)?, writes })
+    }
+
+    /// A compact form for other ranks: some 2 KiB.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let w = Writer::new().u8(VERSION).bytes(self.device.as_bytes());
+        let row =
+            |w: Writer, row: &Vec<f64>| row.iter().fold(w.u32(row.len() as u32), |w, value| w.u64(value.to_bits()));
+        self.rows().iter().flatten().fold(w, row).done()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) returns; `None` if it is malformed, or a parameter is out of its bounds.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(bytes);
+        (r.u8()? == VERSION).then_some(())?;
+        let device = String::from_utf8(r.bytes()?.to_vec()).ok()?;
+        let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
+        for row in rows.iter_mut().flatten() {
+            let count = r.u32()? as usize;
+            (count <= MOST).then_some(())?;
+            for _ in 0..count {
+                row.push(f64::from_bits(r.u64()?));
+            }
+        }
+        if r.is_empty() { Self::of_rows(device, &rows) } else { None }
+    }
+
+    fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
+        // The cost of a long message within a node depends on how ranks may access each other's memory.
+        CacheFile::new(settings, &FILE, &format!("{:?} {device}", settings.shm_user_memory))
+    }
+
+    /// The file in which models of a device are kept; `None` if `FARSIDE_CALIBRATION` turns that off, or the user has no
+    /// home.
+    #[must_use]
+    pub fn file(settings: &Settings, device: &str) -> Option<PathBuf> {
+        Self::cache(settings, device).map(|cache| cache.file().to_owned())
+    }
+
+    /// The models of a device, as [`Capabilities`](crate::device::Capabilities) name it, that were
+    /// [stored](Self::store) on this machine with this version and kernel. `None` if there are none, or the file is damaged.
+    #[must_use]
+    pub fn load(settings: &Settings, device: &str) -> Option<Self> {
+        Self::cache(settings, device)?.read(|lines| {
+            let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
+            for (primitive, rows) in Primitive::ALL.iter().zip(&mut rows) {
+                for (name, row) in ROWS.iter().zip(rows) {
+                    let mut words = lines.next()?.split(' ');
+                    (words.next()? == primitive.name() && words.next()? == *name).then_some(())?;
+                    *row = words.take(MOST + 1).map(|word| word.parse().ok()).collect::<Option<_>>()?;
+                    (row.len() <= MOST).then_some(())?;
+                }
+            }
+            Self::of_rows(device.to_owned(), &rows)
+        })
+    }
+
+    /// Keeps the models in a file for later jobs on this machine, and returns the file and the line that identifies the
+    /// machine. An older file is replaced.
+    ///
+    /// # Errors
+    /// `Setting` if `FARSIDE_CALIBRATION` turns files off; `System` if the file cannot be written.
+    pub fn store(&self, settings: &Settings) -> Result<(PathBuf, String)> {
+        const STORE: &str = "store models";
+        let cache = Self::cache(settings, &self.device).ok_or_else(|| {
+            let e = Error::new(ErrorKind::Setting, STORE).cause("FARSIDE_CALIBRATION=off, or a user without a home");
+            e.remedy("set FARSIDE_CALIBRATION to a folder")
+        })?;
+        let mut lines = String::new();
+        for (primitive, rows) in Primitive::ALL.iter().zip(self.rows()) {
+            for (name, row) in ROWS.iter().zip(rows) {
+                lines += &format!("{} {name}", primitive.name());
+                row.iter().for_each(|value| lines += &format!(" {value:?}"));
+                lines.push('\n');
+            }
+        }
+        let kept = (cache.file().to_owned(), cache.identity().to_owned());
+        let written = cache.replace().and_then(|replacement| replacement.finish(&lines));
+        written.map(|()| kept.clone()).map_err(|e| {
+            let e = Error::system(STORE, e);
+            let cause = format!("{}: {}", kept.0.display(), e.reason());
+            e.cause(cause).remedy("set FARSIDE_CALIBRATION to a folder that can be written")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn models() -> Models {
+        let table = |base: f64| Table(vec![(0, base), (8, base + 0.5), (1 << 20, 1e5 / 3.0)]);
+        let fits = |threshold| Fits {
+            log_gp: known(LogGP { latency: 1234.5, gap: 0.1 + 0.2, threshold, ..LogGP::default() }, 0.03).unwrap(),
+            p_log_p: known(
+                PLogP {
+                    latency: 7.0,
+                    gap: table(3.0),
+                    send_overhead: table(1.0),
+                    receive_overhead: table(2.0),
+                    reduction: 0.25,
+                },
+                0.0,
+            )
+            .unwrap(),
+            lo_p: vec![(
+                Posting::Inline,
+                known(LoP { round_trip: RoundTrip([1.0, 2.0, 3.0, -4.0, 0.01, 1.0]), ..LoP::default() }, 0.5).unwrap(),
+            )],
+        };
+        Models { device: "shm".into(), messages: fits(Some(4072)), writes: Some(fits(None)) }
+    }
+
+    fn settings(folder: &str) -> Settings {
+        Settings::from_lookup(|name| (name == "FARSIDE_CALIBRATION").then(|| folder.to_owned())).unwrap()
+    }
+
+    #[test]
+    fn models_come_back_from_bytes_and_from_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path().to_str().unwrap());
+        for models in [models(), Models { writes: None, ..models() }] {
+            assert_eq!(Models::from_bytes(&models.to_bytes()).as_ref(), Some(&models));
+            let (file, identity) = models.store(&settings).unwrap();
+            assert!(file.is_file() && identity.ends_with("shm"), "{identity}");
+            assert_eq!(Models::load(&settings, "shm"), Some(models));
+            assert_eq!(Models::load(&settings, "verbs"), None);
+        }
+    }
+
+    #[test]
+    fn file_that_is_damaged_counts_as_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path().to_str().unwrap());
+        let (file, _) = models().store(&settings).unwrap();
+        let good = std::fs::read_to_string(&file).unwrap();
+        let load = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Models::load(&settings, "shm")
+        };
+        assert_eq!(load(&good), Some(models()));
+        // The last rows are empty, and shorter files lack them.
+        assert!((0..good.len()).step_by(7).all(|end| load(&good[..end]).is_none()));
+        for (from, to) in [
+            ("1234.5", "-1234.5"),
+            ("1234.5", "NaN"),
+            ("1234.5", "inf"),
+            ("1234.5", "1e300"),
+            ("1234.5", "1234.5 1"),
+            ("messages gap 0.0 3.0 8.0", "messages gap 8.0 3.0 8.0"),
+            ("messages gap 0.0", "messages gap 0.5"),
+            ("-4.0 0.01", "-4.0 1000"),
+            ("writes gap", "writes gab"),
+            ("models 1", "models 2"),
+        ] {
+            let wrong = good.replace(from, to);
+            assert!(wrong != good && load(&wrong).is_none(), "{from} is {to}");
+        }
+    }
+
+    #[test]
+    fn folder_that_cannot_be_written_is_an_error_that_says_so() {
+        for (folder, cause) in [("/proc/farside", "/proc/farside/models-"), ("off", "FARSIDE_CALIBRATION=off")] {
+            let e = models().store(&settings(folder)).unwrap_err().to_string();
+            assert!(e.contains(cause) && e.contains("set FARSIDE_CALIBRATION"), "{e}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_give_finite_times(at in 0..2000_usize, byte in any::<u8>(), len in 0..2000_usize) {
+            let mut bytes = models().to_bytes();
+            prop_assert_eq!(Models::from_bytes(&bytes[..len.min(bytes.len() - 1)]), None);
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            if let Some(models) = Models::from_bytes(&bytes) {
+                prop_assert!(models.rows().iter().flatten().flatten().all(|value| value.is_finite()));
+                let fits = Primitive::ALL.into_iter().filter_map(|primitive| models.of(primitive));
+                for (_, lo_p) in fits.flat_map(|fits| &fits.lo_p) {
+                    prop_assert!((1..=16).all(|p| lo_p.model.latency(p).is_finite()));
+                }
+            }
+        }
+    }
+}
