@@ -35,6 +35,7 @@ pub mod signal;
 mod slots;
 pub mod stats;
 mod tracked;
+pub mod tuning;
 pub mod two_sided;
 pub mod wire;
 

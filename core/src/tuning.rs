@@ -33,7 +33,8 @@ fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
 
 /// The rules in the file of a device.
 fn rules(settings: &Settings, device: &str) -> Rules {
-    let lines = cache(settings, device).and_then(|cache| cache.read(|lines| Some(lines.collect::<Vec<_>>().join("\n"))));
+    let lines =
+        cache(settings, device).and_then(|cache| cache.read(|lines| Some(lines.collect::<Vec<_>>().join("\n"))));
     lines.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
@@ -93,27 +94,29 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
     }
     let models = match models {
         Some(models) => Some(models),
-        None => measured(job)?,
+        None => {
+            let models = measured(job)?;
+            if job.rank() == 0
+                && let Some(Err(e)) = models.as_ref().map(|models| models.store(job.settings()))
+            {
+                tracing::warn!("{e}");
+            }
+            models
+        }
     };
+    job.calls().tuning.keeps.set(job.rank() == 0);
     job.calls().tuning.begin(rules, models.map(|models| models.p_log_p().clone()));
     Ok(())
 }
 
 /// Measures a model, unless ranks share the processors of rank 0's node.
-fn measured(job: &Job) -> Result<Option<Models>> {
+pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
     let world = job.world()?;
     if coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0] {
         return Ok(None);
     }
     match Models::measure(job, world.members(), LIMIT) {
-        Ok(models) => {
-            if job.rank() == 0
-                && let Err(e) = models.store(job.settings())
-            {
-                tracing::warn!("{e}");
-            }
-            Ok(Some(models))
-        }
+        Ok(models) => Ok(Some(models)),
         Err(e) if e.kind() == ErrorKind::Timeout => {
             tracing::info!("no model of the network: {e}");
             Ok(None)
@@ -125,7 +128,7 @@ fn measured(job: &Job) -> Result<Option<Models>> {
 /// Adds the rules that teams of rank 0 have measured to the file.
 pub(crate) fn keep(job: &Job) {
     let new = job.measured_rules();
-    if job.rank() > 0 || new.is_empty() {
+    if !job.calls().tuning.keeps.get() || new.is_empty() {
         return;
     }
     let device = job.device().capabilities().name;

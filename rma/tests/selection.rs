@@ -64,7 +64,7 @@ impl Calls {
         job.device().compute(Duration::from_millis(50));
         job.align()?;
         let begin = job.device().now();
-        (0..32).try_for_each(|_| self.make(job, by))?;
+        (0..16).try_for_each(|_| self.make(job, by))?;
         Ok(job.device().now() - begin)
     }
 }

@@ -145,6 +145,11 @@ impl Ends {
 }
 
 impl Question {
+    /// Whether the ranks are on one node.
+    pub(crate) fn is_on_one_node(&self) -> bool {
+        self.placement != Placement::Anywhere
+    }
+
     fn call<'a>(&self, operation: Operation, rank: u32, ends: &'a Ends) -> Call<'a> {
         let ends = &ends.0[rank as usize];
         let root = if operation.is_rooted() { self.root } else { 0 };
@@ -159,7 +164,7 @@ impl Question {
     /// The choice for a call of this placement, and its origin.
     fn chosen(&self, operation: Operation, selection: &Selection) -> (Choice, Origin) {
         let ends = Ends::new(self.ranks);
-        let call = Call { lends: self.placement != Placement::Anywhere, ..self.call(operation, self.root, &ends) };
+        let call = Call { lends: self.is_on_one_node(), ..self.call(operation, self.root, &ends) };
         selection.select(&call, &Facts::new(&call, ELEMENT, true, self.placement))
     }
 

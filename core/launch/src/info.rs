@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use farside_core::bootstrap::detect::{Start, choose};
-use farside_core::calibration;
-use farside_core::coll::selection::{Rules, Selection};
+use farside_core::coll::selection::Rules;
 use farside_core::device::report::devices;
 use farside_core::settings::{Origin, Settings, TABLE};
 use farside_core::{Error, Result};
+use farside_core::{calibration, tuning};
 use serde_json::{Value, json};
 
 use crate::collectives::{self, Question};
@@ -29,14 +29,15 @@ pub(crate) fn print(as_json: bool) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).map_err(|e| Error::system("write the report", e))
 }
 
-/// Answers a question about collectives, with the rules of the settings.
+/// Answers a question about collectives: what is chosen by the settings, and by what jobs on this machine have learned.
 ///
 /// # Errors
 /// Those of [`collectives::print`]; `Setting`.
 pub(crate) fn collectives(question: &Question) -> Result<()> {
     let settings = Settings::from_env()?;
     farside_core::mistyped::warn();
-    collectives::print(question, &Selection { user: Rules::of_setting(&settings.coll)?, ..Selection::default() })
+    let device = if question.is_on_one_node() { "shm" } else { "verbs" };
+    collectives::print(question, &tuning::selection(&settings, device)?)
 }
 
 fn origin(origin: Origin) -> &'static str {
@@ -63,13 +64,14 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
             Err(why) => json!({ "name": d.name, "usable": false, "why": why, "ports": d.ports }),
         })
         .collect();
-    let cut_offs = calibration::report(settings);
+    let (cut_offs, collectives) = (calibration::report(settings), tuning::report(settings));
     let settings: Vec<_> =
         settings.origins().map(|(n, v, o)| json!({ "name": n, "value": v, "origin": origin(o) })).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "devices": devices,
         "cut_offs": cut_offs,
+        "collectives": collectives,
         "limits": limits,
         "launcher": { "usable": start.is_ok(), "text": launcher(start) },
         "settings": settings,
@@ -101,6 +103,7 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     row("huge pages, shared", limits.huge_pages_shared.clone().unwrap_or_else(unknown));
     row("launcher", launcher(start));
     row("cut-offs", calibration::report(settings));
+    row("collectives", tuning::report(settings));
     row("", String::new());
     for ((name, value, from), setting) in settings.origins().zip(TABLE) {
         row(name, format!("{value}  ({}; {})", origin(from), setting.values));

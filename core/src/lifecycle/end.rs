@@ -12,6 +12,7 @@ use crate::device::{Leave, PeerCheck};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::settings::Settings;
+use crate::tuning;
 
 impl Job {
     /// The team of all ranks. The first call is collective.
@@ -68,6 +69,7 @@ impl Job {
             return met;
         }
         // Long, so the other ranks do not wait for it.
+        tuning::keep(self);
         let billed = billed.and(traced.and_then(|parts| parts.map_or(Ok(()), |parts| self.write_trace(&parts))));
         if stays {
             self.left.set(false);

@@ -10,7 +10,6 @@ use corosensei::stack::DefaultStack;
 
 use super::start::{first_error, panicked, run_rank};
 use crate::bootstrap::Bootstrap;
-use crate::coll::schedule::predict::LogGP;
 use crate::coll::selection::Rules;
 use crate::device::sim::Sim;
 use crate::device::sim::network::{Network, picoseconds};
@@ -18,6 +17,7 @@ use crate::device::sim::world::{Fiber, World};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::settings::Settings;
+use crate::tuning;
 
 /// A simulation: ranks on a simulated network, with the outcome of [`run`](Self::run).
 ///
@@ -125,8 +125,8 @@ impl Simulation {
         self
     }
 
-    /// Selects collectives by the model of the network's interface, and lets blocking calls confirm the choices by
-    /// measurement, as the ranks of [`Job::init`] do with a fitted model.
+    /// Measures a model of the network before the ranks begin, selects collectives by it, and lets blocking calls confirm
+    /// the choices by measurement, as the ranks of [`Job::init`] do. Nothing is kept in files.
     #[must_use]
     pub fn tuned(mut self) -> Self {
         self.tuned = true;
@@ -215,8 +215,8 @@ impl Simulation {
                     let device = Sim::new(world, me, self.minimal, refused);
                     let job = Job::start_alone(bootstrap, settings.clone(), Box::new(device))?;
                     if self.tuned {
-                        let model = LogGP::from(self.network.interface);
-                        job.calls().tuning.begin(Rules::default(), Some(model));
+                        let model = tuning::measured(&job)?.map(|models| models.p_log_p().clone());
+                        job.calls().tuning.begin(Rules::default(), model);
                     }
                     Ok(job)
                 };

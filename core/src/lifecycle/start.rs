@@ -20,6 +20,7 @@ use crate::processors::Sharing;
 use crate::service::open::open;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
+use crate::tuning;
 use crate::two_sided::TwoSided;
 
 /// Starts a rank that is a thread.
@@ -65,8 +66,10 @@ impl Job {
                 .remedy("build farside-core with it, or install a tracing subscriber"));
         }
         let calibration = Calibration::publish(&mut *bootstrap, &settings)?;
+        tuning::publish(&mut *bootstrap, &settings)?;
         let job = Self::start(bootstrap, settings)?;
         calibration.agree(&job)?;
+        tuning::begin(&job)?;
         Ok(job)
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::arguments::{Arguments, Shape};
-use crate::coll::schedule::predict::LogGP;
+use crate::coll::schedule::predict::PLogP;
 use crate::coll::selection::trial::Trial;
 use crate::coll::selection::{Choice, Class, Origin, Rule, Rules, Selection, candidates};
 use crate::coll::team::Team;
@@ -28,6 +28,8 @@ pub(crate) struct Tuning {
     /// Choices that teams of this rank have measured.
     measured: RefCell<Rules>,
     confirms: Cell<bool>,
+    /// Whether the measured rules are added to the user's file at the end.
+    pub(crate) keeps: Cell<bool>,
 }
 
 impl Tuning {
@@ -37,7 +39,7 @@ impl Tuning {
     }
 
     /// Adds what all ranks know of the network. Blocking calls confirm choices from now on.
-    pub(crate) fn begin(&self, measured: Rules, model: Option<LogGP>) {
+    pub(crate) fn begin(&self, measured: Rules, model: Option<PLogP>) {
         let selection = Selection { user: self.user.clone(), measured, model };
         self.confirms.set(self.selection.set(selection).is_ok());
     }

@@ -21,7 +21,7 @@ pub use rows::{ROWS, Row, Value};
 pub use rules::{Rule, Rules};
 
 use super::operation::{Call, Operation};
-use super::schedule::predict::LogGP;
+use super::schedule::predict::PLogP;
 
 /// Placement of a team's ranks; each variant is a special case of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -125,7 +125,7 @@ pub struct Selection {
     /// Rules that earlier jobs have measured.
     pub measured: Rules,
     /// The fitted model of messages between the ranks, in nanoseconds.
-    pub model: Option<LogGP>,
+    pub model: Option<PLogP>,
 }
 
 impl Selection {

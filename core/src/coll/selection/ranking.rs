@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Choice, Facts, Placement, row};
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
-use crate::coll::schedule::predict::{Bytes, LogGP, Model, predict_algorithm};
+use crate::coll::schedule::predict::{Bytes, LogGP, Model, PLogP, predict_algorithm};
 use crate::coll::table;
 
 /// Maximum number of steps of all ranks in one prediction, so that a ranking takes milliseconds. Algorithms with more
@@ -123,10 +123,13 @@ const TOO_LONG: f64 = 4.0;
 /// The choices that calls of a class try: `first`, the choice of the table, and those with the shortest predicted
 /// times.
 #[must_use]
-pub fn candidates(call: &Call<'_>, facts: &Facts, model: Option<&LogGP>) -> Vec<Choice> {
+pub fn candidates(call: &Call<'_>, facts: &Facts, model: Option<&PLogP>) -> Vec<Choice> {
     let first = row(call, facts).1;
     let trusted = model.is_some() && facts.placement == Placement::Anywhere;
-    let ranked = ranking(call, facts, model.unwrap_or(&TYPICAL));
+    let ranked = match model {
+        Some(model) => ranking(call, facts, model),
+        None => ranking(call, facts, &TYPICAL),
+    };
     let least = ranked.first().map_or(0.0, |(_, time)| *time);
     let ranked = ranked.into_iter().filter(|(_, time)| !trusted || *time <= TOO_LONG * least);
     let mut names = HashSet::new();
