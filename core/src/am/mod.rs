@@ -81,6 +81,7 @@ pub(crate) use came::Came;
 pub use counter::{Counter, Counters};
 pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
 pub use messenger::Messenger;
+pub(crate) use packet::user_header;
 pub(crate) use read::is_read_if_mapped;
 pub use receive::{abandon, deliver, is_held};
 pub(crate) use send::{SHORT_DATA, eager, notify, try_send_whole};

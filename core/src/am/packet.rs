@@ -129,3 +129,11 @@ impl Prefix {
         Some((prefix, rest))
     }
 }
+
+/// The handler of a message and the place of its user header in its first packet; `None` for other packets.
+pub(crate) fn user_header(packet: &[u8]) -> Option<(HandlerId, std::ops::Range<usize>)> {
+    let (prefix, _) = Prefix::read(packet)?;
+    let (begin, len) = (prefix.len(), usize::from(prefix.header_len));
+    let begins = matches!(prefix.kind, FIRST | RTS | WHOLE) && packet.len() >= begin + len;
+    begins.then_some((HandlerId(prefix.handler), begin..begin + len))
+}

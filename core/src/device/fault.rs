@@ -7,13 +7,15 @@
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::loopback::MOST_PACKETS;
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
-    RemoteVector, Sleep, Waker, WorkRequest, forward,
+    RemoteVector, Sleep, Waker, WorkRequest, code, forward,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
@@ -31,6 +33,13 @@ enum Damage {
     /// A notification is set before the data that it announces. The data follows with this rank's next operation on
     /// data.
     EarlyNotify,
+    /// An atomic of a rank on its own memory is done by its processor instead of the device. Where atomics of the device
+    /// are not coherent with the processor's, an update is lost.
+    OwnAtomic,
+    /// From this packet on, a peer's room for packets is not given back: after those that it holds, none is taken.
+    KeepCredit,
+    /// A message has another tag at its receiver.
+    WrongTag,
 }
 
 /// A class of operations.
@@ -66,6 +75,19 @@ struct Late {
     due: Due,
 }
 
+/// The offset of the tag in a packet that begins a message with a tag.
+pub(crate) type TagAt = fn(packet: &[u8]) -> Option<usize>;
+
+/// A region of this rank.
+#[derive(Clone, Debug)]
+struct OwnRegion {
+    key: Vec<u8>,
+    handle: u64,
+    base: *mut u8,
+    len: usize,
+    accumulate: Option<AccumulateFn>,
+}
+
 /// Work request id of late writes; their completions are ignored.
 const LATE: u64 = u64::MAX;
 
@@ -81,13 +103,20 @@ struct Faulty {
     kept: RefCell<Vec<Vec<u8>>>,
     /// Imported regions without accumulates, which are signal arrays: writes to them are synchronization, not puts.
     signal_arrays: RefCell<FxHashSet<u64>>,
+    me: u32,
+    tag_at: TagAt,
+    /// Regions of this rank, and those of them that it has imported, by their handle.
+    own: RefCell<Vec<OwnRegion>>,
+    own_imports: RefCell<FxHashMap<u64, OwnRegion>>,
+    /// The peer whose room is not given back, and the rest of it.
+    room: Cell<Option<(u32, usize)>>,
 }
 
-/// Wraps `device` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
+/// Wraps the `device` of rank `me` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
 ///
 /// # Errors
 /// `Setting`.
-pub(crate) fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Device>> {
+pub(crate) fn wrap(device: Box<dyn Device>, setting: &str, me: u32, tag_at: TagAt) -> Result<Box<dyn Device>> {
     if setting == "none" {
         return Ok(device);
     }
@@ -103,13 +132,29 @@ pub(crate) fn wrap(device: Box<dyn Device>, setting: &str) -> Result<Box<dyn Dev
         "lose-atomic" => Damage::Drop(Class::Atomic),
         "double-put" => Damage::DoublePut,
         "early-notify" => Damage::EarlyNotify,
+        "own-atomic" => Damage::OwnAtomic,
+        "keep-credit" => Damage::KeepCredit,
+        "wrong-tag" => Damage::WrongTag,
         _ => return Err(bad()),
     };
     let until = Cell::new(number.parse().map_err(|_| bad())?);
     // The wrapper must see all puts, also those to the rank's own region.
     let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
-    let (late, kept, signal_arrays) = Default::default();
-    Ok(Box::new(Faulty { inner: device, capabilities, damage, until, late, kept, signal_arrays }))
+    let (late, kept, signal_arrays, own, own_imports, room) = Default::default();
+    Ok(Box::new(Faulty {
+        inner: device,
+        capabilities,
+        damage,
+        until,
+        late,
+        kept,
+        signal_arrays,
+        me,
+        tag_at,
+        own,
+        own_imports,
+        room,
+    }))
 }
 
 impl Faulty {
@@ -212,6 +257,70 @@ impl Faulty {
         posted
     }
 
+    /// Does an atomic on this rank's own memory by its processor; returns whether it was done.
+    fn do_own_atomic(&self, operation: &Operation<'_>) -> bool {
+        let own = operation.region().and_then(|region| self.own_imports.borrow().get(&region).cloned());
+        let Some(own) = own else { return false };
+        let at = |place: Place, len: usize| {
+            let fits = place.offset.checked_add(len).is_some_and(|end| end <= own.len);
+            fits.then(|| own.base.wrapping_add(place.offset))
+        };
+        // SAFETY: a part of a region of this rank; the rest holds by the contract of `post`.
+        unsafe {
+            match *operation {
+                Operation::FetchAdd { at: place, add, old } => {
+                    let Some(word) = at(place, 8).filter(|word| word.addr().is_multiple_of(8)) else { return false };
+                    let former = AtomicU64::from_ptr(word.cast()).fetch_add(add, Ordering::SeqCst);
+                    if !old.is_null() {
+                        old.write_unaligned(former);
+                    }
+                    true
+                }
+                Operation::CompareSwap { at: place, len, expected, desired, old } => {
+                    at(place, len).is_some_and(|to| code::apply_swap([expected, desired], to, old, len).is_ok())
+                }
+                Operation::Accumulate { at: place, code, operand, old } => at(place, operand.len)
+                    .is_some_and(|to| code::apply(own.accumulate, code, to, operand.base, old, operand.len).is_ok()),
+                _ => false,
+            }
+        }
+    }
+
+    /// Posts a message with another tag; `None` if it has no tag, or is not the one to damage.
+    fn post_with_wrong_tag(&self, request: &WorkRequest<'_>) -> Option<Result<Posted>> {
+        let mut bytes = match request.operation {
+            Operation::SendShort(packet) => packet.bytes()[..packet.len()].to_vec(),
+            Operation::Send { header, body } => [header, &gathered(body)].concat(),
+            _ => return None,
+        };
+        let tag = (self.tag_at)(&bytes)?;
+        if !self.hit() {
+            return None;
+        }
+        bytes[tag] ^= 1;
+        let operation = Operation::Send { header: &bytes, body: &[] };
+        // SAFETY: a packet is complete when it is posted.
+        let posted = unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
+        if matches!(posted, Ok(Posted::Busy)) {
+            self.until.set(1);
+        }
+        Some(posted)
+    }
+
+    /// Whether the peer of a message has room that is given back, or has some left; takes it.
+    fn take_room(&self, peer: u32) -> bool {
+        if self.room.get().is_none() && self.hit() {
+            self.room.set(Some((peer, MOST_PACKETS)));
+        }
+        match self.room.get() {
+            Some((full, left)) if full == peer => {
+                self.room.set(Some((full, left.saturating_sub(1))));
+                left > 0
+            }
+            _ => true,
+        }
+    }
+
     /// Posts what is due before an operation of this class, unless that is the notification that has to precede its
     /// data.
     fn make_what_is_due(&self, peer: u32, class: Class) -> Result<()> {
@@ -260,10 +369,15 @@ impl Device for Faulty {
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
-        unsafe { self.inner.register(region) }
+        let own = unsafe { self.inner.register(region) }?;
+        let (key, accumulate) = (own.key.clone(), region.accumulate);
+        self.own.borrow_mut().push(OwnRegion { key, handle: own.handle, base: own.base, len: own.len, accumulate });
+        Ok(own)
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
+        self.own.borrow_mut().retain(|own| own.handle != handle);
+        self.own_imports.borrow_mut().retain(|_, own| own.handle != handle);
         // SAFETY: the same contract.
         unsafe { self.inner.release(handle) }
     }
@@ -271,6 +385,9 @@ impl Device for Faulty {
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
         let mut remote = self.inner.import(peer, key, accumulate)?;
         remote.mapped = None;
+        if let Some(own) = self.own.borrow().iter().find(|own| peer == self.me && own.key == key) {
+            self.own_imports.borrow_mut().insert(remote.handle, own.clone());
+        }
         if accumulate.is_none() {
             self.signal_arrays.borrow_mut().insert(remote.handle);
         }
@@ -279,6 +396,7 @@ impl Device for Faulty {
 
     unsafe fn forget(&self, handle: u64) {
         self.signal_arrays.borrow_mut().remove(&handle);
+        self.own_imports.borrow_mut().remove(&handle);
         self.late.borrow_mut().retain(|late| late.to.region != handle);
         // SAFETY: the same contract.
         unsafe { self.inner.forget(handle) };
@@ -292,6 +410,15 @@ impl Device for Faulty {
             Damage::Drop(damaged) => damaged == class && self.hit(),
             Damage::DoublePut => class == Class::Put && self.hit(),
             Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
+            Damage::OwnAtomic if class == Class::Atomic && request.peer == self.me => {
+                self.hit() && self.do_own_atomic(&request.operation)
+            }
+            Damage::KeepCredit if class == Class::Message && !self.take_room(request.peer) => return Ok(Posted::Busy),
+            Damage::WrongTag if class == Class::Message => match self.post_with_wrong_tag(request) {
+                Some(posted) => return posted,
+                None => false,
+            },
+            Damage::OwnAtomic | Damage::KeepCredit | Damage::WrongTag => false,
         };
         if hit && self.damage == Damage::DoublePut {
             self.keep(request, Due::Overwritten);

@@ -185,6 +185,11 @@ impl Loopback {
             .ok_or_else(|| self.fail(ErrorKind::Misaligned, operation, peer).cause(format!("offset {}", place.offset)))
     }
 
+    /// The word of 8 bytes at a place of `peer`, if it is exposed and aligned.
+    pub(super) fn word(&self, peer: u32, place: Place) -> Option<*mut u64> {
+        self.integer("change a word", peer, place, 8, |p| p.cast()).ok()
+    }
+
     /// Sets a cell; earlier writes of this rank are visible to a rank that sees the new value.
     fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
         self.integer("signal a peer", peer, at, 8, |p| {

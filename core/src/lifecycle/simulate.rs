@@ -11,9 +11,9 @@ use corosensei::stack::DefaultStack;
 use super::start::{first_error, panicked, run_rank};
 use crate::bootstrap::Bootstrap;
 use crate::coll::selection::Rules;
-use crate::device::sim::Sim;
 use crate::device::sim::network::{Network, picoseconds};
 use crate::device::sim::world::{Fiber, World};
+use crate::device::sim::{Sim, Trace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::settings::Settings;
@@ -46,6 +46,8 @@ pub struct Simulation {
     slow: Vec<(usize, f64)>,
     dies: Vec<(usize, Duration)>,
     refused: Vec<(usize, usize)>,
+    incoherent: bool,
+    trace: Option<Trace>,
 }
 
 /// The outcome of a simulation.
@@ -80,6 +82,8 @@ impl Simulation {
             slow: Vec::new(),
             dies: Vec::new(),
             refused: Vec::new(),
+            incoherent: false,
+            trace: None,
         }
     }
 
@@ -154,6 +158,22 @@ impl Simulation {
         self
     }
 
+    /// Makes atomics on words of 8 bytes atomic only among those of one interface, as those of an HCA may be: it keeps
+    /// words that other ranks change for up to 2 us, in which the rank's processor reads their former values and loses
+    /// what it stores there. Messages and answers that reach the rank later, and atomics of its own, end that time.
+    #[must_use]
+    pub fn incoherent_atomics(mut self) -> Self {
+        self.incoherent = true;
+        self
+    }
+
+    /// Records the last messages in `trace`.
+    #[must_use]
+    pub fn trace(mut self, trace: &Trace) -> Self {
+        self.trace = Some(trace.clone());
+        self
+    }
+
     /// Runs `f` as the ranks of the simulation, all of them on this thread.
     ///
     /// # Errors
@@ -190,6 +210,8 @@ impl Simulation {
         };
         let settings = settings.parking();
         let world = Rc::new(World::new(ranks, self.seed, self.network.clone()));
+        world.incoherent.set(self.incoherent);
+        world.trace.replace(self.trace.clone());
         let rank = |rank: usize| world.ranks.get(rank).ok_or_else(|| bad(format!("rank {rank} of {ranks}")));
         for (slow, factor) in &self.slow {
             if !(factor.is_finite() && *factor > 0.0) {

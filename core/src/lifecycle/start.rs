@@ -21,7 +21,7 @@ use crate::service::open::open;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
 use crate::tuning;
-use crate::two_sided::TwoSided;
+use crate::two_sided::{self, TwoSided};
 
 /// Starts a rank that is a thread.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
@@ -125,7 +125,7 @@ impl Job {
     ) -> Result<Self> {
         let (rank, size) = (bootstrap.rank(), bootstrap.size());
         let device = if device.capabilities().accumulate { device } else { Box::new(Steps::over(device)) };
-        let device = fault::wrap(device, &settings.test_fault)?;
+        let device = fault::wrap(device, &settings.test_fault, rank, two_sided::tag_at)?;
         let calls = Calls::new(user);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;

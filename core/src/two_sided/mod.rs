@@ -55,6 +55,7 @@ pub use credit::UNEXPECTED;
 pub use mailbox::Mailbox;
 pub use offers::{MAX_PARTITIONS, PartitionedReceive};
 pub use partitioned::PartitionedSend;
+pub(crate) use send::tag_at;
 pub use send::{Mode, Sending};
 pub use state::{Matched, Receive, Status, TwoSided};
 

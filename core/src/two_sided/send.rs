@@ -77,6 +77,12 @@ pub(super) fn envelope(source: u32, header: &[u8]) -> Option<Envelope> {
     Some(Envelope { context: words as u32, source, tag: (words >> 32) as i32 })
 }
 
+/// The offset of the tag in a packet that begins a message.
+pub(crate) fn tag_at(packet: &[u8]) -> Option<usize> {
+    let (handler, header) = am::user_header(packet)?;
+    (handler == HANDLER && header.len() >= HEADER).then_some(header.start + HEADER / 2)
+}
+
 /// Whether the send of a message of this rank to itself may complete by a copy if no receive is posted for it.
 pub(super) fn may_leave(header: &[u8], len: usize) -> bool {
     /// Maximum length of a message to itself that is copied.

@@ -11,7 +11,9 @@ use farside_core::sim::{Network, Simulation};
 fn conforms(check: &Check) {
     let hostile = Network { jitter: 5000.0, reorders: true, loss: 0.05, retry: 4000.0, ..Network::default() };
     for seed in 0..4 {
-        for (name, minimal) in [("sim", false), ("sim, minimal", true)] {
+        for (name, minimal, incoherent) in
+            [("sim", false, false), ("sim, minimal", true, false), ("sim, incoherent", true, true)]
+        {
             let network = if seed == 0 { Network::default() } else { hostile.clone() };
             let subject = Subject {
                 name,
@@ -25,6 +27,7 @@ fn conforms(check: &Check) {
                 launch: &|ranks, body| {
                     let simulation = Simulation::new(ranks as usize).seed(seed).network(network.clone());
                     let simulation = if minimal { simulation.minimal() } else { simulation };
+                    let simulation = if incoherent { simulation.incoherent_atomics() } else { simulation };
                     simulation.run(body).map(drop)
                 },
             };

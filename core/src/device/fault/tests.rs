@@ -73,7 +73,7 @@ impl Ranks {
             }
         };
         let [origin, target] = devices;
-        let origin = wrap(origin, damage).unwrap();
+        let origin = wrap(origin, damage, 0, |packet| (packet.len() == 20).then_some(4)).unwrap();
         let region = Region { accumulate: Some(add), one_node: peer == Some(2), ..Region::allocated(32) };
         let own = target.allocate(region).unwrap();
         let peer = peer.unwrap_or(1);
@@ -197,4 +197,47 @@ fn notification_overtakes_a_write_before_it() {
         ranks.complete(Operation::Write { from: &from, to: at(16) }, None).unwrap();
         assert_eq!((words(), ranks.damages()), ([9, 1], u64::from(number == 1)), "{peer:?}: {number}");
     }
+}
+
+#[test]
+fn atomics_on_own_memory_are_done_by_the_processor() {
+    let hub = Hub::new(1);
+    let device = wrap(Box::new(Loopback::new(&hub, 0)), "own-atomic:2", 0, |_| None).unwrap();
+    let own = device.allocate(Region { accumulate: Some(add), ..Region::allocated(8) }).unwrap();
+    let at = Place { region: device.import(0, &own.key, Some(add)).unwrap().handle, offset: 0 };
+    let old = Cell::new(0u64);
+    let operation = Operation::FetchAdd { at, add: 3, old: old.as_ptr() };
+    // SAFETY: the former value outlives the device's use of it.
+    let post = || unsafe { device.post(&WorkRequest { peer: 0, operation, notify: None, id: 1 }) }.unwrap();
+    assert_eq!([post(), post(), post()], [Posted::Pending, Posted::Done, Posted::Pending]);
+    assert_eq!(device.own_stats().snapshot().count(Kind::FetchAdd), 2, "one of them without the device");
+    // SAFETY: an aligned word of the device's memory.
+    assert_eq!((unsafe { own.base.cast::<u64>().read() }, old.get()), (9, 6));
+}
+
+#[test]
+fn room_for_packets_is_not_given_back_and_a_tag_is_changed() {
+    let packet = ShortPacket::new([1 << 32; 6], 20);
+    let sent = |origin: &dyn Device| {
+        let request = WorkRequest { peer: 1, operation: Operation::SendShort(&packet), notify: None, id: 0 };
+        // SAFETY: no local memory is involved.
+        unsafe { origin.post(&request) }.unwrap()
+    };
+    let ranks = Ranks::new(None, "keep-credit:3");
+    let taken = (0..100).take_while(|_| {
+        let taken = sent(&*ranks.origin) == Posted::Done;
+        ranks.target.poll(&mut |_| {}).unwrap();
+        taken
+    });
+    assert_eq!((taken.count(), ranks.damages()), (2 + 64, 1));
+    let ranks = Ranks::new(None, "wrong-tag:2");
+    (0..3).for_each(|_| assert_eq!(sent(&*ranks.origin), Posted::Done));
+    let mut tags = Vec::new();
+    let mut sink = |event: Event<'_>| {
+        if let Event::Packet { bytes, .. } = event {
+            tags.push((bytes[4], bytes.len()));
+        }
+    };
+    ranks.target.poll(&mut sink).unwrap();
+    assert_eq!((tags, ranks.damages()), (vec![(1, 20), (0, 20), (1, 20)], 1));
 }

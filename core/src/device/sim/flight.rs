@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::network::Passage;
+use super::network::{Passage, Time};
 use super::world::Incoming;
 use crate::device::loopback::Loopback;
 use crate::device::{Block, Operation, Place, WorkRequest};
@@ -102,6 +102,8 @@ pub(super) struct Flight {
     back: Cell<bool>,
     cancelled: Cell<bool>,
     result: RefCell<Result<()>>,
+    /// When it was posted, entered the network, and was at its receiver's interface; of an answer, when that was.
+    pub(super) times: Cell<[Time; 3]>,
 }
 
 impl Flight {
@@ -116,7 +118,46 @@ impl Flight {
             back: Cell::new(false),
             cancelled: Cell::new(false),
             result: RefCell::new(Ok(())),
+            times: Cell::default(),
         })
+    }
+
+    /// Records the time of a passage, which is not before the earlier ones.
+    pub(super) fn pass(&self, which: usize, time: Time) {
+        let mut times = self.times.get();
+        times[which..].fill(time);
+        self.times.set(times);
+    }
+
+    /// The operation, or its answer.
+    pub(super) fn name(&self) -> &'static str {
+        match &self.action {
+            Action::Packet(_) => "packet",
+            Action::Write { .. } if self.notify.is_some() => "write and signal",
+            Action::Write { .. } => "write",
+            Action::Read { .. } if self.is_back() => "answer of a read",
+            Action::Read { .. } => "read",
+            _ if self.is_back() => "answer of an atomic",
+            Action::FetchAdd { .. } => "fetch and add",
+            Action::CompareSwap { .. } => "compare and swap",
+            Action::Accumulate { .. } => "accumulate",
+            Action::Signal { .. } => "signal",
+        }
+    }
+
+    /// The word that the interface changes, if this is an atomic on a word of 8 bytes that is exposed.
+    pub(super) fn word(&self) -> Option<*mut u64> {
+        match self.action {
+            Action::FetchAdd { at, .. } | Action::CompareSwap { at, len: 8, .. } if !self.is_cancelled() => {
+                self.device.word(self.target, at)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the target's processor learns of the operation without another message.
+    pub(super) fn is_seen_at_once(&self) -> bool {
+        self.notify.is_some() || self.origin == self.target
     }
 
     /// Whether the operation ends with a completion.

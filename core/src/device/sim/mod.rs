@@ -6,9 +6,12 @@
 //! acts when it lands. The code above the seam is the one that runs on other devices; its own work takes no time. Runs of the
 //! same program with the same seed are the same, event by event.
 
+mod atomics;
+mod events;
 mod flight;
 pub(crate) mod network;
 mod topology;
+mod trace;
 pub(crate) mod world;
 
 use std::cell::{Cell, RefCell};
@@ -30,6 +33,7 @@ use crate::stats::{Kind, Stats};
 use flight::{Action, Flight};
 pub use network::{Flap, Interface, Network};
 pub use topology::Topology;
+pub use trace::Trace;
 use world::{Incoming, World};
 
 /// Virtual time for which a rank with waiting futures sleeps without an event.
@@ -138,6 +142,7 @@ impl Device for Sim {
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
+        self.world.write_back(self.me);
         // SAFETY: the same contract. A message that lands later finds no region.
         unsafe { self.memory.release(handle) }
     }
@@ -284,6 +289,8 @@ impl Device for Sim {
 impl Drop for Sim {
     fn drop(&mut self) {
         self.cancel(&|_| true);
+        // Before the memory ends.
+        self.world.write_back(self.me);
         let _ = self.leave(Leave::Lost);
     }
 }

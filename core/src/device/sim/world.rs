@@ -18,8 +18,11 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rustc_hash::FxHashMap;
 
+use super::atomics::KeptWord;
+use super::events::{Event, Happens};
 use super::flight::Flight;
 use super::network::{Network, Place, Time, Traffic};
+use super::trace::Trace;
 use crate::device::Leave;
 use crate::device::loopback::{Hub, MOST_PACKETS};
 use crate::error::{Error, ErrorKind, Result};
@@ -93,58 +96,8 @@ pub(crate) struct Rank {
     pub(crate) died: Cell<bool>,
     /// Factor of the times of its processor.
     pub(crate) slowness: Cell<f64>,
-}
-
-#[derive(Debug)]
-enum Happens {
-    Resume {
-        rank: u32,
-        yields: u64,
-    },
-    Timer {
-        rank: u32,
-    },
-    /// A message enters the network.
-    Enters(Rc<Flight>),
-    /// A message is at the interface of its receiver.
-    AtPort(Rc<Flight>),
-    /// The last byte of a message has passed.
-    Landed(Rc<Flight>),
-    /// The origin learns that its message is complete.
-    Complete(Rc<Flight>),
-}
-
-struct Event {
-    place: Place,
-    number: u64,
-    happens: Happens,
-}
-
-impl Event {
-    fn key(&self) -> (Place, u64) {
-        (self.place, self.number)
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Event {}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Event {
-    /// The earliest event is the greatest.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.key().cmp(&self.key())
-    }
+    /// Words that its interface has changed and not written back.
+    pub(super) kept: RefCell<Vec<KeptWord>>,
 }
 
 /// The key-value exchange of the ranks.
@@ -189,6 +142,9 @@ pub(crate) struct World {
     under_way: Cell<u64>,
     /// All ranks wait for each other.
     still: Cell<bool>,
+    /// Whether interfaces keep the words that their atomics change.
+    pub(crate) incoherent: Cell<bool>,
+    pub(crate) trace: RefCell<Option<Trace>>,
 }
 
 impl fmt::Debug for World {
@@ -214,10 +170,12 @@ impl World {
             last_event: Cell::new(0),
             under_way: Cell::new(0),
             still: Cell::new(false),
+            incoherent: Cell::new(false),
+            trace: RefCell::default(),
         }
     }
 
-    fn rank(&self, rank: u32) -> &Rank {
+    pub(super) fn rank(&self, rank: u32) -> &Rank {
         &self.ranks[rank as usize]
     }
 
@@ -239,12 +197,17 @@ impl World {
         self.last_event.set(self.last_event.get().max(r.clock.get()));
     }
 
-    fn push(&self, place: Place, happens: Happens) {
+    pub(super) fn push(&self, place: Place, happens: Happens) {
         self.number.set(self.number.get() + 1);
         if !matches!(happens, Happens::Resume { .. } | Happens::Timer { .. }) {
             self.under_way.set(self.under_way.get() + 1);
         }
         self.events.borrow_mut().push(Event { place, number: self.number.get(), happens });
+    }
+
+    /// A random time up to `longest`.
+    pub(super) fn delay(&self, longest: Time) -> Time {
+        self.traffic.borrow_mut().tie() % longest
     }
 
     /// Resumes a rank at `time`, unless it is resumed before.
@@ -412,6 +375,7 @@ impl World {
         let mut counters = self.counters.get();
         (counters.messages, counters.bytes) = (counters.messages + 1, counters.bytes + passage.bytes as u64);
         self.counters.set(counters);
+        flight.times.set([ready; 3]);
         if passage.from == passage.to {
             return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
         }
@@ -425,6 +389,7 @@ impl World {
     }
 
     fn cross(&self, flight: &Rc<Flight>, enters: Time) {
+        flight.pass(1, enters);
         let place = self.traffic.borrow_mut().cross(flight.passage(), enters);
         self.push(place, Happens::AtPort(Rc::clone(flight)));
     }
@@ -441,6 +406,7 @@ impl World {
         match happens {
             Happens::Enters(flight) => self.cross(&flight, time),
             Happens::AtPort(flight) => {
+                flight.pass(2, time);
                 let landed = self.traffic.borrow_mut().receive(flight.passage(), time);
                 if landed == time {
                     self.land(flight, time);
@@ -450,16 +416,21 @@ impl World {
             }
             Happens::Landed(flight) => self.land(flight, time),
             Happens::Complete(flight) => self.complete(flight, time),
+            Happens::WriteBack { rank } => self.write_back(rank),
             Happens::Resume { .. } | Happens::Timer { .. } => {}
         }
     }
 
     fn land(&self, flight: Rc<Flight>, time: Time) {
+        if let Some(trace) = &*self.trace.borrow() {
+            trace.landed(&flight, time);
+        }
         if flight.is_back() {
+            self.write_back(flight.origin);
             return self.complete(flight, time);
         }
         let (origin, target) = (flight.origin, flight.target);
-        let incoming = flight.land();
+        let incoming = self.act(&flight, time);
         if let Some(packet) = incoming {
             self.rank(target).inbox.borrow_mut().push_back(packet);
         }
@@ -550,6 +521,7 @@ impl World {
         exchange.passed += 1;
         let latest = exchange.latest;
         drop(exchange);
+        (0..self.ranks.len() as u32).for_each(|rank| self.write_back(rank));
         self.last_event.set(self.last_event.get().max(latest));
         r.clock.set(latest);
         self.resume_fence(latest);

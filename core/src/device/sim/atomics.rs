@@ -1,0 +1,65 @@
+#![allow(unsafe_code)]
+//! Atomics that are atomic among those of one interface only, as those of an HCA may be (`IBV_ATOMIC_HCA`).
+//!
+//! The interface of a rank keeps the words of 8 bytes that atomics of other ranks change, and writes them back some time
+//! later, and before it does anything else: so a rank that learns of an atomic by a message, or by an answer, sees its
+//! effect. An atomic of the rank itself by its interface is written back at once. Until then the rank's processor reads
+//! the former value, and what it stores into the word is lost.
+
+use std::rc::Rc;
+
+use super::events::Happens;
+use super::flight::Flight;
+use super::network::Time;
+use super::world::{Incoming, World};
+
+/// The longest time for which an interface keeps a word, in picoseconds.
+const KEPT: Time = 2_000_000;
+
+/// A word of a region, and its value in the interface of its owner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptWord {
+    at: *mut u64,
+    value: u64,
+}
+
+impl World {
+    /// Lets a message act on its target.
+    pub(super) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
+        let target = flight.target;
+        let word = if self.incoherent.get() { flight.word() } else { None };
+        let Some(at) = word else {
+            self.write_back(target);
+            return flight.land();
+        };
+        let own = &self.rank(target).kept;
+        let index = own.borrow().iter().position(|kept| kept.at == at);
+        let index = index.unwrap_or_else(|| {
+            let mut own = own.borrow_mut();
+            if own.is_empty() {
+                self.push((time + self.delay(KEPT), 0), Happens::WriteBack { rank: target });
+            }
+            // SAFETY: a word of a region that is exposed: words are written back before a release.
+            own.push(KeptWord { at, value: unsafe { at.read() } });
+            own.len() - 1
+        });
+        // SAFETY: as above. All ranks are on this thread, so none sees the word in between.
+        unsafe {
+            let seen = at.replace(own.borrow()[index].value);
+            flight.land();
+            own.borrow_mut()[index].value = at.replace(seen);
+        }
+        if flight.is_seen_at_once() {
+            self.write_back(target);
+        }
+        None
+    }
+
+    /// Writes the words that the interface of a rank keeps to memory.
+    pub(super) fn write_back(&self, rank: u32) {
+        for KeptWord { at, value } in self.rank(rank).kept.borrow_mut().drain(..) {
+            // SAFETY: a word of a region that is exposed, since its words are written back before its release.
+            unsafe { at.write(value) };
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The events of a simulation, in the order in which they happen.
+
+use std::rc::Rc;
+
+use super::flight::Flight;
+use super::network::Place;
+
+/// What may happen.
+#[derive(Debug)]
+pub(super) enum Happens {
+    Resume {
+        rank: u32,
+        yields: u64,
+    },
+    Timer {
+        rank: u32,
+    },
+    /// A message enters the network.
+    Enters(Rc<Flight>),
+    /// A message is at the interface of its receiver.
+    AtPort(Rc<Flight>),
+    /// The last byte of a message has passed.
+    Landed(Rc<Flight>),
+    /// The origin learns that its message is complete.
+    Complete(Rc<Flight>),
+    /// The interface of a rank writes its words back to memory.
+    WriteBack {
+        rank: u32,
+    },
+}
+
+/// An event, and its place among others.
+pub(super) struct Event {
+    pub(super) place: Place,
+    pub(super) number: u64,
+    pub(super) happens: Happens,
+}
+
+impl Event {
+    fn key(&self) -> (Place, u64) {
+        (self.place, self.number)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    /// The earliest event is the greatest.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.key().cmp(&self.key())
+    }
+}

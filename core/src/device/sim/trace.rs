@@ -1,0 +1,87 @@
+//! The last messages of a simulation.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::flight::Flight;
+use super::network::Time;
+
+/// The last messages of a simulation, to be read after its end, also if that is an error
+/// ([`Simulation::trace`](crate::sim::Simulation::trace)). Its text has a line a message, in the order in which they were
+/// complete at their receivers: that time; sender and receiver; operation and bytes; the time at which it was posted; and for
+/// how long it waited to enter the network (for the sender's interface, for a link that was down, to be sent again,
+/// for the messages before it), was on the way, and waited for the receiver's interface.
+///
+/// ```
+/// use farside_core::sim::{Simulation, Trace};
+///
+/// let trace = Trace::last(2);
+/// Simulation::new(2).trace(&trace).run(|job| job.world()?.barrier())?;
+/// assert_eq!(trace.to_string().lines().count(), 2);
+/// # Ok::<(), farside_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Trace(Arc<Mutex<Ring>>);
+
+#[derive(Debug)]
+struct Ring {
+    room: usize,
+    lines: VecDeque<Line>,
+}
+
+/// A message that has landed.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    from: u32,
+    to: u32,
+    what: &'static str,
+    bytes: usize,
+    /// Posted, entered, at the receiver's interface, landed.
+    times: [Time; 4],
+}
+
+impl Trace {
+    /// An empty trace with room for `messages`; of more it keeps the last.
+    #[must_use]
+    pub fn last(messages: usize) -> Self {
+        Self(Arc::new(Mutex::new(Ring { room: messages, lines: VecDeque::new() })))
+    }
+
+    pub(super) fn landed(&self, flight: &Flight, time: Time) {
+        let passage = flight.passage();
+        let [posted, entered, arrived] = flight.times.get();
+        let line = Line {
+            from: passage.from,
+            to: passage.to,
+            what: flight.name(),
+            bytes: passage.bytes,
+            times: [posted, entered, arrived, time],
+        };
+        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.lines.len() == ring.room {
+            ring.lines.pop_front();
+        }
+        if ring.room > 0 {
+            ring.lines.push_back(line);
+        }
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micro = |time: Time| time as f64 / 1e6;
+        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for Line { from, to, what, bytes, times: [posted, entered, arrived, landed] } in &ring.lines {
+            let waits = [posted, entered, arrived, landed];
+            let [enter, way, port] = std::array::from_fn(|i| micro(waits[i + 1].saturating_sub(*waits[i])));
+            let (at, posted) = (micro(*landed), micro(*posted));
+            writeln!(
+                f,
+                "{at:12.3} us: {from} -> {to} {what}, {bytes} bytes, posted at {posted:.3} us; waited {enter:.3} us to \
+                 enter, {way:.3} us on the way, {port:.3} us at the receiver"
+            )?;
+        }
+        Ok(())
+    }
+}
