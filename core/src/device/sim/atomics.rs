@@ -12,6 +12,7 @@ use super::events::Happens;
 use super::flight::Flight;
 use super::network::Time;
 use super::world::{Incoming, World};
+use crate::device::Leave;
 
 /// The longest time for which an interface keeps a word, in picoseconds.
 const KEPT: Time = 2_000_000;
@@ -24,9 +25,13 @@ pub(super) struct KeptWord {
 }
 
 impl World {
-    /// Lets a message act on its target.
+    /// Lets a message act on its target. One to a rank that was lost has no effect, and fails.
     pub(super) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
         let target = flight.target;
+        if self.rank(target).ended.get() == Some(Leave::Lost) {
+            flight.miss();
+            return None;
+        }
         let word = if self.incoherent.get() { flight.word() } else { None };
         let Some(at) = word else {
             self.write_back(target);

@@ -10,7 +10,7 @@ use super::network::{Passage, Time};
 use super::world::Incoming;
 use crate::device::loopback::Loopback;
 use crate::device::{Block, Operation, Place, WorkRequest};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::stats::Kind;
 
 type Blocks = SmallVec<[Block; 2]>;
@@ -216,6 +216,12 @@ impl Flight {
         }
         *self.result.borrow_mut() = done.map(drop);
         None
+    }
+
+    /// Fails, since the target is lost.
+    pub(super) fn miss(&self) {
+        let e = self.device.fail(ErrorKind::PeerLost, "reach a rank", self.target);
+        *self.result.borrow_mut() = Err(e.cause("it ended without leaving the job"));
     }
 
     pub(super) fn take_result(&self) -> Result<()> {

@@ -91,6 +91,8 @@ pub(crate) struct Rank {
     /// Messages of this rank that have not landed.
     pub(super) flying: Cell<u32>,
     pub(super) ended: Cell<Option<Leave>>,
+    /// Messages that wait to enter the network at its interface.
+    entering: Cell<u32>,
     /// Time at which the rank dies, and whether it has died.
     pub(crate) dies: Cell<Option<Time>>,
     pub(crate) died: Cell<bool>,
@@ -380,8 +382,11 @@ impl World {
             return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
         }
         let enters = self.traffic.borrow_mut().enter(passage, ready);
-        if enters > ready {
-            // Links are given in the order in which messages enter.
+        // Links are given in the order in which messages enter. The clock of a rank that sends may be ahead of the events,
+        // so a message that need not wait goes behind those of its interface that do.
+        let entering = &self.rank(passage.from).entering;
+        if enters > ready || entering.get() > 0 {
+            entering.set(entering.get() + 1);
             self.push((enters, 0), Happens::Enters(Rc::clone(flight)));
         } else {
             self.cross(flight, enters);
@@ -404,7 +409,11 @@ impl World {
         self.last_event.set(self.last_event.get().max(time));
         self.under_way.set(self.under_way.get() - 1);
         match happens {
-            Happens::Enters(flight) => self.cross(&flight, time),
+            Happens::Enters(flight) => {
+                let entering = &self.rank(flight.passage().from).entering;
+                entering.set(entering.get() - 1);
+                self.cross(&flight, time);
+            }
             Happens::AtPort(flight) => {
                 flight.pass(2, time);
                 let landed = self.traffic.borrow_mut().receive(flight.passage(), time);

@@ -6,6 +6,7 @@
 pub(crate) mod config;
 pub(crate) mod operations;
 pub(crate) mod ordering;
+pub(crate) mod random;
 pub(crate) mod requests;
 pub(crate) mod selections;
 pub(crate) mod sync;

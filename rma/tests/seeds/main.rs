@@ -1,0 +1,102 @@
+//! A random program on a random simulated network with random faults, for many seeds: every result equals that of a
+//! sequential model, every rank ends, and a rank that cannot go on says why.
+//!
+//! `FARSIDE_SEED` runs one seed, `FARSIDE_TEST_SEEDS` sets their number (`ci/test seeds` takes 10,000). A failure is
+//! reported with the scenario, reduced to what it takes, and the last messages of its run.
+
+#[path = "../windows/checks/mod.rs"]
+mod checks;
+mod collectives;
+mod messages;
+mod scenario;
+mod shrink;
+mod steps;
+mod symmetric;
+mod windows;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use scenario::{Hard, Scenario};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+/// Sums of the runs of many seeds.
+#[derive(Default)]
+struct Sums {
+    seeds: u64,
+    messages: u64,
+    events: u64,
+    time: Duration,
+    /// Numbers of runs by their hard fault and the kinds of errors in which ranks ended.
+    ends: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, scenario: &Scenario, outcome: &scenario::Outcome) {
+        self.seeds += 1;
+        self.messages += outcome.messages;
+        self.events += outcome.events;
+        self.time += outcome.time;
+        let fault = match scenario.hard {
+            None => "no hard fault",
+            Some(Hard::Dies { .. }) => "a rank dies",
+            Some(Hard::Refuses { .. }) => "memory is refused",
+        };
+        let mut kinds: Vec<String> = outcome.errors.iter().map(|(_, _, e)| format!("{:?}", e.kind())).collect();
+        kinds.sort();
+        kinds.dedup();
+        let end = if kinds.is_empty() { "in order".to_owned() } else { kinds.join(" and ") };
+        *self.ends.entry(format!("{fault}, ended {end}")).or_default() += 1;
+    }
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seeds, messages, events, time, ends } = self;
+        write!(f, "{seeds} seeds: {messages} messages, {events} events, {:.3} s of virtual time", time.as_secs_f64())?;
+        ends.iter().try_for_each(|(end, count)| write!(f, "; {count}: {end}"))
+    }
+}
+
+/// Runs a seed; returns the report of its failure.
+fn run(seed: u64, sums: &mut Sums) -> Option<String> {
+    let scenario = Scenario::draw(seed);
+    let outcome = scenario.run();
+    sums.add(&scenario, &outcome);
+    outcome.failure.is_some().then(|| shrink::report(&scenario, outcome))
+}
+
+#[test]
+fn every_result_is_right_and_every_error_says_why() {
+    let seeds = match number("FARSIDE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("FARSIDE_TEST_SEEDS").unwrap_or(u64::MAX),
+    };
+    // Without a number, as many as there is time for.
+    let bounded = seeds.end == u64::MAX;
+    let (since, mut sums, mut failures) = (Instant::now(), Sums::default(), Vec::new());
+    for seed in seeds {
+        if bounded && since.elapsed() > Duration::from_secs(12) {
+            break;
+        }
+        failures.extend(run(seed, &mut sums));
+        if failures.len() > 4 {
+            break;
+        }
+    }
+    println!("{sums}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The same seed is the same run, event by event, also with the report of a failure.
+#[test]
+fn seeds_replay() {
+    for seed in 0..20 {
+        let run = || Scenario::draw(seed).run();
+        let (first, second) = (run(), run());
+        assert_eq!((first.digest, first.events, first.trace), (second.digest, second.events, second.trace));
+    }
+}
