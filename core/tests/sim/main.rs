@@ -1,6 +1,7 @@
 //! The simulated network: conformance of its device with the seam, times that the models give in closed form, contention,
 //! faults, and that a seed replays.
 
+mod faults;
 mod models;
 mod times;
 

@@ -96,29 +96,30 @@ pub(crate) const TO_ONE: Kind = Kind {
     weight: 2,
     run: to_one,
     describe: |ranks, rng| {
-        let (root, counts) = to_one_plan(ranks, rng);
+        let (root, _, counts) = to_one_plan(ranks, rng);
         format!("to rank {root}, words of the messages of each rank {counts:?}")
     },
 };
 
-fn to_one_plan(ranks: usize, rng: &mut StdRng) -> (usize, Vec<Vec<usize>>) {
-    let root = rng.random_range(0..ranks);
+/// The receiver, the tag, which no other step has, and the words of the messages of each rank.
+fn to_one_plan(ranks: usize, rng: &mut StdRng) -> (usize, i32, Vec<Vec<usize>>) {
+    let (root, tag) = (rng.random_range(0..ranks), rng.random_range(100..i32::MAX));
     let counts =
         (0..ranks).map(|_| (0..rng.random_range(0..6)).map(|_| *COUNTS[..6].choose(rng).unwrap()).collect()).collect();
-    (root, counts)
+    (root, tag, counts)
 }
 
 fn to_one(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
     let team = &rank.world;
-    let (root, counts) = to_one_plan(team.size(), rng);
+    let (root, tag, counts) = to_one_plan(team.size(), rng);
     let data = |from: usize, i: usize| values(i as u64, from, counts[from][i]);
     if team.rank() != root {
-        return (0..counts[team.rank()].len()).try_for_each(|i| team.send(&data(team.rank(), i), root, 17));
+        return (0..counts[team.rank()].len()).try_for_each(|i| team.send(&data(team.rank(), i), root, tag));
     }
     let mut next = vec![0; team.size()];
     let others = (0..team.size()).filter(|from| *from != root);
     for _ in 0..others.map(|from| counts[from].len()).sum() {
-        let (got, status) = team.recv_vec::<u64>(ANY_SOURCE, 17)?;
+        let (got, status) = team.recv_vec::<u64>(ANY_SOURCE, tag)?;
         let (from, i) = (status.source, next[status.source]);
         equal("messages of a source", &[i < counts[from].len()], &[true])?;
         equal("a message of any source", &got, &data(from, i))?;

@@ -4,8 +4,8 @@ use farside_rma::core::sim::{Interface, Network, Topology};
 
 use super::scenario::{Class, Failure, Outcome, Scenario};
 
-/// The most runs that a reduction takes.
-const MOST_RUNS: usize = 200;
+/// The most runs that a reduction takes, as a rule.
+pub(crate) const MOST_RUNS: usize = 200;
 
 /// The scenario, the last outcome that fails, and the runs that are left.
 struct Reduction {
@@ -91,12 +91,12 @@ impl Reduction {
     }
 }
 
-/// Reduces a scenario that fails; returns the text of the failure: its seed, the reduced scenario, its failure, and the
+/// Reduces a scenario that fails, by at most `most_runs` runs; returns the text of the failure: its seed, the reduced scenario, its failure, and the
 /// last messages of its run.
-pub(crate) fn report(scenario: &Scenario, outcome: Outcome) -> String {
+pub(crate) fn report(scenario: &Scenario, outcome: Outcome, most_runs: usize) -> String {
     let Some(Failure { class, text: first }) = outcome.failure.clone() else { return String::new() };
     let (seed, steps) = (scenario.seed, scenario.steps.len());
-    let mut r = Reduction { scenario: scenario.clone(), outcome, class, runs: MOST_RUNS };
+    let mut r = Reduction { scenario: scenario.clone(), outcome, class, runs: most_runs };
     r.remove_steps();
     r.remove_ranks();
     r.simplify();
@@ -105,7 +105,7 @@ pub(crate) fn report(scenario: &Scenario, outcome: Outcome) -> String {
     format!(
         "FARSIDE_SEED={seed} fails ({class:?}): {first}\nReduced from {steps} steps by {} runs:\n{}fails: {text}\nIts last \
          messages:\n{}",
-        MOST_RUNS - r.runs,
+        most_runs - r.runs,
         r.scenario,
         r.outcome.trace
     )

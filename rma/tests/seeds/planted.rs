@@ -1,0 +1,54 @@
+//! Faults of the device that are planted, each of which a seed finds.
+
+use super::scenario::Scenario;
+use super::shrink;
+
+/// Seeds among which one finds a fault.
+const SEEDS: u64 = 1000;
+
+/// The scenario of a seed, with a damage of `FARSIDE_TEST_FAULT` to one operation of each rank.
+fn planted(damage: &str, seed: u64) -> Scenario {
+    let number = 1 + seed % 25;
+    Scenario { damage: Some(format!("{damage}:{number}")), hard: None, ..Scenario::draw(seed) }
+}
+
+/// Looks for a seed that fails with the damage, and does not fail without it. It fails again in the same way, to the letter.
+fn is_found(damage: &str) {
+    let found = (0..SEEDS).find_map(|seed| {
+        let scenario = planted(damage, seed);
+        let outcome = scenario.run();
+        outcome.failure.is_some().then_some((scenario, outcome))
+    });
+    let (scenario, outcome) = found.unwrap_or_else(|| panic!("{damage} is not found by {SEEDS} seeds"));
+    let sound = Scenario { damage: None, ..scenario.clone() }.run();
+    assert!(sound.failure.is_none(), "without {damage}: {}", shrink::report(&scenario, sound, 0));
+    let texts = [outcome, scenario.run()].map(|outcome| shrink::report(&scenario, outcome, 20));
+    assert_eq!(texts[0], texts[1]);
+    println!("{damage} is found by seed {}:\n{}", scenario.seed, texts[0]);
+}
+
+#[test]
+fn lost_notification() {
+    is_found("drop-signal");
+}
+
+#[test]
+fn notification_before_its_data() {
+    is_found("early-notify");
+}
+
+/// Where atomics of the interface are not coherent with the processor's, a rank's own ones pass through the interface too.
+#[test]
+fn atomic_beside_the_interface() {
+    is_found("own-atomic");
+}
+
+#[test]
+fn credit_that_is_not_given_back() {
+    is_found("keep-credit");
+}
+
+#[test]
+fn message_of_another_tag() {
+    is_found("wrong-tag");
+}
