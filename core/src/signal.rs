@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bill::{Account, Awaited};
 pub use crate::device::cell::{marked, unmarked};
-use crate::device::{Block, Operation, Place, Registration, RemoteRegion};
+use crate::device::{Block, Operation, Place, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::memory::words::Word;
@@ -45,13 +45,22 @@ pub struct SignalArray {
     /// Lines for [short data](short) of each rank; 0 if the array is not for that.
     pub(crate) short_lines: usize,
     pub(crate) own: Registration,
-    pub(crate) remotes: Vec<RemoteRegion>,
+    pub(crate) remotes: Vec<RemoteCells>,
     /// Whether the whole array is mapped at all ranks.
     pub(crate) mapped: bool,
     pub(crate) oversubscribed: bool,
     pub(crate) arrivals: Cell<u64>,
     /// Number of exchanges of short data.
     pub(crate) shorts: Cell<u64>,
+}
+
+/// The signal array of a peer.
+#[derive(Debug)]
+pub(crate) struct RemoteCells {
+    pub(crate) peer: u32,
+    pub(crate) handle: u64,
+    /// Its first byte, if it is mapped whole.
+    pub(crate) mapped: Option<NonNull<u8>>,
 }
 
 /// The word of a pair's line that exchange `number` of a cell uses in each direction: not the word of the previous
@@ -132,11 +141,11 @@ impl SignalArray {
         assert!(cell < CELLS);
         let offset = self.offset(self.me, cell, value);
         let remote = &self.remotes[to];
-        if let Some(mapped) = &remote.mapped {
+        if let Some(mapped) = remote.mapped {
             self.stats().add(Kind::Signal, 8);
             // SAFETY: a cell of the peer's array, mapped whole, aligned, accessed as an atomic by all.
             // Release: pairs with the Acquire of `place`.
-            unsafe { AtomicU64::from_ptr(mapped.base.add(offset).cast()) }.store(value, Ordering::Release);
+            unsafe { AtomicU64::from_ptr(mapped.as_ptr().add(offset).cast()) }.store(value, Ordering::Release);
             self.job.device().wake(remote.peer);
             return Ok(());
         }
@@ -228,7 +237,7 @@ impl SignalArray {
 
     /// The last line of team rank `of`, if it is mapped here.
     pub(crate) fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
-        let base = if of == self.me { self.own.base } else { self.remotes[of].mapped.as_ref()?.base };
+        let base = if of == self.me { self.own.base } else { self.remotes[of].mapped?.as_ptr() };
         let line = 3 * self.size + self.words + self.short_lines;
         Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))
     }
@@ -236,8 +245,8 @@ impl SignalArray {
     /// The words of cell `cell` to and from team rank `peer` in the line that the pair shares.
     #[inline(always)]
     fn pair(&self, peer: usize, cell: usize, number: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        let theirs = self.remotes[peer].mapped.as_ref()?;
-        let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs.base, self.me) };
+        let theirs = self.remotes[peer].mapped?.as_ptr();
+        let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs, self.me) };
         let line = (2 * self.size + high) * LINE;
         let word = pair_word(cell, number);
         let [low_to_high, high_to_low] =
@@ -327,7 +336,7 @@ impl SignalArray {
     #[inline]
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
         assert!(word < self.words);
-        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, (3 * self.size + word) * LINE))
+        self.remotes[of].mapped.map(|m| self.word_at(m.as_ptr(), (3 * self.size + word) * LINE))
     }
 
     /// The remote address of word `word` of team rank `of`.
@@ -344,7 +353,7 @@ impl SignalArray {
 
     /// The word at `place`, an address at team rank `of`, if it is mapped.
     fn mapped_at(&self, of: usize, place: Place) -> Option<&AtomicU64> {
-        self.remotes[of].mapped.as_ref().map(|m| self.word_at(m.base, place.offset))
+        self.remotes[of].mapped.map(|m| self.word_at(m.as_ptr(), place.offset))
     }
 
     /// Reads word `word` of team rank `of`: a load if it is mapped, else one read.

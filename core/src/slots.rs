@@ -41,7 +41,6 @@ impl<T> Slots<T> {
         }
     }
 
-    #[cfg(any(test, feature = "verbs"))]
     #[inline(always)]
     pub(crate) fn get(&self, id: u64) -> Option<&T> {
         match self.slots.get(id as u32 as usize) {

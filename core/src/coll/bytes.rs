@@ -9,25 +9,43 @@ use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
 
-/// Bytes of a record: the length of the data, and its first bytes, which are often all of it.
+/// Bytes of a record of [`allgather`] and [`broadcast`]: the length of the data, and its first bytes, which are often all of
+/// it.
 const RECORD: usize = 128;
-const FIRST: usize = RECORD - 8;
+/// Bytes of the length.
+const LENGTH: usize = 8;
 
-type Record = [u8; RECORD];
-
-fn record(data: &[u8]) -> Record {
-    let mut record = [0; RECORD];
-    record[..8].copy_from_slice(&(data.len() as u64).to_le_bytes());
-    let first = &data[..data.len().min(FIRST)];
-    record[8..][..first.len()].copy_from_slice(first);
+fn record(data: &[u8], len: usize) -> Vec<u8> {
+    let mut record = vec![0; len];
+    record[..LENGTH].copy_from_slice(&(data.len() as u64).to_le_bytes());
+    let first = &data[..data.len().min(len - LENGTH)];
+    record[LENGTH..][..first.len()].copy_from_slice(first);
     record
 }
 
 /// Splits a record into the length and the first bytes.
-fn parts(record: &Record) -> (usize, &[u8]) {
-    let (len, first) = record.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+fn parts(record: &[u8]) -> (usize, &[u8]) {
+    let (len, first) = record.split_first_chunk::<LENGTH>().unwrap_or((&[0; LENGTH], &[]));
     let len = u64::from_le_bytes(*len) as usize;
-    (len, &first[..len.min(FIRST)])
+    (len, &first[..len.min(first.len())])
+}
+
+/// The data of all ranks.
+#[derive(Debug)]
+pub struct Gathered {
+    records: Vec<u8>,
+    /// Bytes of a record.
+    record: usize,
+    /// The data, if a record of some rank had no room for it.
+    long: Option<Vec<Vec<u8>>>,
+}
+
+impl Gathered {
+    /// The data of each rank, by team rank.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let each = self.records.chunks_exact(self.record).enumerate();
+        each.map(|(rank, record)| self.long.as_ref().map_or_else(|| parts(record).1, |all| &all[rank]))
+    }
 }
 
 fn named(a: &'static Algorithm) -> Option<(&'static Algorithm, &'static [u32])> {
@@ -61,38 +79,51 @@ fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let own = record(mine);
-    let mut records = vec![[0; RECORD]; team.size()];
+    allgather_short(team, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
+}
+
+/// [`allgather`] of data that mostly has at most `most` bytes, the same number at all ranks: each rank takes `most` + 8 bytes of
+/// every message and of the result. ⌈log2 P⌉ messages a rank, twice as many if any rank has more than `most` bytes.
+///
+/// # Errors
+/// Those of [`allgather`].
+pub fn allgather_short(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
+    let len = most.saturating_add(LENGTH);
+    let own = record(mine, len);
+    let mut records = room(team, len.saturating_mul(team.size()), Operation::Allgather)?;
     let arguments = Arguments {
         shape: Shape::Equal(1),
-        element: RECORD,
+        element: len,
         input: read(&own),
-        output: Memory::Contiguous(records.as_mut_ptr().cast()),
+        output: Memory::Contiguous(records.as_mut_ptr()),
         algorithm: named(&coll::allgather::bruck::ALGORITHM),
         ..Arguments::new(Operation::Allgather)
     };
     // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
     unsafe { execute::run(team, &arguments) }?;
-    let mut all: Vec<Vec<u8>> = records.iter().map(|record| parts(record).1.to_vec()).collect();
-    let rests: Vec<u64> = records.iter().map(|record| parts(record).0.saturating_sub(FIRST) as u64).collect();
-    if rests.iter().any(|rest| *rest > 0) {
+    let mut all = Gathered { records, record: len, long: None };
+    let rest = |record: &[u8]| parts(record).0.saturating_sub(most) as u64;
+    if all.records.chunks_exact(len).any(|record| rest(record) > 0) {
+        let rests: Vec<u64> = all.records.chunks_exact(len).map(rest).collect();
         let total = rests.iter().fold(0u64, |sum, rest| sum.saturating_add(*rest));
-        let mut rest = room(team, total as usize, Operation::Allgather)?;
+        let mut bytes = room(team, total as usize, Operation::Allgather)?;
         let arguments = Arguments {
             shape: Shape::Each(&rests),
             element: 1,
-            input: read(&mine[mine.len().min(FIRST)..]),
-            output: Memory::Contiguous(rest.as_mut_ptr()),
+            input: read(&mine[mine.len().min(most)..]),
+            output: Memory::Contiguous(bytes.as_mut_ptr()),
             ..arguments
         };
         // SAFETY: as above.
         unsafe { execute::run(team, &arguments) }?;
-        let mut rest = &rest[..];
-        for (block, len) in all.iter_mut().zip(&rests) {
-            let (now, later) = rest.split_at(*len as usize);
-            block.extend_from_slice(now);
-            rest = later;
-        }
+        let mut later = &bytes[..];
+        let whole = |(first, rest): (&[u8], &u64)| {
+            let now;
+            (now, later) = later.split_at(*rest as usize);
+            [first, now].concat()
+        };
+        let long = all.iter().zip(&rests).map(whole).collect();
+        all.long = Some(long);
     }
     Ok(all)
 }
@@ -146,7 +177,8 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 /// `NoSuchRank`, `PeerLost`; `Mismatch` if a peer calls something else; `Limit` as for [`allgather`].
 pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     let data = if team.rank() == root { data } else { &[] };
-    let mut record = record(data);
+    let mut record = record(data, RECORD);
+    let most = RECORD - LENGTH;
     let arguments = Arguments {
         root,
         shape: Shape::Vector(1),
@@ -160,13 +192,13 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
     let (len, first) = parts(&record);
     let mut all = room(team, len, Operation::Broadcast)?;
     all[..first.len()].copy_from_slice(first);
-    if len > FIRST {
-        let rest = &mut all[FIRST..];
+    if len > most {
+        let rest = &mut all[most..];
         if team.rank() == root {
-            rest.copy_from_slice(&data[FIRST..]);
+            rest.copy_from_slice(&data[most..]);
         }
         let output = Memory::Contiguous(rest.as_mut_ptr());
-        let arguments = Arguments { element: len - FIRST, output, ..arguments };
+        let arguments = Arguments { element: len - most, output, ..arguments };
         // SAFETY: as above.
         unsafe { execute::run(team, &arguments) }?;
     }

@@ -29,7 +29,7 @@ pub mod table;
 pub(crate) mod team;
 pub(crate) mod tree;
 
-pub use bytes::{allgather, allreduce, broadcast, gather, reduce_scatter};
+pub use bytes::{Gathered, allgather, allgather_short, allreduce, broadcast, gather, reduce_scatter};
 pub use regions::exchange_regions;
 
 /// ⌈log2 P⌉.

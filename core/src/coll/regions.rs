@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Exchange of registrations among the ranks of a team.
 
-use super::allgather;
+use super::{Gathered, allgather_short};
 use crate::coll::team::Team;
 use crate::device::{Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +24,7 @@ pub unsafe fn exchange_regions(
 ) -> Result<(Registration, Vec<RemoteRegion>)> {
     let device = team.job().device();
     let handle = own.as_ref().ok().map(|r| r.handle);
-    let mut remotes = Vec::with_capacity(team.size());
+    let mut remotes = Vec::new();
     match exchange_and_import(team, own, accumulate, &mut remotes) {
         Ok(own) => Ok((own, remotes)),
         Err(e) => {
@@ -46,6 +46,9 @@ pub unsafe fn exchange_regions(
 
 const OP: &str = "exchange regions";
 
+/// Number of ranks above which keys are exchanged in half the bytes.
+const MANY: usize = 256;
+
 fn exchange_and_import(
     team: &Team,
     own: Result<Registration>,
@@ -58,11 +61,13 @@ fn exchange_and_import(
         Ok(r) => Writer::new().u8(1).bytes(&r.key).done(),
         Err(e) => failure_message(e),
     };
-    let others = allgather(team, &message)?;
+    // Keys of a network are shorter than those of shared memory, which many ranks do not have in common.
+    let others = allgather_short(team, &message, if team.size() <= MANY { 120 } else { 56 })?;
     if let Some(e) = first_failure(team, &others) {
         return Err(own.err().filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e));
     }
     let own = own?;
+    remotes.reserve_exact(team.size());
     let mut failure = None;
     for (rank, bytes) in others.iter().enumerate() {
         let peer = team.job_rank(rank)?;
@@ -78,9 +83,10 @@ fn exchange_and_import(
             }
         }
     }
+    drop(others);
     // Every rank learns whether all ranks have imported all regions; from then on the regions' names are not needed.
     let verdict = failure.as_ref().map_or_else(|| vec![1], failure_message);
-    let verdicts = allgather(team, &verdict)?;
+    let verdicts = allgather_short(team, &verdict, 8)?;
     device.sealed(own.handle);
     match first_failure(team, &verdicts) {
         None => Ok(own),
@@ -95,7 +101,7 @@ fn failure_message(e: &Error) -> Vec<u8> {
 }
 
 /// The error of the first rank whose message reports a failure.
-fn first_failure(team: &Team, said: &[Vec<u8>]) -> Option<Error> {
+fn first_failure(team: &Team, said: &Gathered) -> Option<Error> {
     let (rank, message) = said.iter().enumerate().find(|(_, message)| message.first() != Some(&1))?;
     let mut r = Reader::new(message.get(1..).unwrap_or_default());
     let (kind, text) = (r.u32().and_then(|kind| ErrorKind::ALL.get(kind as usize)), r.bytes().unwrap_or_default());

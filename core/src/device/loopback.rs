@@ -9,9 +9,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use memmap2::MmapMut;
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -22,6 +24,7 @@ use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::{AccumulateFn, Exposed, Exposures};
+use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
@@ -85,11 +88,42 @@ impl fmt::Debug for Hub {
     }
 }
 
+/// Memory of a region.
+#[derive(Debug)]
+enum Owned {
+    /// Of the caller.
+    No,
+    Words(Box<[u64]>),
+    /// Pages that are never touched take no memory of the machine.
+    Pages(MmapMut),
+}
+
+impl Owned {
+    /// Length in bytes from which memory is pages of its own.
+    const PAGES: usize = 16 << 10;
+
+    /// Zeroed memory.
+    fn new(len: usize) -> std::io::Result<Self> {
+        if len >= Self::PAGES {
+            return MmapMut::map_anon(len).map(Self::Pages);
+        }
+        Ok(Self::Words(vec![0; len.div_ceil(8)].into_boxed_slice()))
+    }
+
+    fn base(&mut self) -> *mut u8 {
+        match self {
+            Self::No => std::ptr::null_mut(),
+            Self::Words(words) => words.as_mut_ptr().cast(),
+            Self::Pages(pages) => pages.as_mut_ptr(),
+        }
+    }
+}
+
 /// A peer's region, by its key.
 #[derive(Clone, Copy, Debug)]
 struct Import {
     peer: u32,
-    key: u64,
+    key: NonZeroU64,
 }
 
 /// The loopback device of one rank.
@@ -99,10 +133,9 @@ pub struct Loopback {
     hub: Arc<Hub>,
     capabilities: Capabilities,
     stats: Stats,
-    /// Memory that this device allocated, by handle (which is also the key); empty for memory of the caller.
-    owned: RefCell<FxHashMap<u64, Box<[u64]>>>,
-    imports: RefCell<FxHashMap<u64, Import>>,
-    last_import: Cell<u64>,
+    /// Memory of regions, by handle (which is also the key).
+    owned: RefCell<FxHashMap<u64, Owned>>,
+    imports: RefCell<Slots<Import>>,
     polling: Cell<bool>,
 }
 
@@ -128,7 +161,6 @@ impl Loopback {
             stats: Stats::default(),
             owned: RefCell::default(),
             imports: RefCell::default(),
-            last_import: Cell::new(0),
             polling: Cell::new(false),
         }
     }
@@ -158,12 +190,12 @@ impl Loopback {
         len: usize,
         act: impl FnOnce(*mut u8, &Exposed) -> R,
     ) -> Result<R> {
-        let import = self.imports.borrow().get(&place.region).copied();
+        let import = self.imports.borrow().get(place.region).copied();
         let import = import.ok_or_else(|| self.fail(ErrorKind::BadKey, operation, peer))?;
         if import.peer != peer {
             return Err(self.fail(ErrorKind::BadArgument, operation, peer).cause("the region belongs to another rank"));
         }
-        match self.peer(peer, operation)?.exposures.with(import.key, place.offset as u64, len, act) {
+        match self.peer(peer, operation)?.exposures.with(import.key.get(), place.offset as u64, len, act) {
             Some(Some(result)) => Ok(result),
             Some(None) => Err(self
                 .fail(ErrorKind::OutOfRange, operation, peer)
@@ -293,7 +325,7 @@ impl Loopback {
         let regions = request.operation.region().into_iter().chain(request.notify.map(|(at, _)| at.region));
         for region in regions {
             let imports = self.imports.borrow();
-            let Some(import) = imports.get(&region) else {
+            let Some(import) = imports.get(region) else {
                 return Err(self.fail(ErrorKind::BadKey, "post a work request", request.peer));
             };
             if import.peer != request.peer {
@@ -339,21 +371,18 @@ impl Device for Loopback {
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         let Region { mut base, len, accumulate, align, .. } = region;
-        let mut words = Box::default();
+        let mut owned = Owned::No;
         if base.is_null() {
-            let mut all = Vec::<u64>::new();
-            // Up to `margin` words are skipped to align the first one.
-            let (words_needed, margin) = (len.div_ceil(8), if align <= 8 { 0 } else { align / 8 });
-            let room = all.try_reserve_exact(words_needed.saturating_add(margin));
-            room.map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
-            all.resize(words_needed + margin, 0);
-            words = all.into_boxed_slice();
-            base = words.as_mut_ptr().cast();
+            // Up to `align` bytes are skipped to align the first one.
+            let room = len.saturating_add(if align <= 8 { 0 } else { align });
+            owned = Owned::new(room)
+                .map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
+            base = owned.base();
             base = base.wrapping_add(base.addr().wrapping_neg() % align);
         }
         // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
         let key = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };
-        self.owned.borrow_mut().insert(key, words);
+        self.owned.borrow_mut().insert(key, owned);
         Ok(Registration { base, len, key: Writer::new().u64(key).u64(len as u64).done(), handle: key })
     }
 
@@ -370,16 +399,17 @@ impl Device for Loopback {
         const OP: &str = "import a peer's region";
         self.peer(peer, OP)?;
         let mut r = Reader::new(key);
-        let fields = (|| Some((r.u64()?, usize::try_from(r.u64()?).ok()?, r.is_empty().then_some(())?)))();
+        let fields =
+            (|| Some((NonZeroU64::new(r.u64()?)?, usize::try_from(r.u64()?).ok()?, r.is_empty().then_some(())?)))();
         let (key, len, ()) = fields.ok_or_else(|| self.fail(ErrorKind::Protocol, OP, peer).cause("malformed key"))?;
-        let handle = self.last_import.get() + 1;
-        self.last_import.set(handle);
-        self.imports.borrow_mut().insert(handle, Import { peer, key });
+        let mut imports = self.imports.borrow_mut();
+        let handle = imports.next();
+        imports.add(Import { peer, key });
         Ok(RemoteRegion { peer, len, handle, mapped: None, lists: None, steps: false })
     }
 
     unsafe fn forget(&self, handle: u64) {
-        self.imports.borrow_mut().remove(&handle);
+        self.imports.borrow_mut().remove(handle);
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {

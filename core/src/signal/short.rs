@@ -95,8 +95,8 @@ impl SignalArray {
     /// The places of team rank `of`.
     #[inline(always)]
     fn places(&self, of: usize) -> [&[AtomicU64]; 2] {
-        let base = match &self.remotes[of].mapped {
-            Some(mapped) if of != self.me => mapped.base,
+        let base = match self.remotes[of].mapped {
+            Some(mapped) if of != self.me => mapped.as_ptr(),
             _ => self.own.base,
         };
         let at = base.wrapping_add((3 * self.size + self.words) * LINE).cast::<AtomicU64>();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use farside_core::{Error, ErrorKind, Result};
 
-use super::target::LockState;
+use super::target::{LockState, Target};
 use super::{Access, RawWindow, lockword, word};
 
 struct AbandonOnDrop<'a>(&'a RawWindow);
@@ -167,7 +167,7 @@ impl RawWindow {
         if let Some(sgrs) = &self.operations.sgrs {
             sgrs.abandon();
         }
-        for t in &self.targets {
+        for t in self.targets.iter().filter_map(Target::used) {
             t.withheld.replace(None);
             t.records.clear();
             if t.track.open() > 0 {

@@ -151,7 +151,7 @@ impl RawWindow {
         if count == 1 {
             self.close_epoch();
         }
-        self.serving.records.check().and(t.track.check())
+        self.serving.records.check().and(t.check())
     }
 
     /// Completes all operations and releases all locks of [`lock_all`](Self::lock_all).
@@ -193,8 +193,8 @@ impl RawWindow {
             self.enter(OP, target)?;
         }
         // On mapped windows operations are copies, and complete when they return.
-        if self.mapped && t.track.open() == 0 {
-            t.track.check()?;
+        if self.mapped && t.open() == 0 {
+            t.check()?;
         } else {
             self.complete_at(target)?;
         }
@@ -207,7 +207,7 @@ impl RawWindow {
     pub fn flush_now(&self, target: usize) -> bool {
         let Some(t) = self.targets.get(target) else { return false };
         let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
-        let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.track.open() == 0 && !t.track.has_failed();
+        let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.open() == 0 && !t.has_failed();
         let next = self.locking.flushes.get().wrapping_add(1);
         if !is_idle || next.is_multiple_of(4096) || self.job.bill().is_some() {
             return false;
@@ -228,7 +228,7 @@ impl RawWindow {
     /// Whether an operation to a target that is not mapped may be in progress, withheld or queued, or have failed.
     #[inline(never)]
     fn has_pending(&self, t: &Target, target: usize) -> bool {
-        self.serving.accumulates || t.is_busy() || t.track.has_failed() || self.has_unposted(target)
+        self.serving.accumulates || t.is_busy() || t.has_failed() || self.has_unposted(target)
     }
 
     /// The end of a flush. Stores to mapped memory may still be in this CPU's store buffer, so a fence keeps later

@@ -8,7 +8,7 @@ use farside_core::bill::Account;
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
 use farside_core::memory::keys::AccumulateFn;
-use farside_core::service::records::{self, ExposureState, RecordQueue, Records, ServedMemory};
+use farside_core::service::records::{self, ExposureState, Records, ServedMemory};
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
@@ -234,19 +234,19 @@ impl RawWindow {
         announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
-        let all = coll::allgather(&self.team, &announcement)?;
+        let all = coll::allgather_short(&self.team, &announcement, announcement.len())?;
         // The same at all ranks, so all of them or none exchange the names.
-        if all.iter().any(|other| other.get(ELEMENT) != all[0].get(ELEMENT)) {
+        let first = all.iter().next().and_then(|first| first.get(ELEMENT));
+        if all.iter().any(|other| other.get(ELEMENT) != first) {
             return Err(self.other_element(element)?);
         }
         self.mapped = all.iter().all(|m| m.first() == Some(&1));
         if !self.mapped && self.job.device().capabilities().own_by_copy {
             self.targets[self.team.rank()].copy_own(&self.own);
         }
-        for (t, m) in self.targets.iter_mut().zip(&all) {
+        for (t, m) in self.targets.iter_mut().zip(all.iter()) {
             t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-            let alignment = m.get(ALIGNMENT).map_or(0, |alignment| usize::from(*alignment));
-            t.records = RecordQueue::new(t.region.peer, t.listens, alignment);
+            t.alignment = m.get(ALIGNMENT).copied().unwrap_or(0);
         }
         self.serving.accumulates =
             !self.mapped && all.iter().all(|m| m.get(ALIGNMENT).is_some_and(|a| *a != NOT_SERVED));

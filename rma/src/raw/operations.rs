@@ -95,7 +95,7 @@ impl RawWindow {
         // An operation that waits for room at the device is not counted yet.
         let none_waits = self.operations.posting.get() == 0 && self.operations.queue.borrow().is_empty();
         if self.operations.copies.borrow().len() >= 64 && none_waits {
-            let idle = |t: &Target| t.track.open() == 0 && t.withheld.borrow().is_none();
+            let idle = |t: &Target| t.open() == 0 && !t.has_withheld();
             if self.operations.copies.borrow().len() >= 4096 {
                 // Wait for the operations in progress, so that the memory of copies stays bounded.
                 self.settle_all()?;
@@ -408,8 +408,7 @@ impl RawWindow {
     /// Whether this epoch has an operation for `target` that has not been posted yet.
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
         let t = &self.targets[target];
-        t.withheld.borrow().is_some()
-            || !t.records.is_empty()
+        t.used().is_some_and(|used| used.withheld.borrow().is_some() || !used.records.is_empty())
             || self.has_lists(target)
             || self.operations.queue.borrow().iter().any(|q| q.target == target)
     }
@@ -450,7 +449,7 @@ impl RawWindow {
     /// Those of [`notify`](Self::notify).
     pub(crate) fn settle_notified(&self, target: usize, cell: usize, value: u64) -> Result<()> {
         self.settle(target)?;
-        if self.targets[target].track.has_failed() { self.signals.set(target, cell, value) } else { Ok(()) }
+        if self.targets[target].has_failed() { self.signals.set(target, cell, value) } else { Ok(()) }
     }
 
     /// Waits until all operations to `target` are complete at the target.
@@ -459,7 +458,7 @@ impl RawWindow {
     /// Those of [`settle`](Self::settle); the first error of an operation.
     pub(crate) fn complete_at(&self, target: usize) -> Result<()> {
         self.settle(target)?;
-        self.serving.records.check().and(self.targets[target].track.check())
+        self.serving.records.check().and(self.targets[target].check())
     }
 
     /// Waits until no operation to `target` is in progress, whether they succeed or fail.
@@ -468,7 +467,7 @@ impl RawWindow {
     /// `PeerLost`, and errors that leave operations in progress.
     pub(crate) fn settle(&self, target: usize) -> Result<()> {
         self.run_lists(target)?;
-        if self.serving.accumulates {
+        if self.serving.accumulates && self.targets[target].used().is_some() {
             self.send_records(&self.targets[target], None, true)?;
         }
         self.wait_while(target, Target::is_busy)
@@ -500,7 +499,8 @@ impl RawWindow {
     /// Those of [`settle`](Self::settle).
     pub(crate) fn settle_all(&self) -> Result<()> {
         if self.serving.accumulates {
-            self.targets.iter().try_for_each(|t| self.send_records(t, None, true))?;
+            let mut used = self.targets.iter().filter(|t| t.used().is_some());
+            used.try_for_each(|t| self.send_records(t, None, true))?;
         }
         (0..self.targets.len()).try_for_each(|t| self.settle(t))
     }
@@ -519,7 +519,7 @@ impl RawWindow {
         self.operations.failed.set(false);
         let all = self.serving.records.check().and(self.check_lists());
         self.targets.iter().fold(all, |all, t| {
-            let one = t.track.check();
+            let one = t.check();
             all.and(one)
         })
     }

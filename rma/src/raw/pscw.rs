@@ -163,7 +163,7 @@ impl RawWindow {
     fn nothing_under_way(&self) -> bool {
         let idle = |target: &usize| {
             let t = &self.targets[*target];
-            !t.is_busy() && !t.track.has_failed()
+            !t.is_busy() && !t.has_failed()
         };
         self.mapped && self.operations.sgrs.is_none() && self.groups.started.borrow().iter().all(idle)
     }

@@ -40,7 +40,7 @@ impl RawWindow {
             let here = base.wrapping_add(start);
             (t.base, t.lo, t.hi) = (here, 0, len);
             t.region = RemoteRegion { len, mapped: Some(Mapped { base: here, lo: 0, hi: len }), ..t.region };
-            t.remote = (first.peer, first.handle, start);
+            t.move_to((first.peer, first.handle, start));
             start += len;
         }
         window.own.base = window.targets[team.rank()].base;

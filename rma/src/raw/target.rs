@@ -1,11 +1,13 @@
 #![allow(unsafe_code)]
 //! The state that a window keeps for each target and for its own exposure.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
+use farside_core::Result;
 use farside_core::am::Counter;
 use farside_core::device::{Registration, RemoteRegion};
 use farside_core::job::Track;
@@ -71,7 +73,8 @@ pub(crate) enum LockState {
     Local(Option<Ticket>),
 }
 
-/// A target. The first fields are those of the fast path.
+/// A target. The first fields are those of the fast path. A window has one for each rank, so the state of operations, in
+/// [`Used`], is made when it is first needed: derefs make it.
 #[derive(Debug)]
 pub(crate) struct Target {
     /// The epoch in which this target is ready, that is exposed or locked.
@@ -83,14 +86,27 @@ pub(crate) struct Target {
     /// The target is this rank and the window is not mapped: puts and gets are copies, atomics and accumulates are not.
     pub(super) own_unmapped: bool,
     pub(super) region: RemoteRegion,
+    pub(super) lock: Cell<LockState>,
+    /// Its rank in the window's team.
+    pub(super) team_rank: usize,
+    /// The words for entering the lock by claim, if they are mapped.
+    pub(super) entry: Option<Box<ClaimWords>>,
+    /// The handler of packed pieces at the target, or 0 if it receives none.
+    pub(super) listens: u16,
+    /// The address of its memory modulo 16.
+    pub(super) alignment: u8,
+    used: OnceCell<Box<Used>>,
+}
+
+/// The state of operations on a target.
+#[derive(Debug)]
+pub(crate) struct Used {
     /// The remote address of its memory: a rank of the job, the device's handle of a region, and the offset of the
     /// first byte. It differs from `region` if all memory is one segment.
     pub(super) remote: (u32, u64, usize),
     /// Tracks the requests that are not complete.
     pub(super) track: Rc<Track>,
-    /// The handler of packed pieces at the target, or 0 if it receives none; the numbers of pieces sent and of pieces
-    /// unpacked.
-    pub(super) listens: u16,
+    /// Numbers of packed pieces sent and unpacked.
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
     /// Accumulates that its CPU applies.
@@ -98,11 +114,6 @@ pub(crate) struct Target {
     /// Number of accesses to it that this rank has started, and of exposures that this rank has posted to it.
     pub(super) starts: Cell<u64>,
     pub(super) posts: Cell<u64>,
-    pub(super) lock: Cell<LockState>,
-    /// Its rank in the window's team.
-    pub(super) team_rank: usize,
-    /// The words for entering the lock by claim, if they are mapped.
-    pub(super) entry: Option<ClaimWords>,
     /// The last operation, withheld so that it can carry the notification.
     pub(super) withheld: RefCell<Option<Item>>,
 }
@@ -123,16 +134,16 @@ pub(super) struct ClaimWords {
 }
 
 impl ClaimWords {
-    pub(super) fn new(signals: &SignalArray, target: usize, claim: usize) -> Option<Self> {
+    pub(super) fn new(signals: &SignalArray, target: usize, claim: usize) -> Option<Box<Self>> {
         let at = |word| signals.peer_word(target, word).map(NonNull::from);
-        Some(Self {
+        Some(Box::new(Self {
             bias: at(word::BIAS)?,
             claim: at(claim)?,
             waiters: at(word::WAITERS)?,
             last: Cell::new(0),
             streak: Cell::new(0),
             patience: Cell::new(8),
-        })
+        }))
     }
 }
 
@@ -172,40 +183,92 @@ impl Target {
             lo,
             hi,
             own_unmapped: false,
-            remote: (region.peer, region.handle, 0),
             region,
-            track: Track::new(),
-            listens: 0,
-            packed: Cell::new(0),
-            unpacked: Counter::new(),
-            records: RecordQueue::default(),
-            starts: Cell::new(0),
-            posts: Cell::new(0),
             lock: Cell::new(LockState::No),
             team_rank,
             entry: None,
-            withheld: RefCell::new(None),
+            listens: 0,
+            alignment: 0,
+            used: OnceCell::new(),
         }
+    }
+
+    #[cold]
+    fn make_used(&self) -> Box<Used> {
+        let RemoteRegion { peer, handle, .. } = self.region;
+        Box::new(Used {
+            remote: (peer, handle, 0),
+            track: Track::new(),
+            packed: Cell::new(0),
+            unpacked: Counter::new(),
+            records: RecordQueue::new(peer, self.listens, usize::from(self.alignment)),
+            starts: Cell::new(0),
+            posts: Cell::new(0),
+            withheld: RefCell::new(None),
+        })
+    }
+}
+
+impl Deref for Target {
+    type Target = Used;
+
+    #[inline]
+    fn deref(&self) -> &Used {
+        self.used.get_or_init(|| self.make_used())
     }
 }
 
 impl Target {
-    /// Whether packed pieces are in progress.
+    /// The state of operations, if there have been any.
     #[inline]
-    pub(super) fn has_packed(&self) -> bool {
-        self.packed.get() != self.unpacked.value()
+    pub(super) fn used(&self) -> Option<&Used> {
+        self.used.get().map(|used| &**used)
+    }
+
+    /// Makes its memory a part of another rank's region.
+    pub(super) fn move_to(&mut self, remote: (u32, u64, usize)) {
+        let mut used = self.make_used();
+        used.remote = remote;
+        self.used = OnceCell::from(used);
+    }
+
+    /// Number of requests in progress.
+    #[inline]
+    pub(super) fn open(&self) -> usize {
+        self.used().map_or(0, |used| used.track.open())
+    }
+
+    /// Whether a request has failed since the last [`check`](Self::check).
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.used().is_some_and(|used| used.track.has_failed())
+    }
+
+    /// Takes the first error of its requests.
+    ///
+    /// # Errors
+    /// The first failure since the last call.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        self.used().map_or(Ok(()), |used| used.track.check())
+    }
+
+    /// Whether an operation is withheld.
+    #[inline]
+    pub(super) fn has_withheld(&self) -> bool {
+        self.used().is_some_and(|used| used.withheld.borrow().is_some())
     }
 
     /// Whether requests or packed pieces are in progress.
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
-        self.track.open() > 0 || self.has_packed()
+        self.used().is_some_and(|used| used.track.open() > 0 || used.packed.get() != used.unpacked.value())
     }
 
     /// Whether requests, packed pieces or answers are outstanding.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {
-        self.has_requests() || self.records.is_unanswered()
+        self.has_requests() || self.used().is_some_and(|used| used.records.is_unanswered())
     }
 
     /// Makes puts and gets to this target copies. The target is this rank itself, with the memory `own`.
@@ -217,7 +280,7 @@ impl Target {
 
     /// Whether the CPU may do atomic operations on mapped memory now, if not the whole window is mapped.
     pub(super) fn takes_atomics(&self) -> bool {
-        !self.own_unmapped && self.withheld.borrow().is_none()
+        !self.own_unmapped && !self.has_withheld()
     }
 
     /// The bias, claim and waiter words, if the lock can be entered by claim.

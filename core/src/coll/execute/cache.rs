@@ -12,8 +12,9 @@ use crate::coll::operation::{Algorithm, Neighbors, Operation};
 const MOST: usize = 32;
 /// The most steps in a schedule that is kept.
 const LONGEST: usize = 256;
-/// The most bytes of scratch in a run that is kept.
+/// The most bytes of scratch, and the most blocks, of a run that is kept.
 const SCRATCH: usize = 64 << 10;
+const BLOCKS: usize = 1024;
 
 /// Identifies calls that run the same schedule on blocks of the same sizes, if their neighbours are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +51,9 @@ impl Key {
     }
 }
 
-/// Whether a run may be kept: it has few steps and little scratch.
+/// Whether a run may be kept: it has few steps, little scratch and few blocks.
 pub(super) fn is_light(run: &Run) -> bool {
-    run.steps() <= LONGEST && run.scratch() <= SCRATCH
+    run.steps() <= LONGEST && run.scratch() <= SCRATCH && run.blocks() <= BLOCKS
 }
 
 /// Idle runs, each at the index of its key; a run that is in use is missing at its index.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::rc::Rc;
 
 use rustc_hash::FxHasher;
 
@@ -66,7 +67,7 @@ pub(super) struct Plan {
     /// Whether the rank lends memory, or borrows.
     pub(super) lends: bool,
     /// Ranks of the job, by team rank.
-    pub(super) peers: Vec<u32>,
+    pub(super) peers: Rc<[u32]>,
     /// Sources and destinations on a graph, by team rank.
     pub(super) neighbors: [Vec<u32>; 2],
     /// The check value in the messages of this call.
@@ -215,7 +216,7 @@ impl Plan {
         short: Option<usize>,
     ) -> Result<Self> {
         let element = arguments.element;
-        let peers = team.ranks.to_vec();
+        let peers = Rc::clone(&team.ranks);
         let starts = |buffer: Buffer| {
             let mut at = 0usize;
             let ends = (0..schedule.blocks_of(buffer)).map(|b| {

@@ -175,6 +175,11 @@ impl Run {
         self.plan.degrees.len()
     }
 
+    /// Number of blocks of its buffers.
+    pub(super) fn blocks(&self) -> usize {
+        self.plan.starts.iter().map(Vec::len).sum()
+    }
+
     /// Bytes of scratch and of operands.
     pub(super) fn scratch(&self) -> usize {
         let operands: usize = self.operands.borrow().iter().map(Scratch::bytes).sum();

@@ -1,14 +1,15 @@
 #![allow(unsafe_code)]
 //! Construction of the signal array of a team.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Team;
 use crate::bill::Account;
 use crate::coll;
-use crate::device::Region;
+use crate::device::{Region, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
-use crate::signal::{LINE, SHARES_CORE, SignalArray, short};
+use crate::signal::{LINE, RemoteCells, SHARES_CORE, SignalArray, short};
 
 impl SignalArray {
     /// Makes a signal array, collectively over `team`. Each rank has three lines for each peer, `words` published words
@@ -55,7 +56,14 @@ impl SignalArray {
                 .store(u64::from(job.spins() == 0), Ordering::Relaxed);
         }
         // SAFETY: an allocation of this job to which there is no other reference.
-        let (own, remotes) = unsafe { coll::exchange_regions(team, own, None) }?;
+        let (own, regions) = unsafe { coll::exchange_regions(team, own, None) }?;
+        // Checked below, before any part of a peer's array is read.
+        let other = regions.iter().find(|r| r.len != wanted).copied();
+        let whole =
+            |r: &RemoteRegion| r.mapped.filter(|m| (m.lo, m.hi) == (0, r.len)).and_then(|m| NonNull::new(m.base));
+        let remotes =
+            regions.iter().map(|r| RemoteCells { peer: r.peer, handle: r.handle, mapped: whole(r) }).collect();
+        drop(regions);
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
         let (arrivals, shorts) = Default::default();
@@ -74,8 +82,7 @@ impl SignalArray {
             arrivals,
             shorts,
         };
-        // Checked before any part of a peer's array is read.
-        if let Some(r) = signals.remotes.iter().find(|r| r.len != wanted) {
+        if let Some(r) = other {
             return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
                 .peer(r.peer)
                 .cause(format!("{} bytes, {wanted} expected", r.len)));

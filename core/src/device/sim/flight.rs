@@ -89,6 +89,28 @@ impl Action {
     }
 }
 
+/// Buffers of packets that were taken, for later ones.
+#[derive(Debug, Default)]
+pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// The most that are kept.
+    const MOST: usize = 4096;
+
+    /// An empty buffer.
+    pub(super) fn take(&self) -> Vec<u8> {
+        self.0.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
+        let mut kept = self.0.borrow_mut();
+        if kept.len() < Self::MOST {
+            buffer.clear();
+            kept.push(buffer);
+        }
+    }
+}
+
 /// A message on its way.
 #[derive(Debug)]
 pub(super) struct Flight {

@@ -99,7 +99,8 @@ impl Sim {
             return Ok(Posted::Busy);
         }
         *untaken += 1;
-        let mut packet = Vec::with_capacity(len);
+        let mut packet = self.world.buffers.take();
+        packet.reserve_exact(len);
         packet.extend_from_slice(header);
         for b in body {
             let at = packet.len();
@@ -207,6 +208,7 @@ impl Device for Sim {
                     self.world.taken(source, self.me);
                     any = true;
                     sink(Event::Packet { source, bytes: &bytes });
+                    self.world.buffers.give_back(bytes);
                 }
                 Incoming::Completed { flight, result } => {
                     self.pending.borrow_mut().remove(&Rc::as_ptr(&flight));

@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use super::atomics::KeptWord;
 use super::events::{Event, Happens};
-use super::flight::Flight;
+use super::flight::{Buffers, Flight};
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::device::Leave;
@@ -128,6 +128,7 @@ pub(crate) struct Counters {
 
 pub(crate) struct World {
     pub(super) hub: Arc<Hub>,
+    pub(super) buffers: Buffers,
     pub(super) seed: u64,
     epoch: Instant,
     pub(crate) ranks: Vec<Rank>,
@@ -160,6 +161,7 @@ impl World {
         let new = || Rank { slowness: Cell::new(1.0), ..Rank::default() };
         Self {
             hub: Hub::new(ranks),
+            buffers: Buffers::default(),
             seed,
             epoch: Instant::now(),
             ranks: (0..ranks).map(|_| new()).collect(),
