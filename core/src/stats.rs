@@ -44,6 +44,8 @@ kinds! {
     Signal = "signal";
     /// Notifications that travelled with a write: no message of their own.
     Notify = "notify";
+    /// Requests to the barrier in the switch of the network.
+    Switch = "switch";
     /// Packets of active messages.
     Send = "send";
     /// Lists of blocks sent as one message to a scatter list of the peer.

@@ -1,6 +1,6 @@
 //! Collectives. An algorithm is a pure function that gives a [schedule]; each is one file under its published name, and
 //! [`table`] lists them. [`execute`] runs them. The barrier of a team uses signal cells alone
-//! ([`barrier_dissemination`]).
+//! ([`barrier_dissemination`]), or a barrier in the switch of the network.
 //!
 //! All ranks of a team call the same collectives in the same order.
 
@@ -10,6 +10,7 @@ pub(crate) mod alltoall;
 pub(crate) mod barrier;
 pub(crate) mod barrier_counter;
 pub mod barrier_dissemination;
+pub(crate) mod barrier_switch;
 pub mod broadcast;
 pub mod butterfly;
 mod bytes;

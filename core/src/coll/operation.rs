@@ -147,10 +147,12 @@ pub struct Call<'a> {
     pub in_place: bool,
     /// Whether the ranks share a node, so that they can lend each other memory.
     pub lends: bool,
+    /// Whether the network has a barrier in its switch that the ranks can use.
+    pub switch: bool,
 }
 
 impl<'a> Call<'a> {
-    /// A call with defaults: root 0, equal blocks, out of place, on one node.
+    /// A call with defaults: root 0, equal blocks, out of place, on one node, without a barrier in a switch.
     #[must_use]
     pub fn new(operation: Operation, rank: u32, size: u32) -> Self {
         Self {
@@ -165,6 +167,7 @@ impl<'a> Call<'a> {
             neighbors: Neighbors::default(),
             in_place: false,
             lends: true,
+            switch: false,
         }
     }
 

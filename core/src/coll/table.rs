@@ -31,6 +31,12 @@ pub fn named(operation: Operation, name: &str) -> Option<&'static Algorithm> {
     of(operation).find(|a| a.name == name)
 }
 
+/// Whether the algorithm is the barrier in the switch of the network.
+#[must_use]
+pub(crate) fn is_in_switch(algorithm: &Algorithm) -> bool {
+    algorithm.operation == Operation::Barrier && algorithm.name == barrier::switch::ALGORITHM.name
+}
+
 /// Whether every rank only sends data that it has from the start, to some or all others, so that the algorithm has one
 /// round.
 #[must_use]

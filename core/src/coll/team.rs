@@ -19,6 +19,7 @@ use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use crate::coll::barrier_switch::{self, SwitchGroup};
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, OneThread};
@@ -58,12 +59,23 @@ struct Inner {
     signals: OnceCell<SignalArray>,
     /// Whether some rank had no memory for a signal array; the same at all ranks.
     no_signals: Cell<bool>,
+    /// Group of the barrier in the switch, after the first barrier; `None` if the team has none, at all ranks.
+    switch: OnceCell<Option<SwitchGroup>>,
     calls: Rc<TeamCalls>,
     cache: Cache,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Those of the team of all ranks end with the job.
+        if let Some(Some(group)) = self.switch.get()
+            && self.members.me == 0
+            && !self.job.has_ended()
+            && self.calls.context() != 0
+            && !std::thread::panicking()
+        {
+            barrier_switch::end(&self.job, group);
+        }
         self.job.calls().forget(&self.job, &self.calls);
     }
 }
@@ -122,6 +134,7 @@ impl Team {
             meetings: Cell::new(0),
             signals: OnceCell::new(),
             no_signals: Cell::new(false),
+            switch: OnceCell::new(),
             calls,
             cache: Cache::default(),
         });

@@ -1,5 +1,6 @@
 //! Limits and guarantees of a device, and the sizes from which one protocol is better than another.
 
+use crate::error::{Error, ErrorKind};
 use crate::settings::Transfer;
 
 /// Limits and guarantees of a device. Each entry steers a decision above the device seam.
@@ -33,6 +34,9 @@ pub struct Capabilities {
     /// Whether a rank may access its own region, and set its own cells, by loads and stores although it is not mapped,
     /// while other operations on it go through the device. Atomics and accumulates always go through the device.
     pub own_by_copy: bool,
+    /// Maximum number of groups that the barrier in the switch of the network serves at a time
+    /// ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network has no such barrier.
+    pub switch: Option<u32>,
 }
 
 impl Capabilities {
@@ -51,8 +55,19 @@ impl Capabilities {
             messages: MessageCutOffs::UNMEASURED,
             sleepers_fence: false,
             own_by_copy: false,
+            switch: None,
         }
     }
+}
+
+/// The error for a scatter or gather list posted to a device that does not support lists.
+#[cold]
+pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
+        .peer(peer)
+        .device(device)
+        .cause("lists on both sides of a message need an HCA")
+        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
 }
 
 /// Limits of one scatter or gather list.

@@ -314,6 +314,7 @@ impl Loopback {
                 }
                 Operation::Signal { at, value } => self.signal(peer, at, value).map(|()| (Kind::Signal, 8)),
                 Operation::Scatter { .. } | Operation::Gather { .. } => Err(super::no_lists(peer, "loopback")),
+                Operation::Barrier(_) => Err(super::no_barrier("loopback")),
                 _ => Err(self.fail(ErrorKind::Unsupported, "post a work request", peer)),
             }
         }

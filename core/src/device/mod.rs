@@ -3,6 +3,7 @@
 //! A device registers memory, posts work requests, polls completions and parks. Operations are values, so all of them
 //! share one [`Device::post`]; limits and guarantees are data ([`Capabilities`]).
 
+mod barrier;
 mod capabilities;
 pub(crate) mod cell;
 pub mod code;
@@ -28,20 +29,13 @@ use crate::error::{Error, ErrorKind, Result};
 pub use crate::memory::Block;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
+pub use barrier::BarrierRequest;
+pub(crate) use barrier::no_barrier;
+pub(crate) use capabilities::no_lists;
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
 pub(crate) use forward::forward;
 pub(crate) use unread::Unread;
 pub use watch::Watch;
-
-/// The error for a scatter or gather list posted to a device that does not support lists.
-#[cold]
-pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
-        .peer(peer)
-        .device(device)
-        .cause("lists on both sides of a message need an HCA")
-        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
-}
 
 /// Memory to be registered.
 #[derive(Clone, Copy, Debug)]
@@ -273,6 +267,8 @@ pub enum Operation<'a> {
         /// The rest of the packet, gathered from these blocks.
         body: &'a [Block],
     },
+    /// Asks the barrier in the switch of the network ([`Capabilities::switch`]). The peer of the request is this rank.
+    Barrier(BarrierRequest),
 }
 
 impl Operation<'_> {
@@ -287,9 +283,11 @@ impl Operation<'_> {
             | Operation::Accumulate { at, .. }
             | Operation::Signal { at, .. } => Some(at.region),
             Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
-            Operation::SendShort(_) | Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {
-                None
-            }
+            Operation::SendShort(_)
+            | Operation::Send { .. }
+            | Operation::Scatter { .. }
+            | Operation::Gather { .. }
+            | Operation::Barrier(_) => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::device::sim::Interface;
+use crate::device::sim::{Interface, Network};
 
 /// Costs of sending a message. All times count from when the processor and the port are free for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,6 +41,11 @@ pub trait Model {
         true
     }
 
+    /// Time in which the barrier in the switch finds that all of `ranks` have come.
+    fn switch(&self, _ranks: u32) -> f64 {
+        0.0
+    }
+
     /// Time for which the processor reduces `bytes`.
     fn reduce(&self, _bytes: u64) -> f64 {
         0.0
@@ -67,6 +72,8 @@ pub struct LogGP {
     pub threshold: Option<u64>,
     /// Time of the processor for each byte that is reduced.
     pub reduction: f64,
+    /// Time of the barrier in the switch for each level of its tree of gates.
+    pub gate: f64,
 }
 
 impl LogGP {
@@ -89,7 +96,18 @@ impl From<Interface> for LogGP {
     }
 }
 
+impl From<&Network> for LogGP {
+    /// The model of the interfaces of a network, and of the barrier in its switch.
+    fn from(network: &Network) -> Self {
+        Self { gate: network.switch.map_or(0.0, |switch| switch.gate), ..network.interface.into() }
+    }
+}
+
 impl Model for LogGP {
+    fn switch(&self, ranks: u32) -> f64 {
+        self.gate * f64::from(ranks.next_power_of_two().trailing_zeros())
+    }
+
     fn send(&self, bytes: u64, _fan: u32) -> Sending {
         let overhead = self.send_overhead + bytes as f64 * self.overhead_per_byte;
         let port = self.gap + self.stretch(bytes);

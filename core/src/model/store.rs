@@ -62,6 +62,8 @@ impl Fits {
             overhead_per_byte,
             threshold,
             reduction,
+            // Not measured.
+            gate: _,
         } = self.log_gp.model;
         let threshold = threshold.map_or(-1.0, |bytes| bytes as f64);
         let lo_p = |posting: Posting| {
@@ -104,6 +106,7 @@ impl Fits {
             overhead_per_byte,
             threshold,
             reduction,
+            gate: 0.0,
         };
         let log_gp = known(log_gp, residual)?;
         let [residual, latency, reduction] = *<&[f64; 3]>::try_from(&p_log_p[..]).ok()?;

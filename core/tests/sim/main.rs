@@ -1,8 +1,9 @@
 //! The simulated network: conformance of its device with the seam, times that the models give in closed form, contention,
-//! faults, and that a seed replays.
+//! faults, that a seed replays, and the barrier in the switch.
 
 mod faults;
 mod models;
+mod switch;
 mod times;
 
 use farside_conformance::{Check, Setup, Subject};

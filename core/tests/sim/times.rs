@@ -13,12 +13,12 @@ use farside_core::sim::{Flap, Interface, Network, Simulation};
 use farside_core::{ErrorKind, Job, Result, device};
 
 /// Settings with one value.
-fn with(name: &str, value: &str) -> Settings {
+pub(crate) fn with(name: &str, value: &str) -> Settings {
     Settings::from_lookup(|asked| (asked == name).then(|| value.to_owned())).unwrap()
 }
 
 /// Time in nanoseconds from when all ranks begin `f` until the last of them has ended it.
-fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -> u128 {
+pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -> u128 {
     let run = simulation
         .run(|job| {
             f(job)?;

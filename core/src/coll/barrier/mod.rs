@@ -8,6 +8,7 @@ mod combining_tree;
 pub(super) mod dissemination;
 mod mcs_tree;
 mod pairwise_exchange;
+pub(super) mod switch;
 mod tournament;
 
 use super::operation::Algorithm;
@@ -25,6 +26,7 @@ pub(crate) const ALGORITHMS: &[&Algorithm] = &[
     &pairwise_exchange::ALGORITHM,
     &pairwise_exchange::N_WISE,
     &dissemination::ALGORITHM,
+    &switch::ALGORITHM,
 ];
 
 /// Check-in at rank 0 in ⌈log_n P⌉ rounds: of n consecutive ranks that are left, the first awaits the others and goes

@@ -86,11 +86,7 @@ impl<'a> Arguments<'a> {
             lends: team.one_node,
             ..Call::new(self.operation, team.me as u32, team.size() as u32)
         };
-        let placement = match (team.one_node, job.is_on_oversubscribed_node()) {
-            (true, true) => Placement::OversubscribedNode,
-            (true, false) => Placement::OneNode,
-            (false, _) => Placement::Anywhere,
-        };
+        let placement = Placement::of(team.one_node, job.is_on_oversubscribed_node());
         let facts = Facts::new(&call, self.element as u64, self.reduction.is_none_or(|r| r.commutative), placement);
         (call, facts)
     }

@@ -371,6 +371,8 @@ impl Run {
             Action::Lend { to, tag } => self.lend(step, to, tag, s.from, s.into),
             Action::Read { .. } | Action::ReadReduce { .. } | Action::Write { .. } => self.access(step),
             Action::Return { to, tag } => self.give_back(step, to, tag),
+            // Only `Team::barrier` uses a group of the switch, and no plan has this step.
+            Action::EnterSwitch => Err(Error::new(ErrorKind::Unsupported, self.name())),
             Action::Copy => {
                 // SAFETY: as in `sink`.
                 unsafe { self.buffers().copy(s.from, s.into) };

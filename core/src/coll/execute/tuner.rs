@@ -44,7 +44,7 @@ impl Tuning {
         self.confirms.set(self.selection.set(selection).is_ok());
     }
 
-    pub(super) fn selection(&self) -> &Selection {
+    pub(crate) fn selection(&self) -> &Selection {
         self.selection.get_or_init(|| Selection { user: self.user.clone(), ..Selection::default() })
     }
 

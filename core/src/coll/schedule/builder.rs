@@ -33,7 +33,7 @@ struct Borrowed {
 /// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
 /// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
 /// - both use the same loan, and one of them writes, borrows, returns or reclaims it;
-/// - one of them is a signal or an await, or a [`fence`](Self::fence) is between them; but an await does not wait for
+/// - one of them is a signal, an await or a barrier in the switch, or a [`fence`](Self::fence) is between them; but an await does not wait for
 ///   the signals and awaits directly before it.
 #[derive(Debug)]
 pub struct Builder {
@@ -140,6 +140,11 @@ impl Builder {
     /// directly before them are sent.
     pub fn wait(&mut self, source: u32, tag: u32) {
         self.add(Action::Await { source, tag }, &[], &[]);
+    }
+
+    /// Enters the barrier in the switch of the network after all earlier steps, and waits in it before all later ones.
+    pub(crate) fn enter_switch(&mut self) {
+        self.add(Action::EnterSwitch, &[], &[]);
     }
 
     /// Lends blocks to a rank: those of `read` to be read, those of `written` to be written.
@@ -252,6 +257,12 @@ impl Builder {
                 }
                 self.last.push(number);
                 self.awaits = true;
+            }
+            Action::EnterSwitch => {
+                after.append(&mut self.open);
+                after.append(&mut self.last);
+                (self.run, self.awaits) = (None, false);
+                self.last.push(number);
             }
             _ => {
                 after.extend(&self.last);

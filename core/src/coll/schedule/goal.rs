@@ -1,7 +1,7 @@
 //! Schedules as text of the Group Operation Assembly Language, as `txt2bin` of LogGOPSim reads it (Hoefler, Siebert,
 //! Lumsdaine 2009; Hoefler, Schneider, Lumsdaine 2010), so that others' simulators run them.
 
-use std::io::{Result, Write};
+use std::io::{Error, ErrorKind, Result, Write};
 
 use super::predict::Bytes;
 use super::{Action, Port, Schedule, Slice};
@@ -12,7 +12,7 @@ use super::{Action, Port, Schedule, Slice};
 /// loan is sent with it, or with its return.
 ///
 /// # Errors
-/// Those of `out`.
+/// Those of `out`; `Unsupported` for a barrier in the switch, which GOAL does not have.
 pub fn write(
     out: &mut impl Write,
     size: u32,
@@ -35,6 +35,9 @@ pub fn write(
             match step.action {
                 Action::Reduce { .. } | Action::ReadReduce { .. } => {
                     writeln!(out, "l{number}: calc {}", nanoseconds(of(step.into)))?;
+                }
+                Action::EnterSwitch => {
+                    return Err(Error::new(ErrorKind::Unsupported, "GOAL has no barrier in a switch"));
                 }
                 action => match action.message(rank) {
                     Some((Port::Out, (_, to, tag))) => {

@@ -224,6 +224,9 @@ pub enum Action {
         /// The loan's tag.
         tag: u32,
     },
+    /// Enters the barrier in the switch of the network, and waits until all ranks have: a message to the switch, and one
+    /// back.
+    EnterSwitch,
     /// Waits until a loan has been returned. `from` and `into` are the blocks of the loan.
     Reclaim {
         /// The borrowing rank.
@@ -256,7 +259,12 @@ impl Action {
             | Self::Borrow { source, tag } => Some((Port::In, (source, own, tag))),
             Self::Return { to, tag } => Some((Port::Out, (own, to, RETURNED | tag))),
             Self::Reclaim { source, tag } => Some((Port::In, (source, own, RETURNED | tag))),
-            Self::Reduce { .. } | Self::Copy | Self::Read { .. } | Self::ReadReduce { .. } | Self::Write { .. } => None,
+            Self::Reduce { .. }
+            | Self::Copy
+            | Self::EnterSwitch
+            | Self::Read { .. }
+            | Self::ReadReduce { .. }
+            | Self::Write { .. } => None,
         }
     }
 

@@ -47,6 +47,15 @@ impl Placement {
             Self::OversubscribedNode => "oversubscribed",
         }
     }
+
+    /// The placement of ranks that are all on one node or not, whose nodes are oversubscribed or not.
+    pub(crate) fn of(one_node: bool, oversubscribed: bool) -> Self {
+        match (one_node, oversubscribed) {
+            (true, true) => Self::OversubscribedNode,
+            (true, false) => Self::OneNode,
+            (false, _) => Self::Anywhere,
+        }
+    }
 }
 
 /// Facts beside the call on which the choice depends.

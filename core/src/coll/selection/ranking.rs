@@ -110,6 +110,7 @@ const TYPICAL: LogGP = LogGP {
     overhead_per_byte: 0.0,
     threshold: None,
     reduction: 0.2,
+    gate: 0.0,
 };
 
 /// Number of choices that calls try where the model holds, and where it does not tell much: it knows neither memory

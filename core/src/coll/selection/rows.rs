@@ -131,6 +131,8 @@ const PIECE: u64 = 128 << 10;
 /// Ranks of a node access data that is longer than a message sent without asking in place: it is copied once, and two
 /// messages of a pair are the least (a rendezvous has as many).
 pub const ROWS: &[Row] = &[
+    // Two messages of a rank, whatever the number of ranks, on networks that have it.
+    row(O::Barrier, "switch"),
     // Through short data in blocking calls.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),

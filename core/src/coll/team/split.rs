@@ -2,8 +2,8 @@
 
 use super::Team;
 use crate::bill::Account;
-use crate::coll;
 use crate::coll::execute;
+use crate::coll::{self, barrier_switch};
 use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
 use crate::signal::short::MOST_RANKS;
@@ -144,16 +144,31 @@ impl Team {
         })
     }
 
-    /// Waits until every rank of the team has called it. With the signal array: ⌈log2 P⌉ signals a rank
+    /// Waits until every rank of the team has called it.
+    ///
+    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch), the first barrier of a team takes an
+    /// id of the switch, and each further one is a message of every rank to the switch and one back, unless `FARSIDE_COLL`
+    /// fixes another algorithm. If no id is free, and on other networks, the team's signal array is used: ⌈log2 P⌉ signals a rank
     /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a
     /// team other than the world go by messages, and the fifth makes the signal array, by two allgathers. If a rank has
     /// no memory for the array, all barriers go by messages.
     ///
     /// # Errors
-    /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one.
+    /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the barrier in the switch
+    /// finds only the latter.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         located(|| {
+            match self.inner.switch.get() {
+                Some(Some(group)) => return barrier_switch::run(self, group),
+                Some(None) => {}
+                None => {
+                    let group = barrier_switch::join(self)?;
+                    if self.inner.switch.get_or_init(|| group).is_some() {
+                        return Ok(());
+                    }
+                }
+            }
             if let Some(signals) = self.inner.signals.get() {
                 let agree = self.signal_barrier(signals)?;
                 return if agree { Ok(()) } else { Err(self.differ()) };

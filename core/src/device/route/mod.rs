@@ -69,9 +69,11 @@ fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
         | Operation::Accumulate { at, .. }
         | Operation::Signal { at, .. } => &mut at.region,
         Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => &mut at.region,
-        Operation::SendShort(_) | Operation::Send { .. } | Operation::Scatter { .. } | Operation::Gather { .. } => {
-            return (o, None);
-        }
+        Operation::SendShort(_)
+        | Operation::Send { .. }
+        | Operation::Scatter { .. }
+        | Operation::Gather { .. }
+        | Operation::Barrier(_) => return (o, None),
     };
     let outer = std::mem::replace(region, inner(*region));
     (o, Some(outer))
@@ -147,7 +149,8 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
                 }
                 Ok(if on_node { Side::Intra } else { Side::Inter })
             }
-            // Lists work the same between all ranks; the inter-node device reports what is wrong with one.
+            // Lists and barriers in a switch work the same between all ranks; the inter-node device reports what is wrong
+            // with one.
             (_, None) => Ok(Side::Inter),
             (_, Some(region)) => {
                 let side = Side::of(region);

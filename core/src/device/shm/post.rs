@@ -84,6 +84,7 @@ impl ShmDevice {
                 | Operation::Send { .. }
                 | Operation::Scatter { .. }
                 | Operation::Gather { .. } => return Err(device::no_lists(request.peer, "shm")),
+                Operation::Barrier(_) => return Err(device::no_barrier("shm")),
             }
         }
         self.start(request, unmapped, || ())

@@ -9,9 +9,10 @@
 use std::rc::Rc;
 
 use super::events::Happens;
+use super::events::Incoming;
 use super::flight::Flight;
 use super::network::Time;
-use super::world::{Incoming, World};
+use super::world::World;
 use crate::device::Leave;
 
 /// The longest time for which an interface keeps a word, in picoseconds.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::events::Incoming;
 use super::network::{Passage, Time};
-use super::world::Incoming;
 use crate::device::loopback::Loopback;
 use crate::device::{Block, Operation, Place, WorkRequest};
 use crate::error::{ErrorKind, Result};

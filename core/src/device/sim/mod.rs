@@ -7,9 +7,11 @@
 //! same program with the same seed are the same, event by event.
 
 mod atomics;
+mod barrier;
 mod events;
 mod flight;
 pub(crate) mod network;
+mod switch;
 mod topology;
 mod trace;
 pub(crate) mod world;
@@ -30,11 +32,12 @@ use crate::error::{ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
+use events::Incoming;
 use flight::{Action, Flight};
-pub use network::{Flap, Interface, Network};
+pub use network::{Flap, Interface, Network, Switch};
 pub use topology::Topology;
 pub use trace::Trace;
-use world::{Incoming, World};
+use world::World;
 
 /// Virtual time for which a rank with waiting futures sleeps without an event.
 const ELSEWHERE: Duration = Duration::from_millis(1);
@@ -59,8 +62,13 @@ impl Sim {
     pub(crate) fn new(world: &Rc<World>, me: u32, minimal: bool, registrations: Option<usize>) -> Self {
         let capabilities = Capabilities::minimal("sim", MAX_PACKET);
         let more = !minimal;
-        let capabilities =
-            Capabilities { max_blocks: if more { 16 } else { 1 }, accumulate: more, own_by_copy: more, ..capabilities };
+        let capabilities = Capabilities {
+            max_blocks: if more { 16 } else { 1 },
+            accumulate: more,
+            own_by_copy: more,
+            switch: world.groups(),
+            ..capabilities
+        };
         Self {
             me,
             world: Rc::clone(world),
@@ -164,6 +172,14 @@ impl Device for Sim {
             Operation::SendShort(packet) => self.send(request, &packet.bytes()[..packet.len()], &[])?,
             Operation::Send { header, body } => self.send(request, header, body)?,
             Operation::Scatter { .. } | Operation::Gather { .. } => return Err(super::no_lists(request.peer, "sim")),
+            Operation::Barrier(asked) => {
+                let posted = self.world.ask(self.me, asked, request.id)?;
+                if posted != Posted::Busy {
+                    self.memory.count(Kind::Switch, 0, request);
+                    self.world.busy(self.me);
+                }
+                posted
+            }
             operation => {
                 let action = Action::of(&operation);
                 let action = action
@@ -184,6 +200,7 @@ impl Device for Sim {
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        self.world.cancel(self.me, which);
         self.pending.borrow_mut().retain(|_, flight| {
             let cancelled = which(flight.id);
             if cancelled {
@@ -209,6 +226,11 @@ impl Device for Sim {
                     any = true;
                     sink(Event::Packet { source, bytes: &bytes });
                     self.world.buffers.give_back(bytes);
+                }
+                Incoming::Answered { id, result } => {
+                    self.world.work(self.me, self.world.costs().receive_overhead);
+                    any = true;
+                    sink(Event::Completed { id, result });
                 }
                 Incoming::Completed { flight, result } => {
                     self.pending.borrow_mut().remove(&Rc::as_ptr(&flight));

@@ -73,6 +73,31 @@ pub struct Network {
     pub retry: f64,
     /// Links that are down for some time.
     pub down: Vec<Flap>,
+    /// A barrier in the switch, if it has one.
+    pub switch: Option<Switch>,
+}
+
+/// A barrier in the switch (Hoefler 2005, section 3.1) of a [crossbar](Topology::Crossbar), which is a single switch. Times
+/// are in nanoseconds.
+///
+/// A packet takes L between an interface and the switch, and no time for bytes. The barrier of P ranks that enter it together
+/// takes o of the senders, L, ⌈log2 P⌉ gates, L, and o of the receivers. Packets that get lost, or that are sent while the
+/// interface is down, are sent again; the delay of each is random, and no order is kept between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Switch {
+    /// The greatest number of groups at a time.
+    pub ids: u32,
+    /// Time for each level of the tree of gates that finds that all ranks have come.
+    pub gate: f64,
+    /// Time after which a packet that is not acknowledged is sent again.
+    pub retry: f64,
+}
+
+impl Default for Switch {
+    /// The 128 ids of the thesis, gates of 10 ns, and 20 microseconds.
+    fn default() -> Self {
+        Self { ids: 128, gate: 10.0, retry: 20_000.0 }
+    }
 }
 
 /// A time in which no message leaves or reaches a rank; messages wait for its end.
@@ -98,6 +123,7 @@ impl Default for Network {
             loss: 0.0,
             retry: 0.0,
             down: Vec::new(),
+            switch: None,
         }
     }
 }
@@ -127,6 +153,17 @@ impl Network {
         }
         if let Some(flap) = self.down.iter().find(|flap| flap.rank >= ranks as usize) {
             return bad(format!("an interface of rank {} of {ranks}", flap.rank));
+        }
+        if let Some(switch) = self.switch {
+            if self.topology != Topology::Crossbar {
+                return bad(format!("a barrier in the switch of {}, which is not a single switch", self.topology));
+            }
+            let Switch { ids, gate, retry } = switch;
+            if !(1..=1 << 16).contains(&ids) || !is_time(gate) || !is_time(retry) || picoseconds(retry) == 0 {
+                return bad(format!(
+                    "a barrier in the switch with {ids} ids, gates of {gate} ns and {retry} ns to retry"
+                ));
+            }
         }
         self.topology.check(ranks)
     }
@@ -269,6 +306,25 @@ impl Traffic {
         }
         self.last.insert((from, to), place.max(last));
         place
+    }
+
+    /// Sends a packet of the barrier in the switch that a rank has at its interface at `ready`; returns when it is at the
+    /// switch, if it is not lost.
+    pub(super) fn to_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
+        let enters = ready.max(self.out[from as usize]);
+        self.out[from as usize] = enters + self.costs.gap;
+        self.beside_links(from, enters)
+    }
+
+    /// Takes a packet of the barrier in the switch to or from a rank's interface.
+    pub(super) fn beside_links(&mut self, rank: u32, enters: Time) -> Option<Place> {
+        let lost = self.network.loss > 0.0 && self.random.random_bool(self.network.loss);
+        let mut time = enters + self.costs.latency;
+        if self.network.jitter > 0.0 {
+            time += self.random.random_range(0..=picoseconds(self.network.jitter));
+        }
+        let is_up = self.up(rank, enters) == enters && self.up(rank, time) == time;
+        (!lost && is_up).then(|| (time, self.tie()))
     }
 
     /// Takes a message at the receiver's interface, where it is at `time`; returns when its last byte has passed.

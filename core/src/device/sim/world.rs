@@ -19,7 +19,8 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rustc_hash::FxHashMap;
 
 use super::atomics::KeptWord;
-use super::events::{Event, Happens};
+use super::barrier::SwitchBarrier;
+use super::events::{Event, Happens, Incoming};
 use super::flight::{Buffers, Flight};
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
@@ -56,13 +57,6 @@ enum Sleeping {
     Waking(Time),
     /// Until all ranks have reached a fence.
     AtFence,
-}
-
-/// A packet or a completion for a rank.
-#[derive(Debug)]
-pub(super) enum Incoming {
-    Packet { source: u32, bytes: Vec<u8> },
-    Completed { flight: Rc<Flight>, result: Result<()> },
 }
 
 #[derive(Default)]
@@ -132,7 +126,8 @@ pub(crate) struct World {
     pub(super) seed: u64,
     epoch: Instant,
     pub(crate) ranks: Vec<Rank>,
-    traffic: RefCell<Traffic>,
+    pub(super) traffic: RefCell<Traffic>,
+    pub(super) switch: Option<RefCell<SwitchBarrier>>,
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
     exchange: RefCell<Exchange>,
@@ -165,6 +160,7 @@ impl World {
             seed,
             epoch: Instant::now(),
             ranks: (0..ranks).map(|_| new()).collect(),
+            switch: network.switch.map(|switch| RefCell::new(SwitchBarrier::new(&switch, ranks))),
             traffic: RefCell::new(Traffic::new(network, ranks, seed)),
             events: RefCell::default(),
             number: Cell::new(0),
@@ -373,12 +369,17 @@ impl World {
         (0..self.ranks.len() as u32).for_each(|other| self.wake(other, time));
     }
 
+    /// Counts a message.
+    pub(super) fn count(&self, bytes: usize) {
+        let mut counters = self.counters.get();
+        (counters.messages, counters.bytes) = (counters.messages + 1, counters.bytes + bytes as u64);
+        self.counters.set(counters);
+    }
+
     /// Starts the way of a message there, or back.
     pub(super) fn launch(&self, flight: &Rc<Flight>, ready: Time) {
         let passage = flight.passage();
-        let mut counters = self.counters.get();
-        (counters.messages, counters.bytes) = (counters.messages + 1, counters.bytes + passage.bytes as u64);
-        self.counters.set(counters);
+        self.count(passage.bytes);
         flight.times.set([ready; 3]);
         if passage.from == passage.to {
             return self.push((ready, 0), Happens::Landed(Rc::clone(flight)));
@@ -428,6 +429,7 @@ impl World {
             Happens::Landed(flight) => self.land(flight, time),
             Happens::Complete(flight) => self.complete(flight, time),
             Happens::WriteBack { rank } => self.write_back(rank),
+            Happens::Barrier { rank, packet, hop } => self.hop(rank, packet, hop, time),
             Happens::Resume { .. } | Happens::Timer { .. } => {}
         }
     }

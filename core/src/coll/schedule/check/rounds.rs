@@ -2,7 +2,7 @@
 //! in the order of its steps.
 
 use super::graph::{Graph, Node};
-use crate::coll::schedule::Port;
+use crate::coll::schedule::{Action, Port};
 
 /// The number of rounds of the schedules of all ranks. A message goes in the first round after the rounds in which its
 /// rank received the messages on which it depends, and after the round of the message that its rank sends before it. It
@@ -31,7 +31,7 @@ pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
             }
         }
     }
-    let mut most = 0;
+    let (mut most, mut in_switch) = (0, Vec::new());
     while let Some(node) = walk.ready.pop() {
         let passed = walk.passed[graph.index(node)];
         // Rounds after which the dependents may start, and after which the port is free.
@@ -41,6 +41,19 @@ pub(crate) fn rounds(graph: &Graph<'_>) -> u32 {
                 (passed, passed + 1)
             }
             Some((Port::In, _)) => (passed + 1, passed + 1),
+            // To the switch, and back when all are there.
+            None if graph.action(node) == Action::EnterSwitch => {
+                in_switch.push(node);
+                if in_switch.len() < graph.schedules.len() {
+                    continue;
+                }
+                let passed = in_switch.iter().map(|node| walk.passed[graph.index(*node)]).max().unwrap_or(0) + 2;
+                most = most.max(passed);
+                for (rank, step) in std::mem::take(&mut in_switch) {
+                    graph.dependents((rank, step)).iter().for_each(|d| walk.reached((rank, *d), passed));
+                }
+                continue;
+            }
             None => (passed, passed),
         };
         most = most.max(free);

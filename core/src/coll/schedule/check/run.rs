@@ -47,6 +47,8 @@ pub(crate) struct Run<'a> {
     memories: Vec<Memory>,
     sets: Sets,
     ready: VecDeque<Node>,
+    /// Ranks that wait in the barrier of the switch, by the steps in which they do.
+    in_switch: Vec<Node>,
     moved: Vec<Moved>,
     cost: Cost,
 }
@@ -82,6 +84,7 @@ impl<'a> Run<'a> {
                 .nodes()
                 .filter(|(r, i)| graph.schedules[*r as usize].step(*i as usize).after.is_empty())
                 .collect(),
+            in_switch: Vec::new(),
             moved: Vec::new(),
             cost,
         }
@@ -122,6 +125,9 @@ impl<'a> Run<'a> {
         let (graph, at) = (self.graph, self.graph.index(node));
         let step = graph.schedules[node.0 as usize].step(node.1 as usize);
         self.follow(node, step.after);
+        if step.action == Action::EnterSwitch {
+            return self.enter_switch(node);
+        }
         let Some((port, _)) = step.action.message(node.0) else {
             self.access(node, step)?;
             self.complete(node);
@@ -153,6 +159,33 @@ impl<'a> Run<'a> {
             done += 1;
         }
         Ok(done + 1)
+    }
+
+    /// A rank enters the barrier of the switch. The last one lets all go on. Returns the number of steps that this
+    /// completes.
+    fn enter_switch(&mut self, node: Node) -> Result<usize, Fault> {
+        if self.in_switch.iter().any(|other| other.0 == node.0) {
+            return Err(self.fault(node, FaultKind::Tag, "the rank is in the barrier of the switch already"));
+        }
+        self.state[self.graph.index(node)] = State::Begun;
+        self.cost.messages[node.0 as usize] += 1;
+        self.in_switch.push(node);
+        if self.in_switch.len() < self.graph.schedules.len() {
+            return Ok(0);
+        }
+        let all = std::mem::take(&mut self.in_switch);
+        let (last, at) = (self.graph.index(node), all.iter().map(|other| self.graph.index(*other)));
+        for other in at.clone() {
+            self.join(last, other);
+        }
+        let chain = at.clone().map(|other| self.chain[other] + 2).max().unwrap_or(0);
+        self.cost.chain = self.cost.chain.max(chain);
+        for other in at {
+            self.join(other, last);
+            self.chain[other] = chain;
+        }
+        all.iter().for_each(|other| self.complete(*other));
+        Ok(all.len())
     }
 
     /// Moves the data of a step without a message: within its rank, or out of or into memory that is lent to it.

@@ -12,9 +12,10 @@ pub(crate) enum Kind {
     ReceiveReduce,
     Reduce,
     Copy,
+    EnterSwitch,
 }
 
-const KINDS: [Kind; 5] = [Kind::Send, Kind::Receive, Kind::ReceiveReduce, Kind::Reduce, Kind::Copy];
+const KINDS: [Kind; 6] = [Kind::Send, Kind::Receive, Kind::ReceiveReduce, Kind::Reduce, Kind::Copy, Kind::EnterSwitch];
 
 /// A step, decoded.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,7 @@ impl Program {
                 None if matches!(step.action, Action::Reduce { .. } | Action::ReadReduce { .. }) => {
                     (Kind::Reduce, 0, 0)
                 }
+                None if step.action == Action::EnterSwitch => (Kind::EnterSwitch, 0, 0),
                 None => (Kind::Copy, 0, 0),
             };
             program.sends += u32::from(kind == Kind::Send);

@@ -125,6 +125,8 @@ pub(crate) struct Walk<'a, M, F> {
     spare: Vec<Vec<Event>>,
     sides: FxHashMap<(u32, u32, u32), Side>,
     messages: Vec<Message>,
+    /// Steps of ranks in the barrier of the switch, and the time at which the last of them has sent its message.
+    in_switch: (Vec<(u32, u32)>, f64),
     /// Free indices of `messages`.
     places: Vec<u32>,
     decoded: usize,
@@ -133,9 +135,9 @@ pub(crate) struct Walk<'a, M, F> {
 
 impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     pub(crate) fn new(size: u32, model: &'a M, observe: F) -> Self {
-        let (events, spare, sides, messages, places, result) = Default::default();
+        let (events, spare, sides, messages, in_switch, places, result) = Default::default();
         let ranks = Vec::with_capacity(size as usize);
-        Self { model, observe, ranks, events, spare, sides, messages, places, decoded: 0, result }
+        Self { model, observe, ranks, events, spare, sides, messages, in_switch, places, decoded: 0, result }
     }
 
     /// Adds the next rank.
@@ -257,6 +259,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
                 self.complete(r, i, start + cost);
             }
             Kind::Copy => self.complete(r, i, now),
+            Kind::EnterSwitch if place == NONE => self.enter_switch(now, r, i),
+            Kind::EnterSwitch => self.process(now, r, i, step),
         }
     }
 
@@ -319,6 +323,25 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         let busy = if cost.overhead > 0.0 { cost.overhead } else { cost.port };
         self.tell(r, i, start, start + busy, false);
         self.complete(r, i, start + cost.done);
+    }
+
+    /// A rank sends its message to the switch. When all have done so, all get an answer, as an event with a number that no
+    /// step without a message has.
+    fn enter_switch(&mut self, now: f64, r: u32, i: u32) {
+        let sending = self.model.send(0, 1);
+        let start = processor(&mut self.ranks[r as usize], now, sending.overhead);
+        self.tell(r, i, start, start + sending.overhead, false);
+        let (entered, latest) = &mut self.in_switch;
+        entered.push((r, i));
+        *latest = latest.max(start + sending.overhead);
+        if entered.len() < self.ranks.len() {
+            return;
+        }
+        let (entered, latest) = std::mem::take(&mut self.in_switch);
+        // To the switch or from it, without the overheads of processors.
+        let way = sending.transit - sending.overhead + self.model.receive(0, 1, 1).transfer;
+        let answered = latest + 2.0 * way + self.model.switch(self.ranks.len() as u32);
+        entered.into_iter().for_each(|(r, i)| self.push(answered, (r, i, 0)));
     }
 
     /// A message arrives at the port.

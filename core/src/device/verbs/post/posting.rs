@@ -108,6 +108,7 @@ impl Engine {
                 Operation::ReadBlocks { into, from } => {
                     (self.read_blocks(request, into, from, notice)?, Kind::Read, blocks_len(into))
                 }
+                Operation::Barrier(_) => return Err(crate::device::no_barrier("verbs")),
                 Operation::WriteBlocks { .. } => {
                     return unsupported(
                         "write blocks",

@@ -1,0 +1,45 @@
+//! Requests to a barrier in the switch of the network.
+
+use crate::error::{Error, ErrorKind};
+
+/// A request to the barrier in the switch of the network, by the protocol of Hoefler 2005, section 3.1. The device repeats
+/// what is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierRequest {
+    /// Takes an id for a new group. `Busy` while another such request of this rank is in progress.
+    Open {
+        /// Receives the group, or [`NO_GROUP`](Self::NO_GROUP) if all ids are in use.
+        group: *mut u64,
+    },
+    /// Makes this rank a member of a group. All members have done so before one of them enters.
+    Join {
+        /// The group.
+        group: u64,
+    },
+    /// Enters a barrier of a group; complete when all its members have entered it.
+    Enter {
+        /// The group.
+        group: u64,
+        /// Number of the barrier in the group: 1, 2, ...
+        number: u64,
+    },
+    /// Gives the id of a group back. Members that wait in a barrier of the group get an error. No completion is reported.
+    Close {
+        /// The group.
+        group: u64,
+    },
+}
+
+impl BarrierRequest {
+    /// Stands for no group.
+    pub const NO_GROUP: u64 = u64::MAX;
+}
+
+/// The error for a request to the barrier in the switch on a device that has none.
+#[cold]
+pub(crate) fn no_barrier(device: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, "ask the barrier in the switch")
+        .device(device)
+        .cause("the network has no barrier in its switch")
+        .remedy("ask `Capabilities::switch` first")
+}

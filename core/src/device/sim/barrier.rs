@@ -1,0 +1,247 @@
+#![allow(unsafe_code)]
+//! The barrier in the switch: the part of the interfaces, and the way of its packets.
+//!
+//! An interface sends the requests of its rank, repeats those that are not acknowledged, and acknowledges every `ready`,
+//! whatever its rank does. So only the request and its answer take time of the processor.
+
+use std::cell::RefMut;
+
+use super::events::{Happens, Incoming};
+use super::network::{self, Passage, Place, Time, picoseconds};
+use super::switch::{Hop, Packet, Request, Sent, Switch};
+use super::world::World;
+use crate::device::{BarrierRequest, Leave, Posted, no_barrier};
+use crate::error::{ErrorKind, Result};
+
+/// A request of a rank in progress.
+#[derive(Debug)]
+struct Asked {
+    packet: Packet,
+    /// Id of the work request.
+    id: u64,
+    /// Receives the group of `getId`; null if the request was cancelled.
+    group: *mut u64,
+    is_acknowledged: bool,
+}
+
+/// The interface of a rank.
+#[derive(Debug, Default)]
+struct Port {
+    asked: Vec<Asked>,
+    /// Number of the last request.
+    last: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct SwitchBarrier {
+    ids: u32,
+    switch: Switch,
+    ports: Vec<Port>,
+    gate: f64,
+    retry: Time,
+}
+
+impl SwitchBarrier {
+    pub(super) fn new(settings: &network::Switch, ranks: u32) -> Self {
+        Self {
+            ids: settings.ids,
+            switch: Switch::new(settings.ids, ranks),
+            ports: (0..ranks).map(|_| Port::default()).collect(),
+            gate: settings.gate,
+            retry: picoseconds(settings.retry),
+        }
+    }
+}
+
+impl World {
+    /// Number of groups that the barrier in the switch serves; `None` if there is no such barrier.
+    pub(super) fn groups(&self) -> Option<u32> {
+        self.switch.as_ref().map(|switch| switch.borrow().ids)
+    }
+
+    fn barrier(&self) -> Option<RefMut<'_, SwitchBarrier>> {
+        self.switch.as_ref().map(|switch| switch.borrow_mut())
+    }
+
+    /// Makes a request of rank `me`, after the overhead of the processor.
+    pub(super) fn ask(&self, me: u32, asked: BarrierRequest, id: u64) -> Result<Posted> {
+        let Some(mut barrier) = self.barrier() else { return Err(no_barrier("sim").rank(me)) };
+        let port = &mut barrier.ports[me as usize];
+        let is_opening = port.asked.iter().any(|asked| asked.packet.request == Request::GetId);
+        if is_opening && matches!(asked, BarrierRequest::Open { .. }) {
+            return Ok(Posted::Busy);
+        }
+        port.last += 1;
+        let mut into = std::ptr::null_mut();
+        let packet = match asked {
+            BarrierRequest::Open { group } => {
+                into = group;
+                Packet::new(Request::GetId, Switch::NO_GROUP, port.last)
+            }
+            BarrierRequest::Join { group } => Packet::new(Request::Participate, group, port.last),
+            BarrierRequest::Enter { group, number } => Packet::new(Request::Reached, group, number),
+            BarrierRequest::Close { group } => Packet::new(Request::Free, group, port.last),
+        };
+        port.asked.push(Asked { packet, id, group: into, is_acknowledged: false });
+        drop(barrier);
+        self.work(me, self.costs().send_overhead);
+        let flying = &self.rank(me).flying;
+        flying.set(flying.get() + 1);
+        self.send_up(me, packet, self.clock(me));
+        Ok(if packet.request == Request::Free { Posted::Done } else { Posted::Pending })
+    }
+
+    /// Sends a packet to the switch, and again later if it is a request. Acknowledgements keep no interface busy.
+    fn send_up(&self, rank: u32, packet: Packet, ready: Time) {
+        let mut traffic = self.traffic.borrow_mut();
+        let there = if packet.is_ack { traffic.beside_links(rank, ready) } else { traffic.to_switch(rank, ready) };
+        drop(traffic);
+        self.send(rank, packet, ready, there.map(|place| (place, Hop::AtSwitch)), Hop::PortRepeats);
+    }
+
+    /// Sends a packet from the switch, and again later if it is a request.
+    fn send_down(&self, rank: u32, packet: Packet, ready: Time) {
+        let there = self.traffic.borrow_mut().beside_links(rank, ready);
+        self.send(rank, packet, ready, there.map(|place| (place, Hop::AtPort)), Hop::SwitchRepeats);
+    }
+
+    fn send(&self, rank: u32, packet: Packet, ready: Time, there: Option<(Place, Hop)>, again: Hop) {
+        if let Some((place, hop)) = there {
+            self.push(place, Happens::Barrier { rank, packet, hop });
+        }
+        if !packet.is_ack {
+            self.count(0);
+            let retry = self.barrier().map_or(0, |barrier| barrier.retry);
+            self.push((ready + retry, 0), Happens::Barrier { rank, packet, hop: again });
+        }
+    }
+
+    /// A packet of a rank comes to a place.
+    pub(super) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
+        let Some(mut barrier) = self.barrier() else { return };
+        let SwitchBarrier { switch, ports, gate, .. } = &mut *barrier;
+        // The interface of a rank that was lost does nothing.
+        if hop != Hop::SwitchRepeats && hop != Hop::AtSwitch && self.rank(rank).ended.get() == Some(Leave::Lost) {
+            return;
+        }
+        match hop {
+            Hop::AtSwitch => {
+                let Sent { answer, ready } = switch.take(rank, packet);
+                let gate = *gate;
+                drop(barrier);
+                if let Some(answer) = answer {
+                    self.send_down(rank, answer, time);
+                }
+                if let Some((ready, members)) = ready {
+                    let levels = members.len().next_power_of_two().trailing_zeros();
+                    let at = time + picoseconds(gate * f64::from(levels));
+                    members.into_iter().for_each(|member| self.send_down(member, ready, at));
+                }
+            }
+            Hop::AtPort if packet.request == Request::Ready => {
+                drop(barrier);
+                let passage = Passage { from: rank, to: rank, bytes: 0, ordered: false };
+                let through = self.traffic.borrow_mut().receive(passage, time);
+                if through > time {
+                    self.push((through, 0), Happens::Barrier { rank, packet, hop: Hop::Through });
+                } else {
+                    self.deliver(rank, packet, time);
+                }
+            }
+            Hop::AtPort | Hop::Through => {
+                drop(barrier);
+                self.deliver(rank, packet, time);
+            }
+            Hop::PortRepeats => {
+                let is_open = |asked: &Asked| asked.packet == packet && !asked.is_acknowledged;
+                if ports[rank as usize].asked.iter().any(is_open) {
+                    drop(barrier);
+                    self.send_up(rank, packet, time);
+                }
+            }
+            Hop::SwitchRepeats => {
+                if switch.awaits_ack(rank, &packet) {
+                    drop(barrier);
+                    self.send_down(rank, packet, time);
+                }
+            }
+        }
+    }
+
+    /// The interface of a rank takes a packet of the switch.
+    fn deliver(&self, rank: u32, packet: Packet, time: Time) {
+        if !packet.is_ack {
+            self.send_up(rank, packet.answered(true), time);
+        }
+        let Some(mut barrier) = self.barrier() else { return };
+        let port = &mut barrier.ports[rank as usize];
+        // The end of a barrier answers the request to enter it.
+        let request = if packet.request == Request::Ready { Request::Reached } else { packet.request };
+        let answered = Packet { request, ..packet };
+        let Some(at) = port.asked.iter().position(|asked| answered.is_about(&asked.packet)) else { return };
+        if packet.request == Request::Reached && !packet.refused {
+            port.asked[at].is_acknowledged = true;
+            return;
+        }
+        let asked = port.asked.swap_remove(at);
+        if asked.packet.request == Request::GetId && asked.group.is_null() {
+            // The request was cancelled, so its group has no user.
+            let free = Packet::new(Request::Free, packet.group, port.last + 1);
+            if packet.group != Switch::NO_GROUP {
+                port.last += 1;
+                port.asked.push(Asked { packet: free, ..asked });
+                drop(barrier);
+                return self.send_up(rank, free, time);
+            }
+        }
+        drop(barrier);
+        self.answer(rank, &asked, packet, time);
+    }
+
+    /// Ends a request of a rank.
+    fn answer(&self, rank: u32, asked: &Asked, packet: Packet, time: Time) {
+        let r = self.rank(rank);
+        r.flying.set(r.flying.get() - 1);
+        if !asked.group.is_null() {
+            // SAFETY: valid until the request is complete or cancelled, by the contract of `post`; not cancelled.
+            unsafe { asked.group.write_unaligned(packet.group) };
+        }
+        let is_reported = match asked.packet.request {
+            Request::GetId => !asked.group.is_null(),
+            request => request != Request::Free,
+        };
+        if is_reported {
+            let result = if packet.refused {
+                let e = self.fail(ErrorKind::BadArgument, rank);
+                Err(e
+                    .cause("the switch refuses it: the barrier's group has ended, or has not ended an earlier barrier"))
+            } else {
+                Ok(())
+            };
+            r.inbox.borrow_mut().push_back(Incoming::Answered { id: asked.id, result });
+            self.wake(rank, time);
+        } else if r.flying.get() == 0 && r.ended.get().is_none() {
+            self.wake(rank, time);
+        }
+    }
+
+    /// Forgets requests of a rank whose id satisfies `which`. The switch may have got them.
+    pub(super) fn cancel(&self, rank: u32, which: &dyn Fn(u64) -> bool) {
+        let r = self.rank(rank);
+        r.inbox.borrow_mut().retain(|incoming| !matches!(incoming, Incoming::Answered { id, .. } if which(*id)));
+        let Some(mut barrier) = self.barrier() else { return };
+        let asked = &mut barrier.ports[rank as usize].asked;
+        let before = asked.len();
+        asked.retain_mut(|asked| match asked.packet.request {
+            Request::Free => true,
+            Request::GetId => {
+                if which(asked.id) {
+                    asked.group = std::ptr::null_mut();
+                }
+                true
+            }
+            _ => !which(asked.id),
+        });
+        r.flying.set(r.flying.get() - (before - asked.len()) as u32);
+    }
+}
