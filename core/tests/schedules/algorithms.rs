@@ -119,6 +119,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             },
             sizes_known: blocks != Blocks::Unknown,
             elements: 1000,
+            switch: true,
             neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
             ..Call::new(a.operation, rank, p)
         };

@@ -141,3 +141,12 @@ fn dissemination_takes_the_fewest_rounds() {
         }
     }
 }
+
+#[test]
+fn switch_takes_a_message_of_each_rank_and_an_answer() {
+    for p in 2..=128 {
+        let c = barrier("switch", &[], p);
+        assert_eq!((c.chain, c.rounds), (2, 2), "P {p}");
+        assert!(c.messages.iter().all(|m| *m == 1), "P {p}");
+    }
+}

@@ -14,7 +14,7 @@ pub(crate) fn cost_of<'a>(name: &str, of: impl Fn(u32) -> Call<'a>, sizes: &[Vec
 
 /// The cost for `p` ranks, with one element in each block.
 pub(crate) fn cost(operation: Operation, name: &str, parameters: &[u32], p: u32) -> Cost {
-    cost_of(name, |rank| Call { parameters, elements: 1000, ..Call::new(operation, rank, p) }, &[])
+    cost_of(name, |rank| Call { parameters, elements: 1000, switch: true, ..Call::new(operation, rank, p) }, &[])
 }
 
 /// ⌊log_base n⌋.

@@ -140,7 +140,7 @@ fn mutants(
                 Action::Write { to, tag, first } => Action::Write { to: moved(to)?, tag, first },
                 Action::Return { to, tag } => Action::Return { to: moved(to)?, tag },
                 Action::Reclaim { source, tag } => Action::Reclaim { source: moved(source)?, tag },
-                Action::Reduce { .. } | Action::Copy => return None,
+                Action::Reduce { .. } | Action::Copy | Action::EnterSwitch => return None,
             })
         };
         for action in (1..3).filter_map(|by| redirected(step.action, by)) {
@@ -226,6 +226,7 @@ fn mutants_are_found() {
         (O::Barrier, "central-counter", &[], 5),
         (O::Barrier, "tournament", &[], 6),
         (O::Barrier, "pairwise-exchange", &[], 4),
+        (O::Barrier, "switch", &[], 5),
         (O::Broadcast, "binomial", &[3], 6),
         (O::Broadcast, "scatter-ring", &[], 5),
         (O::Scatter, "binomial", &[], 7),
@@ -260,6 +261,7 @@ fn mutants_are_found() {
         let call = |rank: u32| Call {
             parameters: &parameters,
             elements: 64,
+            switch: true,
             neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
             ..Call::new(operation, rank, p)
         };

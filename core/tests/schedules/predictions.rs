@@ -325,7 +325,12 @@ fn rounds_are_times_of_one_port() {
     for a in Operation::ALL.into_iter().flat_map(table::of).filter(is_counted) {
         let parameters = a.defaults();
         for p in [1, 2, 3, 5, 8, 12, 17] {
-            let call = |rank| Call { parameters: &parameters, elements: 1000, ..Call::new(a.operation, rank, p) };
+            let call = |rank| Call {
+                parameters: &parameters,
+                elements: 1000,
+                switch: true,
+                ..Call::new(a.operation, rank, p)
+            };
             if !(a.applies)(&call(0)) {
                 continue;
             }

@@ -21,9 +21,10 @@ fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) 
                 continue;
             }
             let call = Call { elements, sizes, sizes_known, neighbors, ..Call::new(operation, p / 2, p) };
+            let call = |switch| Call { switch, ..call };
             for placement in [Placement::Anywhere, Placement::OneNode, Placement::OversubscribedNode] {
-                for commutative in [true, false] {
-                    each(&call, &Facts::new(&call, 1, commutative, placement));
+                for (commutative, switch) in [(true, false), (false, false), (true, true)] {
+                    each(&call(switch), &Facts::new(&call(switch), 1, commutative, placement));
                 }
             }
         }
