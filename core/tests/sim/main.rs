@@ -5,6 +5,7 @@ mod faults;
 mod models;
 mod switch;
 mod times;
+mod trees;
 
 use farside_conformance::{Check, Setup, Subject};
 use farside_core::sim::{Network, Simulation};
