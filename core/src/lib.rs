@@ -25,6 +25,7 @@ pub mod memory;
 pub mod mistyped;
 pub mod model;
 pub(crate) mod order;
+pub mod plot;
 mod processes;
 pub mod processors;
 pub(crate) mod progress;

@@ -317,8 +317,8 @@ settings! {
         "Least severe events that a rank writes to stderr while it runs, each line with the rank in front; not if ranks are threads or the program has a tracing subscriber.";
     bill: Option<String> = "FARSIDE_BILL", "0", "0, 1, or a file for the bill: a page if it ends in .html, else JSON", |s| Some(Some(s.to_owned()).filter(|s| !matches!(s.as_str(), "0" | ""))),
         "Bill at the end of the job: rank 0 writes to stderr, for each window and team, what was called and sent, and which rank waited for which other one.";
-    trace: Option<String> = "FARSIDE_TRACE", "0", "0, or a file that ends in .json", |s| if matches!(s, "0" | "") { Some(None) } else { s.ends_with(".json").then(|| Some(s.to_owned())) },
-        "Timeline of the job, which rank 0 writes at its end as a JSON file for Perfetto (ui.perfetto.dev) or chrome://tracing: calls, waits, epochs, messages and remote calls of each rank, with arrows from the rank that signalled to the rank that waited. The last events are kept, at most 65536 of a rank and 1048576 of a job (1024 of a rank at least).";
+    trace: Option<String> = "FARSIDE_TRACE", "0", "0, or a file that ends in .json or .html", |s| if matches!(s, "0" | "") { Some(None) } else { [".json", ".html"].iter().any(|end| s.ends_with(end)).then(|| Some(s.to_owned())) },
+        "Timeline of the job, which rank 0 writes at its end as a JSON file for Perfetto (ui.perfetto.dev) or chrome://tracing, or as a page with a picture, ranks down and time across: calls, waits, epochs, messages and remote calls of each rank, with arrows from the rank that signalled to the rank that waited. The last events are kept, at most 65536 of a rank and 1048576 of a job (1024 of a rank at least).";
     stall: Option<Duration> = "FARSIDE_STALL_S", "0", "seconds, 0 to 86400, may have a fraction; 0 is never", |s| number::<f64>(s).filter(|s| (0.0..=86_400.0).contains(s)).map(|s| (s > 0.0).then(|| Duration::from_secs_f64(s))),
         "Time after which a waiting rank writes to stderr, once, what it waits for and for which rank.";
     verify: u8 = "FARSIDE_VERIFY", "0", "0 to 4", |s| number(s).filter(|v| *v <= 4),

@@ -1,11 +1,13 @@
 //! `farside info`: devices and limits of this machine, and the origin of each setting.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use farside_core::bootstrap::detect::{Start, choose};
 use farside_core::coll::selection::Rules;
 use farside_core::device::report::devices;
+use farside_core::model::{Models, Primitive};
 use farside_core::settings::{Origin, Settings, TABLE};
 use farside_core::{Error, Result};
 use farside_core::{calibration, tuning};
@@ -56,6 +58,66 @@ fn launcher(start: &Result<Start>) -> String {
     }
 }
 
+/// The stored models of a device.
+struct Stored {
+    device: &'static str,
+    file: PathBuf,
+    age: Option<Duration>,
+    models: Models,
+}
+
+/// The models that are stored for this machine, by device.
+fn stored(settings: &Settings) -> Vec<Stored> {
+    // Jobs of several nodes have a device of two.
+    let names = devices(settings).into_iter().map(|device| device.name).chain(["route"]);
+    let stored = names.filter_map(|device| {
+        let (models, file) = (Models::load(settings, device)?, Models::file(settings, device)?);
+        let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
+        Some(Stored { device, file, age: written.and_then(|written| written.elapsed().ok()), models })
+    });
+    stored.collect()
+}
+
+impl Stored {
+    /// The residuals of a primitive, by model.
+    fn residuals(&self, primitive: Primitive) -> Vec<(String, f64)> {
+        let Some(fits) = self.models.of(primitive) else { return Vec::new() };
+        let lo_p = fits.lo_p.iter().map(|(posting, fitted)| (format!("LoP {}", posting.name()), fitted.residual));
+        let fixed = [("LogGP".to_owned(), fits.log_gp.residual), ("pLogP".to_owned(), fits.p_log_p.residual)];
+        fixed.into_iter().chain(lo_p).collect()
+    }
+
+    fn text(&self) -> String {
+        let each = |primitive: Primitive| {
+            let residuals =
+                self.residuals(primitive).into_iter().map(|(name, part)| format!("{name} {:.1} %", 100.0 * part));
+            format!("{} {}", primitive.name(), residuals.collect::<Vec<_>>().join(", "))
+        };
+        let known = Primitive::ALL.into_iter().filter(|primitive| self.models.of(*primitive).is_some());
+        let residuals: Vec<_> = known.map(each).collect();
+        let age = self.age.map_or("at an unknown time".to_owned(), |age| format!("{} ago", span(age)));
+        format!("{}: fitted {age}; residuals: {} ({})", self.device, residuals.join("; "), self.file.display())
+    }
+
+    fn json(&self) -> Value {
+        let of = |primitive: Primitive| {
+            Value::from_iter(self.residuals(primitive).into_iter().map(|(name, part)| (name, Value::from(part))))
+        };
+        let residuals = Value::from_iter(Primitive::ALL.map(|primitive| (primitive.name().to_owned(), of(primitive))));
+        let age = self.age.map(|age| age.as_secs());
+        json!({ "device": self.device, "file": self.file, "age_seconds": age, "residuals": residuals })
+    }
+}
+
+/// A time in the largest unit of which it has at least one.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let units = [(86_400, "day"), (3600, "hour"), (60, "minute")];
+    let (length, name) = units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "second"));
+    let count = seconds / length;
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
 fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value {
     let devices: Vec<_> = devices(settings)
         .into_iter()
@@ -65,6 +127,7 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
         })
         .collect();
     let (cut_offs, collectives) = (calibration::report(settings), tuning::report(settings));
+    let models: Vec<_> = stored(settings).iter().map(Stored::json).collect();
     let settings: Vec<_> =
         settings.origins().map(|(n, v, o)| json!({ "name": n, "value": v, "origin": origin(o) })).collect();
     json!({
@@ -72,6 +135,7 @@ fn report(settings: &Settings, limits: &Limits, start: &Result<Start>) -> Value 
         "devices": devices,
         "cut_offs": cut_offs,
         "collectives": collectives,
+        "models": models,
         "limits": limits,
         "launcher": { "usable": start.is_ok(), "text": launcher(start) },
         "settings": settings,
@@ -104,6 +168,11 @@ fn text(settings: &Settings, limits: &Limits, start: &Result<Start>) -> String {
     row("launcher", launcher(start));
     row("cut-offs", calibration::report(settings));
     row("collectives", tuning::report(settings));
+    let stored = stored(settings);
+    if stored.is_empty() {
+        row("models", "none: `farside tune` measures them".into());
+    }
+    stored.iter().for_each(|stored| row("models", stored.text()));
     row("", String::new());
     for ((name, value, from), setting) in settings.origins().zip(TABLE) {
         row(name, format!("{value}  ({}; {})", origin(from), setting.values));
@@ -131,6 +200,12 @@ mod tests {
         assert_eq!(amount(1023), "1023 bytes");
         assert_eq!(amount(1536), "1.5 KiB");
         assert_eq!(amount(u64::MAX), "16777216.0 TiB");
+    }
+
+    #[test]
+    fn span_has_the_largest_unit() {
+        let spans = [0, 1, 119, 7200, 200_000].map(|seconds| span(Duration::from_secs(seconds)));
+        assert_eq!(spans, ["0 seconds", "1 second", "1 minute", "2 hours", "2 days"]);
     }
 
     #[test]

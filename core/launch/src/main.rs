@@ -20,6 +20,7 @@ mod signals;
 mod simulate;
 mod spawn;
 mod table;
+mod tune;
 mod waits;
 mod worker;
 
@@ -59,6 +60,11 @@ enum Command {
         #[command(flatten)]
         question: collectives::Question,
     },
+    /// Measure the network between ranks, fit the models LogGP, pLogP and LoP, and store them for later jobs.
+    Tune {
+        #[command(flatten)]
+        options: tune::Options,
+    },
 }
 
 fn main() -> ExitCode {
@@ -74,6 +80,7 @@ fn main() -> ExitCode {
             Command::Sim(options) => simulate::exec(&options),
             Command::Info { question, .. } if question.coll.is_some() => info::collectives(&question),
             Command::Info { json, .. } => info::print(json),
+            Command::Tune { options } => tune::run(&options),
         }
     };
     ended(Front::Run, result.map(|()| 0))

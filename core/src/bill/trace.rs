@@ -71,6 +71,8 @@ type Key = (Option<Account>, bool, Kind, u32);
 /// The trace of a rank.
 pub(crate) struct Trace {
     since: Instant,
+    /// Whether all ranks have one clock, of virtual time, on which the trace of each began at one time.
+    is_virtual: bool,
     clock: OnceCell<Box<dyn Fn() -> Instant>>,
     most: usize,
     events: RefCell<VecDeque<Event<&'static str>>>,
@@ -85,11 +87,11 @@ impl fmt::Debug for Trace {
 }
 
 impl Trace {
-    /// The trace of one of `size` ranks.
-    pub(crate) fn new(size: u32, now: Instant) -> Rc<Self> {
+    /// The trace of one of `size` ranks; `is_virtual`: of a simulation, in which all ranks begin it at one time.
+    pub(crate) fn new(size: u32, now: Instant, is_virtual: bool) -> Rc<Self> {
         let most = (ALL / size.max(1) as usize).clamp(LEAST, MOST);
         let (events, numbers) = Default::default();
-        Rc::new(Self { since: now, clock: OnceCell::new(), most, events, dropped: Cell::new(0), numbers })
+        Rc::new(Self { since: now, is_virtual, clock: OnceCell::new(), most, events, dropped: Cell::new(0), numbers })
     }
 
     /// Sets the clock, once the device runs.
@@ -144,6 +146,11 @@ impl Trace {
     /// The events so far, and the number of older ones that were dropped.
     pub(super) fn events(&self) -> (Vec<Event<&'static str>>, u64) {
         (self.events.borrow().iter().copied().collect(), self.dropped.get())
+    }
+
+    /// Whether it is of a simulation.
+    pub(super) fn is_virtual(&self) -> bool {
+        self.is_virtual
     }
 
     /// The time at which the trace began.

@@ -21,6 +21,9 @@ pub const JOB_PREFIX: &str = "farside-";
 /// The longest value, in bytes.
 pub(crate) const VALUE_MAX: usize = 64 * 1024;
 
+/// The [kind](Bootstrap::kind) of the exchange of a simulation, whose ranks have one clock.
+pub(crate) const SIMULATION: &str = "simulation";
+
 /// A launch method.
 pub trait Bootstrap {
     /// Name of the launch method, for messages: `"pmi-1"`, `"singleton"`, `"threads"`.

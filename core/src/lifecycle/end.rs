@@ -133,7 +133,10 @@ impl Job {
     fn write_trace(&self, parts: &[Vec<u8>]) -> Result<()> {
         let Some(to) = &self.settings().trace else { return Ok(()) };
         let timeline = Timeline::read(parts)?;
-        let written = File::create(to).and_then(|file| timeline.write(&mut BufWriter::new(file)));
+        let written = match to.ends_with(".html") {
+            true => std::fs::write(to, timeline.page()),
+            false => File::create(to).and_then(|file| timeline.write(&mut BufWriter::new(file))),
+        };
         written.map_err(|e| unwritten("write the trace", "FARSIDE_TRACE", to, &e))
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use corosensei::stack::DefaultStack;
 
 use super::start::{first_error, panicked, run_rank};
-use crate::bootstrap::Bootstrap;
+use crate::bootstrap::{Bootstrap, SIMULATION};
 use crate::coll::selection::Rules;
 use crate::device::sim::network::{Network, picoseconds};
 use crate::device::sim::world::{Fiber, World};
@@ -271,7 +271,7 @@ struct SimBootstrap {
 
 impl Bootstrap for SimBootstrap {
     fn kind(&self) -> &'static str {
-        "simulation"
+        SIMULATION
     }
 
     fn rank(&self) -> u32 {

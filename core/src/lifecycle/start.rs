@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::am::ActiveMessages;
 use crate::bill::trace::Trace;
-use crate::bootstrap::{Bootstrap, detect, threads};
+use crate::bootstrap::{Bootstrap, SIMULATION, detect, threads};
 use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Rules;
@@ -129,7 +129,7 @@ impl Job {
         let calls = Calls::new(user);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
-        let trace = settings.trace.is_some().then(|| Trace::new(size, device.now()));
+        let trace = settings.trace.is_some().then(|| Trace::new(size, device.now(), bootstrap.kind() == SIMULATION));
         let two_sided = TwoSided::register(&am, rank, size, trace.clone())?;
         let oversubscribed = [sharing.is_oversubscribed(), oversubscribed_node];
         let Sharing { ranks, processors } = sharing;

@@ -18,6 +18,7 @@
 pub mod fit;
 mod link;
 mod measure;
+mod page;
 mod parameters;
 mod store;
 

@@ -127,7 +127,7 @@ impl Fits {
 
 impl Models {
     /// The rows of both primitives; those of writes are empty if they are not known.
-    fn rows(&self) -> [[Vec<f64>; ROWS.len()]; 2] {
+    fn numbers(&self) -> [[Vec<f64>; ROWS.len()]; 2] {
         Primitive::ALL.map(|primitive| self.of(primitive).map_or_else(Default::default, Fits::rows))
     }
 
@@ -145,7 +145,7 @@ impl Models {
         let w = Writer::new().u8(VERSION).bytes(self.device.as_bytes());
         let row =
             |w: Writer, row: &Vec<f64>| row.iter().fold(w.u32(row.len() as u32), |w, value| w.u64(value.to_bits()));
-        self.rows().iter().flatten().fold(w, row).done()
+        self.numbers().iter().flatten().fold(w, row).done()
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) returns; `None` if it is malformed, or a parameter is out of its bounds.
@@ -207,7 +207,7 @@ impl Models {
             e.remedy("set FARSIDE_CALIBRATION to a folder")
         })?;
         let mut lines = String::new();
-        for (primitive, rows) in Primitive::ALL.iter().zip(self.rows()) {
+        for (primitive, rows) in Primitive::ALL.iter().zip(self.numbers()) {
             for (name, row) in ROWS.iter().zip(rows) {
                 lines += &format!("{} {name}", primitive.name());
                 row.iter().for_each(|value| lines += &format!(" {value:?}"));
@@ -315,7 +315,7 @@ mod tests {
             let at = at % bytes.len();
             bytes[at] = byte;
             if let Some(models) = Models::from_bytes(&bytes) {
-                prop_assert!(models.rows().iter().flatten().flatten().all(|value| value.is_finite()));
+                prop_assert!(models.numbers().iter().flatten().flatten().all(|value| value.is_finite()));
                 let fits = Primitive::ALL.into_iter().filter_map(|primitive| models.of(primitive));
                 for (_, lo_p) in fits.flat_map(|fits| &fits.lo_p) {
                     prop_assert!((1..=16).all(|p| lo_p.model.latency(p).is_finite()));

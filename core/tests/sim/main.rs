@@ -4,6 +4,7 @@
 mod faults;
 mod models;
 mod switch;
+mod timeline;
 mod times;
 mod trees;
 
