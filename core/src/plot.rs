@@ -1,6 +1,19 @@
-//! Plots as SVG: measured points and curves against a size or a number, on a logarithmic axis of times.
+//! Pages, and plots as SVG: measured points and curves against a size or a number, on a logarithmic axis of times.
 
-use maud::{Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// The style of all pages.
+const STYLE: &str = "
+:root { color-scheme: light; }
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; border-bottom: 1px solid #ccc; }
+.sides { display: flex; flex-wrap: wrap; gap: 1.5rem 3rem; align-items: flex-start; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #eee; }
+th { background: #f4f4f4; font-weight: 600; } .n { text-align: right; }
+.heat td, .heat th { border: 1px solid #fff; padding: 0; min-width: 1.5rem; height: 1.5rem; text-align: center; font-weight: normal; }
+.heat th { padding: 0 .3rem; background: none; color: #666; } .heat caption { text-align: left; color: #444; padding-bottom: .3rem; }
+";
 
 /// Size of the plot without its legend, margins included.
 const SIZE: (f64, f64) = (460.0, 300.0);
@@ -10,6 +23,24 @@ const MARGINS: [f64; 4] = [62.0, 26.0, 12.0, 40.0];
 const LEGEND: (f64, f64) = (230.0, 14.0);
 /// Most marks of an axis.
 const MARKS: usize = 8;
+
+/// A page in the style of all pages.
+#[must_use]
+pub fn page(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { h1 { (title) } (body) }
+        }
+    };
+    page.into_string()
+}
 
 /// The quantity on the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, value_parser};
 use farside_benches::coll::report::Measured;
-use farside_benches::coll::{ELEMENT, model, operation, operations};
+use farside_benches::coll::{ELEMENT, model, operation, operations, stored};
 use farside_benches::plan::{Plan, sorted};
 use farside_benches::record::{Library, Op, best};
 use farside_benches::results::Results;
 use farside_benches::session::peers;
 use farside_benches::{launch, program, targets};
 use farside_core::error::{Error, ErrorKind, Result};
+use farside_core::settings::Settings;
 
 /// Measures collectives on doubles: each algorithm by number of ranks and size, beside what pLogP predicts with
 /// parameters from round trips in the same run, the selected one marked; says where the selection misses the best.
@@ -47,6 +48,12 @@ struct Arguments {
     /// The records as JSON, out/coll.json unless given.
     #[arg(long, value_name = "FILE", default_value = "out/coll.json")]
     json: PathBuf,
+    /// The plots of measured and predicted times, out/coll.html unless given.
+    #[arg(long, value_name = "FILE", default_value = "out/coll.html")]
+    page: PathBuf,
+    /// Predict with the models that `farside tune` has stored, and not with round trips of this run.
+    #[arg(long)]
+    stored: bool,
 }
 
 /// Microseconds of reducing a byte of doubles, in cache.
@@ -75,6 +82,10 @@ fn run(arguments: Arguments) -> Result<bool> {
     if let Some(op) = arguments.operations.iter().find(|op| operation(**op).is_none()) {
         return refuse(format!("{op} is no collective"));
     }
+    let kept = if arguments.stored { stored(&Settings::from_env()?) } else { None };
+    if arguments.stored && kept.is_none() {
+        return refuse("no models are stored; run farside tune first".to_owned());
+    }
     let wanted = if arguments.operations.is_empty() { operations() } else { arguments.operations };
     let limit = Duration::from_secs(arguments.time_limit);
     let mut results = Results::here("Farside: collectives");
@@ -98,11 +109,18 @@ fn run(arguments: Arguments) -> Result<bool> {
     results.records = best(&results.records);
     let measured = Measured(&results.records);
     let reduction = reduction_us();
-    println!("{}\n{}", results.machine.line(), measured.tables(|ranks| model(&results.records, ranks, reduction)));
+    let predictor = |ranks| kept.clone().or_else(|| model(&results.records, ranks, reduction));
+    println!("{}\n{}", results.machine.line(), measured.tables(predictor));
+    let whence = if kept.is_some() { "the models that farside tune has stored" } else { "round trips of the same run" };
+    let about = [results.machine.line(), format!("Predicted with pLogP from {whence}.")];
+    let failed = |e| Error::system("write the page", e).cause(arguments.page.display().to_string());
+    let folder = arguments.page.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
+    std::fs::write(&arguments.page, measured.page(predictor, &about)).map_err(failed)?;
     println!("{}\n{}", measured.selection(), targets::display(&measured.targets()));
     results.print_notes();
     results.write_json(&arguments.json)?;
-    println!("written: {}", arguments.json.display());
+    println!("written: {}, {}", arguments.json.display(), arguments.page.display());
     results.check()
 }
 

@@ -6,6 +6,8 @@ use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
 use farside_core::coll::selection::{Choice, Facts, Placement, row};
 use farside_core::coll::table;
+use farside_core::model::Models;
+use farside_core::settings::Settings;
 
 use crate::record::{Library, Op, Record};
 
@@ -120,6 +122,16 @@ pub fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
     let overhead = Table(vec![(least, shortest / 4.0)]);
     let gap = Table(one_way.into_iter().map(|(bytes, us)| (bytes, us - latency)).collect());
     Some(PLogP { latency, gap, send_overhead: overhead.clone(), receive_overhead: overhead, reduction })
+}
+
+/// The parameters of pLogP, in microseconds, that `farside tune` has stored for ranks of this machine.
+#[must_use]
+pub fn stored(settings: &Settings) -> Option<PLogP> {
+    let models = Models::load(settings, "shm")?;
+    let PLogP { latency, gap, send_overhead, receive_overhead, reduction } = models.p_log_p();
+    let table = |table: &Table| Table(table.0.iter().map(|(bytes, ns)| (*bytes, ns / 1e3)).collect());
+    let [gap, send_overhead, receive_overhead] = [gap, send_overhead, receive_overhead].map(table);
+    Some(PLogP { latency: latency / 1e3, gap, send_overhead, receive_overhead, reduction: reduction / 1e3 })
 }
 
 #[cfg(test)]

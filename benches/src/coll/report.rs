@@ -1,10 +1,13 @@
 //! The report on collectives: a table for each operation and number of ranks, the cases in which the selection misses
 //! the best algorithm, and the targets with the best peer.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use farside_core::coll::schedule::predict::PLogP;
 use farside_core::coll::selection::Choice;
+use farside_core::plot::{Axis, Curve, Drawn, Plot, page};
+use maud::html;
 
 use super::{Case, operation};
 use crate::plot::size;
@@ -96,6 +99,50 @@ impl Measured<'_> {
         all
     }
 
+    /// A page with a plot for each operation and number of ranks: the measured times of each algorithm beside those that the
+    /// model predicts, of which `about` says whence it is.
+    #[must_use]
+    pub fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
+        let mut keys = self.keys();
+        keys.sort_by_key(|key| (key.op, key.ranks, key.bytes));
+        let groups = keys.chunk_by(|a, b| (a.op, a.ranks) == (b.op, b.ranks));
+        let plots = groups.filter_map(|group| self.plot(group, &model(group[0].ranks)?));
+        let body = html! {
+            @for line in about { p { (line) } }
+            div class="sides" { @for plot in plots { (plot.svg()) } }
+        };
+        page("Collectives: measured and predicted", &body)
+    }
+
+    /// The plot of one operation among one number of ranks.
+    fn plot(&self, group: &[Key], model: &PLogP) -> Option<Plot> {
+        let (op, ranks) = (group[0].op, group[0].ranks);
+        let operation = operation(op)?;
+        let mut measured: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        let mut predicted = measured.clone();
+        for key in group {
+            let case = Case::new(operation, ranks, key.bytes);
+            for (name, us) in self.by_algorithm(*key) {
+                measured.entry(name).or_default().push((key.bytes as f64, 1e3 * us));
+                let choice = Choice::parse(operation, name).ok();
+                let us = choice.and_then(|choice| case.predicted(&choice, model));
+                predicted.entry(name).or_default().extend(us.map(|us| (key.bytes as f64, 1e3 * us)));
+            }
+        }
+        let curve = |color, name: &str, drawn, points: &Vec<(f64, f64)>| Curve {
+            name: name.to_owned(),
+            color,
+            drawn,
+            points: points.clone(),
+        };
+        let curves =
+            measured.iter().zip(predicted.values()).enumerate().flat_map(|(n, ((name, measured), predicted))| {
+                let of_model = format!("{name}, predicted");
+                [curve(n, name, Drawn::Line, measured), curve(n, &of_model, Drawn::Dashed, predicted)]
+            });
+        Some(Plot { title: format!("{}, P = {ranks}", op.label()), axis: Axis::Bytes, curves: curves.collect() })
+    }
+
     fn over_best_peer(&self, key: Key) -> Option<f64> {
         Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
     }
@@ -156,6 +203,10 @@ mod tests {
         Record { algorithm, ..Record::from_blocks(library, key, 1, &[us]).unwrap() }
     }
 
+    fn trip() -> Record {
+        record(Library::Farside, Op::Pingpong, None, 2.0)
+    }
+
     #[test]
     fn misses_are_listed_and_ratios_are_to_the_best_peer() {
         let case = Case::new(farside_core::coll::operation::Operation::Allreduce, 2, 8);
@@ -174,6 +225,11 @@ mod tests {
         assert_eq!((targets.len(), targets[0].ratio, targets[0].met()), (1, Some(1.0 / 3.0), Some(true)));
         let table = Measured(&records).tables(|_| None);
         assert!(table.contains("1.10 / -*") && table.contains("MPICH") && table.contains("0.333"), "{table}");
+        let model = |_| crate::coll::model(&[trip()], 2, 0.0);
+        let page = Measured(&records).page(model, &["about".to_owned()]);
+        for text in [&selected, &format!("{other}, predicted"), "8 B", "about", "P = 2"] {
+            assert!(page.contains(&html! { (text) }.into_string()), "{text} is not in {page}");
+        }
         records[1].us_min = 1.3;
         let text = Measured(&records).selection();
         assert!(text.contains("at 0 of 1") && text.contains(&format!("{selected} takes 1.30 of {other}")), "{text}");

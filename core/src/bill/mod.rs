@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::stats::{Snapshot, Stats};
-pub(crate) use page::STYLE;
 pub use trace::Kind as SignalKind;
 use trace::{Trace, What};
 

@@ -2,22 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::report::{Charge, Line, Report};
-
-/// The style of all pages.
-pub(crate) const STYLE: &str = "
-:root { color-scheme: light; }
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; border-bottom: 1px solid #ccc; }
-.sides { display: flex; flex-wrap: wrap; gap: 1.5rem 3rem; align-items: flex-start; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #eee; }
-th { background: #f4f4f4; font-weight: 600; } .n { text-align: right; }
-.heat td, .heat th { border: 1px solid #fff; padding: 0; min-width: 1.5rem; height: 1.5rem; text-align: center; font-weight: normal; }
-.heat th { padding: 0 .3rem; background: none; color: #666; } .heat caption { text-align: left; color: #444; padding-bottom: .3rem; }
-";
+use crate::plot::page;
 
 /// Maximum number of rows of a picture. Ranks of larger jobs share rows.
 const ROWS: u32 = 48;
@@ -32,28 +20,16 @@ pub(super) fn html(report: &Report) -> String {
     let pictured: BTreeSet<usize> = by_cost.iter().take(PICTURES).map(|(line, _)| *line).collect();
     let all: Vec<&Charge> = report.bill.iter().flat_map(|line| &line.waits).collect();
     let title = format!("The bill of {} ranks, {:.3} s", report.ranks, report.seconds);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { (title) }
-                p {
-                    "Each rank waited for others for " (seconds(all.iter().map(|c| c.seconds).sum::<f64>() / f64::from(report.ranks.max(1))))
-                    " on average. A wait is charged to the rank that was late: not to one that itself waited for it in the same call."
-                }
-                (picture(&all, report.ranks, report.seconds))
-                @if report.bill.len() > PICTURES { p { "The " (PICTURES) " with the longest waits have a picture." } }
-                @for (i, line) in report.bill.iter().enumerate() { (section(line, report, pictured.contains(&i))) }
-            }
+    let body = html! {
+        p {
+            "Each rank waited for others for " (seconds(all.iter().map(|c| c.seconds).sum::<f64>() / f64::from(report.ranks.max(1))))
+            " on average. A wait is charged to the rank that was late: not to one that itself waited for it in the same call."
         }
+        (picture(&all, report.ranks, report.seconds))
+        @if report.bill.len() > PICTURES { p { "The " (PICTURES) " with the longest waits have a picture." } }
+        @for (i, line) in report.bill.iter().enumerate() { (section(line, report, pictured.contains(&i))) }
     };
-    page.into_string()
+    page(&title, &body)
 }
 
 /// The time that all ranks have waited in calls of a window or team.

@@ -1,5 +1,6 @@
 //! The measurement: in rounds over all points, as many as there is time for, so that a disturbance spoils one time of
-//! many points and not many times of one.
+//! many points and not many times of one. A point's time is the lower quartile of its times, since whatever disturbs one
+//! makes it longer.
 
 use std::time::Duration;
 
@@ -55,21 +56,71 @@ impl Plan {
         let fans = fans.filter(|p| whole && *p <= peers.max(16)).collect();
         Self { sizes, eager, room: 4 * most, fans }
     }
+
+    /// Number of messages of a stream.
+    fn stream(&self, len: usize) -> usize {
+        (self.room / len.max(1)).clamp(4, STREAM)
+    }
 }
 
 /// The times of all points.
 #[derive(Default)]
 struct Times {
-    messages: Samples,
-    writes: Samples,
+    messages: Sizes,
+    writes: Sizes,
     fans: Vec<(Way, FanSamples)>,
 }
 
-fn add(points: &mut Vec<Point>, x: usize, time: f64) {
+/// The times of a primitive by length. The time of a message of a stream is a difference of two times, which are kept.
+#[derive(Default)]
+struct Sizes {
+    samples: Samples,
+    /// Streams of one message, and of [`Plan::stream`] ones.
+    streams: [Vec<Point>; 2],
+}
+
+/// The lower quartile.
+fn quartile(times: &[f64]) -> f64 {
+    let mut times = times.to_vec();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
+}
+
+/// The points with one time each.
+fn settled(points: &[Point]) -> Vec<Point> {
+    points.iter().map(|point| Point { x: point.x, times: vec![quartile(&point.times)] }).collect()
+}
+
+impl Sizes {
+    fn settled(&self, plan: &Plan) -> Samples {
+        let [one, all] = &self.streams;
+        // The latency of the last message, and that of the answer, are in both.
+        let each = |(one, all): (&Point, &Point)| {
+            let time =
+                (quartile(&all.times) - quartile(&one.times)).max(0.0) / (plan.stream(all.x as usize) - 1) as f64;
+            Point { x: all.x, times: vec![time] }
+        };
+        Samples {
+            round_trip: settled(&self.samples.round_trip),
+            per_message: one.iter().zip(all).map(each).collect(),
+            send_overhead: settled(&self.samples.send_overhead),
+            receive_overhead: settled(&self.samples.receive_overhead),
+        }
+    }
+}
+
+/// Adds a time to its point; returns the usual one of the point.
+fn add(points: &mut Vec<Point>, x: usize, time: f64) -> f64 {
     let x = x as f64;
     match points.iter_mut().find(|point| point.x == x) {
-        Some(point) => point.times.push(time),
-        None => points.push(Point { x, times: vec![time] }),
+        Some(point) => {
+            point.times.push(time);
+            quartile(&point.times)
+        }
+        None => {
+            points.push(Point { x, times: vec![time] });
+            time
+        }
     }
 }
 
@@ -132,8 +183,8 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
                 if is_over() {
                     return Ok(times);
                 }
-                let samples = if *way == Way::MESSAGES { &mut times.messages } else { &mut times.writes };
-                by_size(end, plan, *way, *len, samples)?;
+                let sizes = if *way == Way::MESSAGES { &mut times.messages } else { &mut times.writes };
+                by_size(end, plan, *way, *len, sizes)?;
             }
         }
         for (way, samples) in &mut times.fans {
@@ -149,18 +200,16 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
 }
 
 /// Takes each time of messages of one length once.
-fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, samples: &mut Samples) -> Result<()> {
+fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, sizes: &mut Sizes) -> Result<()> {
+    let Sizes { samples, streams: [one, all] } = sizes;
     let [posted, round_trip] = end.ping(way, 1, 1, len)?;
     add(&mut samples.send_overhead, len, posted);
-    add(&mut samples.round_trip, len, round_trip);
-    let count = (plan.room / len.max(1)).clamp(4, STREAM);
-    let one = end.stream(way, 1, len)?;
-    let all = end.stream(way, count, len)?;
-    // The latency of the last message, and that of the answer, are in both.
-    add(&mut samples.per_message, len, (all - one).max(0.0) / (count - 1) as f64);
+    let usual = add(&mut samples.round_trip, len, round_trip);
+    add(one, len, end.stream(way, 1, len)?);
+    add(all, len, end.stream(way, plan.stream(len), len)?);
     if way.primitive == Primitive::Messages {
         let count = (RECEIVED.0 / len.max(1)).clamp(1, RECEIVED.1);
-        add(&mut samples.receive_overhead, len, received(end, count, len, round_trip)?);
+        add(&mut samples.receive_overhead, len, received(end, count, len, usual)?);
     }
     Ok(())
 }
@@ -179,12 +228,20 @@ fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result
     let each = |time: f64| time / p as f64;
     let [posted, round_trip] = end.ping(way, p, 1, len)?;
     add(&mut samples.send_overhead, p, each(posted));
+    let [_, all] = end.ping(way, p, end.size(), len)?;
+    let usual = add(&mut samples.round_trip, p, each(all));
     if way.primitive == Primitive::Messages {
-        add(&mut samples.receive_overhead, p, received(end, p, len, round_trip)?);
+        add(&mut samples.receive_overhead, p, received(end, p, len, usual.min(round_trip) * 2.0)?);
     }
-    let [_, round_trip] = end.ping(way, p, end.size(), len)?;
-    add(&mut samples.round_trip, p, each(round_trip));
     Ok(())
+}
+
+fn settled_fan(samples: &FanSamples) -> FanSamples {
+    FanSamples {
+        send_overhead: settled(&samples.send_overhead),
+        receive_overhead: settled(&samples.receive_overhead),
+        round_trip: settled(&samples.round_trip),
+    }
 }
 
 fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
@@ -193,7 +250,8 @@ fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
         e.remedy("give it more time, or end the programs that disturb it")
     };
     let reduction = reduction(job);
-    let fits = |samples: &Samples, primitive: Primitive| {
+    let fits = |sizes: &Sizes, primitive: Primitive| {
+        let samples = &sizes.settled(plan);
         let eager = |points: &[Point]| -> Vec<Point> {
             let is_eager = |point: &&Point| primitive == Primitive::Writes || point.x <= plan.eager as f64;
             points.iter().filter(is_eager).cloned().collect()
@@ -210,7 +268,7 @@ fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
         p_log_p.model.reduction = reduction;
         // Points that were not reached in time make no LoP.
         let of = times.fans.iter().filter(|(way, _)| way.primitive == primitive);
-        let lo_p = of.filter_map(|(way, samples)| Some((way.posting, fit::lo_p(samples).ok()?)));
+        let lo_p = of.filter_map(|(way, samples)| Some((way.posting, fit::lo_p(&settled_fan(samples)).ok()?)));
         let lo_p = lo_p.filter(|(_, fitted)| is_usable(&fitted.model)).collect();
         Ok(Fits { log_gp, p_log_p, lo_p })
     };

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::fit::{Fitted, FittedPoint, Quantity};
 use super::{Fits, Models, Primitive};
-use crate::bill::STYLE;
-use crate::plot::{Axis, Curve, Drawn, Plot, size, time};
+use crate::plot::{Axis, Curve, Drawn, Plot, page, size, time};
 
 /// A model that was fitted.
 struct Row {
@@ -60,36 +59,23 @@ impl Models {
     /// fitted curves. `about` are lines about the measurement.
     #[must_use]
     pub fn page(&self, about: &[String]) -> String {
-        let title = format!("Models of {}", self.device);
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width";
-                    title { (title) }
-                    style { (PreEscaped(STYLE)) }
-                }
-                body {
-                    h1 { (title) }
-                    @for line in about { p { (line) } }
-                    p { "A point is the median of the measured times. The residual is the root mean square of the relative ones." }
-                    table {
-                        tr { th { "Primitive" } th { "Model" } th { "Residual" } th { "Parameters" } }
-                        @for row in self.rows() {
-                            tr {
-                                td { (row.primitive.name()) }
-                                td { (row.model) }
-                                td class="n" { (percent(row.residual)) }
-                                td { (row.parameters) }
-                            }
-                        }
+        let body = html! {
+            @for line in about { p { (line) } }
+            p { "A point is the lower quartile of the measured times. The residual is the root mean square of the relative ones." }
+            table {
+                tr { th { "Primitive" } th { "Model" } th { "Residual" } th { "Parameters" } }
+                @for row in self.rows() {
+                    tr {
+                        td { (row.primitive.name()) }
+                        td { (row.model) }
+                        td class="n" { (percent(row.residual)) }
+                        td { (row.parameters) }
                     }
-                    @for (primitive, fits) in self.fits() { (plots(primitive, fits)) }
                 }
             }
+            @for (primitive, fits) in self.fits() { (plots(primitive, fits)) }
         };
-        page.into_string()
+        page(&format!("Models of {}", self.device), &body)
     }
 }
 

@@ -217,9 +217,8 @@ impl Models {
         let kept = (cache.file().to_owned(), cache.identity().to_owned());
         let written = cache.replace().and_then(|replacement| replacement.finish(&lines));
         written.map(|()| kept.clone()).map_err(|e| {
-            let e = Error::system(STORE, e);
-            let cause = format!("{}: {}", kept.0.display(), e.reason());
-            e.cause(cause).remedy("set FARSIDE_CALIBRATION to a folder that can be written")
+            let e = Error::system(STORE, e).cause(kept.0.display().to_string());
+            e.remedy("set FARSIDE_CALIBRATION to a folder that can be written")
         })
     }
 }

@@ -1,10 +1,9 @@
 //! The timeline as a page: ranks down, time across.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::{Timeline, ends, slice};
-use crate::bill::STYLE;
-use crate::plot::time;
+use crate::plot::{page, time};
 
 /// Width of the picture, and of the names of ranks.
 const WIDTH: (f64, f64) = (1400.0, 60.0);
@@ -56,37 +55,30 @@ impl Timeline {
         let title = format!("Timeline of {} ranks, {}", self.ranks.len(), time(1000.0 * (end - begin).max(0.0)));
         let arrows = self.arrows();
         let arrows = arrows.iter().filter(|(_, from, to)| (from.0.max(to.0) as usize) < ranks).take(most);
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head { meta charset="utf-8"; title { (title) } style { (PreEscaped(STYLE)) "body { max-width: none; }" } }
-                body {
-                    h1 { (title) }
-                    p {
-                        @for (_, color, name) in COLORS { span style=(format!("color: {color}")) { "■ " } (name) "   " }
-                        "— from what a wait was for to its end"
-                    }
-                    @if left_out { p { "Not all ranks and events are shown; the .json file has more." } }
-                    svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {} {height}", WIDTH.0)) width=(WIDTH.0) height=(height) font-family="sans-serif" font-size="10" {
-                        @for rank in 0..ranks {
-                            text x="2" y=(row(rank) + 0.7 * ROW) { "rank " (rank) }
-                            line x1=(WIDTH.1) x2=(WIDTH.0) y1=(row(rank)) y2=(row(rank)) stroke="#eee" {}
-                        }
-                        @for slice in slices.iter().take(most) { (drawn(slice, &across)) }
-                        @for (_, from, to) in arrows {
-                            @let y = |rank: u32| row(rank as usize) + 0.5 * ROW;
-                            @let x = |ns: u64| format!("{:.2}", across(ns as f64 / 1e3));
-                            line x1=(x(from.1)) y1=(y(from.0)) x2=(x(to.1)) y2=(y(to.0)) stroke="#555" stroke-width="0.5" {}
-                        }
-                        @for n in 0..=10 {
-                            @let us = begin + (end - begin) * f64::from(n) / 10.0;
-                            text x=(format!("{:.1}", across(us))) y=(height - 0.4 * ROW) text-anchor="middle" { (time(1000.0 * (us - begin))) }
-                        }
-                    }
+        let body = html! {
+            p {
+                @for (_, color, name) in COLORS { span style=(format!("color: {color}")) { "■ " } (name) "   " }
+                "— from what a wait was for to its end"
+            }
+            @if left_out { p { "Not all ranks and events are shown; the .json file has more." } }
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {} {height}", WIDTH.0)) width=(WIDTH.0) height=(height) font-family="sans-serif" font-size="10" {
+                @for rank in 0..ranks {
+                    text x="2" y=(row(rank) + 0.7 * ROW) { "rank " (rank) }
+                    line x1=(WIDTH.1) x2=(WIDTH.0) y1=(row(rank)) y2=(row(rank)) stroke="#eee" {}
+                }
+                @for slice in slices.iter().take(most) { (drawn(slice, &across)) }
+                @for (_, from, to) in arrows {
+                    @let y = |rank: u32| row(rank as usize) + 0.5 * ROW;
+                    @let x = |ns: u64| format!("{:.2}", across(ns as f64 / 1e3));
+                    line x1=(x(from.1)) y1=(y(from.0)) x2=(x(to.1)) y2=(y(to.0)) stroke="#555" stroke-width="0.5" {}
+                }
+                @for n in 0..=10 {
+                    @let us = begin + (end - begin) * f64::from(n) / 10.0;
+                    text x=(format!("{:.1}", across(us))) y=(height - 0.4 * ROW) text-anchor="middle" { (time(1000.0 * (us - begin))) }
                 }
             }
         };
-        page.into_string()
+        page(&title, &body)
     }
 }
 
