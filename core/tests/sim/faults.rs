@@ -58,6 +58,24 @@ fn add(job: &Job, word: &RemoteRegion, add: u64) -> Result<u64> {
     Ok(old.get())
 }
 
+/// A signal that is on its way when its sender forgets the region arrives.
+#[test]
+fn signal_outlives_the_import_of_its_region() {
+    let run = Simulation::new(2).run(|job| {
+        with_words(job, |word, remotes| {
+            let at = Place { region: remotes[1 - job.rank()].handle, offset: 0 };
+            // SAFETY: no local memory is involved, and the region is not mapped.
+            unsafe {
+                job.post(1 - job.rank() as u32, Operation::Signal { at, value: 7 }, None, &[])?;
+                job.device().forget(at.region);
+            }
+            job.device().compute(Duration::from_micros(5));
+            Ok(word.load(Ordering::SeqCst))
+        })
+    });
+    assert_eq!(run.unwrap().results, [7, 7]);
+}
+
 #[test]
 fn memory_of_a_dead_rank_is_lost_and_not_unknown() {
     for minimal in [false, true] {

@@ -56,6 +56,8 @@ pub(crate) struct Sim {
     /// Number of registrations until one fails.
     registrations: Cell<Option<usize>>,
     polling: Cell<bool>,
+    /// Regions to be forgotten once no message that names one is on its way.
+    forgotten: RefCell<Vec<u64>>,
 }
 
 impl Sim {
@@ -77,6 +79,7 @@ impl Sim {
             untaken: Rc::clone(&world.ranks[me as usize].untaken),
             registrations: Cell::new(registrations),
             polling: Cell::new(false),
+            forgotten: RefCell::default(),
         }
     }
 
@@ -161,13 +164,21 @@ impl Device for Sim {
     }
 
     unsafe fn forget(&self, handle: u64) {
-        // SAFETY: the same contract.
-        unsafe { self.memory.forget(handle) };
+        let mut forgotten = self.forgotten.borrow_mut();
+        forgotten.push(handle);
+        if self.own().flying.get() == 0 {
+            // SAFETY: the same contract.
+            forgotten.drain(..).for_each(|handle| unsafe { self.memory.forget(handle) });
+        }
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         self.world.catch_up(self.me)?;
         self.memory.check(request)?;
+        let mut regions = request.operation.region().into_iter().chain(request.notify.map(|(at, _)| at.region));
+        if regions.any(|region| self.forgotten.borrow().contains(&region)) {
+            return Err(self.memory.fail(ErrorKind::BadKey, "post a work request", request.peer));
+        }
         let posted = match request.operation {
             Operation::SendShort(packet) => self.send(request, &packet.bytes()[..packet.len()], &[])?,
             Operation::Send { header, body } => self.send(request, header, body)?,
