@@ -61,6 +61,8 @@ pub struct Simulated<R> {
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
+    /// Number of messages that found no [receive](Network::receives), each time that they were sent.
+    pub refused: u64,
     /// Number of events of messages, ranks and timers.
     pub events: u64,
     /// A digest of all events in their order: equal for equal runs.
@@ -194,6 +196,7 @@ impl Simulation {
             time: Duration::from_nanos(last / 1000),
             messages: counters.messages,
             bytes: counters.bytes,
+            refused: world.receives.refused(),
             events: counters.events,
             digest: counters.digest,
         })

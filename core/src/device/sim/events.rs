@@ -43,6 +43,8 @@ pub(super) enum Happens {
     Landed(Rc<Flight>),
     /// The origin learns that its message is complete.
     Complete(Rc<Flight>),
+    /// The messages of a pair of ranks that found no receive are sent again.
+    Again(u32, u32),
     /// The interface of a rank writes its words back to memory.
     WriteBack {
         rank: u32,

@@ -199,6 +199,15 @@ impl Flight {
         Passage { from: self.origin, to: self.target, bytes, ordered }
     }
 
+    /// Whether the message takes a receive of its target, and whether as a packet.
+    pub(super) fn takes_receive(&self) -> Option<bool> {
+        match self.action {
+            Action::Packet(_) => Some(true),
+            Action::Signal { .. } => Some(false),
+            _ => self.notify.map(|_| false),
+        }
+    }
+
     /// Keeps the message from accessing the origin's memory.
     pub(super) fn cancel(&self) {
         self.cancelled.set(true);

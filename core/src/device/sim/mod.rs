@@ -225,6 +225,7 @@ impl Device for Sim {
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         self.world.catch_up(self.me)?;
         self.own().woken.set(false);
+        self.world.receives.polled(self.me);
         let mut any = false;
         loop {
             // Taken one by one, since the clock goes on with each packet.

@@ -73,6 +73,11 @@ pub struct Network {
     pub retry: f64,
     /// Links that are down for some time.
     pub down: Vec<Flap>,
+    /// Receives of a rank, shared by all peers: a packet, a signal and a notification each take one until the rank polls. 0 if
+    /// they do not end.
+    pub receives: usize,
+    /// Time after which a message that finds no receive is sent again, and those of its rank to the same target behind it.
+    pub receive_retry: f64,
     /// A barrier in the switch, if it has one.
     pub switch: Option<Switch>,
 }
@@ -124,6 +129,8 @@ impl Default for Network {
             retry: 0.0,
             down: Vec::new(),
             switch: None,
+            receives: 0,
+            receive_retry: 640_000.0,
         }
     }
 }
@@ -145,7 +152,9 @@ impl Network {
             Err(e.remedy("give times in nanoseconds, from 0 to a day, and a probability below 1"))
         };
         let flaps = self.down.iter().flat_map(|flap| [flap.from, flap.until]);
-        if let Some(time) = times.into_iter().chain([self.retry]).chain(flaps).find(|time| !is_time(*time)) {
+        if let Some(time) =
+            times.into_iter().chain([self.retry, self.receive_retry]).chain(flaps).find(|time| !is_time(*time))
+        {
             return bad(format!("a time of {time} ns"));
         }
         if !(0.0..1.0).contains(&self.loss) {

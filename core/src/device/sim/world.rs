@@ -6,8 +6,11 @@
 //! events of one time in an order that the seed decides. Coroutines switch in tens of nanoseconds, threads that pass a baton in
 //! some microseconds, and every event is a switch.
 
+mod exchange;
+mod receives;
+
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -27,6 +30,8 @@ use super::trace::Trace;
 use crate::device::Leave;
 use crate::device::loopback::{Hub, MOST_PACKETS};
 use crate::error::{Error, ErrorKind, Result};
+use exchange::Exchange;
+use receives::{Admission, Receives};
 
 /// A rank as a coroutine.
 pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
@@ -96,20 +101,6 @@ pub(crate) struct Rank {
     pub(super) kept: RefCell<Vec<KeptWord>>,
 }
 
-/// The key-value exchange of the ranks.
-#[derive(Default)]
-pub(crate) struct Exchange {
-    pub(crate) pending: HashMap<String, Vec<u8>>,
-    pub(crate) visible: HashMap<String, Vec<u8>>,
-    arrived: usize,
-    /// The latest clock of the ranks that have arrived.
-    latest: Time,
-    /// Number of fences that all ranks have passed.
-    passed: u64,
-    /// A rank that takes part in no further fence, and how it ended.
-    ended: Option<(u32, &'static str)>,
-}
-
 /// Counters of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
@@ -128,6 +119,7 @@ pub(crate) struct World {
     pub(crate) ranks: Vec<Rank>,
     pub(super) traffic: RefCell<Traffic>,
     pub(super) switch: Option<RefCell<SwitchBarrier>>,
+    pub(crate) receives: Receives,
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
     exchange: RefCell<Exchange>,
@@ -161,6 +153,7 @@ impl World {
             epoch: Instant::now(),
             ranks: (0..ranks).map(|_| new()).collect(),
             switch: network.switch.map(|switch| RefCell::new(SwitchBarrier::new(&switch, ranks))),
+            receives: Receives::new(&network, ranks),
             traffic: RefCell::new(Traffic::new(network, ranks, seed)),
             events: RefCell::default(),
             number: Cell::new(0),
@@ -199,7 +192,7 @@ impl World {
 
     pub(super) fn push(&self, place: Place, happens: Happens) {
         self.number.set(self.number.get() + 1);
-        if !matches!(happens, Happens::Resume { .. } | Happens::Timer { .. }) {
+        if !matches!(happens, Happens::Resume { .. } | Happens::Timer { .. } | Happens::Again(..)) {
             self.under_way.set(self.under_way.get() + 1);
         }
         self.events.borrow_mut().push(Event { place, number: self.number.get(), happens });
@@ -350,6 +343,7 @@ impl World {
 
     /// A packet of `source` has been taken by `rank`: there is room for another one.
     pub(super) fn taken(&self, source: u32, rank: u32) {
+        self.receives.taken(source, rank);
         let mut untaken = self.rank(source).untaken.borrow_mut();
         let count = untaken.entry(rank).or_default();
         let was_full = *count >= MOST_PACKETS;
@@ -430,7 +424,7 @@ impl World {
             Happens::Complete(flight) => self.complete(flight, time),
             Happens::WriteBack { rank } => self.write_back(rank),
             Happens::Barrier { rank, packet, hop } => self.hop(rank, packet, hop, time),
-            Happens::Resume { .. } | Happens::Timer { .. } => {}
+            Happens::Resume { .. } | Happens::Timer { .. } | Happens::Again(..) => {}
         }
     }
 
@@ -442,8 +436,17 @@ impl World {
             self.write_back(flight.origin);
             return self.complete(flight, time);
         }
+        match self.receives.admit(&flight) {
+            Admission::Lands => self.arrive(&flight, time),
+            Admission::Behind => {}
+            Admission::Refused => self.refuse(&flight, time),
+        }
+    }
+
+    /// A message acts on its target.
+    fn arrive(&self, flight: &Rc<Flight>, time: Time) {
         let (origin, target) = (flight.origin, flight.target);
-        let incoming = self.act(&flight, time);
+        let incoming = self.act(flight, time);
         if let Some(packet) = incoming {
             self.rank(target).inbox.borrow_mut().push_back(packet);
         }
@@ -455,11 +458,11 @@ impl World {
                 self.wake(origin, time);
             }
         } else if flight.turn_back() {
-            self.launch(&flight, time);
+            self.launch(flight, time);
         } else {
             // The acknowledgement, which keeps no interface busy.
             let latency = if origin == target { 0 } else { self.costs().latency };
-            self.push((time + latency, 0), Happens::Complete(flight));
+            self.push((time + latency, 0), Happens::Complete(Rc::clone(flight)));
         }
     }
 
@@ -489,6 +492,10 @@ impl World {
                 Happens::Resume { rank, yields } if self.rank(rank).yields.get() == yields => rank,
                 Happens::Timer { rank } if self.ring(rank, time) => rank,
                 Happens::Resume { .. } | Happens::Timer { .. } => continue,
+                Happens::Again(origin, target) => {
+                    self.again((origin, target), time);
+                    continue;
+                }
                 happens => {
                     self.happen(time, happens);
                     continue;
@@ -511,66 +518,6 @@ impl World {
     /// Makes a rank's coroutine known to it.
     pub(crate) fn begin(&self, rank: u32, yielder: &Yielder<(), ()>) {
         self.rank(rank).yielder.set(Some(NonNull::from(yielder)));
-    }
-
-    /// Waits until all ranks have called it; all clocks are then that of the last one.
-    pub(crate) fn fence(&self, rank: u32) -> Result<()> {
-        self.check_ended(rank)?;
-        let (r, mut exchange) = (self.rank(rank), self.exchange.borrow_mut());
-        exchange.arrived += 1;
-        exchange.latest = exchange.latest.max(r.clock.get());
-        let passed = exchange.passed;
-        if exchange.arrived < self.ranks.len() {
-            drop(exchange);
-            r.yields.set(r.yields.get() + 1);
-            r.sleeping.set(Sleeping::AtFence);
-            self.switch(rank);
-            r.sleeping.set(Sleeping::No);
-            return if self.exchange.borrow().passed == passed { self.check_ended(rank) } else { Ok(()) };
-        }
-        let Exchange { pending, visible, .. } = &mut *exchange;
-        visible.extend(pending.drain());
-        exchange.arrived = 0;
-        exchange.passed += 1;
-        let latest = exchange.latest;
-        drop(exchange);
-        (0..self.ranks.len() as u32).for_each(|rank| self.write_back(rank));
-        self.last_event.set(self.last_event.get().max(latest));
-        r.clock.set(latest);
-        self.resume_fence(latest);
-        Ok(())
-    }
-
-    fn resume_fence(&self, time: Time) {
-        for rank in 0..self.ranks.len() as u32 {
-            if self.rank(rank).sleeping.get() == Sleeping::AtFence {
-                self.rank(rank).sleeping.set(Sleeping::No);
-                self.resume_at(rank, time);
-            }
-        }
-    }
-
-    pub(super) fn check_ended(&self, rank: u32) -> Result<()> {
-        match self.exchange.borrow().ended {
-            None => Ok(()),
-            Some((ended, cause)) => {
-                Err(Error::new(ErrorKind::PeerLost, "bootstrap fence").rank(rank).peer(ended).cause(cause))
-            }
-        }
-    }
-
-    /// Ends the exchange because a rank ends, or because every rank waits in a fence.
-    pub(crate) fn end_exchange(&self, rank: Option<(u32, &'static str)>) {
-        let ended = rank.unwrap_or((0, "the ranks wait for each other in different fences"));
-        let mut exchange = self.exchange.borrow_mut();
-        exchange.ended.get_or_insert(ended);
-        let latest = exchange.latest.max(rank.map_or(0, |(rank, _)| self.clock(rank)));
-        drop(exchange);
-        self.resume_fence(latest);
-    }
-
-    pub(crate) fn exchange(&self) -> std::cell::RefMut<'_, Exchange> {
-        self.exchange.borrow_mut()
     }
 }
 

@@ -1,0 +1,125 @@
+//! Receive queues of limited length, as those of HCAs: a packet, a signal and a notification each take a receive of their target,
+//! until the target polls. A message that finds none is refused and sent again after some time, together with those that its
+//! rank has sent to the same target after it, as on a reliable connection (RNR, endlessly).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use super::{Happens, World};
+use crate::device::sim::flight::Flight;
+use crate::device::sim::network::{Network, Time, picoseconds};
+
+/// What becomes of a message at its target.
+pub(super) enum Admission {
+    Lands,
+    /// It waits behind a message that was refused.
+    Behind,
+    Refused,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receives {
+    /// Receives of a rank; 0 if they do not end.
+    limit: usize,
+    retry: Time,
+    /// Packets of each rank that it has not taken, and its signals and notifications since its last poll.
+    used: Vec<Cell<(usize, usize)>>,
+    /// Messages from one rank to another of which the first was refused.
+    waiting: RefCell<FxHashMap<(u32, u32), VecDeque<Rc<Flight>>>>,
+    refused: Cell<u64>,
+}
+
+impl Receives {
+    pub(super) fn new(network: &Network, ranks: u32) -> Self {
+        let ranks = if network.receives == 0 { 0 } else { ranks };
+        Self {
+            limit: network.receives,
+            retry: picoseconds(network.receive_retry).max(1),
+            used: (0..ranks).map(|_| Cell::default()).collect(),
+            waiting: RefCell::default(),
+            refused: Cell::new(0),
+        }
+    }
+
+    /// Number of messages that were refused, each time that they were sent.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// Whether a message may land; if not, it is kept.
+    pub(super) fn admit(&self, flight: &Rc<Flight>) -> Admission {
+        if self.limit == 0 || flight.origin == flight.target {
+            return Admission::Lands;
+        }
+        if let Some(waiting) = self.waiting.borrow_mut().get_mut(&(flight.origin, flight.target)) {
+            waiting.push_back(Rc::clone(flight));
+            return Admission::Behind;
+        }
+        if self.takes(flight) { Admission::Lands } else { Admission::Refused }
+    }
+
+    /// Takes a receive of the target, if the message needs one; returns whether it can land.
+    fn takes(&self, flight: &Flight) -> bool {
+        let used = &self.used[flight.target as usize];
+        let (packets, signals) = used.get();
+        match flight.takes_receive() {
+            Some(_) if packets + signals >= self.limit => return false,
+            Some(true) => used.set((packets + 1, signals)),
+            Some(false) => used.set((packets, signals + 1)),
+            None => {}
+        }
+        true
+    }
+
+    /// A rank polls: receives of signals are free again.
+    pub(in crate::device::sim) fn polled(&self, rank: u32) {
+        if let Some(used) = self.used.get(rank as usize) {
+            used.set((used.get().0, 0));
+        }
+    }
+
+    /// A rank has taken a packet of `source`.
+    pub(super) fn taken(&self, source: u32, rank: u32) {
+        if let Some(used) = self.used.get(rank as usize).filter(|_| source != rank) {
+            used.set((used.get().0 - 1, used.get().1));
+        }
+    }
+}
+
+impl World {
+    /// Keeps a message that has found no receive until it is sent again.
+    pub(super) fn refuse(&self, flight: &Rc<Flight>, time: Time) {
+        let pair = (flight.origin, flight.target);
+        self.receives.waiting.borrow_mut().insert(pair, VecDeque::from([Rc::clone(flight)]));
+        self.send_again(pair, time);
+    }
+
+    fn send_again(&self, (origin, target): (u32, u32), time: Time) {
+        let Receives { refused, retry, .. } = &self.receives;
+        refused.set(refused.get() + 1);
+        // The refusal and the message itself travel once more each.
+        self.push((time + 2 * self.costs().latency + retry, 0), Happens::Again(origin, target));
+    }
+
+    /// Messages of a pair are sent again, up to the first one that is refused.
+    pub(super) fn again(&self, pair: (u32, u32), time: Time) {
+        loop {
+            let mut waiting = self.receives.waiting.borrow_mut();
+            let Some(flights) = waiting.get_mut(&pair) else { return };
+            let Some(flight) = flights.front() else {
+                waiting.remove(&pair);
+                return;
+            };
+            if !self.receives.takes(flight) {
+                drop(waiting);
+                return self.send_again(pair, time);
+            }
+            let flight = flights.pop_front();
+            drop(waiting);
+            flight.into_iter().for_each(|flight| self.arrive(&flight, time));
+        }
+    }
+}
