@@ -62,6 +62,8 @@ pub(crate) struct Prepared {
     /// Shown by `farside info`.
     atomics: &'static str,
     max_completions: usize,
+    /// The longest shared receive queue.
+    max_receives: usize,
     /// Whether the HCA follows the page tables, so that memory of the user need not be pinned.
     on_demand: bool,
     limits: Limits,
@@ -97,7 +99,7 @@ fn node() -> Vec<u8> {
 
 /// Bytes of locked memory that a rank needs at start-up.
 fn locked_bytes(settings: &Settings, ranks: usize) -> usize {
-    Endpoint::BYTES + settings.verbs_receives * PACKET + Pool::bytes() + Regions::bytes(ranks)
+    Endpoint::BYTES + credits::buffers(settings.verbs_receives, ranks) * PACKET + Pool::bytes() + Regions::bytes(ranks)
 }
 
 impl Prepared {
@@ -163,6 +165,7 @@ impl Prepared {
             },
             on_demand: user::on_demand(general, reliable),
             max_completions: attributes.max_cqe.max(32) as usize,
+            max_receives: attributes.max_srq_wr.max(32) as usize,
             limits: Limits {
                 pieces: PIECES.min(attributes.max_sge.max(1) as u32) as usize,
                 message: port.max_msg_sz.clamp(1, 1 << 30) as usize,
@@ -201,10 +204,11 @@ impl Prepared {
         // All requests may complete at the same time: the completion queue has room for each.
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
+        let count = credits::buffers(self.settings.verbs_receives, addresses.len()).min(self.max_receives);
         let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
-        let receives = Completions::new(&channel, entries(self.settings.verbs_receives + 16)).map_err(failed)?;
-        let shared = SharedReceives::new(&self.domain, self.settings.verbs_receives).map_err(failed)?;
-        let buffers = Receives::new(&self.domain, &shared, self.settings.verbs_receives).map_err(locked)?;
+        let receives = Completions::new(&channel, entries(count + 16)).map_err(failed)?;
+        let shared = SharedReceives::new(&self.domain, count).map_err(failed)?;
+        let buffers = Receives::new(&self.domain, &shared, count).map_err(locked)?;
         let parts = |shared| Parts {
             domain: Arc::clone(&self.domain),
             sends: Arc::clone(&sends),
@@ -247,7 +251,7 @@ impl Prepared {
             agent_wake: WakeFd::new().map_err(failed)?,
             stop: AtomicBool::new(false),
         });
-        let window = credits::window(self.settings.verbs_receives, addresses.len());
+        let window = credits::window(count, addresses.len());
         let sgrs = SgrsQueues::new(addresses.len(), lists);
         let stats = Rc::default();
         let engine = Engine::new(&links, (pool, regions, user), sgrs, (window, self.limits), &stats);

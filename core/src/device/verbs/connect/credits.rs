@@ -7,8 +7,10 @@
 //! half of its window reads the counter: one read for every quarter of the window and, once the window is used up,
 //! repeated reads with growing pauses. The peer's processor takes no part in the reads.
 //!
-//! Three quarters of a rank's buffers are for packets, in equal parts for each peer; the rest is for signals and
-//! notifications, of which synchronization keeps few outstanding.
+//! Three quarters of a rank's buffers are for packets, in equal parts for each peer, and at least one for each; the rest is for
+//! signals and notifications. These have no credits, which would take a message for each of them where peers are many:
+//! synchronization keeps at most one or two of a peer outstanding, and there are at least two buffers for each peer. Beyond
+//! that the HCA retransmits without end, and the message arrives up to 0.64 ms after its receiver polls.
 
 use std::time::{Duration, Instant};
 
@@ -26,6 +28,14 @@ pub(crate) fn advertise(taken: u64) -> u32 {
 /// The low bits of the advertised count; `None` for a message that defines a slot.
 pub(crate) fn advertised(immediate: u32) -> Option<u32> {
     (immediate & PACKET != 0).then_some(immediate & (PACKET - 1))
+}
+
+/// The most receive buffers that a rank makes because of the number of ranks.
+const MOST: usize = 16_384;
+
+/// Number of receive buffers of a rank: what the setting says, or two for each rank of the job.
+pub(crate) fn buffers(setting: usize, ranks: usize) -> usize {
+    setting.max(2 * ranks.min(MOST / 2))
 }
 
 /// Maximum number of packets to one peer that it has not taken yet.
@@ -107,6 +117,15 @@ mod tests {
     #[test]
     fn window_divides_three_quarters_of_the_buffers() {
         assert_eq!([1, 2, 4, 1000].map(|ranks| window(512, ranks)), [384, 384, 128, 1]);
+    }
+
+    #[test]
+    fn every_peer_has_a_buffer_for_a_packet_and_one_for_a_notification() {
+        for ranks in [2, 256, 385, 1000, 8000] {
+            let buffers = buffers(512, ranks);
+            assert!(window(buffers, ranks) as usize * (ranks - 1) + ranks - 1 <= buffers, "{ranks} ranks");
+        }
+        assert_eq!([4, 256, 1000, 100_000].map(|ranks| buffers(512, ranks)), [512, 512, 2000, MOST]);
     }
 
     #[test]
