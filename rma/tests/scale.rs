@@ -191,8 +191,8 @@ fn check(costs: &Costs, ranks: usize) {
     let cost = costs.get("allreduce 65536");
     assert!(cost.bytes <= 5 * 65536 / 2 && cost.messages <= 40 + 4 * rounds, "{cost:?}");
     // Exchanges of records of all ranks: rounds of at least one packet, which has at most 4 KiB.
-    let keys = if ranks <= 256 { 128 } else { 64 };
-    for (name, exchanges, record) in [("world", 2, keys + 16), ("split", 1, 24), ("window", 5, 2 * (keys + 16) + 40)] {
+    for (name, exchanges, record) in [("world", 2, 64 + 16), ("split", 1, 24), ("window", 5, 2 * (64 + 16) + 40)] {
+        let record = if ranks > 256 { record } else { 128 * exchanges };
         let cost = costs.get(name);
         let packets = 2 * exchanges * rounds + record * p / 4000;
         assert!(cost.messages <= packets && cost.bytes <= record * p + 96 * packets, "{name}: {cost:?}");

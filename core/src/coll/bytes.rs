@@ -12,6 +12,8 @@ use crate::memory::zeroed;
 /// Bytes of a record of [`allgather`] and [`broadcast`]: the length of the data, and its first bytes, which are often all of
 /// it.
 const RECORD: usize = 128;
+/// Number of ranks above which records are as short as the caller says.
+const MANY: usize = 256;
 /// Bytes of the length.
 const LENGTH: usize = 8;
 
@@ -79,15 +81,20 @@ fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-    allgather_short(team, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
+    gather_records(team, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
 }
 
-/// [`allgather`] of data that mostly has at most `most` bytes, the same number at all ranks: each rank takes `most` + 8 bytes of
-/// every message and of the result. ⌈log2 P⌉ messages a rank, twice as many if any rank has more than `most` bytes.
+/// [`allgather`] of data that mostly has at most `most` bytes, the same number at all ranks. In a team of more than 256 ranks,
+/// each of them takes `most` + 8 bytes of the messages and of the result, instead of 128. ⌈log2 P⌉ messages a rank, twice as many
+/// if any rank has more than `most` bytes.
 ///
 /// # Errors
 /// Those of [`allgather`].
 pub fn allgather_short(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
+    gather_records(team, mine, if team.size() > MANY { most } else { RECORD - LENGTH })
+}
+
+fn gather_records(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
     let len = most.saturating_add(LENGTH);
     let own = record(mine, len);
     let mut records = room(team, len.saturating_mul(team.size()), Operation::Allgather)?;

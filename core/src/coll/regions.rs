@@ -46,9 +46,6 @@ pub unsafe fn exchange_regions(
 
 const OP: &str = "exchange regions";
 
-/// Number of ranks above which keys are exchanged in half the bytes.
-const MANY: usize = 256;
-
 fn exchange_and_import(
     team: &Team,
     own: Result<Registration>,
@@ -61,8 +58,8 @@ fn exchange_and_import(
         Ok(r) => Writer::new().u8(1).bytes(&r.key).done(),
         Err(e) => failure_message(e),
     };
-    // Keys of a network are shorter than those of shared memory, which many ranks do not have in common.
-    let others = allgather_short(team, &message, if team.size() <= MANY { 120 } else { 56 })?;
+    // Keys of a network have fewer bytes than these.
+    let others = allgather_short(team, &message, 56)?;
     if let Some(e) = first_failure(team, &others) {
         return Err(own.err().filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e));
     }
