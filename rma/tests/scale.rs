@@ -119,7 +119,7 @@ fn costs(ranks: usize) -> Costs {
         drop(data);
         let half = costs.of(job, "split", || team.split(Some(job.rank_number() % 2), 0))?;
         drop(half);
-        let options = Options { locks: true, ..Options::default() };
+        let options = Options { locks: true };
         let window = costs.of(job, "window", || RawWindow::allocate(&team, 8 * NEIGHBOURS, options))?;
         let (me, data) = (team.rank(), 1 + team.rank() as u64);
         let neighbours: Vec<usize> = [1, 2, ranks - 2, ranks - 1].iter().map(|d| (me + d) % ranks).collect();

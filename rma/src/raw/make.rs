@@ -33,7 +33,8 @@ const ALIGNMENT: usize = ELEMENT.end;
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
-    /// differ. Five allgathers; memory: `len` and 256 bytes for each rank of the team.
+    /// differ. Five allgathers; memory: `len` and 192 bytes for each rank of the team, with locks 256, which peers may reach, and
+    /// about 250 for each rank that they may not.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.

@@ -12,6 +12,9 @@ use super::{Happens, World};
 use crate::device::sim::flight::Flight;
 use crate::device::sim::network::{Network, Time, picoseconds};
 
+/// Origin and target of a message.
+type Pair = (u32, u32);
+
 /// What becomes of a message at its target.
 pub(super) enum Admission {
     Lands,
@@ -27,8 +30,8 @@ pub(crate) struct Receives {
     retry: Time,
     /// Packets of each rank that it has not taken, and its signals and notifications since its last poll.
     used: Vec<Cell<(usize, usize)>>,
-    /// Messages from one rank to another of which the first was refused.
-    waiting: RefCell<FxHashMap<(u32, u32), VecDeque<Rc<Flight>>>>,
+    /// Messages of a pair of ranks of which the first was refused.
+    waiting: RefCell<FxHashMap<Pair, VecDeque<Rc<Flight>>>>,
     refused: Cell<u64>,
 }
 
@@ -97,7 +100,7 @@ impl World {
         self.send_again(pair, time);
     }
 
-    fn send_again(&self, (origin, target): (u32, u32), time: Time) {
+    fn send_again(&self, (origin, target): Pair, time: Time) {
         let Receives { refused, retry, .. } = &self.receives;
         refused.set(refused.get() + 1);
         // The refusal and the message itself travel once more each.
@@ -105,7 +108,7 @@ impl World {
     }
 
     /// Messages of a pair are sent again, up to the first one that is refused.
-    pub(super) fn again(&self, pair: (u32, u32), time: Time) {
+    pub(super) fn again(&self, pair: Pair, time: Time) {
         loop {
             let mut waiting = self.receives.waiting.borrow_mut();
             let Some(flights) = waiting.get_mut(&pair) else { return };
