@@ -91,7 +91,8 @@ impl LogGP {
 impl From<Interface> for LogGP {
     /// The model of an interface, for messages that never wait for their receives, and reductions that take no time.
     fn from(interface: Interface) -> Self {
-        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte } = interface;
+        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, .. } =
+            interface;
         Self { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, ..Self::default() }
     }
 }

@@ -49,6 +49,8 @@ pub(super) enum Happens {
     WriteBack {
         rank: u32,
     },
+    /// A gather has waited too long for a scatter.
+    Unmatched(Rc<Flight>),
     /// A packet of the barrier in the switch.
     Barrier {
         rank: u32,

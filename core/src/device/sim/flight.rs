@@ -19,12 +19,43 @@ type Blocks = SmallVec<[Block; 2]>;
 #[derive(Debug)]
 pub(super) enum Action {
     Packet(RefCell<Vec<u8>>),
-    Write { from: Blocks, to: Place },
-    Read { into: Blocks, from: Place },
-    FetchAdd { at: Place, add: u64, old: *mut u64 },
-    CompareSwap { at: Place, len: usize, expected: u64, desired: u64, old: *mut u8 },
-    Accumulate { at: Place, code: u32, operand: Block, old: *mut u8 },
-    Signal { at: Place, value: u64 },
+    Write {
+        from: Blocks,
+        to: Place,
+    },
+    Read {
+        into: Blocks,
+        from: Place,
+    },
+    FetchAdd {
+        at: Place,
+        add: u64,
+        old: *mut u64,
+    },
+    CompareSwap {
+        at: Place,
+        len: usize,
+        expected: u64,
+        desired: u64,
+        old: *mut u8,
+    },
+    Accumulate {
+        at: Place,
+        code: u32,
+        operand: Block,
+        old: *mut u8,
+    },
+    Signal {
+        at: Place,
+        value: u64,
+    },
+    /// Lists on both sides; a scatter is no message, and its target is the rank whose gathers it receives.
+    Gather {
+        from: Blocks,
+    },
+    Scatter {
+        into: Blocks,
+    },
 }
 
 impl Action {
@@ -39,13 +70,15 @@ impl Action {
             }
             Operation::Accumulate { at, code, operand, old } => Self::Accumulate { at, code, operand, old },
             Operation::Signal { at, value } => Self::Signal { at, value },
+            Operation::Gather { from } => Self::Gather { from: Blocks::from_slice(from) },
+            Operation::Scatter { into } => Self::Scatter { into: Blocks::from_slice(into) },
             _ => return None,
         })
     }
 
     fn operation(&self) -> Option<Operation<'_>> {
         Some(match self {
-            Self::Packet(_) => return None,
+            Self::Packet(_) | Self::Gather { .. } | Self::Scatter { .. } => return None,
             Self::Write { from, to } => Operation::Write { from, to: *to },
             Self::Read { into, from } => Operation::Read { into, from: *from },
             Self::FetchAdd { at, add, old } => Operation::FetchAdd { at: *at, add: *add, old: *old },
@@ -71,6 +104,17 @@ impl Action {
             Self::CompareSwap { len, .. } => (Kind::CompareSwap, *len),
             Self::Accumulate { operand, .. } => (Kind::Accumulate, operand.len),
             Self::Signal { .. } => (Kind::Signal, 8),
+            Self::Gather { from } => (Kind::Gather, sum(from)),
+            Self::Scatter { into } => (Kind::Scatter, sum(into)),
+        }
+    }
+
+    /// Blocks of the origin's list on the way there, and back.
+    fn blocks(&self) -> [usize; 2] {
+        match self {
+            Self::Write { from, .. } | Self::Gather { from } => [from.len(), 1],
+            Self::Read { into, .. } => [1, into.len()],
+            _ => [1, 1],
         }
     }
 
@@ -85,6 +129,7 @@ impl Action {
             Self::CompareSwap { len, .. } => (2 * len, Some(*len)),
             Self::Accumulate { operand, old, .. } => (operand.len, (!old.is_null()).then_some(operand.len)),
             Self::Signal { .. } => (8, None),
+            Self::Gather { from: blocks } | Self::Scatter { into: blocks } => (sum(blocks), None),
         }
     }
 }
@@ -164,6 +209,8 @@ impl Flight {
             Action::CompareSwap { .. } => "compare and swap",
             Action::Accumulate { .. } => "accumulate",
             Action::Signal { .. } => "signal",
+            Action::Gather { .. } => "gather",
+            Action::Scatter { .. } => "scatter",
         }
     }
 
@@ -189,14 +236,15 @@ impl Flight {
 
     /// The message as the network sees it.
     pub(super) fn passage(&self) -> Passage {
-        let (there, back) = self.action.bytes();
+        let ((there, back), [blocks, blocks_back]) = (self.action.bytes(), self.action.blocks());
         if self.back.get() {
             let bytes = back.unwrap_or_default();
-            return Passage { from: self.target, to: self.origin, bytes, ordered: false };
+            let (from, to) = (self.target, self.origin);
+            return Passage { from, to, bytes, blocks: blocks_back, ordered: false };
         }
         let bytes = there + if self.notify.is_some() { 8 } else { 0 };
         let ordered = self.notify.is_some() || !matches!(self.action, Action::Write { .. } | Action::Read { .. });
-        Passage { from: self.origin, to: self.target, bytes, ordered }
+        Passage { from: self.origin, to: self.target, bytes, blocks, ordered }
     }
 
     /// Whether the message takes a receive of its target, and whether as a packet.
@@ -252,7 +300,11 @@ impl Flight {
     /// Fails, since the target is lost.
     pub(super) fn miss(&self) {
         let e = self.device.fail(ErrorKind::PeerLost, "reach a rank", self.target);
-        *self.result.borrow_mut() = Err(e.cause("it ended without leaving the job"));
+        self.set_result(Err(e.cause("it ended without leaving the job")));
+    }
+
+    pub(super) fn set_result(&self, result: Result<()>) {
+        *self.result.borrow_mut() = result;
     }
 
     pub(super) fn take_result(&self) -> Result<()> {

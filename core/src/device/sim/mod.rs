@@ -10,6 +10,7 @@ mod atomics;
 mod barrier;
 mod events;
 mod flight;
+mod lists;
 pub(crate) mod network;
 mod switch;
 mod topology;
@@ -24,8 +25,8 @@ use rustc_hash::FxHashMap;
 
 use super::loopback::{Loopback, MAX_PACKET, MOST_PACKETS};
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep,
-    WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Lists, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion,
+    Sleep, WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{ErrorKind, Result};
@@ -68,6 +69,7 @@ impl Sim {
             max_blocks: if more { 16 } else { 1 },
             accumulate: more,
             own_by_copy: more,
+            lists: more.then_some(lists::LIMITS),
             switch: world.groups(),
             ..capabilities
         };
@@ -121,6 +123,33 @@ impl Sim {
         }
         self.launch(&Flight::new(&self.memory, self.me, request, Action::Packet(RefCell::new(packet))), request);
         Ok(Posted::Done)
+    }
+
+    /// Posts a scatter or a gather.
+    fn list(&self, request: &WorkRequest<'_>, blocks: &[Block]) -> Result<Posted> {
+        let Some(limits) = self.capabilities().lists else { return Err(super::no_lists(request.peer, "sim")) };
+        let bytes = blocks.iter().fold(0usize, |sum, block| sum.saturating_add(block.len));
+        if blocks.len() > limits.blocks || bytes > limits.bytes || request.notify.is_some() || request.peer == self.me {
+            let e = self.memory.fail(ErrorKind::BadArgument, "post a list", request.peer);
+            let Lists { blocks: most, bytes: longest } = limits;
+            return Err(e.cause(format!(
+                "{} blocks of {bytes} bytes: {most} blocks of {longest} bytes to another rank, without a notification, are \
+                 allowed",
+                blocks.len()
+            )));
+        }
+        let Some(action) = Action::of(&request.operation) else { return Ok(Posted::Done) };
+        let flight = Flight::new(&self.memory, self.me, request, action);
+        if let Operation::Scatter { .. } = request.operation {
+            self.memory.count(Kind::Scatter, bytes, request);
+            self.world.work(self.me, self.world.costs().send_overhead);
+            self.world.busy(self.me);
+            self.world.scatter(&flight, self.world.clock(self.me));
+        } else {
+            self.launch(&flight, request);
+        }
+        self.pending.borrow_mut().insert(Rc::as_ptr(&flight), flight);
+        Ok(Posted::Pending)
     }
 
     /// The error of a lost rank, or of ranks that wait for each other.
@@ -182,7 +211,7 @@ impl Device for Sim {
         let posted = match request.operation {
             Operation::SendShort(packet) => self.send(request, &packet.bytes()[..packet.len()], &[])?,
             Operation::Send { header, body } => self.send(request, header, body)?,
-            Operation::Scatter { .. } | Operation::Gather { .. } => return Err(super::no_lists(request.peer, "sim")),
+            Operation::Scatter { into: blocks } | Operation::Gather { from: blocks } => self.list(request, blocks)?,
             Operation::Barrier(asked) => {
                 let posted = self.world.ask(self.me, asked, request.id)?;
                 if posted != Posted::Busy {
@@ -309,7 +338,9 @@ impl Device for Sim {
 
     fn leave(&self, how: Leave) -> Result<bool> {
         let own = self.own();
-        if how != Leave::Lost && (own.flying.get() > 0 || !self.pending.borrow().is_empty()) {
+        // A scatter that receives nothing does not keep the rank.
+        let is_open = |flight: &Rc<Flight>| !matches!(flight.action, Action::Scatter { .. });
+        if how != Leave::Lost && (own.flying.get() > 0 || self.pending.borrow().values().any(is_open)) {
             return Ok(false);
         }
         if own.ended.get().is_none() {

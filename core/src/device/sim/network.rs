@@ -30,14 +30,24 @@ pub struct Interface {
     pub gap_per_byte: f64,
     /// O: time of the processor for each byte.
     pub overhead_per_byte: f64,
+    /// Time of the interface for each block after the first of the origin's gather or scatter list.
+    pub gap_per_block: f64,
 }
 
 impl Interface {
-    /// LogP: the same overhead on both sides, and no time for bytes.
+    /// LogP: the same overhead on both sides, and no time for bytes and blocks.
     #[must_use]
     pub fn log_p(latency: f64, overhead: f64, gap: f64) -> Self {
         let (send_overhead, receive_overhead) = (overhead, overhead);
-        Self { latency, send_overhead, receive_overhead, gap, gap_per_byte: 0.0, overhead_per_byte: 0.0 }
+        Self {
+            latency,
+            send_overhead,
+            receive_overhead,
+            gap,
+            gap_per_byte: 0.0,
+            overhead_per_byte: 0.0,
+            gap_per_block: 0.0,
+        }
     }
 }
 
@@ -51,7 +61,7 @@ impl Default for Interface {
 /// A simulated network. Times are in nanoseconds.
 ///
 /// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
-/// its way busy for G a byte, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
+/// its way busy for G a byte and a time for each block of a list, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
 /// and G a byte after the message before. A packet takes o of its receiver's processor when it is polled; writes, reads and
 /// atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,10 +151,9 @@ impl Network {
     /// # Errors
     /// `BadArgument`.
     pub(crate) fn check(&self, ranks: u32) -> Result<()> {
-        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte } =
-            self.interface;
-        let times =
-            [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, self.hop, self.jitter];
+        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, .. } = self.interface;
+        let Interface { overhead_per_byte, gap_per_block, .. } = self.interface;
+        let times = [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, gap_per_block];
         // At most a day.
         let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
         let bad = |cause: String| {
@@ -152,8 +161,11 @@ impl Network {
             Err(e.remedy("give times in nanoseconds, from 0 to a day, and a probability below 1"))
         };
         let flaps = self.down.iter().flat_map(|flap| [flap.from, flap.until]);
-        if let Some(time) =
-            times.into_iter().chain([self.retry, self.receive_retry]).chain(flaps).find(|time| !is_time(*time))
+        if let Some(time) = times
+            .into_iter()
+            .chain([self.hop, self.jitter, self.retry, self.receive_retry])
+            .chain(flaps)
+            .find(|time| !is_time(*time))
         {
             return bad(format!("a time of {time} ns"));
         }
@@ -187,6 +199,7 @@ pub(super) struct Costs {
     gap: Time,
     gap_per_byte: f64,
     overhead_per_byte: f64,
+    gap_per_block: f64,
 }
 
 impl Costs {
@@ -198,12 +211,14 @@ impl Costs {
             gap: picoseconds(interface.gap),
             gap_per_byte: interface.gap_per_byte,
             overhead_per_byte: interface.overhead_per_byte,
+            gap_per_block: interface.gap_per_block,
         }
     }
 
     /// Time for which a message keeps an interface or a link busy after its first byte.
-    fn stretch(self, bytes: usize) -> Time {
-        picoseconds(bytes.saturating_sub(1) as f64 * self.gap_per_byte)
+    fn stretch(self, message: Passage) -> Time {
+        let of_blocks = message.blocks.saturating_sub(1) as f64 * self.gap_per_block;
+        picoseconds(message.bytes.saturating_sub(1) as f64 * self.gap_per_byte + of_blocks)
     }
 
     /// Time of the processor for `bytes`.
@@ -218,6 +233,8 @@ pub(super) struct Passage {
     pub(super) from: u32,
     pub(super) to: u32,
     pub(super) bytes: usize,
+    /// Blocks of the origin's list.
+    pub(super) blocks: usize,
     /// Whether the message stays behind all earlier ones of its pair.
     pub(super) ordered: bool,
 }
@@ -275,8 +292,8 @@ impl Traffic {
     /// Sends a message that is at the sender's interface at `ready`; returns when it enters the network for the last time, not
     /// before the earlier ones of its pair that it must stay behind.
     pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
-        let Passage { from, to, bytes, ordered } = passage;
-        let busy = self.costs.stretch(bytes);
+        let Passage { from, to, ordered, .. } = passage;
+        let busy = self.costs.stretch(passage);
         let mut enters = self.up(from, ready.max(self.out[from as usize]));
         self.out[from as usize] = enters + self.costs.gap + busy;
         let lost = self.network.loss;
@@ -295,8 +312,8 @@ impl Traffic {
 
     /// Takes a message that enters the network at `enters` over its links; returns when it is at the receiver's interface.
     pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
-        let Passage { from, to, bytes, ordered } = passage;
-        let busy = self.costs.stretch(bytes);
+        let Passage { from, to, ordered, .. } = passage;
+        let busy = self.costs.stretch(passage);
         let (mut time, hop) = (enters, picoseconds(self.network.hop));
         let Self { links, network, .. } = self;
         network.topology.route(from, to, |link| {
@@ -338,7 +355,7 @@ impl Traffic {
 
     /// Takes a message at the receiver's interface, where it is at `time`; returns when its last byte has passed.
     pub(super) fn receive(&mut self, passage: Passage, time: Time) -> Time {
-        let (into, busy) = (&mut self.into[passage.to as usize], self.costs.stretch(passage.bytes));
+        let (into, busy) = (&mut self.into[passage.to as usize], self.costs.stretch(passage));
         let begins = time.max(*into);
         *into = begins + self.costs.gap + busy;
         begins + busy

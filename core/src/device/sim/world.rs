@@ -24,7 +24,8 @@ use rustc_hash::FxHashMap;
 use super::atomics::KeptWord;
 use super::barrier::SwitchBarrier;
 use super::events::{Event, Happens, Incoming};
-use super::flight::{Buffers, Flight};
+use super::flight::{Action, Buffers, Flight};
+use super::lists::Unmatched;
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::device::Leave;
@@ -120,6 +121,8 @@ pub(crate) struct World {
     pub(super) traffic: RefCell<Traffic>,
     pub(super) switch: Option<RefCell<SwitchBarrier>>,
     pub(crate) receives: Receives,
+    /// Lists that are not matched, by sender and receiver.
+    pub(super) lists: RefCell<FxHashMap<(u32, u32), Unmatched>>,
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
     exchange: RefCell<Exchange>,
@@ -154,6 +157,7 @@ impl World {
             ranks: (0..ranks).map(|_| new()).collect(),
             switch: network.switch.map(|switch| RefCell::new(SwitchBarrier::new(&switch, ranks))),
             receives: Receives::new(&network, ranks),
+            lists: RefCell::default(),
             traffic: RefCell::new(Traffic::new(network, ranks, seed)),
             events: RefCell::default(),
             number: Cell::new(0),
@@ -423,6 +427,7 @@ impl World {
             Happens::Landed(flight) => self.land(flight, time),
             Happens::Complete(flight) => self.complete(flight, time),
             Happens::WriteBack { rank } => self.write_back(rank),
+            Happens::Unmatched(flight) => self.give_up(&flight, time),
             Happens::Barrier { rank, packet, hop } => self.hop(rank, packet, hop, time),
             Happens::Resume { .. } | Happens::Timer { .. } | Happens::Again(..) => {}
         }
@@ -453,7 +458,9 @@ impl World {
         self.wake(target, time);
         let flying = &self.rank(origin).flying;
         flying.set(flying.get() - 1);
-        if !flight.completes() {
+        if matches!(flight.action, Action::Gather { .. }) {
+            self.gather(Rc::clone(flight), time);
+        } else if !flight.completes() {
             if flying.get() == 0 && self.rank(origin).ended.get().is_none() {
                 self.wake(origin, time);
             }
