@@ -224,6 +224,9 @@ fn barriers_of_64_ranks() {
     assert!(gained > 0.3, "{gained}");
 }
 
+/// A step of an exchange, which makes the puts of a rank at the right time.
+type Step<'a> = &'a dyn Fn(&RawWindow, &dyn Fn() -> Result<()>) -> Result<()>;
+
 /// Thakur, Gropp, Toonen 2004: every rank puts an integer to each of its four neighbours on a grid; MPICH-2's fence, without
 /// barriers, is six times as fast as LAM's, which is measured as a whole and not by its barriers. Section 4.1: the naive fence
 /// takes two barriers. How much less Farside's takes depends on the algorithm of these. The network is Fast Ethernet, whose G
@@ -241,9 +244,7 @@ fn fences_of_a_ghost_area_exchange() {
             let at = |x: usize, y: usize| x % side + y % side * side;
             [at(x + 1, y), at(x + side - 1, y), at(x, y + 1), at(x, y + side - 1)]
         };
-        let exchange = |settings: &[(&str, &str)],
-                        step: &dyn Fn(&RawWindow, &dyn Fn() -> Result<()>) -> Result<()>,
-                        locks: bool| {
+        let exchange = |settings: &[(&str, &str)], step: Step<'_>, locks: bool| {
             let run = simulation(ranks, &network, settings).run(|job| {
                 let (world, me) = (job.world()?, job.rank());
                 let window = RawWindow::allocate(&world, 16, Options::default())?;

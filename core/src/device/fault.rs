@@ -50,8 +50,8 @@ enum Class {
     Atomic,
     Message,
     Signal,
-    /// Operations without data of the program: writes and reads of signal arrays, empty writes, atomics that only read,
-    /// and requests to a switch.
+    /// Operations without data of the program: writes and reads of signal arrays, empty writes, and atomics that only
+    /// read.
     Other,
 }
 
@@ -183,9 +183,9 @@ impl Faulty {
             Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => Class::Put,
             Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => Class::Get,
             // An atomic that adds nothing reads the word.
-            Operation::FetchAdd { add: 0, .. } | Operation::Barrier(_) => Class::Other,
+            Operation::FetchAdd { add: 0, .. } => Class::Other,
             Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. } => Class::Atomic,
-            Operation::Signal { .. } => Class::Signal,
+            Operation::Signal { .. } | Operation::Barrier(_) => Class::Signal,
             Operation::SendShort(_) | Operation::Send { .. } => Class::Message,
         }
     }

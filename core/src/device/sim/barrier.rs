@@ -94,7 +94,7 @@ impl World {
     /// Sends a packet to the switch, and again later if it is a request. Acknowledgements keep no interface busy.
     fn send_up(&self, rank: u32, packet: Packet, ready: Time) {
         let mut traffic = self.traffic.borrow_mut();
-        let there = if packet.is_ack { traffic.beside_links(rank, ready) } else { traffic.to_switch(rank, ready) };
+        let there = if packet.is_ack { traffic.beside_links(rank, ready) } else { traffic.enter_switch(rank, ready) };
         drop(traffic);
         self.send(rank, packet, ready, there.map(|place| (place, Hop::AtSwitch)), Hop::PortRepeats);
     }

@@ -336,7 +336,7 @@ impl Traffic {
 
     /// Sends a packet of the barrier in the switch that a rank has at its interface at `ready`; returns when it is at the
     /// switch, if it is not lost.
-    pub(super) fn to_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
+    pub(super) fn enter_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
         let enters = ready.max(self.out[from as usize]);
         self.out[from as usize] = enters + self.costs.gap;
         self.beside_links(from, enters)

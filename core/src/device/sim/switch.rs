@@ -325,7 +325,7 @@ mod tests {
     fn bits_of_the_figure() {
         let mut switch = Switch::new(2, 4);
         let (group, _) = ask(&mut switch, 2, Request::GetId, Switch::NO_GROUP, 1);
-        [0, 2, 3].map(|port| ask(&mut switch, port, Request::Participate, group, 7));
+        [0, 2, 3].iter().for_each(|port| _ = ask(&mut switch, *port, Request::Participate, group, 7));
         let line =
             |switch: &Switch, line: usize| (0..=4).map(|n| u8::from(switch.bits.get(line, n))).collect::<Vec<_>>();
         assert_eq!([line(&switch, 0), line(&switch, 2)], [[0, 0, 0, 0, 0], [0, 1, 0, 0, 1]]);
@@ -379,7 +379,7 @@ mod tests {
         (0..2).for_each(|port| drop(switch.take(port, ready.answered(true))));
         let group = ask(&mut switch, 2, Request::GetId, Switch::NO_GROUP, 3).0;
         assert!(group != Switch::NO_GROUP && group != former);
-        [1, 2].map(|port| assert!(!ask(&mut switch, port, Request::Participate, group, 4).1));
+        (1..3).for_each(|port| assert!(!ask(&mut switch, port, Request::Participate, group, 4).1));
         assert!(
             ask(&mut switch, 0, Request::Reached, former, 2).1
                 && ask(&mut switch, 0, Request::Participate, former, 1).1
