@@ -86,9 +86,20 @@ fn quartile(times: &[f64]) -> f64 {
     times.get(times.len() / 4).copied().unwrap_or(0.0)
 }
 
-/// The points with one time each.
+/// Number of times of a point from which on the lower quartile is none of a disturbance.
+const FEW: usize = 4;
+
+/// The points with one time each. One of few times takes no longer than a longer message.
 fn settled(points: &[Point]) -> Vec<Point> {
-    points.iter().map(|point| Point { x: point.x, times: vec![quartile(&point.times)] }).collect()
+    let mut least = f64::INFINITY;
+    let mut settled: Vec<Point> = points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect();
+    for (point, all) in settled.iter_mut().zip(points).rev() {
+        if all.times.len() < FEW {
+            point.times[0] = point.times[0].min(least);
+        }
+        least = least.min(point.times[0]);
+    }
+    settled
 }
 
 impl Sizes {
@@ -96,13 +107,14 @@ impl Sizes {
         let [one, all] = &self.streams;
         // The latency of the last message, and that of the answer, are in both.
         let each = |(one, all): (&Point, &Point)| {
-            let time =
-                (quartile(&all.times) - quartile(&one.times)).max(0.0) / (plan.stream(all.x as usize) - 1) as f64;
-            Point { x: all.x, times: vec![time] }
+            let messages = plan.stream(all.x as usize) - 1;
+            let time = (quartile(&all.times) - quartile(&one.times)).max(0.0) / messages as f64;
+            Point { x: all.x, times: vec![time; all.times.len()] }
         };
+        let per_message: Vec<Point> = one.iter().zip(all).map(each).collect();
         Samples {
             round_trip: settled(&self.samples.round_trip),
-            per_message: one.iter().zip(all).map(each).collect(),
+            per_message: settled(&per_message),
             send_overhead: settled(&self.samples.send_overhead),
             receive_overhead: settled(&self.samples.receive_overhead),
         }
@@ -237,6 +249,10 @@ fn by_fan(end: &End<'_>, way: Way, p: usize, samples: &mut FanSamples) -> Result
 }
 
 fn settled_fan(samples: &FanSamples) -> FanSamples {
+    // The time of each message falls with their number.
+    let settled = |points: &[Point]| -> Vec<Point> {
+        points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect()
+    };
     FanSamples {
         send_overhead: settled(&samples.send_overhead),
         receive_overhead: settled(&samples.receive_overhead),
@@ -294,4 +310,22 @@ fn reduction(job: &Job) -> f64 {
     });
     times.sort_by(f64::total_cmp);
     times[TIMES / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn point_of_few_times_is_no_longer_than_that_of_a_longer_message() {
+        let point = |x: f64, times: &[f64]| Point { x, times: times.into() };
+        let points = [
+            point(1.0, &[3.0]),
+            point(2.0, &[90.0, 80.0]),
+            point(4.0, &[9.0, 7.0, 8.0, 6.0, 50.0]),
+            point(8.0, &[5.0; 9]),
+        ];
+        let times: Vec<f64> = settled(&points).iter().map(|point| point.times[0]).collect();
+        assert_eq!(times, [3.0, 5.0, 7.0, 5.0]);
+    }
 }
