@@ -21,9 +21,11 @@ pub(crate) struct Options {
     #[arg(long, default_value = "crossbar")]
     topology: String,
     /// Other options, with commas between them. In nanoseconds: latency=, overhead=, send-overhead=, receive-overhead=,
-    /// gap=, gap-per-byte=, overhead-per-byte=, hop=, jitter=, retry=. loss=PROBABILITY, slow=RANK:FACTOR,
-    /// dies=RANK:TIME, down=RANK:FROM:UNTIL, refuses=RANK:REGISTRATIONS, stack=BYTES. reorders: writes may pass each
-    /// other; minimal: a device without what is optional; tuned: collectives selected by model and measurement.
+    /// gap=, gap-per-byte=, overhead-per-byte=, gap-per-block=, hop=, jitter=, retry=, receive-retry=. loss=PROBABILITY,
+    /// receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, refuses=RANK:REGISTRATIONS, stack=BYTES.
+    /// reorders: writes may pass each other; switch: a barrier in the switch; incoherent-atomics: atomics that are not
+    /// coherent with the processor; minimal: a device without what is optional; tuned: collectives selected by model and
+    /// measurement.
     #[arg(long, value_name = "NAME=VALUE,...", default_value = "")]
     network: String,
     /// The program and its arguments.

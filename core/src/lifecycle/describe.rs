@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::simulate::Simulation;
-use crate::device::sim::{Flap, Network};
+use crate::device::sim::{Flap, Network, Switch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::mistyped;
@@ -13,8 +13,9 @@ use crate::settings::{DeviceChoice, Settings};
 
 /// The options of a simulation as text, and their values.
 const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds latency, overhead, send-overhead, \
-    receive-overhead, gap, gap-per-byte, overhead-per-byte, hop, jitter, retry; loss=PROBABILITY, slow=RANK:FACTOR, \
-    dies=RANK:TIME, down=RANK:FROM:UNTIL, refuses=RANK:REGISTRATIONS, stack=BYTES; reorders, minimal, tuned";
+    receive-overhead, gap, gap-per-byte, overhead-per-byte, gap-per-block, hop, jitter, retry, receive-retry; \
+    loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
+    refuses=RANK:REGISTRATIONS, stack=BYTES; reorders, switch, incoherent-atomics, minimal, tuned";
 
 /// Sets one option; `None` if it is none or has a bad value.
 fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<Simulation> {
@@ -33,9 +34,12 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
         "gap" => interface.gap = time()?,
         "gap-per-byte" => interface.gap_per_byte = time()?,
         "overhead-per-byte" => interface.overhead_per_byte = time()?,
+        "gap-per-block" => interface.gap_per_block = time()?,
         "hop" => network.hop = time()?,
         "jitter" => network.jitter = time()?,
         "retry" => network.retry = time()?,
+        "receives" => network.receives = value.parse().ok()?,
+        "receive-retry" => network.receive_retry = time()?,
         "loss" => network.loss = time()?,
         "slow" => simulation = simulation.slow(part()?.parse().ok()?, part()?.parse().ok()?),
         "dies" => {
@@ -50,6 +54,8 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
         "refuses" => simulation = simulation.refuses_memory(part()?.parse().ok()?, part()?.parse().ok()?),
         "stack" => simulation = simulation.stack(value.parse().ok()?),
         "reorders" if value.is_empty() => network.reorders = true,
+        "switch" if value.is_empty() => network.switch = Some(Switch::default()),
+        "incoherent-atomics" if value.is_empty() => simulation = simulation.incoherent_atomics(),
         "minimal" if value.is_empty() => simulation = simulation.minimal(),
         "tuned" if value.is_empty() => simulation = simulation.tuned(),
         _ => return None,

@@ -14,7 +14,7 @@ fn interfaces() -> [Interface; 4] {
         receive_overhead: 2500.0,
         gap: 4000.0,
         gap_per_byte: 8.0,
-        overhead_per_byte: 0.0,
+        ..Interface::default()
     };
     let busy = Interface {
         latency: 1800.0,
@@ -23,6 +23,7 @@ fn interfaces() -> [Interface; 4] {
         gap: 600.0,
         gap_per_byte: 0.4,
         overhead_per_byte: 0.1,
+        gap_per_block: 0.0,
     };
     let fast = Interface { gap_per_byte: 0.02, ..Interface::log_p(350.0, 60.0, 90.0) };
     [Interface::default(), slow, busy, fast]

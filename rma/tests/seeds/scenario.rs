@@ -188,7 +188,7 @@ impl Scenario {
 impl fmt::Display for Scenario {
     /// One line an option and a step.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Network { interface: i, topology, hop, jitter, reorders, loss, retry, down } = &self.network;
+        let Network { interface: i, topology, hop, jitter, reorders, loss, retry, down, .. } = &self.network;
         writeln!(f, "  {} ranks, seed {}", self.ranks, self.seed)?;
         writeln!(
             f,
