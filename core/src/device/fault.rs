@@ -33,7 +33,7 @@ enum Damage {
     /// A notification is set before the data that it announces. The data follows with this rank's next operation on
     /// data.
     EarlyNotify,
-    /// An atomic of a rank on its own memory is done by its processor instead of the device. Where atomics of the device
+    /// An atomic of a rank on 8 bytes of its own memory is done by its processor instead of the device. Where atomics of the device
     /// are not coherent with the processor's, an update is lost.
     OwnAtomic,
     /// From this packet on, a peer's room for packets is not given back: after those that it holds, none is taken.
@@ -336,6 +336,16 @@ impl Faulty {
     }
 }
 
+/// Whether an operation changes elements of 8 bytes atomically.
+fn is_wide_atomic(operation: &Operation<'_>) -> bool {
+    match *operation {
+        Operation::FetchAdd { add, .. } => add != 0,
+        Operation::CompareSwap { len, .. } => len == 8,
+        Operation::Accumulate { code, .. } => code::element(code) == 8,
+        _ => false,
+    }
+}
+
 /// The bytes of valid blocks.
 fn gathered(from: &[Block]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -410,7 +420,7 @@ impl Device for Faulty {
             Damage::Drop(damaged) => damaged == class && self.hit(),
             Damage::DoublePut => class == Class::Put && self.hit(),
             Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
-            Damage::OwnAtomic if class == Class::Atomic && request.peer == self.me => {
+            Damage::OwnAtomic if request.peer == self.me && is_wide_atomic(&request.operation) => {
                 self.hit() && self.do_own_atomic(&request.operation)
             }
             Damage::KeepCredit if class == Class::Message && !self.take_room(request.peer) => return Ok(Posted::Busy),
