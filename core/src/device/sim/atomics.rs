@@ -9,8 +9,7 @@
 use std::rc::Rc;
 
 use super::events::Happens;
-use super::events::Incoming;
-use super::flight::Flight;
+use super::flight::{Flight, Incoming};
 use super::network::Time;
 use super::world::World;
 use crate::device::Leave;

@@ -6,7 +6,8 @@
 
 use std::cell::RefMut;
 
-use super::events::{Happens, Incoming};
+use super::events::Happens;
+use super::flight::Incoming;
 use super::network::{self, Passage, Place, Time, picoseconds};
 use super::switch::{Hop, Packet, Request, Sent, Switch};
 use super::world::World;

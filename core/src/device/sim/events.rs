@@ -5,25 +5,6 @@ use std::rc::Rc;
 use super::flight::Flight;
 use super::network::Place;
 use super::switch::{Hop, Packet};
-use crate::error::Result;
-
-/// A packet or a completion for a rank.
-#[derive(Debug)]
-pub(super) enum Incoming {
-    Packet {
-        source: u32,
-        bytes: Vec<u8>,
-    },
-    Completed {
-        flight: Rc<Flight>,
-        result: Result<()>,
-    },
-    /// A completion of a request to the barrier in the switch.
-    Answered {
-        id: u64,
-        result: Result<()>,
-    },
-}
 
 /// What may happen.
 #[derive(Debug)]

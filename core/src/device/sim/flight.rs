@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::events::Incoming;
 use super::network::{Passage, Time};
+use super::trace::Line;
 use crate::device::loopback::Loopback;
 use crate::device::{Block, Operation, Place, WorkRequest};
 use crate::error::{ErrorKind, Result};
@@ -156,6 +156,24 @@ impl Buffers {
     }
 }
 
+/// A packet or a completion for a rank.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    Packet {
+        source: u32,
+        bytes: Vec<u8>,
+    },
+    Completed {
+        flight: Rc<Flight>,
+        result: Result<()>,
+    },
+    /// A completion of a request to the barrier in the switch.
+    Answered {
+        id: u64,
+        result: Result<()>,
+    },
+}
+
 /// A message on its way.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -197,7 +215,7 @@ impl Flight {
     }
 
     /// The operation, or its answer.
-    pub(super) fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match &self.action {
             Action::Packet(_) => "packet",
             Action::Write { .. } if self.notify.is_some() => "write and signal",
@@ -212,6 +230,13 @@ impl Flight {
             Action::Gather { .. } => "gather",
             Action::Scatter { .. } => "scatter",
         }
+    }
+
+    /// The message in a trace, landed at `time`.
+    pub(super) fn line(&self, time: Time) -> Line {
+        let Passage { from, to, bytes, .. } = self.passage();
+        let [posted, entered, arrived] = self.times.get();
+        Line { from, to, what: self.name(), bytes, times: [posted, entered, arrived, time] }
     }
 
     /// The word that the interface changes, if this is an atomic on a word of 8 bytes that is exposed.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::flight::Flight;
 use super::network::Time;
 
 /// The last messages of a simulation, to be read after its end, also if that is an error
@@ -32,13 +31,13 @@ struct Ring {
 
 /// A message that has landed.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    from: u32,
-    to: u32,
-    what: &'static str,
-    bytes: usize,
+pub(super) struct Line {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) what: &'static str,
+    pub(super) bytes: usize,
     /// Posted, entered, at the receiver's interface, landed.
-    times: [Time; 4],
+    pub(super) times: [Time; 4],
 }
 
 impl Trace {
@@ -48,16 +47,7 @@ impl Trace {
         Self(Arc::new(Mutex::new(Ring { room: messages, lines: VecDeque::new() })))
     }
 
-    pub(super) fn landed(&self, flight: &Flight, time: Time) {
-        let passage = flight.passage();
-        let [posted, entered, arrived] = flight.times.get();
-        let line = Line {
-            from: passage.from,
-            to: passage.to,
-            what: flight.name(),
-            bytes: passage.bytes,
-            times: [posted, entered, arrived, time],
-        };
+    pub(super) fn landed(&self, line: Line) {
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ring.lines.len() == ring.room {
             ring.lines.pop_front();

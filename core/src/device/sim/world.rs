@@ -23,8 +23,8 @@ use rustc_hash::FxHashMap;
 
 use super::atomics::KeptWord;
 use super::barrier::SwitchBarrier;
-use super::events::{Event, Happens, Incoming};
-use super::flight::{Action, Buffers, Flight};
+use super::events::{Event, Happens};
+use super::flight::{Action, Buffers, Flight, Incoming};
 use super::lists::Unmatched;
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
@@ -435,7 +435,7 @@ impl World {
 
     fn land(&self, flight: Rc<Flight>, time: Time) {
         if let Some(trace) = &*self.trace.borrow() {
-            trace.landed(&flight, time);
+            trace.landed(flight.line(time));
         }
         if flight.is_back() {
             self.write_back(flight.origin);
