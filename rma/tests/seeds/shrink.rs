@@ -7,6 +7,9 @@ use super::scenario::{Class, Failure, Outcome, Scenario};
 /// The most runs that a reduction takes, as a rule.
 pub(crate) const MOST_RUNS: usize = 200;
 
+/// Leaves something out of a scenario.
+type Change = fn(&mut Scenario);
+
 /// The scenario, the last outcome that fails, and the runs that are left.
 struct Reduction {
     scenario: Scenario,
@@ -70,7 +73,7 @@ impl Reduction {
 
     fn simplify(&mut self) {
         let plain = Network::default();
-        let changes: [(bool, fn(&mut Scenario)); 9] = [
+        let changes: [(bool, Change); 9] = [
             (self.scenario.hard.is_some(), |s| s.hard = None),
             (self.scenario.slow.is_some(), |s| s.slow = None),
             (!self.scenario.network.down.is_empty(), |s| s.network.down.clear()),

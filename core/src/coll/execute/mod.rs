@@ -138,7 +138,7 @@ impl Collective {
         }
         let decision = match arguments.algorithm {
             None if arguments.check(team.membership()).is_ok() => {
-                team.calls().tuner.decide(team, arguments, call == Made::Blocking)
+                team.calls().tuner.decide(team.job(), team.membership(), arguments, call == Made::Blocking)
             }
             _ => None,
         };

@@ -14,7 +14,7 @@ use super::arguments::{Arguments, Shape};
 use crate::coll::schedule::predict::PLogP;
 use crate::coll::selection::trial::Trial;
 use crate::coll::selection::{Choice, Class, Origin, Rule, Rules, Selection, candidates};
-use crate::coll::team::Team;
+use crate::coll::team::members::Members;
 use crate::job::Job;
 
 /// Blocking calls of a class before its trial.
@@ -84,8 +84,13 @@ pub(crate) struct Tuner {
 impl Tuner {
     /// Decides which algorithm makes a call for which none is given. `None` for a call that is never tried: of blocks that
     /// differ, of a reduction that does not commute, or of a job that does not confirm choices.
-    pub(super) fn decide(&self, team: &Team, arguments: &Arguments<'_>, blocks: bool) -> Option<Decision> {
-        let (job, members) = (team.job(), team.membership());
+    pub(super) fn decide(
+        &self,
+        job: &Job,
+        members: &Members,
+        arguments: &Arguments<'_>,
+        blocks: bool,
+    ) -> Option<Decision> {
         let tuning = &job.calls().tuning;
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
         if !tuning.confirms.get() || members.size() == 1 {

@@ -6,11 +6,8 @@
 //! acts when it lands. The code above the seam is the one that runs on other devices; its own work takes no time. Runs of the
 //! same program with the same seed are the same, event by event.
 
-mod atomics;
-mod barrier;
 mod events;
 mod flight;
-mod lists;
 pub(crate) mod network;
 mod switch;
 mod topology;
@@ -68,7 +65,7 @@ impl Sim {
             max_blocks: if more { 16 } else { 1 },
             accumulate: more,
             own_by_copy: more,
-            lists: more.then_some(lists::LIMITS),
+            lists: more.then_some(world::lists::LIMITS),
             switch: world.groups(),
             ..capabilities
         };

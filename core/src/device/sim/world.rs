@@ -6,7 +6,10 @@
 //! events of one time in an order that the seed decides. Coroutines switch in tens of nanoseconds, threads that pass a baton in
 //! some microseconds, and every event is a switch.
 
+mod atomics;
+mod barrier;
 mod exchange;
+pub(super) mod lists;
 mod receives;
 
 use std::cell::{Cell, RefCell};
@@ -21,17 +24,17 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rustc_hash::FxHashMap;
 
-use super::atomics::KeptWord;
-use super::barrier::SwitchBarrier;
 use super::events::{Event, Happens};
 use super::flight::{Action, Buffers, Flight, Incoming};
-use super::lists::Unmatched;
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::device::Leave;
 use crate::device::loopback::{Hub, MOST_PACKETS};
 use crate::error::{Error, ErrorKind, Result};
+use atomics::KeptWord;
+use barrier::SwitchBarrier;
 use exchange::Exchange;
+use lists::Unmatched;
 use receives::{Admission, Receives};
 
 /// A rank as a coroutine.

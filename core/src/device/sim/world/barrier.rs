@@ -6,11 +6,11 @@
 
 use std::cell::RefMut;
 
-use super::events::Happens;
-use super::flight::Incoming;
-use super::network::{self, Passage, Place, Time, picoseconds};
-use super::switch::{Hop, Packet, Request, Sent, Switch};
-use super::world::World;
+use super::World;
+use crate::device::sim::events::Happens;
+use crate::device::sim::flight::Incoming;
+use crate::device::sim::network::{self, Passage, Place, Time, picoseconds};
+use crate::device::sim::switch::{Hop, Packet, Request, Sent, Switch};
 use crate::device::{BarrierRequest, Leave, Posted, no_barrier};
 use crate::error::{ErrorKind, Result};
 
@@ -43,7 +43,7 @@ pub(crate) struct SwitchBarrier {
 }
 
 impl SwitchBarrier {
-    pub(super) fn new(settings: &network::Switch, ranks: u32) -> Self {
+    pub(in crate::device::sim) fn new(settings: &network::Switch, ranks: u32) -> Self {
         Self {
             ids: settings.ids,
             switch: Switch::new(settings.ids, ranks),
@@ -56,7 +56,7 @@ impl SwitchBarrier {
 
 impl World {
     /// Number of groups that the barrier in the switch serves; `None` if there is no such barrier.
-    pub(super) fn groups(&self) -> Option<u32> {
+    pub(in crate::device::sim) fn groups(&self) -> Option<u32> {
         self.switch.as_ref().map(|switch| switch.borrow().ids)
     }
 
@@ -65,7 +65,7 @@ impl World {
     }
 
     /// Makes a request of rank `me`, after the overhead of the processor.
-    pub(super) fn ask(&self, me: u32, asked: BarrierRequest, id: u64) -> Result<Posted> {
+    pub(in crate::device::sim) fn ask(&self, me: u32, asked: BarrierRequest, id: u64) -> Result<Posted> {
         let Some(mut barrier) = self.barrier() else { return Err(no_barrier("sim").rank(me)) };
         let port = &mut barrier.ports[me as usize];
         let is_opening = port.asked.iter().any(|asked| asked.packet.request == Request::GetId);
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// A packet of a rank comes to a place.
-    pub(super) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
+    pub(in crate::device::sim) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
         let Some(mut barrier) = self.barrier() else { return };
         let SwitchBarrier { switch, ports, gate, .. } = &mut *barrier;
         // The interface of a rank that was lost does nothing.
@@ -227,7 +227,7 @@ impl World {
     }
 
     /// Forgets requests of a rank whose id satisfies `which`. The switch may have got them.
-    pub(super) fn cancel(&self, rank: u32, which: &dyn Fn(u64) -> bool) {
+    pub(in crate::device::sim) fn cancel(&self, rank: u32, which: &dyn Fn(u64) -> bool) {
         let r = self.rank(rank);
         r.inbox.borrow_mut().retain(|incoming| !matches!(incoming, Incoming::Answered { id, .. } if which(*id)));
         let Some(mut barrier) = self.barrier() else { return };

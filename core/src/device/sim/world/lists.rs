@@ -4,23 +4,23 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::events::Happens;
-use super::flight::{Action, Flight};
-use super::network::Time;
-use super::world::World;
+use super::World;
+use crate::device::sim::events::Happens;
+use crate::device::sim::flight::{Action, Flight};
+use crate::device::sim::network::Time;
 use crate::device::{Block, Lists};
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 
 /// Limits of a list: blocks as of an HCA.
-pub(super) const LIMITS: Lists = Lists { blocks: 32, bytes: 1 << 30 };
+pub(in crate::device::sim) const LIMITS: Lists = Lists { blocks: 32, bytes: 1 << 30 };
 
 /// Time for which a gather waits for a scatter.
 const PATIENCE: Time = 4_000_000_000_000;
 
 /// Lists of a pair of ranks that are not matched: gathers that have arrived, or scatters.
 #[derive(Debug, Default)]
-pub(super) struct Unmatched {
+pub(in crate::device::sim) struct Unmatched {
     gathers: VecDeque<Rc<Flight>>,
     scatters: VecDeque<Rc<Flight>>,
 }
@@ -70,14 +70,14 @@ fn transfer(gather: &Flight, scatter: &Flight) {
 
 impl World {
     /// Posts a scatter of its origin for the gathers of its target.
-    pub(super) fn scatter(&self, flight: &Rc<Flight>, time: Time) {
+    pub(in crate::device::sim) fn scatter(&self, flight: &Rc<Flight>, time: Time) {
         let pair = (flight.target, flight.origin);
         self.lists.borrow_mut().entry(pair).or_default().scatters.push_back(Rc::clone(flight));
         self.match_lists(pair, time);
     }
 
     /// A gather has arrived.
-    pub(super) fn gather(&self, flight: Rc<Flight>, time: Time) {
+    pub(in crate::device::sim) fn gather(&self, flight: Rc<Flight>, time: Time) {
         let pair = (flight.origin, flight.target);
         self.lists.borrow_mut().entry(pair).or_default().gathers.push_back(Rc::clone(&flight));
         self.match_lists(pair, time);
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Ends a gather for which there was no scatter.
-    pub(super) fn give_up(&self, flight: &Rc<Flight>, time: Time) {
+    pub(in crate::device::sim) fn give_up(&self, flight: &Rc<Flight>, time: Time) {
         let mut lists = self.lists.borrow_mut();
         let Some(unmatched) = lists.get_mut(&(flight.origin, flight.target)) else { return };
         let before = unmatched.gathers.len();

@@ -8,25 +8,25 @@
 
 use std::rc::Rc;
 
-use super::events::Happens;
-use super::flight::{Flight, Incoming};
-use super::network::Time;
-use super::world::World;
+use super::World;
 use crate::device::Leave;
+use crate::device::sim::events::Happens;
+use crate::device::sim::flight::{Flight, Incoming};
+use crate::device::sim::network::Time;
 
 /// The longest time for which an interface keeps a word, in picoseconds.
 const KEPT: Time = 2_000_000;
 
 /// A word of a region, and its value in the interface of its owner.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptWord {
+pub(in crate::device::sim) struct KeptWord {
     at: *mut u64,
     value: u64,
 }
 
 impl World {
     /// Lets a message act on its target. One to a rank that was lost has no effect, and fails.
-    pub(super) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
+    pub(in crate::device::sim) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
         let target = flight.target;
         if self.rank(target).ended.get() == Some(Leave::Lost) {
             flight.miss();
@@ -61,7 +61,7 @@ impl World {
     }
 
     /// Writes the words that the interface of a rank keeps to memory.
-    pub(super) fn write_back(&self, rank: u32) {
+    pub(in crate::device::sim) fn write_back(&self, rank: u32) {
         for KeptWord { at, value } in self.rank(rank).kept.borrow_mut().drain(..) {
             // SAFETY: a word of a region that is exposed, since its words are written back before its release.
             unsafe { at.write(value) };
