@@ -128,7 +128,7 @@ mod tests {
     fn a_disturbed_round_does_not_count_if_another_one_is_not() {
         // The ring is disturbed in the second round, and the first call of a choice in a round always takes long.
         let time = |name: &str, call: u32| match (name, call) {
-            _ if call % CALLS == 0 => 100_000,
+            _ if call.is_multiple_of(CALLS) => 100_000,
             ("ring", 12..16) => 5000,
             ("ring", _) => 500,
             _ => 900,
