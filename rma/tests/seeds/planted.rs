@@ -8,14 +8,16 @@ const SEEDS: u64 = 1000;
 
 /// The scenario of a seed, with a damage of `FARSIDE_TEST_FAULT` to one operation of each rank.
 fn planted(damage: &str, seed: u64) -> Scenario {
-    let number = 1 + seed % 25;
+    let number = 1 + seed % 6;
     Scenario { damage: Some(format!("{damage}:{number}")), hard: None, ..Scenario::draw(seed) }
 }
 
 /// Looks for a seed that fails with the damage, and does not fail without it, nor where the damage is harmless. It fails
-/// again in the same way, to the letter.
-fn is_found(damage: &str, harmless: impl Fn(Scenario) -> Option<Scenario>) {
-    let found = (0..SEEDS).find_map(|seed| {
+/// again in the same way, to the letter. The search begins with the seed `first`, which is known to find it, or with 0 where
+/// `FARSIDE_TEST_SEEDS` is set.
+fn is_found(damage: &str, first: u64, harmless: impl Fn(Scenario) -> Option<Scenario>) {
+    let first = if super::number("FARSIDE_TEST_SEEDS").is_some() { 0 } else { first };
+    let found = (first..SEEDS).find_map(|seed| {
         let scenario = planted(damage, seed);
         let outcome = scenario.run();
         let fails = outcome.failure.is_some();
@@ -32,26 +34,26 @@ fn is_found(damage: &str, harmless: impl Fn(Scenario) -> Option<Scenario>) {
 
 #[test]
 fn lost_notification() {
-    is_found("drop-signal", |_| None);
+    is_found("drop-signal", 0, |_| None);
 }
 
 #[test]
 fn notification_before_its_data() {
-    is_found("early-notify", |_| None);
+    is_found("early-notify", 0, |_| None);
 }
 
 /// Where atomics of the interface are not coherent with the processor's, a rank's own ones pass through the interface too.
 #[test]
 fn atomic_beside_the_interface() {
-    is_found("own-atomic", |scenario| Some(Scenario { incoherent: false, ..scenario }));
+    is_found("own-atomic", 314, |scenario| Some(Scenario { incoherent: false, ..scenario }));
 }
 
 #[test]
 fn credit_that_is_not_given_back() {
-    is_found("keep-credit", |_| None);
+    is_found("keep-credit", 1, |_| None);
 }
 
 #[test]
 fn message_of_another_tag() {
-    is_found("wrong-tag", |_| None);
+    is_found("wrong-tag", 0, |_| None);
 }
