@@ -1,20 +1,46 @@
-//! Cut-offs that the first job on a machine measures.
+#![allow(unsafe_code)]
+//! What the first jobs on a machine measure and keep: cut-offs of messages, and choices of collectives.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use farside_core::Job;
+use farside_core::coll::execute::{self, Arguments, Memory, Shape};
+use farside_core::coll::operation::Operation;
 use farside_harness::{Finished, Marked};
 
 /// The program of the tests.
 #[test]
 fn as_a_rank() {
     if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
-        farside_core::Job::init().unwrap().finalize().unwrap();
+        Job::init().unwrap().finalize().unwrap();
+    }
+}
+
+/// The program of the test of collectives: broadcasts of 1,500 bytes.
+#[test]
+fn as_a_rank_that_broadcasts() {
+    if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
+        let job = Job::init().unwrap();
+        let (world, mut data) = (job.world().unwrap(), vec![job.rank() as u8; 1500]);
+        for _ in 0..200 {
+            let (shape, output) = (Shape::Vector(1500), Memory::Contiguous(data.as_mut_ptr()));
+            let arguments = Arguments { shape, element: 1, output, ..Arguments::new(Operation::Broadcast) };
+            // SAFETY: the memory is that of the vector, and the call is over when this returns.
+            unsafe { execute::run(&world, &arguments) }.unwrap();
+        }
+        assert_eq!(data, [0; 1500]);
+        drop(world);
+        job.finalize().unwrap();
     }
 }
 
 fn run(folder: &Path) -> Finished {
-    let mut job = Marked::run(2, &farside_harness::itself("as_a_rank"));
+    run_as(folder, "as_a_rank")
+}
+
+fn run_as(folder: &Path, rank: &str) -> Finished {
+    let mut job = Marked::run(2, &farside_harness::itself(rank));
     job.command.env("FARSIDE_TEST_RANK", "0").env("FARSIDE_LOG", "info").env("FARSIDE_CALIBRATION", folder);
     let done = job.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -31,7 +57,13 @@ fn reported(done: &Finished) -> Option<(String, u32)> {
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
+    files_of(folder, "cut-offs-")
+}
+
+/// The files in a folder whose names begin with this.
+fn files_of(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(name)).collect()
 }
 
 /// Starts jobs until one has not been disturbed.
@@ -80,6 +112,24 @@ fn calibrated_or_read(folder: &Path) -> Option<(String, PathBuf)> {
         Some(file) => Some((reported(&run(folder)).expect("the file is whole").0, file.clone())),
         None => calibrated(folder),
     }
+}
+
+#[test]
+fn choices_of_collectives_are_measured_once_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = run_as(dir.path(), "as_a_rank_that_broadcasts");
+    let measured = |done: &Finished| done.err.matches("measured: broadcast 2 1024-2047 ").count();
+    // Both ranks say so.
+    assert_eq!(measured(&first), 2, "{first:?}");
+    let files = files_of(dir.path(), "collectives-");
+    let kept = fs::read_to_string(&files[0]).unwrap();
+    assert!(files.len() == 1 && kept.contains("\nbroadcast 2 1024-2047 "), "{kept}");
+    let second = run_as(dir.path(), "as_a_rank_that_broadcasts");
+    assert_eq!(measured(&second), 0, "{second:?}");
+    assert_eq!(fs::read_to_string(&files[0]).unwrap(), kept);
+    // A damaged file counts as absent.
+    fs::write(&files[0], &kept[..kept.len() - 3]).unwrap();
+    assert_eq!(measured(&run_as(dir.path(), "as_a_rank_that_broadcasts")), 2);
 }
 
 #[test]
