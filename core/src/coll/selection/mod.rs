@@ -1,7 +1,7 @@
 //! Selection of the algorithm of a call.
 //!
 //! The first that can make the call is chosen: a rule of the user, a rule that was measured, the least time by a fitted
-//! model, the first row of a table of conditions that holds. Blocking calls confirm by measurement ([`trial`]) what a
+//! model, the first row of a table of conditions that holds. Blocking calls confirm by measurement (`trial`) what a
 //! model and the table propose. The choice must be the same at all ranks of a call, so it uses only facts that are the
 //! same at all of them.
 

@@ -78,7 +78,7 @@ pub struct FanSamples {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub enum Quantity {
-    /// A time that [`line`] was called with.
+    /// A time that `line` was called with.
     Time,
     /// A round trip.
     RoundTrip,
