@@ -3,7 +3,7 @@
 //!
 //! Rank 0 publishes what its files have before the ranks connect, so that all ranks select alike without a message. The
 //! first job on a device measures a model, for at most 20 ms, unless ranks share processors. Rank 0 adds the rules of
-//! its teams to the file at the end. Without files that can be read or written, the table selects.
+//! its teams to the file at the end. Where rank 0 has no folder that it can write, the table selects.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::wire::{Reader, Writer};
 const FILE: Format = Format { name: "collectives", line: "farside collectives 1" };
 /// The devices of which files are published, before it is known which one connects the ranks.
 const DEVICES: [&str; 3] = ["shm", "verbs", "route"];
-const KEY: &str = "tuning";
-/// Maximum number of rules in a file, and of bytes of those that are published for a device.
-const MOST_RULES: usize = 1000;
-const MOST_BYTES: usize = 16 << 10;
+/// Maximum number of bytes of the rules in a file, of those that are published, and of the models that are.
+const MOST_KEPT: usize = 60 << 10;
+const MOST_RULES: usize = 16 << 10;
+const MOST_MODELS: usize = 16 << 10;
 /// Time for which the first job measures.
 const LIMIT: Duration = Duration::from_millis(20);
 
@@ -47,35 +47,42 @@ pub fn selection(settings: &Settings, device: &str) -> Result<Selection> {
     Ok(Selection { user: Rules::of_setting(&settings.coll)?, measured: rules(settings, device), model })
 }
 
-/// Publishes the files of rank 0. The other ranks see them after a fence.
+fn key(device: &str) -> String {
+    format!("tuning.{device}")
+}
+
+/// Publishes the files of rank 0, a value for each device; an empty one if it keeps no files. The other ranks see them after
+/// a fence.
 pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
     if bootstrap.rank() > 0 {
         return Ok(());
     }
-    let mut w = Writer::new();
-    if cache(settings, DEVICES[0]).is_some() {
-        for device in DEVICES {
-            let rules = rules(settings, device).last(MOST_BYTES);
-            let models = Models::load(settings, device).map_or_else(Vec::new, |models| models.to_bytes());
-            w = w.bytes(device.as_bytes()).bytes(rules.as_bytes()).bytes(&models);
-        }
+    let size = bootstrap.size().into();
+    for device in DEVICES {
+        let models = Models::load(settings, device).map(|models| models.to_bytes());
+        let models = models.filter(|bytes| bytes.len() <= MOST_MODELS);
+        // Without models, whether they could be kept: otherwise each job would measure.
+        let keeps = cache(settings, device).is_some_and(|cache| models.is_some() || cache.replace().is_ok());
+        let value = if keeps {
+            let rules = rules(settings, device).of_at_most(size).last(MOST_RULES);
+            Writer::new().bytes(rules.as_bytes()).bytes(&models.unwrap_or_default()).done()
+        } else {
+            Vec::new()
+        };
+        bootstrap.put(&key(device), &value)?;
     }
-    bootstrap.put(KEY, &w.done())
+    Ok(())
 }
 
-/// The rules and the model of a device as they were published; `None` if rank 0 keeps no files.
-fn published(bytes: &[u8], device: &str) -> Option<Option<(Rules, Option<Models>)>> {
-    let mut r = Reader::new(bytes);
-    let mut found = None;
-    while !r.is_empty() {
-        let (name, rules, models) = (r.bytes()?, std::str::from_utf8(r.bytes()?).ok()?, r.bytes()?);
-        let models = if models.is_empty() { None } else { Some(Models::from_bytes(models)?) };
-        let rules = rules.parse().ok()?;
-        if name == device.as_bytes() {
-            found = Some((rules, models));
-        }
+/// The rules and the model that were published; `None` if they are malformed, `Some(None)` if rank 0 keeps no files.
+fn published(bytes: &[u8]) -> Option<Option<(Rules, Option<Models>)>> {
+    if bytes.is_empty() {
+        return Some(None);
     }
-    Some(found)
+    let mut r = Reader::new(bytes);
+    let (rules, models) = (std::str::from_utf8(r.bytes()?).ok()?, r.bytes()?);
+    let models = if models.is_empty() { None } else { Some(Models::from_bytes(models)?) };
+    r.is_empty().then_some(Some((rules.parse().ok()?, models)))
 }
 
 /// Gives all ranks what rank 0 has published, and measures a model if there is none. Collective.
@@ -83,15 +90,15 @@ fn published(bytes: &[u8], device: &str) -> Option<Option<(Rules, Option<Models>
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.
 pub(crate) fn begin(job: &Job) -> Result<()> {
-    let bytes = job.bootstrap.borrow_mut().get(KEY)?;
     let device = job.device().capabilities().name;
-    let found = published(&bytes, device).ok_or_else(|| {
+    if !DEVICES.contains(&device) || job.size() == 1 {
+        return Ok(());
+    }
+    let bytes = job.bootstrap.borrow_mut().get(&key(device))?;
+    let found = published(&bytes).ok_or_else(|| {
         Error::new(ErrorKind::Protocol, "select collectives").peer(0).cause("malformed rules or models from rank 0")
     })?;
     let Some((rules, models)) = found else { return Ok(()) };
-    if job.size() == 1 {
-        return Ok(());
-    }
     let models = match models {
         Some(models) => Some(models),
         None => {
@@ -109,20 +116,24 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Measures a model, unless ranks share the processors of rank 0's node.
+/// Measures a model, unless ranks share the processors of rank 0's node, or there is one rank. Collective.
 pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
-    let world = job.world()?;
-    if coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0] {
+    if job.size() == 1 {
         return Ok(None);
     }
-    match Models::measure(job, world.members(), LIMIT) {
-        Ok(models) => Ok(Some(models)),
-        Err(e) if e.kind() == ErrorKind::Timeout => {
-            tracing::info!("no model of the network: {e}");
-            Ok(None)
-        }
-        Err(e) => Err(e),
-    }
+    let world = job.world()?;
+    let is_crowded = coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0];
+    let measured = if is_crowded { Ok(None) } else { Models::measure(job, world.members(), LIMIT).map(Some) };
+    let models = measured.or_else(|e| match e.kind() {
+        // Rank 0 had not the time; the others learn that it has given up.
+        ErrorKind::Timeout => Ok(None),
+        ErrorKind::Aborted if job.rank() > 0 => Ok(None),
+        _ => Err(e),
+    })?;
+    // Ranks that have not left yet poll, before their program can register handlers.
+    job.wait("select collectives", || Ok(job.active_messages().is_quiet().then_some(())))?;
+    job.bootstrap.borrow_mut().fence()?;
+    Ok(models)
 }
 
 /// Adds the rules that teams of rank 0 have measured to the file.
@@ -135,7 +146,7 @@ pub(crate) fn keep(job: &Job) {
     let mut all = rules(job.settings(), device);
     new.iter().cloned().for_each(|rule| all.set(rule));
     let Some(cache) = cache(job.settings(), device) else { return };
-    let lines = all.last(MOST_RULES * 64);
+    let lines = all.last(MOST_KEPT);
     if let Err(e) = cache.replace().and_then(|replacement| replacement.finish(&lines)) {
         tracing::warn!("measured choices of collectives are not kept: {e}");
     }
@@ -163,13 +174,13 @@ mod tests {
     #[test]
     fn what_is_published_is_read_back_and_garbage_is_refused() {
         let rules = "allreduce 4 1024-2047 one-node ring\n";
-        let bytes = Writer::new().bytes(b"shm").bytes(rules.as_bytes()).bytes(&[]).done();
-        let (read, models) = published(&bytes, "shm").unwrap().unwrap();
+        let bytes = Writer::new().bytes(rules.as_bytes()).bytes(&[]).done();
+        let (read, models) = published(&bytes).unwrap().unwrap();
         assert!(read.to_string().starts_with("allreduce 4 1024-2047 one-node ring") && models.is_none());
-        assert!(published(&bytes, "verbs").unwrap().is_none() && published(&[], "shm").unwrap().is_none());
-        assert!((1..bytes.len()).all(|end| published(&bytes[..end], "shm").is_none()));
-        let wrong = Writer::new().bytes(b"shm").bytes(b"allreduce 4").bytes(&[]).done();
-        assert!(published(&wrong, "shm").is_none());
+        assert!(published(&[]).unwrap().is_none());
+        assert!((1..bytes.len()).all(|end| published(&bytes[..end]).is_none()));
+        let wrong = Writer::new().bytes(b"allreduce 4").bytes(&[]).done();
+        assert!(published(&wrong).is_none());
     }
 
     #[test]
@@ -182,5 +193,6 @@ mod tests {
         let (text, last) = (rules.last(2000), rules.iter().last().unwrap().to_string());
         assert!(text.len() <= 2000 && text.ends_with(&format!("{last}\n")) && last.starts_with("allreduce 2 8-15"));
         assert!(text.parse::<Rules>().unwrap().iter().count() > 30);
+        assert_eq!(rules.of_at_most(10).iter().count(), 9);
     }
 }

@@ -478,7 +478,9 @@ fn cancelled_sends_are_errors_at_the_receiver_and_their_memory_is_not_read() {
         track.check()?;
         data.fill(0);
         job.world()?.barrier()?;
-        for (n, _, token) in inbox.borrow_mut().held.drain(..).collect::<Vec<_>>() {
+        // The completion of a message may borrow the inbox at once.
+        let held: Vec<_> = inbox.borrow_mut().held.drain(..).collect();
+        for (n, _, token) in held {
             am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
         }
         job.wait("errors", || Ok((inbox.borrow().done.len() == 2).then_some(())))?;

@@ -38,8 +38,13 @@ pub(crate) fn print(as_json: bool) -> Result<()> {
 pub(crate) fn collectives(question: &Question) -> Result<()> {
     let settings = Settings::from_env()?;
     farside_core::mistyped::warn();
-    let device = if question.is_on_one_node() { "shm" } else { "verbs" };
-    collectives::print(question, &tuning::selection(&settings, device)?)
+    let of = |device| tuning::selection(&settings, device);
+    // Ranks on several nodes use verbs alone or beside shared memory.
+    let mut selection = of(if question.is_on_one_node() { "shm" } else { "route" })?;
+    if !question.is_on_one_node() && selection.model.is_none() && selection.measured.is_empty() {
+        selection = of("verbs")?;
+    }
+    collectives::print(question, &selection)
 }
 
 fn origin(origin: Origin) -> &'static str {

@@ -83,9 +83,9 @@ fn run(seed: u64, sums: &mut Sums) -> Option<String> {
     outcome.failure.is_some().then(|| shrink::report(&scenario, outcome, shrink::MOST_RUNS))
 }
 
-/// Seeds whose failures have been mended: of the simulated network (a message that went ahead of one that waited to enter
-/// it; a lost rank whose memory was unknown instead; a signal to a region that its sender had forgotten meanwhile).
-const MENDED: [u64; 3] = [12, 18, 115];
+/// Seeds that reach rare orders: a message behind one that waits to enter the network, a message to a lost rank, a signal
+/// whose region its sender forgets meanwhile.
+const RARE: [u64; 3] = [12, 18, 115];
 
 /// Runs seeds, for at most `limit` if that is given, until some have failed; returns the reports of those.
 fn run_all(seeds: impl Iterator<Item = u64>, limit: Option<Duration>) -> (Sums, Vec<String>) {
@@ -124,7 +124,7 @@ fn every_result_is_right_and_every_error_says_why() {
 
 #[test]
 fn mended_seeds_do_not_fail() {
-    let (_, failures) = run_all(MENDED.into_iter(), None);
+    let (_, failures) = run_all(RARE.into_iter(), None);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

@@ -205,7 +205,6 @@ impl TeamCalls {
 
     /// Marks a call as failed here: further messages for it are dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
-        self.tuner.give_up();
         self.failed.borrow_mut().push(sequence);
         self.abandon_early(job, sequence);
     }
@@ -253,7 +252,6 @@ impl TeamCalls {
     /// and later calls are not affected.
     fn disagrees(self: &Rc<Self>, calls: &Calls, sequence: u32, error: Error) {
         tracing::warn!("team {}: {error}", self.context);
-        self.tuner.give_up();
         self.failed.borrow_mut().push(sequence);
         calls.disagreements.borrow_mut().push(Disagreement { team: Rc::clone(self), sequence, error });
         calls.busy.set(true);
@@ -308,7 +306,6 @@ impl TeamCalls {
     }
 
     fn take_announcement(&self, calls: &Calls, header: Header, source: u32, rest: &[u8]) {
-        self.tuner.give_up();
         let mut r = Reader::new(rest);
         let kind = ErrorKind::ALL.get(header.check.0 as usize).copied().unwrap_or(ErrorKind::Protocol);
         let (blamed, barrier) = (r.u32().unwrap_or(source), r.u32().unwrap_or(0));

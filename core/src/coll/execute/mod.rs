@@ -36,6 +36,7 @@ mod run;
 mod tuner;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
 pub use memory::Memory;
@@ -62,8 +63,6 @@ pub struct Collective {
     persistent: bool,
     /// Whether a later call of the same arguments has the same algorithm.
     is_settled: bool,
-    /// The class for which the call tries a choice.
-    trial: Option<Class>,
 }
 
 /// How a call is made.
@@ -101,7 +100,7 @@ impl Collective {
     /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` if no algorithm fits; `Freed`. Later
     /// errors are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let started = Self::new(team, arguments, Made::Started)?;
+        let started = Self::new(team, arguments, Made::Started).1?;
         // SAFETY: the caller's promise.
         unsafe { started.run.start() }?;
         Ok(started)
@@ -112,7 +111,7 @@ impl Collective {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        Self::new(team, arguments, Made::Persistent)
+        Self::new(team, arguments, Made::Persistent).1
     }
 
     /// Starts a persistent call again.
@@ -130,36 +129,44 @@ impl Collective {
         unsafe { self.run.start() }
     }
 
-    fn new(team: &Team, arguments: &Arguments<'_>, call: Made) -> Result<Self> {
-        team.job().running(arguments.operation.name())?;
-        let key = if call == Made::Persistent { None } else { Key::of(arguments) };
-        if let Some(known) = Self::known(team, arguments, key) {
-            return Ok(known);
+    /// A new call, and the class for which it tries a choice, which it does also if it is refused.
+    #[inline]
+    fn new(team: &Team, arguments: &Arguments<'_>, call: Made) -> (Option<Class>, Result<Self>) {
+        if let Err(e) = team.job().running(arguments.operation.name()) {
+            return (None, Err(e));
         }
+        let key = if call == Made::Persistent { None } else { Key::of(arguments) };
+        match Self::known(team, arguments, key) {
+            Some(known) => (None, Ok(known)),
+            None => Self::selected(team, arguments, call, key),
+        }
+    }
+
+    /// [`new`](Self::new) without a kept run.
+    fn selected(team: &Team, arguments: &Arguments<'_>, call: Made, key: Option<Key>) -> (Option<Class>, Result<Self>) {
+        let is_persistent = call == Made::Persistent;
         let decision = match arguments.algorithm {
-            None if arguments.check(team.membership()).is_ok() => {
-                team.calls().tuner.decide(team.job(), team.membership(), arguments, call == Made::Blocking)
-            }
-            _ => None,
+            None => team.calls().tuner.decide(team.job(), team.membership(), arguments, call == Made::Blocking),
+            Some(_) => None,
         };
         let Some(Decision { choice, is_settled, trial }) = decision else {
-            return Self::made(team, arguments, key, call == Made::Persistent);
+            return (None, Self::made(team, arguments, key, is_persistent));
         };
         let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
         if is_settled {
-            return Self::made(team, &by_choice, key, call == Made::Persistent);
+            return (None, Self::made(team, &by_choice, key, is_persistent));
         }
         // Calls of no choice of their own would find the run.
         let key = key.and_then(|_| Key::of(&by_choice));
         let made = match Self::known(team, &by_choice, key) {
-            Some(known) => known,
-            None => Self::made(team, &by_choice, key, call == Made::Persistent)?,
+            Some(known) => Ok(known),
+            None => Self::made(team, &by_choice, key, is_persistent),
         };
-        Ok(made.of_class(false, trial))
+        (trial, made.map(Self::unsettled))
     }
 
-    fn of_class(mut self, is_settled: bool, trial: Option<Class>) -> Self {
-        (self.is_settled, self.trial) = (is_settled, trial);
+    fn unsettled(mut self) -> Self {
+        self.is_settled = false;
         self
     }
 
@@ -171,14 +178,7 @@ impl Collective {
         let idle = Rc::get_mut(&mut run)?;
         idle.set(arguments.input.clone(), arguments.output.clone());
         idle.set_reduction(arguments.reduction);
-        Some(Self {
-            team: team.clone(),
-            run,
-            home: Home::Known(place, key),
-            persistent: false,
-            is_settled: true,
-            trial: None,
-        })
+        Some(Self { team: team.clone(), run, home: Home::Known(place, key), persistent: false, is_settled: true })
     }
 
     /// The call by a new run.
@@ -195,7 +195,7 @@ impl Collective {
             run.enlist();
         }
         let home = key.map_or(Home::None, Home::New);
-        Ok(Self { team: team.clone(), run, home, persistent, is_settled: true, trial: None })
+        Ok(Self { team: team.clone(), run, home, persistent, is_settled: true })
     }
 
     /// Whether the call may be kept to be repeated: it has few steps and little memory of its own, and its algorithm is
@@ -354,22 +354,29 @@ pub unsafe fn run_by(
     arguments: &Arguments<'_>,
     wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
 ) -> Result<Collective> {
-    let call = Collective::new(team, arguments, Made::Blocking)?;
-    let Some(class) = call.trial else {
+    let (trial, call) = Collective::new(team, arguments, Made::Blocking);
+    let Some(class) = trial else {
+        let call = call?;
         // SAFETY: the caller's promise.
         unsafe { call.make(wait) }?;
         return Ok(call);
     };
     let device = team.job().device();
     let begin = device.now();
-    // SAFETY: the caller's promise.
-    unsafe { call.make(wait) }?;
-    let time = device.now() - begin;
+    let made = call.and_then(|call| {
+        // SAFETY: the caller's promise.
+        unsafe { call.make(wait) }?;
+        Ok(call)
+    });
+    let time = if made.is_ok() { device.now() - begin } else { Duration::MAX };
     if let Some(own) = team.calls().tuner.add(&class, time) {
-        let longest = longest(team, &own)?;
-        team.calls().tuner.agree(team.job(), &class, &longest);
+        match longest(team, &own) {
+            Ok(longest) => team.calls().tuner.agree(team.job(), &class, &longest),
+            Err(e) if made.is_ok() => return Err(e),
+            Err(_) => {}
+        }
     }
-    Ok(call)
+    made
 }
 
 /// The greatest of all ranks' numbers, each with those of the same place. Collective.

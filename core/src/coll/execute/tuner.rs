@@ -3,7 +3,8 @@
 //! A class begins with the choice of the selection. From its third blocking call on it is tried by measurement, if the
 //! job confirms choices ([`Tuning::confirms`]) and the user has not chosen. All ranks make the same calls of a team in
 //! the same order, so they try the same choice in the same call. They agree in an allreduce of up to ten numbers at the
-//! end of each of up to three rounds. Once a call has failed at a rank, no further class is tried there.
+//! end of each of up to three rounds. A call that fails counts as a slow one, also at ranks at which it has not failed. A
+//! call whose arguments are refused before its class is known does not count: later calls may then be a `Mismatch`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Duration;
@@ -78,7 +79,6 @@ pub(super) struct Decision {
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
     classes: RefCell<FxHashMap<Class, State>>,
-    off: Cell<bool>,
 }
 
 impl Tuner {
@@ -93,7 +93,7 @@ impl Tuner {
     ) -> Option<Decision> {
         let tuning = &job.calls().tuning;
         let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
-        if !tuning.confirms.get() || members.size() == 1 {
+        if !tuning.confirms.get() || members.size() == 1 || arguments.root >= members.size() {
             return None;
         }
         let (call, facts) = arguments.call(job, members, &[], elements);
@@ -106,7 +106,7 @@ impl Tuner {
             (choice, Origin::User | Origin::Measurement) => State::Settled(choice),
             (choice, Origin::Model | Origin::Table) => State::New(0, choice),
         });
-        if blocks && !self.off.get() {
+        if blocks {
             match state {
                 State::New(calls, _) if *calls < CALLS_BEFORE => *calls += 1,
                 State::New(_, choice) => {
@@ -120,7 +120,7 @@ impl Tuner {
             }
         }
         let (choice, trial) = match state {
-            State::Trial(trial, _) if blocks && !self.off.get() => (trial.choice(), Some(class)),
+            State::Trial(trial, _) if blocks => (trial.choice(), Some(class)),
             State::New(_, choice) | State::Trial(_, choice) | State::Settled(choice) => (&*choice, None),
         };
         // Another call of the class may have another root or be in place.
@@ -151,10 +151,5 @@ impl Tuner {
             job.calls().tuning.measured.borrow_mut().set(rule);
             *state = State::Settled(choice);
         }
-    }
-
-    /// Ends all trials, since the ranks may not agree any more on the number of calls.
-    pub(super) fn give_up(&self) {
-        self.off.set(true);
     }
 }

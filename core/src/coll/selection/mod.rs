@@ -138,20 +138,28 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// The choice for a call, and its origin. On one node the model does not choose: ranks that share memory have ways
+    /// The choice for a call, and its origin. Measurements and the model choose for blocks of one size. On one node the model does not choose: ranks that share memory have ways
     /// that are no messages, so there it only proposes what calls measure.
     #[must_use]
     pub fn select(&self, call: &Call<'_>, facts: &Facts) -> (Choice, Origin) {
         if let Some(choice) = self.user.find(call, facts) {
             return (choice.clone(), Origin::User);
         }
+        let of_table = row(call, facts).1;
+        // Ranks may know different sizes.
+        if !call.sizes.is_empty() || !call.sizes_known {
+            return (of_table, Origin::Table);
+        }
         if let Some(choice) = self.measured.find(call, facts) {
             return (choice.clone(), Origin::Measurement);
         }
         let model = self.model.as_ref().filter(|_| facts.placement == Placement::Anywhere);
-        match model.and_then(|model| ranking(call, facts, model).into_iter().next()) {
+        let ranked = model.map_or_else(Vec::new, |model| ranking(call, facts, model));
+        // Not the best of few, where those that the table prefers have too many steps to be predicted.
+        let is_whole = ranked.iter().any(|(choice, _)| choice.algorithm.name == of_table.algorithm.name);
+        match ranked.into_iter().next().filter(|_| is_whole) {
             Some((choice, _)) => (choice, Origin::Model),
-            None => (row(call, facts).1, Origin::Table),
+            None => (of_table, Origin::Table),
         }
     }
 }

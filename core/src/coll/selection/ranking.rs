@@ -7,9 +7,10 @@ use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
 use crate::coll::schedule::predict::{Bytes, LogGP, Model, PLogP, predict_algorithm};
 use crate::coll::table;
 
-/// Maximum number of steps of all ranks in one prediction, so that a ranking takes milliseconds. Algorithms with more
-/// are not ranked.
+/// Maximum size of one prediction, and of all of a ranking, so that a ranking takes milliseconds: the steps and slices of
+/// the root times the number of ranks. Choices with more are not ranked.
 const MOST_STEPS: u64 = 1 << 15;
+const MOST_STEPS_OF_ALL: u64 = 1 << 18;
 
 /// Segments for which a pipeline is predicted.
 const SEGMENTS: [u64; 6] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
@@ -52,12 +53,15 @@ fn variants(algorithm: &'static Algorithm, call: &Call<'_>, facts: &Facts) -> Ve
 }
 
 /// The time that a model gives to a choice for a call with equal blocks; `None` if it is not predicted.
-fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &M) -> Option<f64> {
+fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &M, left: &mut u64) -> Option<f64> {
     let of = |rank| Call { rank, parameters: &choice.parameters, ..*call };
-    let steps = (choice.algorithm.build)(&of(call.root)).len() as u64;
-    if steps * u64::from(call.size) > MOST_STEPS {
+    let of_root = (choice.algorithm.build)(&of(call.root));
+    let of_root: usize = of_root.steps().map(|step| 1 + step.from.len() + step.into.len()).sum();
+    let steps = of_root as u64 * u64::from(call.size);
+    if steps > MOST_STEPS.min(*left) {
         return None;
     }
+    *left -= steps;
     let bytes = match call.operation {
         Operation::Allgather | Operation::ReduceScatter => Bytes::Each(facts.bytes / u64::from(call.size)),
         operation if operation.is_of_a_vector() => Bytes::Vector(facts.bytes),
@@ -68,7 +72,7 @@ fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &
 
 /// The algorithms of a call with equal blocks by their predicted times, the shortest first, each with the values of its
 /// parameters that give the shortest. Neighbour collectives, whose ranks do not know each other's neighbours, are not
-/// ranked, and neither is an algorithm with more steps than 2^15 at all ranks together.
+/// ranked, and neither are algorithms with so many steps that the prediction would take long.
 ///
 /// ```
 /// use farside_core::coll::operation::{Call, Operation};
@@ -86,9 +90,11 @@ pub fn ranking<M: Model>(call: &Call<'_>, facts: &Facts, model: &M) -> Vec<(Choi
     if matches!(call.operation, Operation::NeighborAllgather | Operation::NeighborAlltoall) || call.size == 1 {
         return Vec::new();
     }
+    // Only some ranks may be in place.
+    let (call, mut left) = (&Call { in_place: false, ..*call }, MOST_STEPS_OF_ALL);
     let best = |algorithm| {
         let timed = variants(algorithm, call, facts).into_iter().filter_map(|choice| {
-            let time = predicted(&choice, call, facts, model)?;
+            let time = predicted(&choice, call, facts, model, &mut left)?;
             Some((choice, time))
         });
         timed.min_by(|a, b| a.1.total_cmp(&b.1))

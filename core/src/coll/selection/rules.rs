@@ -18,7 +18,7 @@ const LONGEST: u64 = 1 << 20;
 /// use farside_core::coll::selection::Rule;
 ///
 /// let rule: Rule = "allreduce 4-16 1024-2047 one-node butterfly".parse()?;
-/// assert_eq!(rule.to_string(), "allreduce 4-16 1024-2047 one-node butterfly(0,10)");
+/// assert_eq!(rule.to_string(), "allreduce 4-16 1024-2047 one-node butterfly(512)");
 /// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -161,6 +161,11 @@ impl Rules {
     pub fn set(&mut self, rule: Rule) {
         self.0.retain(|other| !other.is_like(&rule));
         self.0.push(rule);
+    }
+
+    /// The rules for some team of at most this many ranks.
+    pub(crate) fn of_at_most(&self, ranks: u64) -> Self {
+        Self(self.0.iter().filter(|rule| *rule.ranks.start() <= ranks).cloned().collect())
     }
 
     /// The text of the last rules, of up to `most` bytes.

@@ -437,23 +437,35 @@ impl World {
     }
 
     fn land(&self, flight: Rc<Flight>, time: Time) {
-        if let Some(trace) = &*self.trace.borrow() {
-            trace.landed(flight.line(time));
-        }
         if flight.is_back() {
+            self.note(&flight, time);
             self.write_back(flight.origin);
             return self.complete(flight, time);
         }
-        match self.receives.admit(&flight) {
+        match self.receives.admit(&flight, self.is_lost(flight.target)) {
             Admission::Lands => self.arrive(&flight, time),
             Admission::Behind => {}
             Admission::Refused => self.refuse(&flight, time),
         }
     }
 
+    /// Notes a message that has landed in the trace.
+    fn note(&self, flight: &Flight, time: Time) {
+        if let Some(trace) = &*self.trace.borrow() {
+            trace.landed(flight.line(time));
+        }
+    }
+
+    /// Whether a rank has ended out of order.
+    fn is_lost(&self, rank: u32) -> bool {
+        self.rank(rank).ended.get() == Some(Leave::Lost)
+    }
+
     /// A message acts on its target.
     fn arrive(&self, flight: &Rc<Flight>, time: Time) {
         let (origin, target) = (flight.origin, flight.target);
+        // Before a packet gives its bytes away.
+        self.note(flight, time);
         let incoming = self.act(flight, time);
         if let Some(packet) = incoming {
             self.rank(target).inbox.borrow_mut().push_back(packet);
@@ -461,7 +473,7 @@ impl World {
         self.wake(target, time);
         let flying = &self.rank(origin).flying;
         flying.set(flying.get() - 1);
-        if matches!(flight.action, Action::Gather { .. }) {
+        if matches!(flight.action, Action::Gather { .. }) && !self.is_lost(target) {
             self.gather(Rc::clone(flight), time);
         } else if !flight.completes() {
             if flying.get() == 0 && self.rank(origin).ended.get().is_none() {

@@ -205,6 +205,8 @@ impl Prepared {
         let queue = self.settings.verbs_queue.min((self.max_completions - 16) / addresses.len()).max(4);
         let entries = |wanted: usize| wanted.min(self.max_completions);
         let count = credits::buffers(self.settings.verbs_receives, addresses.len()).min(self.max_receives);
+        // With room for each in their completion queue.
+        let count = count.min(self.max_completions - 16);
         let sends = Completions::new(&channel, entries(queue * addresses.len() + 16)).map_err(failed)?;
         let receives = Completions::new(&channel, entries(count + 16)).map_err(failed)?;
         let shared = SharedReceives::new(&self.domain, count).map_err(failed)?;

@@ -9,7 +9,6 @@
 use std::rc::Rc;
 
 use super::World;
-use crate::device::Leave;
 use crate::device::sim::events::Happens;
 use crate::device::sim::flight::{Flight, Incoming};
 use crate::device::sim::network::Time;
@@ -28,7 +27,7 @@ impl World {
     /// Lets a message act on its target. One to a rank that was lost has no effect, and fails.
     pub(in crate::device::sim) fn act(&self, flight: &Rc<Flight>, time: Time) -> Option<Incoming> {
         let target = flight.target;
-        if self.rank(target).ended.get() == Some(Leave::Lost) {
+        if self.is_lost(target) {
             flight.miss();
             return None;
         }

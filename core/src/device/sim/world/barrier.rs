@@ -171,6 +171,7 @@ impl World {
 
     /// The interface of a rank takes a packet of the switch.
     fn deliver(&self, rank: u32, packet: Packet, time: Time) {
+        self.write_back(rank);
         if !packet.is_ack {
             self.send_up(rank, packet.answered(true), time);
         }

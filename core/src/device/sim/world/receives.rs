@@ -52,8 +52,8 @@ impl Receives {
         self.refused.get()
     }
 
-    /// Whether a message may land; if not, it is kept.
-    pub(super) fn admit(&self, flight: &Rc<Flight>) -> Admission {
+    /// Whether a message may land; if not, it is kept. One to a lost rank, which polls no more, needs no receive.
+    pub(super) fn admit(&self, flight: &Rc<Flight>, is_lost: bool) -> Admission {
         if self.limit == 0 || flight.origin == flight.target {
             return Admission::Lands;
         }
@@ -61,7 +61,7 @@ impl Receives {
             waiting.push_back(Rc::clone(flight));
             return Admission::Behind;
         }
-        if self.takes(flight) { Admission::Lands } else { Admission::Refused }
+        if is_lost || self.takes(flight) { Admission::Lands } else { Admission::Refused }
     }
 
     /// Takes a receive of the target, if the message needs one; returns whether it can land.
@@ -116,7 +116,7 @@ impl World {
                 waiting.remove(&pair);
                 return;
             };
-            if !self.receives.takes(flight) {
+            if !self.is_lost(pair.1) && !self.receives.takes(flight) {
                 drop(waiting);
                 return self.send_again(pair, time);
             }
