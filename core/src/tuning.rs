@@ -85,7 +85,7 @@ fn published(bytes: &[u8]) -> Option<Option<(Rules, Option<Models>)>> {
     r.is_empty().then_some(Some((rules.parse().ok()?, models)))
 }
 
-/// Gives all ranks what rank 0 has published, and measures a model if there is none. Collective.
+/// Gives all ranks the values that rank 0 has published; without a published model, one is measured. Collective.
 ///
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.

@@ -67,13 +67,13 @@ fn measure(options: &Options) -> Result<()> {
     let begin = job.device().now();
     let models = Models::measure(&job, &ranks, Duration::from_secs_f64(options.seconds))?;
     let time = job.device().now().duration_since(begin);
-    let told = if job.rank() == 0 { tell(&job, options, &models, time) } else { Ok(()) };
+    let reported = if job.rank() == 0 { report(&job, options, &models, time) } else { Ok(()) };
     // The other ranks end in order whatever becomes of the files.
-    job.finalize().and(told)
+    job.finalize().and(reported)
 }
 
 /// Stores and prints the models.
-fn tell(job: &Job, options: &Options, models: &Models, time: Duration) -> Result<()> {
+fn report(job: &Job, options: &Options, models: &Models, time: Duration) -> Result<()> {
     if job.is_on_oversubscribed_node() {
         say(format_args!("tune: ranks share processors, so the times are also those of the kernel's scheduler"));
     }

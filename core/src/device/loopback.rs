@@ -91,7 +91,7 @@ impl fmt::Debug for Hub {
 /// Memory of a region.
 #[derive(Debug)]
 enum Owned {
-    /// Of the caller.
+    /// Memory of the caller.
     No,
     Words(Box<[u64]>),
     /// Pages that are never touched take no memory of the machine.

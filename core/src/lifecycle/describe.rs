@@ -17,7 +17,7 @@ const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds lat
     loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
     refuses=RANK:REGISTRATIONS, stack=BYTES; reorders, switch, incoherent-atomics, minimal, tuned";
 
-/// Sets one option; `None` if it is none or has a bad value.
+/// Sets one option; `None` if the name is unknown or the value bad.
 fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<Simulation> {
     let (name, value) = item.split_once('=').unwrap_or((item, ""));
     let time = || value.parse::<f64>().ok().filter(|time| time.is_finite() && *time >= 0.0);

@@ -116,7 +116,7 @@ impl Header {
 /// Memory for messages, and what has arrived. The handler owns it too, so it outlives all messages.
 #[derive(Default)]
 struct Inbox {
-    /// For messages that are sent, and that are received.
+    /// Memory for messages that are sent, and for those that are received.
     memory: OnceCell<[*mut [u8]; 2]>,
     /// Number of data messages that have arrived.
     arrived: Cell<u64>,

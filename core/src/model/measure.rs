@@ -86,7 +86,7 @@ fn quartile(times: &[f64]) -> f64 {
     times.get(times.len() / 4).copied().unwrap_or(0.0)
 }
 
-/// Number of times of a point from which on the lower quartile is none of a disturbance.
+/// Least number of times of a point for which the lower quartile counts as undisturbed.
 const FEW: usize = 4;
 
 /// The points with one time each. One of few times takes no longer than a longer message.

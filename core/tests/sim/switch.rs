@@ -135,7 +135,7 @@ fn time_and_messages_are_those_of_the_thesis() {
     }
 }
 
-/// The time that a model gives a barrier; `None` if it is not for so many ranks.
+/// The time that a model gives a barrier; `None` if the algorithm is not for this number of ranks.
 fn predicted(choice: &str, ranks: u32, model: &LogGP) -> Option<f64> {
     let Choice { algorithm, parameters } = Choice::parse(Operation::Barrier, choice).unwrap();
     let call = |rank| Call { parameters: &parameters, switch: true, ..Call::new(Operation::Barrier, rank, ranks) };

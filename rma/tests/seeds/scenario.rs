@@ -18,7 +18,7 @@ use super::steps::{CHECK, Rank, Step};
 pub(crate) enum Hard {
     /// A rank dies at this time, in nanoseconds.
     Dies { rank: usize, at: u64 },
-    /// A registration of memory is refused at a rank, after so many that succeed.
+    /// A registration of memory is refused at a rank, after this number of successful ones.
     Refuses { rank: usize, after: usize },
 }
 

@@ -351,7 +351,7 @@ pub(super) struct Ends {
 /// The collectives of a job.
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// What the selection knows.
+    /// Rules and models of the selection.
     pub(crate) tuning: Tuning,
     teams: RefCell<FxHashMap<u32, Rc<TeamCalls>>>,
     /// Runs that can advance.

@@ -21,7 +21,7 @@ use crate::job::Job;
 /// Blocking calls of a class before its trial.
 const CALLS_BEFORE: u32 = 2;
 
-/// What a job knows for the selection.
+/// Rules and models of a job for the selection.
 #[derive(Debug, Default)]
 pub(crate) struct Tuning {
     selection: OnceCell<Selection>,

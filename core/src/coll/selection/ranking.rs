@@ -72,7 +72,7 @@ fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &
 
 /// The algorithms of a call with equal blocks by their predicted times, the shortest first, each with the values of its
 /// parameters that give the shortest. Neighbour collectives, whose ranks do not know each other's neighbours, are not
-/// ranked, and neither are algorithms with so many steps that the prediction would take long.
+/// ranked; algorithms with more steps than a prediction may have are not ranked either.
 ///
 /// ```
 /// use farside_core::coll::operation::{Call, Operation};

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn fastest_choice_is_kept_and_slow_ones_make_one_round() {
         let time = |name: &str, _| if name == "ring" { 100 } else { 1000 };
-        // Of the second round, the first choice and the best are left.
+        // The first choice and the best are left for the second round.
         assert_eq!(run(&["butterfly", "ring", "rabenseifner"], time), ("ring".to_owned(), CALLS * (3 + 2 + 2)));
     }
 

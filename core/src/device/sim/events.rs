@@ -6,7 +6,7 @@ use super::flight::Flight;
 use super::network::Place;
 use super::switch::{Hop, Packet};
 
-/// What may happen.
+/// The kinds of events.
 #[derive(Debug)]
 pub(super) enum Happens {
     Resume {

@@ -110,7 +110,7 @@ struct Line {
     is_refused: bool,
 }
 
-/// What the switch sends when it has taken a packet.
+/// The packets that the switch sends when it has taken one.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// To the port from which the packet came.

@@ -53,8 +53,8 @@ pub struct Point {
 pub struct Samples {
     /// Round trips of a ping-pong, with messages of the same size in both directions.
     pub round_trip: Vec<Point>,
-    /// Times per message of a stream to one receiver: the time of the stream divided by its messages, which are so many
-    /// that the latency of the last one does not count.
+    /// Times per message of a stream to one receiver: the time of the stream divided by its messages. The stream is long
+    /// enough for the latency of the last message not to count.
     pub per_message: Vec<Point>,
     /// Times for which a send keeps the processor busy: those of the post alone.
     pub send_overhead: Vec<Point>,

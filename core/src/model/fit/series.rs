@@ -47,7 +47,7 @@ impl Series {
         Ok(Self { quantity, xs, times: medians, scales })
     }
 
-    /// A series that has no points if there are none, else at least `least` abscissas.
+    /// A series without points, or with at least `least` abscissas.
     pub(super) fn new_or_none(quantity: Quantity, points: &[Point], least: usize) -> Result<Self> {
         Self::new(quantity, points, if points.is_empty() { 0 } else { least })
     }

@@ -15,7 +15,7 @@ use crate::device::sim::network::{Network, Time, picoseconds};
 /// Origin and target of a message.
 type Pair = (u32, u32);
 
-/// What becomes of a message at its target.
+/// The fate of a message at its target.
 pub(super) enum Admission {
     Lands,
     /// It waits behind a message that was refused.
