@@ -11,9 +11,10 @@ use crate::bootstrap::Bootstrap;
 use crate::cache::{CacheFile, Format};
 use crate::coll;
 use crate::coll::selection::{Rules, Selection};
+use crate::device::MessageCutOffs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
-use crate::model::Models;
+use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
 use crate::wire::{Reader, Writer};
 
@@ -111,6 +112,11 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
             models
         }
     };
+    if let Some(Transfers { cut_offs, read_inter }) = models.as_ref().and_then(Models::transfers) {
+        let (by, read_inter) = (&job.settings().transfer, usize::try_from(*read_inter).unwrap_or(usize::MAX));
+        job.set_cut_offs(cut_offs.adjusted(by));
+        job.set_message_cut_offs(MessageCutOffs { read_inter, ..job.message_cut_offs() }.adjusted(by));
+    }
     job.calls().tuning.keeps.set(job.rank() == 0);
     job.calls().tuning.begin(rules, models.map(|models| models.p_log_p().clone()));
     Ok(())

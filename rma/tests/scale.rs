@@ -198,7 +198,7 @@ fn check(costs: &Costs, ranks: usize) {
         assert!(cost.messages <= packets && cost.bytes <= record * p + 96 * packets, "{name}: {cost:?}");
     }
     // Keys of all ranks, and the state of a target in a window.
-    for (name, each) in [("world", 72), ("window", 256)] {
+    for (name, each) in [("world", 72), ("window", 304)] {
         let cost = costs.get(name);
         assert!(cost.kept <= 65536 + each * ranks.cast_signed(), "{name}: {cost:?}");
         assert!(cost.most <= 65536 + (each + 192) * ranks.cast_signed(), "{name}: {cost:?}");

@@ -7,7 +7,7 @@ use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorit
 use farside_core::coll::selection::{Choice, Facts, Placement, row};
 use farside_core::coll::table;
 use farside_core::model::Models;
-use farside_core::settings::Settings;
+use farside_core::settings::{DeviceChoice, Settings};
 
 use crate::record::{Library, Op, Record};
 
@@ -29,7 +29,8 @@ pub fn operations() -> Vec<Op> {
     Op::ALL.iter().copied().filter(|op| operation(*op).is_some()).collect()
 }
 
-/// A collective among ranks of one node, with a vector or blocks of `bytes` bytes; root 0.
+/// A collective with a vector or blocks of `bytes` bytes; root 0. The ranks are on one node, or, where `FARSIDE_DEVICE` is
+/// verbs, connected by it alone.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The operation.
@@ -38,6 +39,7 @@ pub struct Case {
     pub ranks: u32,
     /// Bytes of the vector or of a block.
     pub bytes: u64,
+    is_verbs: bool,
     /// For each rank, the ranks before and after it on a ring, which are its sources and destinations.
     ring: Vec<[u32; 2]>,
 }
@@ -47,7 +49,8 @@ impl Case {
     #[must_use]
     pub fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
         let ring = (0..ranks).map(|rank| [(rank + ranks - 1) % ranks, (rank + 1) % ranks]).collect();
-        Self { operation, ranks, bytes, ring }
+        let is_verbs = Settings::from_env().is_ok_and(|settings| settings.device == DeviceChoice::Verbs);
+        Self { operation, ranks, bytes, is_verbs, ring }
     }
 
     fn call(&self, rank: u32) -> Call<'_> {
@@ -56,13 +59,17 @@ impl Case {
         // A reduction on a team is in place.
         let in_place = self.operation.is_reduction() && self.operation.is_of_a_vector();
         let call = Call::new(self.operation, rank, self.ranks);
-        Call { neighbors, in_place, elements: self.bytes / ELEMENT, ..call }
+        Call { neighbors, in_place, elements: self.bytes / ELEMENT, lends: !self.is_verbs, ..call }
     }
 
     fn facts(&self) -> Facts {
         let processors = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let oversubscribed = self.ranks as usize > processors;
-        let placement = if oversubscribed { Placement::OversubscribedNode } else { Placement::OneNode };
+        let placement = match (self.is_verbs, oversubscribed) {
+            (true, _) => Placement::Anywhere,
+            (false, true) => Placement::OversubscribedNode,
+            (false, false) => Placement::OneNode,
+        };
         Facts::new(&self.call(0), ELEMENT, true, placement)
     }
 

@@ -32,6 +32,9 @@ pub(super) fn run(bench: &Bench<'_>, plan: &Plan, algorithms: &[String]) -> Resu
     Ok(())
 }
 
+/// Calls after which a class has its choice for good: up to ten algorithms make four calls in each of three rounds.
+const SETTLED: u64 = 128;
+
 /// The buffers of a rank: blocks of `count` doubles, one for each rank.
 struct Buffers {
     team: Team,
@@ -167,6 +170,7 @@ fn measure(bench: &Bench<'_>, op: Op, operation: Operation, bytes: u64, algorith
         let mut buffers = buffers.borrow_mut();
         (0..iterations).try_for_each(|_| buffers.call(choice))
     };
+    run(None, SETTLED)?;
     let mut runs: Vec<_> = ways.iter().map(|choice| move |iterations| run(*choice, iterations)).collect();
     let mut turns: Vec<Way<'_>> = Vec::new();
     for (choice, run) in ways.iter().zip(&mut runs) {

@@ -85,8 +85,8 @@ impl Bench<'_> {
                     continue;
                 }
                 if several {
-                    // A warm-up, since the ways in between have used the caches.
-                    (way.run)(1)?;
+                    // A warm-up, since the ways in between have used the caches, and the memory in other ways.
+                    (way.run)(iterations.div_ceil(4))?;
                 }
                 let each = f64::from(way.per_iteration);
                 if single {

@@ -101,7 +101,9 @@ impl Stored {
         let known = Primitive::ALL.into_iter().filter(|primitive| self.models.of(*primitive).is_some());
         let residuals: Vec<_> = known.map(each).collect();
         let age = self.age.map_or("at an unknown time".to_owned(), |age| format!("{} ago", span(age)));
-        format!("{}: fitted {age}; residuals: {} ({})", self.device, residuals.join("; "), self.file.display())
+        let cut_offs = self.models.cut_offs().map_or(String::new(), |cut_offs| format!("; cut-offs {cut_offs}"));
+        let file = self.file.display();
+        format!("{}: fitted {age}; residuals: {}{cut_offs} ({file})", self.device, residuals.join("; "))
     }
 
     fn json(&self) -> Value {
@@ -110,7 +112,8 @@ impl Stored {
         };
         let residuals = Value::from_iter(Primitive::ALL.map(|primitive| (primitive.name().to_owned(), of(primitive))));
         let age = self.age.map(|age| age.as_secs());
-        json!({ "device": self.device, "file": self.file, "age_seconds": age, "residuals": residuals })
+        let cut_offs = self.models.cut_offs();
+        json!({ "device": self.device, "file": self.file, "age_seconds": age, "residuals": residuals, "cut_offs": cut_offs })
     }
 }
 

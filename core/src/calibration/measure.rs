@@ -210,7 +210,7 @@ fn lengths(most: usize) -> Vec<usize> {
 
 /// The length from which the second way is faster: between the two measured lengths that separate the ways with the
 /// least product of times, which one wrong time moves least, where the line between the differences is zero.
-fn crossing(times: &[(usize, [f64; 2])], most: usize) -> usize {
+pub(crate) fn crossing(times: &[(usize, [f64; 2])], most: usize) -> usize {
     let cost = |k: usize| -> f64 {
         times.iter().enumerate().map(|(i, (_, time))| time[usize::from(i >= k)].max(f64::MIN_POSITIVE).ln()).sum()
     };

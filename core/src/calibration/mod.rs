@@ -10,6 +10,8 @@
 
 mod measure;
 
+pub(crate) use measure::crossing;
+
 use std::str::Split;
 
 use crate::bootstrap::Bootstrap;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::bill::trace::Trace;
 use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
-use crate::device::{Device, MessageCutOffs, PeerCheck};
+use crate::device::{CutOffs, Device, MessageCutOffs, PeerCheck};
 use crate::error::{Error, ErrorKind, Result};
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
@@ -107,6 +107,8 @@ pub struct Engine {
     pub(crate) device: Box<dyn Device>,
     /// The device's cut-offs, or those that were fitted on this machine, adjusted by the settings.
     message_cut_offs: Cell<MessageCutOffs>,
+    /// The same for transfers between two layouts.
+    cut_offs: Cell<CutOffs>,
     max_packet: usize,
     pub(crate) bootstrap: RefCell<Box<dyn Bootstrap>>,
     progress: Progress,
@@ -166,6 +168,7 @@ impl Engine {
             rank: bootstrap.rank(),
             size: bootstrap.size(),
             message_cut_offs: Cell::new(capabilities.messages.adjusted(&settings.transfer)),
+            cut_offs: Cell::new(capabilities.cut_offs.adjusted(&settings.transfer)),
             max_packet: capabilities.max_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
             futures: WaitingFutures::default(),
@@ -236,6 +239,18 @@ impl Engine {
     #[inline]
     pub(crate) fn message_cut_offs(&self) -> MessageCutOffs {
         self.message_cut_offs.get()
+    }
+
+    /// The cut-offs of transfers between two layouts, from the settings where they give one, else fitted on this machine or of
+    /// the device.
+    #[must_use]
+    pub fn cut_offs(&self) -> CutOffs {
+        self.cut_offs.get()
+    }
+
+    /// Replaces the cut-offs of transfers of windows that are made from now on.
+    pub(crate) fn set_cut_offs(&self, cut_offs: CutOffs) {
+        self.cut_offs.set(cut_offs);
     }
 
     /// Replaces the cut-offs of messages from now on.

@@ -274,7 +274,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Starts to send to a peer. Returns once it is posted.
+    /// Starts to send to a peer; a write gathers `blocks` blocks. Returns once it is posted.
     fn post(&self, peer: usize, way: Way, blocks: usize, len: usize) -> Result<()> {
         let peer = &self.peers[peer];
         let source = Block { len, ..self.inbox.memory()[0] };
@@ -306,7 +306,8 @@ impl<'a> End<'a> {
                 }
                 Posting::Normal => {
                     let to = Place { region: region.handle, offset };
-                    let write = Operation::Write { from: &[source], to };
+                    let (one, several) = ([source], if blocks > 1 { vec![source; blocks] } else { Vec::new() });
+                    let write = Operation::Write { from: if blocks > 1 { &several } else { &one }, to };
                     self.job.post(peer.rank, write, Some((cell, number)), &[track])?;
                 }
                 Posting::List => {
@@ -417,13 +418,14 @@ impl<'a> End<'a> {
         Ok([posted, end].map(|time| time.duration_since(begin).as_nanos() as f64))
     }
 
-    /// A stream of `count` messages to the first peer, which answers the last one. Returns the nanoseconds until the answer.
-    pub(super) fn stream(&self, way: Way, count: usize, len: usize) -> Result<f64> {
+    /// A stream of `count` messages, or of writes that gather `blocks` blocks each, to the first peer, which answers the
+    /// last one. Returns the nanoseconds until the answer.
+    pub(super) fn stream(&self, way: Way, count: usize, blocks: usize, len: usize) -> Result<f64> {
         self.order_echo(1, Header { way, count: count as u32, len: 0, ..Header::new(Kind::Echo) })?;
         let goal = self.arrived(way, 1) + 1;
         let begin = self.job.device().now();
         for _ in 0..count {
-            self.post(0, way, 1, len)?;
+            self.post(0, way, blocks, len)?;
         }
         self.wait_for(way, 1, goal)?;
         let time = self.job.device().now().duration_since(begin);

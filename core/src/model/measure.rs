@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fit::{self, FanSamples, Point, Samples};
 use super::link::{End, MOST_PEERS, OP, Way};
 use super::store::is_usable;
+use super::transfers::{self, Transfers};
 use super::{Fits, Models, Posting, Primitive};
 use crate::am;
 use crate::error::{Error, ErrorKind, Result};
@@ -37,10 +38,12 @@ struct Plan {
     room: usize,
     /// Numbers of messages p, for LoP.
     fans: Vec<usize>,
+    /// Whether the peer is on another node, so that transfers have cut-offs.
+    inter: bool,
 }
 
 impl Plan {
-    fn new(eager: usize, limit: Duration, peers: usize) -> Self {
+    fn new(eager: usize, limit: Duration, peers: usize, inter: bool) -> Self {
         let whole = limit >= WHOLE;
         let most = if whole { 1 << 20 } else { 64 << 10 };
         let mut sizes: Vec<usize> = if whole {
@@ -54,7 +57,7 @@ impl Plan {
         sizes.dedup();
         let fans = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64].into_iter();
         let fans = fans.filter(|p| whole && *p <= peers.max(16)).collect();
-        Self { sizes, eager, room: 4 * most, fans }
+        Self { sizes, eager, room: 4 * most, fans, inter }
     }
 
     /// Number of messages of a stream.
@@ -69,6 +72,7 @@ struct Times {
     messages: Sizes,
     writes: Sizes,
     fans: Vec<(Way, FanSamples)>,
+    transfers: transfers::Samples,
 }
 
 /// The times of a primitive by length. The time of a message of a stream is a difference of two times, which are kept.
@@ -80,7 +84,7 @@ struct Sizes {
 }
 
 /// The lower quartile.
-fn quartile(times: &[f64]) -> f64 {
+pub(super) fn quartile(times: &[f64]) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 4).copied().unwrap_or(0.0)
@@ -167,7 +171,7 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     let cut_offs = job.message_cut_offs();
     let read = if intra { cut_offs.read_intra } else { cut_offs.read_inter };
     let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
-    let plan = Plan::new(eager, limit, peers.len());
+    let plan = Plan::new(eager, limit, peers.len(), !intra);
     let end = End::lead(job, &peers, &rest, plan.room)?;
     let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times));
     let ended = end.end(&rest, &models.as_ref().map_or_else(|_| Vec::new(), Models::to_bytes));
@@ -199,6 +203,9 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
                 by_size(end, plan, *way, *len, sizes)?;
             }
         }
+        if writes && plan.inter {
+            times.transfers.take(job, end)?;
+        }
         for (way, samples) in &mut times.fans {
             for p in &plan.fans {
                 if is_over() {
@@ -217,8 +224,8 @@ fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, sizes: &mut Sizes) 
     let [posted, round_trip] = end.ping(way, 1, 1, len)?;
     add(&mut samples.send_overhead, len, posted);
     let usual = add(&mut samples.round_trip, len, round_trip);
-    add(one, len, end.stream(way, 1, len)?);
-    add(all, len, end.stream(way, plan.stream(len), len)?);
+    add(one, len, end.stream(way, 1, 1, len)?);
+    add(all, len, end.stream(way, plan.stream(len), 1, len)?);
     if way.primitive == Primitive::Messages {
         let count = (RECEIVED.0 / len.max(1)).clamp(1, RECEIVED.1);
         add(&mut samples.receive_overhead, len, received(end, count, len, usual)?);
@@ -288,10 +295,16 @@ fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
         let lo_p = lo_p.filter(|(_, fitted)| is_usable(&fitted.model)).collect();
         Ok(Fits { log_gp, p_log_p, lo_p })
     };
+    let messages = fits(&times.messages, Primitive::Messages).map_err(too_short)?;
+    let capabilities = job.device().capabilities();
+    let now = Transfers { cut_offs: capabilities.cut_offs, read_inter: capabilities.messages.read_inter as u64 };
+    let transfers = times.transfers.cut_offs(&messages.p_log_p.model, plan.eager, now);
     Ok(Models {
-        device: job.device().capabilities().name.to_owned(),
-        messages: fits(&times.messages, Primitive::Messages).map_err(too_short)?,
+        device: capabilities.name.to_owned(),
+        messages,
         writes: fits(&times.writes, Primitive::Writes).ok(),
+        transfers,
+        transfer_times: times.transfers.times(),
     })
 }
 

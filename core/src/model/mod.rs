@@ -21,8 +21,10 @@ mod measure;
 mod page;
 mod parameters;
 mod store;
+mod transfers;
 
 pub use parameters::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
+pub use transfers::{TransferTimes, Transfers};
 
 use std::time::Duration;
 
@@ -98,6 +100,8 @@ pub struct Models {
     device: String,
     messages: Fits,
     writes: Option<Fits>,
+    transfers: Option<Transfers>,
+    transfer_times: Vec<TransferTimes>,
 }
 
 impl Models {
@@ -138,6 +142,18 @@ impl Models {
     pub fn lo_p(&self, primitive: Primitive, posting: Posting) -> Option<&LoP> {
         let known = self.of(primitive)?.lo_p.iter().find(|(known, _)| *known == posting);
         known.map(|(_, fitted)| &fitted.model)
+    }
+
+    /// The cut-offs of transfers, measured between ranks that share no memory and can write to each other's.
+    #[must_use]
+    pub fn transfers(&self) -> Option<&Transfers> {
+        self.transfers.as_ref()
+    }
+
+    /// The times from which the cut-offs of transfers follow; none at ranks that have not measured.
+    #[must_use]
+    pub fn transfer_times(&self) -> &[TransferTimes] {
+        &self.transfer_times
     }
 
     /// The models of a primitive, with their residuals. Writes are not measured where memory cannot be exposed.

@@ -5,7 +5,7 @@ use std::fmt;
 use maud::{Markup, html};
 
 use super::fit::{Fitted, FittedPoint, Quantity};
-use super::{Fits, Models, Primitive};
+use super::{Fits, Models, Primitive, TransferTimes, Transfers};
 use crate::plot::{Axis, Curve, Drawn, Plot, page, size, time};
 
 /// A model that was fitted.
@@ -55,6 +55,39 @@ impl Models {
         rows
     }
 
+    /// The cut-offs of transfers with their values in bytes, in the form of `FARSIDE_TRANSFER`; `None` if they were not
+    /// measured.
+    #[must_use]
+    pub fn cut_offs(&self) -> Option<String> {
+        let Transfers { cut_offs: c, read_inter } = self.transfers()?;
+        let all = [
+            ("gather-block", c.gather_block),
+            ("multi-w-block", c.multi_w_block),
+            ("sgrs-block", c.sgrs_block),
+            ("sgrs-message", c.sgrs_bytes),
+            ("read-inter", *read_inter),
+        ];
+        Some(all.map(|(name, bytes)| format!("{name}:{bytes}")).join(","))
+    }
+
+    /// The times by block length, of which the ways cross at the cut-offs.
+    fn crossings(&self) -> Plot {
+        type Way = (&'static str, fn(&TransferTimes) -> f64);
+        let ways: [Way; 4] = [
+            ("packed", |t| t.packed),
+            ("a write each", |t| t.writes),
+            ("gathered", |t| t.gathered),
+            ("lists on both sides, computed", |t| t.lists),
+        ];
+        let curves = ways.iter().enumerate().map(|(color, (name, of))| Curve {
+            name: (*name).into(),
+            color,
+            drawn: Drawn::Line,
+            points: self.transfer_times.iter().map(|t| (t.block as f64, of(t))).collect(),
+        });
+        Plot { title: "16 blocks, by the bytes of a block".into(), axis: Axis::Bytes, curves: curves.collect() }
+    }
+
     /// A page with the parameters, and for the rank that has measured a plot of each quantity, with the measured times and the
     /// fitted curves. `about` are lines about the measurement.
     #[must_use]
@@ -73,6 +106,8 @@ impl Models {
                     }
                 }
             }
+            @if let Some(cut_offs) = self.cut_offs() { p { "Cut-offs of transfers: " (cut_offs) } }
+            @if !self.transfer_times.is_empty() { (self.crossings().svg()) }
             @for (primitive, fits) in self.fits() { (plots(primitive, fits)) }
         };
         page(&format!("Models of {}", self.device), &body)
@@ -125,12 +160,20 @@ fn plots(primitive: Primitive, fits: &Fits) -> Markup {
 }
 
 impl fmt::Display for Models {
-    /// A line for each model: its residual and its parameters.
+    /// A line for each model: its residual and its parameters; then the times and cut-offs of transfers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for row in self.rows() {
             let residual = percent(row.residual);
             writeln!(f, "{:<8}  {:<12}  residual {residual:>7}  {}", row.primitive.name(), row.model, row.parameters)?;
         }
-        Ok(())
+        for t in &self.transfer_times {
+            let [packed, writes, gathered, lists] = [t.packed, t.writes, t.gathered, t.lists].map(time);
+            writeln!(
+                f,
+                "16 blocks of {:<8}  packed {packed}, a write each {writes}, gathered {gathered}, lists on both sides {lists}",
+                size(t.block as u64)
+            )?;
+        }
+        self.cut_offs().map_or(Ok(()), |cut_offs| writeln!(f, "cut-offs  {cut_offs}"))
     }
 }

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use super::fit::Fitted;
-use super::{Fits, LoP, LogGP, Models, Overhead, PLogP, Posting, Primitive, RoundTrip, Table};
+use super::{Fits, LoP, LogGP, Models, Overhead, PLogP, Posting, Primitive, RoundTrip, Table, Transfers};
 use crate::cache::{CacheFile, Format};
+use crate::device::CutOffs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
 use crate::wire::{Reader, Writer};
 
 /// The file of the models of a device.
-const FILE: Format = Format { name: "models", line: "farside models 1" };
+const FILE: Format = Format { name: "models", line: "farside models 2" };
 /// Names of the rows of a primitive.
 const ROWS: [&str; 8] =
     ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
@@ -21,11 +22,33 @@ const LONGEST: f64 = 1e15;
 /// The numbers of messages that LoP is always measured for: beyond what was measured it may give any time.
 const FANS: u32 = 16;
 /// The version of the bytes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The name of the row of cut-offs, in the file.
+const CUT_OFFS: &str = "cut-offs";
 
 /// Whether it is a time in nanoseconds.
 fn is_time(value: &f64) -> bool {
     (0.0..=LONGEST).contains(value)
+}
+
+impl Transfers {
+    /// The numbers of a row.
+    fn numbers(&self) -> [u64; 6] {
+        let CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment } = self.cut_offs;
+        [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment, self.read_inter]
+    }
+
+    /// `None` for an empty row.
+    fn of_numbers(row: &[u64]) -> Option<Option<Self>> {
+        match *row {
+            [] => Some(None),
+            [gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment, read_inter] if segment > 0 => {
+                let cut_offs = CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, segment };
+                Some(Some(Self { cut_offs, read_inter }))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Whether all times are finite.
@@ -131,12 +154,13 @@ impl Models {
         Primitive::ALL.map(|primitive| self.of(primitive).map_or_else(Default::default, Fits::rows))
     }
 
-    fn of_rows(device: String, rows: &[[Vec<f64>; ROWS.len()]; 2]) -> Option<Self> {
+    fn of_rows(device: String, rows: &[[Vec<f64>; ROWS.len()]; 2], transfers: &[u64]) -> Option<Self> {
         rows.iter().flatten().flatten().all(|value| value.is_finite()).then_some(())?;
         let [messages, writes] = rows;
         let is_known = writes.iter().any(|row| !row.is_empty());
         let writes = if is_known { Some(Fits::of_rows(writes)?) } else { None };
-        Some(Self { device, messages: Fits::of_rows(messages)?, writes })
+        let (messages, transfers) = (Fits::of_rows(messages)?, Transfers::of_numbers(transfers)?);
+        Some(Self { device, messages, writes, transfers, transfer_times: Vec::new() })
     }
 
     /// A compact form for other ranks: some 2 KiB.
@@ -145,6 +169,8 @@ impl Models {
         let w = Writer::new().u8(VERSION).bytes(self.device.as_bytes());
         let row =
             |w: Writer, row: &Vec<f64>| row.iter().fold(w.u32(row.len() as u32), |w, value| w.u64(value.to_bits()));
+        let transfers: Vec<u64> = self.transfers.iter().flat_map(Transfers::numbers).collect();
+        let w = transfers.iter().fold(w.u32(transfers.len() as u32), |w, value| w.u64(*value));
         self.numbers().iter().flatten().fold(w, row).done()
     }
 
@@ -154,6 +180,9 @@ impl Models {
         let mut r = Reader::new(bytes);
         (r.u8()? == VERSION).then_some(())?;
         let device = String::from_utf8(r.bytes()?.to_vec()).ok()?;
+        let count = r.u32()? as usize;
+        (count <= MOST).then_some(())?;
+        let transfers = (0..count).map(|_| r.u64()).collect::<Option<Vec<_>>>()?;
         let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
         for row in rows.iter_mut().flatten() {
             let count = r.u32()? as usize;
@@ -162,7 +191,7 @@ impl Models {
                 row.push(f64::from_bits(r.u64()?));
             }
         }
-        if r.is_empty() { Self::of_rows(device, &rows) } else { None }
+        if r.is_empty() { Self::of_rows(device, &rows, &transfers) } else { None }
     }
 
     fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
@@ -182,6 +211,9 @@ impl Models {
     #[must_use]
     pub fn load(settings: &Settings, device: &str) -> Option<Self> {
         Self::cache(settings, device)?.read(|lines| {
+            let mut words = lines.next()?.split(' ');
+            (words.next()? == CUT_OFFS).then_some(())?;
+            let transfers = words.take(MOST).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
             let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
             for (primitive, rows) in Primitive::ALL.iter().zip(&mut rows) {
                 for (name, row) in ROWS.iter().zip(rows) {
@@ -191,7 +223,7 @@ impl Models {
                     (row.len() <= MOST).then_some(())?;
                 }
             }
-            Self::of_rows(device.to_owned(), &rows)
+            Self::of_rows(device.to_owned(), &rows, &transfers)
         })
     }
 
@@ -206,7 +238,9 @@ impl Models {
             let e = Error::new(ErrorKind::Setting, STORE).cause("FARSIDE_CALIBRATION=off, or a user without a home");
             e.remedy("set FARSIDE_CALIBRATION to a folder")
         })?;
-        let mut lines = String::new();
+        let mut lines = CUT_OFFS.to_owned();
+        self.transfers.iter().flat_map(Transfers::numbers).for_each(|value| lines += &format!(" {value}"));
+        lines.push('\n');
         for (primitive, rows) in Primitive::ALL.iter().zip(self.numbers()) {
             for (name, row) in ROWS.iter().zip(rows) {
                 lines += &format!("{} {name}", primitive.name());
@@ -248,7 +282,14 @@ mod tests {
                 known(LoP { round_trip: RoundTrip([1.0, 2.0, 3.0, -4.0, 0.01, 1.0]), ..LoP::default() }, 0.5).unwrap(),
             )],
         };
-        Models { device: "shm".into(), messages: fits(Some(4072)), writes: Some(fits(None)) }
+        let cut_offs = CutOffs { multi_w_block: u64::MAX, ..CutOffs::UNMEASURED };
+        Models {
+            device: "shm".into(),
+            messages: fits(Some(4072)),
+            writes: Some(fits(None)),
+            transfers: Some(Transfers { cut_offs, read_inter: 16_384 }),
+            transfer_times: Vec::new(),
+        }
     }
 
     fn settings(folder: &str) -> Settings {
@@ -259,7 +300,7 @@ mod tests {
     fn models_come_back_from_bytes_and_from_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path().to_str().unwrap());
-        for models in [models(), Models { writes: None, ..models() }] {
+        for models in [models(), Models { writes: None, transfers: None, ..models() }] {
             assert_eq!(Models::from_bytes(&models.to_bytes()).as_ref(), Some(&models));
             let (file, identity) = models.store(&settings).unwrap();
             assert!(file.is_file() && identity.ends_with("shm"), "{identity}");
@@ -291,7 +332,9 @@ mod tests {
             ("messages gap 0.0", "messages gap 0.5"),
             ("-4.0 0.01", "-4.0 1000"),
             ("writes gap", "writes gab"),
-            ("models 1", "models 2"),
+            ("models 2", "models 3"),
+            ("cut-offs 256", "cut-offs"),
+            ("65536 16384", "0 16384"),
         ] {
             let wrong = good.replace(from, to);
             assert!(wrong != good && load(&wrong).is_none(), "{from} is {to}");

@@ -89,6 +89,33 @@ fn lo_p_of_a_simulated_network_fits_what_was_measured() {
 }
 
 #[test]
+fn times_of_transfers_are_those_of_the_network_and_their_cut_offs_follow() {
+    let measured = |interface: Interface| {
+        let network = Network { interface, ..Network::default() };
+        measured(2, network, Duration::from_millis(20)).swap_remove(0)
+    };
+    let by_block = Interface { gap_per_block: 30.0, ..Interface::default() };
+    let models = measured(by_block);
+    assert_eq!(models.transfer_times().len(), 5);
+    for times in models.transfer_times() {
+        let Interface { latency, send_overhead: o, gap, gap_per_byte, gap_per_block, .. } = by_block;
+        let bytes = |n: usize| (n * times.block - 1) as f64 * gap_per_byte;
+        let gathered = o + latency + bytes(16) + 15.0 * gap_per_block;
+        let writes = o + 15.0 * (gap + bytes(1)) + latency + bytes(1);
+        for (name, found, given) in [("gathered", times.gathered, gathered), ("writes", times.writes, writes)] {
+            assert!((found - given).abs() <= 0.05 * given, "{name} {found} for {given}, {times:?}");
+        }
+        assert!(times.packed > gathered && times.lists > times.gathered, "{times:?}");
+    }
+    // Copies take no virtual time, so packing costs messages only: more than to gather, unless blocks are dear.
+    assert_eq!(models.transfers().unwrap().cut_offs.gather_block, 32);
+    let slow = measured(Interface { gap_per_block: 4000.0, ..Interface::default() });
+    let found = slow.transfers().unwrap().cut_offs;
+    assert_eq!((found.gather_block, found.multi_w_block, found.sgrs_bytes), (u64::MAX, 32, u64::MAX));
+    assert!(slow.cut_offs().unwrap().starts_with(&format!("gather-block:{}", u64::MAX)));
+}
+
+#[test]
 fn what_cannot_be_measured_is_an_error_at_every_rank() {
     let kinds = |ranks: usize, of: &[u32], limit: Duration| {
         let run = Simulation::new(ranks).run(|job| Ok(Models::measure(job, of, limit).unwrap_err().kind()));

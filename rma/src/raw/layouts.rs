@@ -4,10 +4,10 @@
 use std::cell::Cell;
 
 use bytemuck::Pod;
-use farside_core::device::{Block, Capabilities, Range, RemoteRegion};
+use farside_core::device::{Block, Range, RemoteRegion};
 use farside_core::memory::copy;
-use farside_core::settings::{Settings, TransferScheme};
-use farside_core::{Error, ErrorKind, Result};
+use farside_core::settings::TransferScheme;
+use farside_core::{Error, ErrorKind, Job, Result};
 use farside_datatype::{
     CutOffs, DatatypeError, Descriptor, Direction, Mover, Overlap, Plan, PlanLimits, Scheme, TypeMap,
 };
@@ -284,9 +284,9 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    pub(crate) fn new(capabilities: &Capabilities, settings: &Settings) -> Self {
-        let cut = capabilities.cut_offs.adjusted(&settings.transfer);
-        let max_sge = u32::try_from(capabilities.max_blocks).unwrap_or(u32::MAX);
+    pub(crate) fn new(job: &Job) -> Self {
+        let (cut, settings) = (job.cut_offs(), job.settings());
+        let max_sge = u32::try_from(job.device().capabilities().max_blocks).unwrap_or(u32::MAX);
         Self {
             limits: PlanLimits { max_sge, max_message: MAX_MESSAGE, mapped: false, target_helps: false },
             cut_offs: CutOffs {

@@ -199,7 +199,7 @@ impl RawWindow {
                 waits_for: Cell::new(None),
                 flushes: Cell::new(0),
             },
-            operations: OperationState::new(Planner::new(job.device().capabilities(), job.settings())),
+            operations: OperationState::new(Planner::new(&job)),
             serving: ServedState { listener, accumulates: false, records },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,

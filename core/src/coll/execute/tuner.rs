@@ -1,7 +1,8 @@
 //! The choices of a team for classes of calls: which call tries which algorithm, and what its ranks have agreed upon.
 //!
 //! A class begins with the choice of the selection. From its third blocking call on it is tried by measurement, if the
-//! job confirms choices ([`Tuning::confirms`]) and the user has not chosen. All ranks make the same calls of a team in
+//! job confirms choices ([`Tuning::confirms`]) and the user has not chosen; but not where ranks share processors, since a
+//! few calls there measure the kernel's scheduler. All ranks make the same calls of a team in
 //! the same order, so they try the same choice in the same call. They agree in an allreduce of up to ten numbers at the
 //! end of each of up to three rounds. A call that fails counts as a slow one, also at ranks at which it has not failed. A
 //! call whose arguments are refused before its class is known does not count: later calls may then be a `Mismatch`.
@@ -14,7 +15,7 @@ use rustc_hash::FxHashMap;
 use super::arguments::{Arguments, Shape};
 use crate::coll::schedule::predict::PLogP;
 use crate::coll::selection::trial::Trial;
-use crate::coll::selection::{Choice, Class, Origin, Rule, Rules, Selection, candidates};
+use crate::coll::selection::{Choice, Class, Origin, Placement, Rule, Rules, Selection, candidates};
 use crate::coll::team::members::Members;
 use crate::job::Job;
 
@@ -104,6 +105,7 @@ impl Tuner {
         let mut classes = self.classes.borrow_mut();
         let state = classes.entry(class).or_insert_with(|| match tuning.selection().select(&call, &facts) {
             (choice, Origin::User | Origin::Measurement) => State::Settled(choice),
+            (choice, _) if facts.placement == Placement::OversubscribedNode => State::Settled(choice),
             (choice, Origin::Model | Origin::Table) => State::New(0, choice),
         });
         if blocks {
