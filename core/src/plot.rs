@@ -158,9 +158,14 @@ impl Plot {
     }
 }
 
+/// A color, whose hue is far from that of neighbouring numbers.
+#[must_use]
+pub fn color(number: usize) -> String {
+    format!("hsl({} 75% 38%)", (210.0 + 137.5 * number as f64) % 360.0)
+}
+
 fn drawn(curve: &Curve, points: &[(f64, f64)]) -> Markup {
-    // Hues far apart also for neighbouring numbers.
-    let color = format!("hsl({} 75% 38%)", (210.0 + 137.5 * curve.color as f64) % 360.0);
+    let color = color(curve.color);
     let path: String = points.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
     let dashes = if curve.drawn == Drawn::Dashed { "5 4" } else { "" };
     html! {

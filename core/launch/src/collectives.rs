@@ -39,7 +39,7 @@ pub(crate) struct Question {
     bytes: u64,
     /// LogGP parameters of the network in microseconds: latency L, overhead o, gap g, and per byte gap G and reduction
     /// R.
-    #[arg(long, requires = "coll", value_name = "L=..,o=..", value_parser = network, default_value = "L=1,o=0.2,g=0.1,G=0.0001,R=0.0002")]
+    #[arg(long, requires = "coll", value_name = "L=..,o=..", value_parser = log_gp, default_value = "L=1,o=0.2,g=0.1,G=0.0001,R=0.0002")]
     network: LogGP,
     /// Print the schedules in GOAL, as LogGOPSim's txt2bin reads them.
     #[arg(long, requires = "coll", conflicts_with = "svg")]
@@ -55,7 +55,7 @@ fn placement(text: &str) -> std::result::Result<Placement, String> {
 }
 
 /// Parses the parameters of a network; missing ones are 0.
-fn network(text: &str) -> std::result::Result<LogGP, String> {
+pub(crate) fn log_gp(text: &str) -> std::result::Result<LogGP, String> {
     let mut model = LogGP::default();
     for item in text.split(',') {
         let (name, value) = item.split_once('=').ok_or_else(|| format!("{item:?} is not NAME=NUMBER"))?;
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     fn question(coll: &str, ranks: u32) -> Question {
-        let network = network("L=1,o=0.2,g=0.1,G=0.0001,R=0.0002").unwrap();
+        let network = log_gp("L=1,o=0.2,g=0.1,G=0.0001,R=0.0002").unwrap();
         let placement = Placement::Anywhere;
         Question { coll: Some(coll.into()), ranks, placement, root: 0, bytes: 8, network, goal: false, svg: false }
     }
@@ -273,10 +273,10 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_read_or_refused() {
-        assert_eq!(network("L=2,g=0.5").unwrap(), LogGP::log_p(2.0, 0.0, 0.5));
+    fn a_model_is_read_or_refused() {
+        assert_eq!(log_gp("L=2,g=0.5").unwrap(), LogGP::log_p(2.0, 0.0, 0.5));
         for wrong in ["", "L", "L=x", "L=-1", "L=inf", "x=1"] {
-            assert!(network(wrong).is_err(), "{wrong}");
+            assert!(log_gp(wrong).is_err(), "{wrong}");
         }
     }
 

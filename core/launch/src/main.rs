@@ -15,6 +15,7 @@ mod limits;
 mod options;
 mod output;
 mod pmi;
+mod routes;
 mod server;
 mod signals;
 mod simulate;
@@ -65,6 +66,8 @@ enum Command {
         #[command(flatten)]
         options: tune::Options,
     },
+    /// Compute the fastest routes through a network of several devices, from its description.
+    Routes(routes::Options),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
             Command::Info { question, .. } if question.coll.is_some() => info::collectives(&question),
             Command::Info { json, .. } => info::print(json),
             Command::Tune { options } => tune::run(&options),
+            Command::Routes(options) => routes::run(&options),
         }
     };
     ended(Front::Run, result.map(|()| 0))

@@ -4,6 +4,7 @@ mod ends;
 mod options;
 mod output;
 mod peers;
+mod routes;
 mod tune;
 
 /// The program that the tests start: every rank publishes a value and looks at those of the others.

@@ -1,0 +1,103 @@
+//! Fastest routes to a node by Dijkstra's algorithm, for messages of one size.
+
+use std::collections::BTreeMap;
+
+use petgraph::algo::dijkstra;
+use petgraph::graph::{NodeIndex, UnGraph};
+use petgraph::visit::{EdgeRef, IntoEdges, NodeFiltered};
+
+use super::network::{Hop, Network};
+
+/// The cost of a route. Times are whole picoseconds, at least one a link: sums are exact in any order, and every hop of a
+/// fastest route is nearer to its end than the one before, so that next hops cannot lead in a circle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    /// The number of intermediate nodes that forward nothing. Only a route without any can be used.
+    pub refused: u32,
+    pub picoseconds: u128,
+    /// Among routes of equal time, fewer hops count as faster.
+    pub hops: u32,
+}
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            refused: self.refused + other.refused,
+            picoseconds: self.picoseconds + other.picoseconds,
+            hops: self.hops + other.hops,
+        }
+    }
+}
+
+fn picoseconds(microseconds: f64) -> u128 {
+    (microseconds * 1e6).round() as u128
+}
+
+impl Network {
+    /// The cost of a link, for messages that start at `from`, or that `from` forwards.
+    #[must_use]
+    pub(crate) fn cost(&self, link: usize, range: usize, bytes: u64, forwarder: Option<usize>) -> Cost {
+        let link =
+            Cost { refused: 0, picoseconds: picoseconds(self.link_time(link, range, bytes).sum()).max(1), hops: 1 };
+        let Some(forward) = forwarder.map(|node| self.nodes[node].forward) else { return link };
+        match forward.is_finite() {
+            true => Cost { picoseconds: picoseconds(forward), ..Cost::default() } + link,
+            false => Cost { refused: 1, ..link },
+        }
+    }
+}
+
+/// A network as messages of one size see it.
+#[derive(Debug)]
+pub(crate) struct Fastest<'a> {
+    network: &'a Network,
+    range: usize,
+    bytes: u64,
+    /// Between two nodes the fastest of their links, by number.
+    graph: UnGraph<(), usize>,
+}
+
+impl<'a> Fastest<'a> {
+    #[must_use]
+    pub(crate) fn new(network: &'a Network, range: usize, bytes: u64) -> Self {
+        let mut best: BTreeMap<[usize; 2], (Cost, usize)> = BTreeMap::new();
+        for (n, link) in network.links.iter().enumerate().filter(|(_, link)| !link.is_inside()) {
+            let cost = (network.cost(n, range, bytes, None), n);
+            best.entry(link.ends).and_modify(|best| *best = cost.min(*best)).or_insert(cost);
+        }
+        let mut graph = UnGraph::with_capacity(network.nodes.len(), best.len());
+        for _ in &network.nodes {
+            graph.add_node(());
+        }
+        for ([a, b], (_, link)) in best {
+            graph.add_edge(NodeIndex::new(a), NodeIndex::new(b), link);
+        }
+        Self { network, range, bytes, graph }
+    }
+
+    /// For each node, the next hop and the cost of its fastest route to `to` that avoids the nodes `without`; `None` at
+    /// those, at `to`, and where no links lead there. Next hops of several nodes make the same routes: of equal ones
+    /// the next hop with the lowest number is taken.
+    #[must_use]
+    pub(crate) fn toward(&self, to: usize, without: &[u32]) -> Vec<Option<(Hop, Cost)>> {
+        let graph = NodeFiltered::from_fn(&self.graph, |node: NodeIndex| !without.contains(&(node.index() as u32)));
+        // Routes are searched backwards: the nearer node of an edge is its source.
+        let step = |nearer: NodeIndex, link: usize| {
+            let forwarder = Some(nearer.index()).filter(|node| *node != to);
+            self.network.cost(link, self.range, self.bytes, forwarder)
+        };
+        let costs = dijkstra(&graph, NodeIndex::new(to), None, |edge| step(edge.source(), *edge.weight()));
+        let next = |from: NodeIndex| {
+            let cost = *costs.get(&from).filter(|_| from.index() != to)?;
+            let hops = graph.edges(from).filter_map(|edge| {
+                let (nearer, link) = (edge.target(), *edge.weight());
+                let is_fastest = *costs.get(&nearer)? + step(nearer, link) == cost;
+                is_fastest.then(|| Hop { to: nearer.index() as u32, link: link as u32 })
+            });
+            hops.min().map(|hop| (hop, cost))
+        };
+        self.graph.node_indices().map(next).collect()
+    }
+}
