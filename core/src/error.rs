@@ -71,7 +71,7 @@ kinds! {
     /// The system forbids something that the runtime needs.
     Forbidden = "forbidden by the system", "ask for the permission named, or choose another way in the settings";
     /// A launcher that does not speak a protocol known here, or breaks it.
-    Launcher = "the launcher cannot be used", "start with `farside run`, or with a launcher that speaks PMI-1 (mpiexec.hydra)";
+    Launcher = "the launcher cannot be used", "start with `farside run`, or with a launcher that speaks PMI-1, PMI-2 or PMIx (mpiexec.hydra, prterun)";
     /// Bytes from a peer that break the protocol.
     Protocol = "a peer broke the protocol", "make sure that all ranks run the same build";
     /// A setting with a value that is not allowed.

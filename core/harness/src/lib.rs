@@ -31,12 +31,18 @@ pub fn itself(test: &str) -> Vec<String> {
     [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
 }
 
-/// The path of a program of MPICH, as `ci/peers` has put it into `$FARSIDE_PEERS` or target/peers; without it the test
-/// is skipped.
+/// The path of a program of MPICH, as [`peer`] finds it.
 #[must_use]
 pub fn mpich(test: &str, program: &str) -> Option<String> {
+    peer(test, "mpich", program)
+}
+
+/// The path of a program of an MPI library, as `ci/peers` has put it into `$FARSIDE_PEERS` or target/peers; without it
+/// the test is skipped.
+#[must_use]
+pub fn peer(test: &str, library: &str, program: &str) -> Option<String> {
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/peers").to_owned();
-    let path = format!("{}/mpich/bin/{program}", std::env::var("FARSIDE_PEERS").unwrap_or(target));
+    let path = format!("{}/{library}/bin/{program}", std::env::var("FARSIDE_PEERS").unwrap_or(target));
     let found = std::path::Path::new(&path).exists();
     if !found {
         skip(test, &format!("there is no {program} (ci/peers fetches it)"));

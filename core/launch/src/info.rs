@@ -58,6 +58,8 @@ fn launcher(start: &Result<Start>) -> String {
     match start {
         Ok(Start::Singleton) => "none: a program started here is rank 0 of 1".into(),
         Ok(Start::Pmi1Socket { rank, size, .. }) => format!("PMI-1, a socket left open: rank {rank} of {size}"),
+        Ok(Start::Pmi2Socket { rank, .. }) => format!("PMI-2, a socket left open: rank {rank}"),
+        Ok(Start::Pmix { namespace, rank }) => format!("PMIx, job {namespace}: rank {rank}"),
         Ok(Start::Pmi1Port { address, id }) => format!("PMI-1 at {address}, process {id}"),
         Err(e) => format!("unusable: {e}"),
     }

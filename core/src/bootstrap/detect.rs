@@ -3,7 +3,10 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use super::connection::Connection;
 use super::pmi1::Pmi1;
+use super::pmi2::Pmi2;
+use super::pmix::Pmix;
 use super::{Bootstrap, threads};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -12,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Start {
     /// Started by hand: rank 0 of 1.
     Singleton,
-    /// Started by a PMI-1 launcher that passes a connected socket.
+    /// Started by a launcher that passes a connected socket, on which it speaks PMI-1, or else PMI-2.
     Pmi1Socket {
         /// The socket's descriptor.
         fd: RawFd,
@@ -21,12 +24,26 @@ pub enum Start {
         /// The number of ranks.
         size: u32,
     },
+    /// Started by a PMI-2 launcher that passes a connected socket, and nothing but PMI-2 tells the number of ranks.
+    Pmi2Socket {
+        /// The socket's descriptor.
+        fd: RawFd,
+        /// This rank.
+        rank: u32,
+    },
     /// Started by a PMI-1 launcher that listens on a port.
     Pmi1Port {
         /// Host and port.
         address: String,
         /// The process's id at the launcher.
         id: String,
+    },
+    /// Started by a PMIx launcher.
+    Pmix {
+        /// The name of the job.
+        namespace: String,
+        /// This rank.
+        rank: u32,
     },
 }
 
@@ -42,10 +59,10 @@ const fn sign(launcher: &'static str, variables: &'static [&'static str]) -> Sig
     Sign { variables, several: false, launcher }
 }
 
-/// Signs of launchers that provide no PMI-1 connection.
+/// Signs of launchers that provide no connection.
 const SIGNS: &[Sign] = &[
-    sign("a PMIx launcher (prterun, mpirun of Open MPI, srun --mpi=pmix)", &["PMIX_RANK"]),
-    sign("a PMIx launcher (prterun, mpirun of Open MPI, srun --mpi=pmix)", &["PMIX_NAMESPACE"]),
+    sign("a PMIx launcher that left half of its variables", &["PMIX_RANK"]),
+    sign("a PMIx launcher that left half of its variables", &["PMIX_NAMESPACE"]),
     sign("mpirun of Open MPI", &["OMPI_COMM_WORLD_SIZE"]),
     sign("mpirun of Open MPI", &["OMPI_COMM_WORLD_RANK"]),
     Sign { several: true, ..sign("Slurm without PMI", &["SLURM_PROCID", "SLURM_NTASKS"]) },
@@ -71,16 +88,19 @@ const SIGNS: &[Sign] = &[
 /// then: every process of the job would do so.
 pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
     if lookup("PMI_FD").is_some() {
-        return Ok(Start::Pmi1Socket {
-            fd: number(&lookup, "PMI_FD")?,
-            rank: number(&lookup, "PMI_RANK")?,
-            size: number(&lookup, "PMI_SIZE")?,
+        let (fd, rank) = (number(&lookup, "PMI_FD")?, number(&lookup, "PMI_RANK")?);
+        return Ok(match lookup("PMI_SIZE") {
+            Some(_) => Start::Pmi1Socket { fd, rank, size: number(&lookup, "PMI_SIZE")? },
+            None => Start::Pmi2Socket { fd, rank },
         });
     }
     if let Some(address) = lookup("PMI_PORT") {
         let id = lookup("PMI_ID").or_else(|| lookup("PMI_RANK"));
         let id = id.ok_or_else(|| refusal("PMI_PORT is set, but neither PMI_ID nor PMI_RANK".into()))?;
         return Ok(Start::Pmi1Port { address, id });
+    }
+    if let (Some(namespace), Some(_)) = (lookup("PMIX_NAMESPACE"), lookup("PMIX_RANK")) {
+        return Ok(Start::Pmix { namespace, rank: number(&lookup, "PMIX_RANK")? });
     }
     let seen: Vec<&Sign> = SIGNS.iter().filter(|s| is_seen(s, &lookup)).collect();
     let Some(first) = seen.first() else { return Ok(Start::Singleton) };
@@ -92,7 +112,7 @@ pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
         }
     }
     Err(refusal(format!(
-        "the environment looks like {} ({}), but there is no PMI-1 connection (PMI_FD, PMI_PORT); \
+        "the environment looks like {} ({}), but there is no connection to it (PMI_FD, PMI_PORT, or PMIX_NAMESPACE and PMIX_RANK); \
          the program refuses to start as rank 0 of 1",
         first.launcher,
         variables.join(", ")
@@ -106,9 +126,16 @@ pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
 pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
     // A variable counts as a sign even if its value is not UTF-8.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
+    // Launchers of PMI-2 want the name that they have given to the job.
+    let job = || lookup("PMI_JOBID").unwrap_or_else(|| "0".into());
     Ok(match choose(lookup)? {
         Start::Singleton => Box::new(threads::singleton()),
-        Start::Pmi1Socket { fd, rank, size } => Box::new(Pmi1::from_fd(fd, rank, size, timeout)?),
+        Start::Pmi1Socket { fd, rank, size } => match Pmi1::negotiate(Connection::from_fd(fd, rank, timeout)?, size)? {
+            Ok(launcher) => Box::new(launcher),
+            Err(launcher) => Box::new(Pmi2::start(launcher, &job())?),
+        },
+        Start::Pmi2Socket { fd, rank } => Box::new(Pmi2::start(Connection::from_fd(fd, rank, timeout)?, &job())?),
+        Start::Pmix { namespace, rank } => Box::new(Pmix::join(&namespace, rank, timeout)?),
         Start::Pmi1Port { address, id } => Box::new(Pmi1::from_port(&address, &id, timeout)?),
     })
 }
@@ -127,7 +154,7 @@ fn number<T: std::str::FromStr>(lookup: &impl Fn(&str) -> Option<String>, name: 
 
 fn refusal(cause: String) -> Error {
     Error::new(ErrorKind::Launcher, "bootstrap connect").cause(cause).remedy(
-        "start with `farside run -n N ..`, or with a launcher that speaks PMI-1 (mpiexec.hydra, srun --mpi=pmi2); \
+        "start with `farside run -n N ..`, or with a launcher that speaks PMI-1, PMI-2 or PMIx (mpiexec.hydra, srun --mpi=pmi2, prterun); \
          for a single rank on purpose, `farside run -n 1 ..`",
     )
 }
@@ -156,6 +183,10 @@ mod tests {
         assert_eq!(with(&slurm).unwrap(), want);
         let port = Start::Pmi1Port { address: "host:1".into(), id: "3".into() };
         assert_eq!(with(&[("PMI_PORT", "host:1"), ("PMI_ID", "3")]).unwrap(), port);
+        assert_eq!(with(&pmi[..2]).unwrap(), Start::Pmi2Socket { fd: 7, rank: 2 });
+        let pmix = [("PMIX_NAMESPACE", "prterun-a-1@1"), ("PMIX_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(with(&pmix).unwrap(), Start::Pmix { namespace: "prterun-a-1@1".into(), rank: 3 });
+        assert_eq!(with(&[&pmix[..], &[("PMI_PORT", "host:1"), ("PMI_ID", "3")]].concat()).unwrap(), port);
     }
 
     #[test]
@@ -174,10 +205,11 @@ mod tests {
     fn choose_refuses_half_a_pmi_environment() {
         for (set, missing) in [
             (&[("PMI_FD", "7")] as &[_], "PMI_RANK is not"),
-            (&[("PMI_FD", "7"), ("PMI_RANK", "0")], "PMI_SIZE is not"),
+            (&[("PMI_FD", "7"), ("PMI_SIZE", "4")], "PMI_RANK is not"),
             (&[("PMI_FD", "x"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")], "PMI_FD=\"x\""),
             (&[("PMI_FD", "7"), ("PMI_RANK", "-1"), ("PMI_SIZE", "1")], "PMI_RANK=\"-1\""),
             (&[("PMI_PORT", "host:1")], "neither PMI_ID"),
+            (&[("PMIX_NAMESPACE", "a@1"), ("PMIX_RANK", "x")], "PMIX_RANK=\"x\""),
         ] {
             let text = with(set).unwrap_err().to_string();
             assert!(text.contains(missing), "{text}");

@@ -3,9 +3,12 @@
 //! A backend has few operations: rank, size, `put`, `fence`, `get`. Everything else (addresses of devices, descriptors
 //! of shared memory) travels as values.
 
+mod connection;
 pub mod detect;
 pub mod pmi1;
 pub mod pmi1_wire;
+pub mod pmi2;
+mod pmix;
 pub(crate) mod threads;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -26,7 +29,7 @@ pub(crate) const SIMULATION: &str = "simulation";
 
 /// A launch method.
 pub trait Bootstrap {
-    /// Name of the launch method, for messages: `"pmi-1"`, `"singleton"`, `"threads"`.
+    /// Name of the launch method, for messages: `"pmi-1"`, `"pmi-2"`, `"pmix"`, `"singleton"`, `"threads"`.
     fn kind(&self) -> &'static str;
     /// This rank, from 0.
     fn rank(&self) -> u32;

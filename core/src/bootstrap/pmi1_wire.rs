@@ -55,6 +55,17 @@ impl Message {
         Ok(Self { fields })
     }
 
+    /// A message of these fields, whose first is the verb.
+    ///
+    /// # Errors
+    /// A description of the defect.
+    pub(super) fn of(fields: Vec<(String, String)>) -> Result<Self, String> {
+        match fields.first() {
+            Some((name, command)) if name == "cmd" && !command.is_empty() => Ok(Self { fields }),
+            _ => Err("no `cmd=`".into()),
+        }
+    }
+
     /// The verb.
     #[must_use]
     pub fn command(&self) -> &str {
@@ -183,6 +194,14 @@ impl LineBuffer {
         line.pop();
         self.scanned = 0;
         Ok(Some(line))
+    }
+
+    /// Removes `count` bytes, once so many are there.
+    pub(super) fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        (self.bytes.len() >= count).then(|| {
+            self.scanned = 0;
+            self.bytes.drain(..count).collect()
+        })
     }
 
     /// The bytes after the last newline.

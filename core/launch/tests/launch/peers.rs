@@ -1,6 +1,6 @@
 //! Other implementations: MPICH's launcher starts a Farside program, and `farside run` starts an MPI program.
 
-use farside_harness::{Marked, mpich};
+use farside_harness::{Marked, mpich, peer};
 
 use crate::kvs;
 
@@ -28,6 +28,56 @@ fn hydra_ends_the_others_when_a_farside_rank_dies() {
         let done = Marked::new(&hydra).finish_with(&["-n", "3", &kvs(), "10", "1", "put", how]);
         assert_ne!(done.code, Some(0), "{done:?}");
         assert!(code.is_none() || done.code == code, "{done:?}");
+    }
+}
+
+#[test]
+fn hydra_starts_a_farside_program_by_pmi_2() {
+    let Some(hydra) = mpich("hydra_starts_a_farside_program_by_pmi_2", "mpiexec.hydra") else { return };
+    // Nothing but PMI-2 tells the number of ranks then.
+    let start = |arguments: &str| {
+        let command = format!("unset PMI_SIZE; exec {} {arguments}", kvs());
+        Marked::new(&hydra).finish_with(&["-n", "3", "sh", "-c", &command])
+    };
+    for bytes in ["0", "5000", "65536"] {
+        let done = start(bytes);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        for rank in 0..3 {
+            assert!(done.out.contains(&format!("rank {rank} of 3: 3 values by pmi-2")), "{done:?}");
+        }
+    }
+    for how in ["kill", "abort"] {
+        let done = start(&format!("10 1 put {how}"));
+        assert_ne!(done.code, Some(0), "{done:?}");
+    }
+}
+
+/// A job of `prterun`, which runs as root too where that is asked for.
+fn prterun(program: &str) -> Marked {
+    let mut job = Marked::new(program);
+    let arguments = ["--allow-run-as-root", "--map-by", ":oversubscribe", "-n", "4", &kvs()];
+    job.command.args(arguments).env("PRTE_ALLOW_RUN_AS_ROOT", "1").env("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    job
+}
+
+#[test]
+fn prterun_starts_a_farside_program_by_pmix() {
+    let Some(program) = peer("prterun_starts_a_farside_program_by_pmix", "openmpi", "prterun") else { return };
+    for bytes in ["0", "5000", "65536"] {
+        let done = prterun(&program).finish_with(&[bytes]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        for rank in 0..4 {
+            assert!(done.out.contains(&format!("rank {rank} of 4: 4 values by pmix")), "{done:?}");
+        }
+    }
+}
+
+#[test]
+fn prterun_ends_the_others_when_a_farside_rank_dies() {
+    let Some(program) = peer("prterun_ends_the_others_when_a_farside_rank_dies", "openmpi", "prterun") else { return };
+    for (phase, how) in [("init", "kill"), ("put", "abort"), ("fence", "3")] {
+        let done = prterun(&program).finish_with(&["10", "1", phase, how]);
+        assert_ne!(done.code, Some(0), "{phase} {how}: {done:?}");
     }
 }
 

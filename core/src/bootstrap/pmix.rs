@@ -1,0 +1,469 @@
+#![allow(unsafe_code)]
+//! Bootstrap by a launcher that speaks PMIx: `prterun`, `mpirun` of Open MPI, `srun --mpi=pmix`.
+//!
+//! `libpmix.so.2` is loaded at run time, so nothing links to it; functions and layouts are those of the PMIx standard,
+//! versions 4 and 5. Its calls block without limit, so one thread makes them all, and a call is given up after the job's
+//! timeout; every later call then fails with the same cause.
+//!
+//! PMIx finds a value by the rank that has put it, which [`Bootstrap::get`] does not know. So each rank publishes what it
+//! has put since the last fence as one value per fence, and `get` reads those of the ranks, the likely one first.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use libloading::Library;
+use rustix::process::{Pid, getppid};
+
+use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
+use crate::error::{Error, ErrorKind, Result};
+use crate::wire::{Reader, Writer};
+
+/// The library, by the name of its binary interface.
+const LIBRARY: &str = "libpmix.so.2";
+/// Longest wait for the launcher to end the job.
+const ABORT: Duration = Duration::from_secs(5);
+
+/// Constants of the PMIx standard: a status, types of values, a scope, a rank that stands for the job, and keys.
+const SUCCESS: c_int = 0;
+const BOOL: u16 = 1;
+const UINT32: u16 = 14;
+const BYTE_OBJECT: u16 = 27;
+const GLOBAL: u8 = 3;
+const WILDCARD: u32 = u32::MAX - 1;
+const JOB_SIZE: &CStr = c"pmix.job.size";
+const COLLECT_DATA: &[u8] = b"pmix.collect";
+
+/// `pmix_proc_t`: the namespace, which is the job, and a rank in it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Process {
+    namespace: [u8; 256],
+    rank: u32,
+}
+
+/// `pmix_byte_object_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ByteObject {
+    bytes: *mut u8,
+    size: usize,
+}
+
+/// The members of the union in `pmix_value_t` that are used here, and its size.
+#[repr(C)]
+union Data {
+    flag: bool,
+    uint32: u32,
+    bytes: ByteObject,
+    _size: [u64; 3],
+}
+
+/// `pmix_value_t`.
+#[repr(C)]
+struct Value {
+    kind: u16,
+    data: Data,
+}
+
+/// `pmix_info_t`.
+#[repr(C)]
+struct Info {
+    key: [u8; 512],
+    flags: u32,
+    value: Value,
+}
+
+/// The functions of the library.
+#[derive(Clone, Copy)]
+struct Functions {
+    init: unsafe extern "C" fn(*mut Process, *const Info, usize) -> c_int,
+    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
+    commit: unsafe extern "C" fn() -> c_int,
+    fence: unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int,
+    get: unsafe extern "C" fn(*const Process, *const c_char, *const Info, usize, *mut *mut Value) -> c_int,
+    abort: unsafe extern "C" fn(c_int, *const c_char, *const Process, usize) -> c_int,
+    finalize: unsafe extern "C" fn(*const Info, usize) -> c_int,
+    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+}
+
+impl Functions {
+    /// Loads the library that the launcher has loaded, which speaks as its server does, or else the one that the system
+    /// finds.
+    fn load() -> std::result::Result<Self, libloading::Error> {
+        // SAFETY: the library's initializers have no requirements.
+        let open = |path: PathBuf| unsafe { Library::new(path) };
+        let launchers = launchers_library().and_then(|path| open(path).ok());
+        let library = launchers.map_or_else(|| open(LIBRARY.into()), Ok)?;
+        // It stays loaded, because its own threads run until it is finalized, and the functions are used until then.
+        let library = std::mem::ManuallyDrop::new(library);
+        // SAFETY: the names and types are those of the PMIx standard, which the name of the library stands for.
+        unsafe {
+            Ok(Self {
+                init: *library.get(b"PMIx_Init\0")?,
+                put: *library.get(b"PMIx_Put\0")?,
+                commit: *library.get(b"PMIx_Commit\0")?,
+                fence: *library.get(b"PMIx_Fence\0")?,
+                get: *library.get(b"PMIx_Get\0")?,
+                abort: *library.get(b"PMIx_Abort\0")?,
+                finalize: *library.get(b"PMIx_Finalize\0")?,
+                error_string: *library.get(b"PMIx_Error_string\0")?,
+            })
+        }
+    }
+
+    /// The failure of a call in words.
+    fn check(&self, call: &str, status: c_int) -> std::result::Result<(), String> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        // SAFETY: the function takes any status and returns a string that is never freed, or null.
+        let text = unsafe {
+            let text = (self.error_string)(status);
+            if text.is_null() { c"unknown" } else { CStr::from_ptr(text) }
+        };
+        Err(format!("{call} failed: {} ({status})", text.to_string_lossy()))
+    }
+}
+
+/// The library that a parent of this process has loaded, if the system lets this process see that.
+fn launchers_library() -> Option<PathBuf> {
+    let mut process = getppid();
+    // A shell or two may be in between.
+    for _ in 0..4 {
+        let number = process?.as_raw_nonzero();
+        let maps = std::fs::read_to_string(format!("/proc/{number}/maps")).unwrap_or_default();
+        let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+        let is_library =
+            |path: &&Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY.as_bytes()));
+        if let Some(path) = mapped.into_iter().find(is_library) {
+            return Some(path.to_owned());
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // The name of the program, in parentheses, may have spaces; its state and its parent follow.
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+        process = Pid::from_raw(parent.parse().ok()?);
+    }
+    None
+}
+
+/// The library, connected to the launcher's server. Used by one thread.
+struct Client {
+    functions: Functions,
+    own: Process,
+}
+
+impl Client {
+    fn connect(functions: Functions) -> std::result::Result<Self, String> {
+        let mut own = Process { namespace: [0; 256], rank: 0 };
+        // SAFETY: `own` may be written, and there are no directives.
+        functions.check("PMIx_Init", unsafe { (functions.init)(&mut own, std::ptr::null(), 0) })?;
+        own.namespace[255] = 0;
+        Ok(Self { functions, own })
+    }
+
+    fn namespace(&self) -> String {
+        let bytes = self.own.namespace.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    /// Publishes a value to all ranks, and waits for theirs.
+    fn fence(&self, key: &CStr, mut value: Vec<u8>) -> std::result::Result<(), String> {
+        let f = &self.functions;
+        let bytes = ByteObject { bytes: value.as_mut_ptr(), size: value.len() };
+        let mut value = Value { kind: BYTE_OBJECT, data: Data { bytes } };
+        // SAFETY: key and value are valid for the call, which copies them.
+        f.check("PMIx_Put", unsafe { (f.put)(GLOBAL, key.as_ptr(), &mut value) })?;
+        // SAFETY: the library is initialized.
+        f.check("PMIx_Commit", unsafe { (f.commit)() })?;
+        let mut collect = Info { key: [0; 512], flags: 0, value: Value { kind: BOOL, data: Data { _size: [0; 3] } } };
+        collect.key[..COLLECT_DATA.len()].copy_from_slice(COLLECT_DATA);
+        collect.value.data.flag = true;
+        // SAFETY: no processes means all of the namespace; the directive is valid for the call.
+        f.check("PMIx_Fence", unsafe { (f.fence)(std::ptr::null(), 0, &collect, 1) })
+    }
+
+    /// The value of a key that `rank` has put, through `read`.
+    fn get<R>(&self, rank: u32, key: &CStr, read: impl FnOnce(&Value) -> Option<R>) -> std::result::Result<R, String> {
+        let (f, of) = (&self.functions, Process { rank, ..self.own });
+        let mut found: *mut Value = std::ptr::null_mut();
+        // SAFETY: process and key are valid for the call, which writes a pointer to a value.
+        f.check("PMIx_Get", unsafe { (f.get)(&of, key.as_ptr(), std::ptr::null(), 0, &mut found) })?;
+        // SAFETY: a call that succeeded has written null or a pointer to a value, which is this caller's from now on.
+        let Some(value) = (unsafe { found.as_ref() }) else { return Err("PMIx_Get gave no value".into()) };
+        let kind = value.kind;
+        let result = read(value);
+        // SAFETY: the standard has the caller release the value and its bytes by `free`; `value` is not used any more.
+        unsafe {
+            if kind == BYTE_OBJECT {
+                libc::free((*found).data.bytes.bytes.cast());
+            }
+            libc::free(found.cast());
+        }
+        result.ok_or_else(|| format!("PMIx_Get gave a value of type {kind} for {}", key.to_string_lossy()))
+    }
+
+    fn size(&self) -> std::result::Result<u32, String> {
+        self.get(WILDCARD, JOB_SIZE, |value| {
+            // SAFETY: the type says which member of the union was written.
+            (value.kind == UINT32).then(|| unsafe { value.data.uint32 })
+        })
+    }
+
+    fn bytes(&self, rank: u32, key: &CStr) -> std::result::Result<Vec<u8>, String> {
+        self.get(rank, key, |value| {
+            // SAFETY: the type says which member of the union was written.
+            let bytes = (value.kind == BYTE_OBJECT).then(|| unsafe { value.data.bytes })?;
+            if bytes.bytes.is_null() || bytes.size == 0 {
+                return Some(Vec::new());
+            }
+            // SAFETY: the bytes are as many as their size, and valid until they are freed.
+            Some(unsafe { std::slice::from_raw_parts(bytes.bytes, bytes.size) }.to_vec())
+        })
+    }
+
+    fn abort(&self, code: i32, reason: &CStr) -> std::result::Result<(), String> {
+        // SAFETY: the text is valid for the call, and no processes means all of the namespace.
+        let status = unsafe { (self.functions.abort)(code, reason.as_ptr(), std::ptr::null(), 0) };
+        self.functions.check("PMIx_Abort", status)
+    }
+
+    fn finalize(&self) -> std::result::Result<(), String> {
+        // SAFETY: the library is initialized, there are no directives, and no call follows.
+        let status = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
+        self.functions.check("PMIx_Finalize", status)
+    }
+}
+
+/// A call of the library.
+type Call = Box<dyn FnOnce(&Client) + Send>;
+
+/// The connection of a rank to a PMIx launcher.
+#[derive(Debug)]
+pub(crate) struct Pmix {
+    calls: mpsc::Sender<Call>,
+    rank: u32,
+    size: u32,
+    job_id: String,
+    timeout: Duration,
+    /// The current call, for errors.
+    operation: &'static str,
+    /// The cause for which every call fails from now on.
+    broken: Option<String>,
+    /// Keys and values since the last fence.
+    own: Vec<(String, Vec<u8>)>,
+    /// The number of fences.
+    fences: u32,
+    /// For each rank, the number of fences whose values are known.
+    read: Vec<u32>,
+    known: HashMap<String, Vec<u8>>,
+}
+
+impl Pmix {
+    /// Joins the namespace as `rank` (`PMIX_NAMESPACE`, `PMIX_RANK`).
+    ///
+    /// # Errors
+    /// `Launcher` if the library cannot be loaded or the launcher does not answer as it should; `Timeout`.
+    pub(crate) fn join(namespace: &str, rank: u32, timeout: Duration) -> Result<Self> {
+        const OP: &str = "bootstrap connect";
+        let functions = Functions::load().map_err(|e| {
+            let e = Error::new(ErrorKind::Launcher, OP).rank(rank).cause(format!("the launcher speaks PMIx: {e}"));
+            e.remedy(format!(
+                "install the library (Debian: libpmix2), or put the folder of the launcher's {LIBRARY} into LD_LIBRARY_PATH"
+            ))
+        })?;
+        let (calls, to_make) = mpsc::channel::<Call>();
+        let (made, connected) = mpsc::sync_channel(1);
+        let body = move || {
+            let client = match Client::connect(functions) {
+                Ok(client) => client,
+                Err(cause) => return drop(made.send(Err(cause))),
+            };
+            let _ = made.send(client.size().map(|size| (client.namespace(), client.own.rank, size)));
+            to_make.iter().for_each(|call| call(&client));
+        };
+        let started = std::thread::Builder::new().name("farside-pmix".into()).spawn(body);
+        started.map_err(|e| Error::system("start the thread of PMIx", e).rank(rank))?;
+        let mut me = Self {
+            calls,
+            rank,
+            size: 0,
+            job_id: namespace.to_owned(),
+            timeout,
+            operation: OP,
+            broken: None,
+            own: Vec::new(),
+            fences: 0,
+            read: Vec::new(),
+            known: HashMap::new(),
+        };
+        let (given, number, size) = me.wait(&connected, timeout)?;
+        if given != namespace || number != rank || rank >= size {
+            let cause = format!("the launcher gave rank {number} of {size} in {given} to rank {rank} in {namespace}");
+            return Err(me.error(ErrorKind::Launcher, cause));
+        }
+        (me.size, me.read) = (size, vec![0; size as usize]);
+        Ok(me)
+    }
+
+    fn error(&self, kind: ErrorKind, cause: String) -> Error {
+        Error::new(kind, self.operation).rank(self.rank).cause(cause)
+    }
+
+    /// The result of a call of the library.
+    fn wait<R>(&mut self, result: &mpsc::Receiver<std::result::Result<R, String>>, limit: Duration) -> Result<R> {
+        let (kind, cause) = match result.recv_timeout(limit) {
+            Ok(Ok(result)) => return Ok(result),
+            Ok(Err(cause)) => (ErrorKind::Launcher, cause),
+            Err(RecvTimeoutError::Timeout) => (ErrorKind::Timeout, format!("no answer by PMIx within {limit:?}")),
+            Err(RecvTimeoutError::Disconnected) => (ErrorKind::Launcher, "the thread of PMIx has ended".into()),
+        };
+        self.broken = Some(cause.clone());
+        Err(self.error(kind, cause))
+    }
+
+    /// Has the thread make a call, and waits for its result.
+    fn call<R: Send + 'static>(
+        &mut self,
+        limit: Duration,
+        call: impl FnOnce(&Client) -> std::result::Result<R, String> + Send + 'static,
+    ) -> Result<R> {
+        if let Some(cause) = &self.broken {
+            return Err(self.error(ErrorKind::Launcher, cause.clone()));
+        }
+        let (done, result) = mpsc::sync_channel(1);
+        // If the thread has ended, nothing is sent to `result`.
+        let _ = self.calls.send(Box::new(move |client| drop(done.send(call(client)))));
+        self.wait(&result, limit)
+    }
+
+    /// Reads what a rank has put.
+    fn read(&mut self, rank: u32) -> Result<()> {
+        for fence in self.read[rank as usize]..self.fences {
+            let key = blob_key(fence);
+            let bytes = self.call(self.timeout, move |client| client.bytes(rank, &key))?;
+            let values = parse(&bytes).ok_or_else(|| {
+                let cause = format!("the values of fence {fence} are malformed");
+                self.error(ErrorKind::Protocol, cause).peer(rank)
+            });
+            self.known.extend(values?);
+            self.read[rank as usize] = fence + 1;
+        }
+        Ok(())
+    }
+}
+
+/// The key of what a rank puts before a fence.
+fn blob_key(fence: u32) -> CString {
+    CString::new(format!("farside.{fence}")).unwrap_or_default()
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
+    let mut reader = Reader::new(bytes);
+    let mut values = Vec::new();
+    while !reader.is_empty() {
+        let key = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+        values.push((key, reader.bytes()?.to_vec()));
+    }
+    Some(values)
+}
+
+/// The rank at the end of a key, which is most likely the one that has put it.
+fn rank_of(key: &str) -> Option<u32> {
+    key.rsplit('.').next()?.parse().ok()
+}
+
+impl Bootstrap for Pmix {
+    fn kind(&self) -> &'static str {
+        "pmix"
+    }
+
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn job_id(&self) -> &str {
+        &self.job_id
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        self.operation = "bootstrap put";
+        check_key(self.operation, key)?;
+        check_value(self.operation, key, value)?;
+        self.own.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        self.operation = "bootstrap fence";
+        let own = std::mem::take(&mut self.own);
+        let bytes = own.iter().fold(Writer::new(), |w, (key, value)| w.bytes(key.as_bytes()).bytes(value)).done();
+        let key = blob_key(self.fences);
+        self.call(self.timeout, move |client| client.fence(&key, bytes))?;
+        self.fences += 1;
+        Ok(())
+    }
+
+    fn get(&mut self, key: &str) -> Result<Vec<u8>> {
+        self.operation = "bootstrap get";
+        check_key(self.operation, key)?;
+        let likely = rank_of(key).filter(|rank| *rank < self.size);
+        for rank in likely.into_iter().chain(0..self.size) {
+            self.read(rank)?;
+            if let Some(value) = self.known.get(key) {
+                return Ok(value.clone());
+            }
+        }
+        Err(no_such_key(self.operation, key).rank(self.rank))
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        self.operation = "bootstrap finalize";
+        self.call(self.timeout, Client::finalize)?;
+        self.broken = Some("the rank has finalized".into());
+        Ok(())
+    }
+
+    fn abort(&mut self, code: i32, reason: &str) {
+        self.operation = "bootstrap abort";
+        report_abort(self.rank, reason);
+        let text = CString::new(reason.replace('\0', " ")).unwrap_or_default();
+        // A failure is ignored: the caller exits in any case, and the launcher notices that too.
+        let _ = self.call(self.timeout.min(ABORT), move |client| client.abort(code, &text));
+        self.broken = Some("the rank has asked for the end of the job".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_the_standard() {
+        assert_eq!((size_of::<Process>(), std::mem::offset_of!(Process, rank)), (260, 256));
+        assert_eq!((size_of::<Value>(), std::mem::offset_of!(Value, data)), (32, 8));
+        assert_eq!((size_of::<Info>(), std::mem::offset_of!(Info, value)), (552, 520));
+    }
+
+    #[test]
+    fn values_of_a_fence_come_back_or_are_refused() {
+        let bytes = Writer::new().bytes(b"node.1").bytes(b"abc").bytes(b"empty").bytes(b"").done();
+        let values = vec![("node.1".to_owned(), b"abc".to_vec()), ("empty".to_owned(), Vec::new())];
+        assert_eq!(parse(&bytes), Some(values));
+        assert_eq!(parse(&[]), Some(Vec::new()));
+        // The end of a pair is no defect.
+        let whole = [0, 17, bytes.len()];
+        assert!((0..=bytes.len()).all(|end| whole.contains(&end) == parse(&bytes[..end]).is_some()));
+    }
+
+    #[test]
+    fn rank_at_the_end_of_a_key_is_the_likely_one() {
+        assert_eq!(["node.12", "ports", "a.b", "7"].map(rank_of), [Some(12), None, None, Some(7)]);
+    }
+}
