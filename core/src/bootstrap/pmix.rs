@@ -206,16 +206,20 @@ impl Client {
     }
 
     fn size(&self) -> std::result::Result<u32, String> {
-        self.get(WILDCARD, JOB_SIZE, |value| {
+        self.get(WILDCARD, JOB_SIZE, |value| match value.kind {
             // SAFETY: the type says which member of the union was written.
-            (value.kind == UINT32).then(|| unsafe { value.data.uint32 })
+            UINT32 => Some(unsafe { value.data.uint32 }),
+            _ => None,
         })
     }
 
     fn bytes(&self, rank: u32, key: &CStr) -> std::result::Result<Vec<u8>, String> {
         self.get(rank, key, |value| {
+            if value.kind != BYTE_OBJECT {
+                return None;
+            }
             // SAFETY: the type says which member of the union was written.
-            let bytes = (value.kind == BYTE_OBJECT).then(|| unsafe { value.data.bytes })?;
+            let bytes = unsafe { value.data.bytes };
             if bytes.bytes.is_null() || bytes.size == 0 {
                 return Some(Vec::new());
             }
