@@ -220,6 +220,31 @@ fn value_larger_than_the_servers_limit_is_split() {
     assert!(server.join().unwrap() > 100);
 }
 
+#[test]
+fn lines_are_no_longer_than_the_longest_value_allowed() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let server = std::thread::spawn(move || {
+        let mut lengths = Vec::new();
+        for line in BufReader::new(theirs.try_clone().unwrap()).lines() {
+            let line = line.unwrap();
+            lengths.push(line.len() + 1);
+            let reply = match line.split(' ').next().unwrap() {
+                "cmd=init" => INIT,
+                "cmd=get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n",
+                "cmd=get_my_kvsname" => NAME,
+                _ => "cmd=put_result rc=0\n",
+            };
+            (&theirs).write_all(reply.as_bytes()).unwrap();
+        }
+        lengths.into_iter().max().unwrap()
+    });
+    let mut job = Pmi1::over(ours.into(), 0, 1, PATIENT).unwrap();
+    job.put(&"k".repeat(48), &[7; 65536]).unwrap();
+    drop(job);
+    let longest = server.join().unwrap();
+    assert!((900..=1024).contains(&longest), "{longest}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

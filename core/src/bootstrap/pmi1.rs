@@ -20,6 +20,9 @@ pub const ASK: &str = "farside_ask";
 /// The answer to [`ASK`], in the field `text`.
 pub const WAITS: &str = "farside_waits";
 
+/// The longest line, in bytes, for a launcher that allows no longer values.
+const LINE_SHORT: usize = 1024;
+
 /// The connection of a rank to a PMI-1 launcher.
 #[derive(Debug)]
 pub struct Pmi1 {
@@ -100,6 +103,9 @@ impl Pmi1 {
         if job_id.is_empty() || job_id.len() > 1024 {
             return Err(launcher.broke(format!("it gave a job name of {} characters", job_id.len())));
         }
+        // Slurm allows values of 1024 bytes, but tears lines that are longer in all.
+        let rest = Line::new("put").field("kvsname", &job_id).field("key", "").field("value", "").end().len() + need;
+        let value_max = if value_max < LINE_SHORT { value_max.min(LINE_SHORT.saturating_sub(rest)) } else { value_max };
         let mut me = Self { launcher, size, job_id, value_max };
         if me.is_ours() {
             me.launcher.send(Line::new(HELLO).end().as_bytes())?;

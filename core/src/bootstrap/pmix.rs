@@ -26,8 +26,10 @@ const LIBRARY: &str = "libpmix.so.2";
 /// Longest wait for the launcher to end the job.
 const ABORT: Duration = Duration::from_secs(5);
 
-/// Constants of the PMIx standard: a status, types of values, a scope, a rank that stands for the job, and keys.
+/// Constants of the PMIx standard: statuses, types of values, a scope, a rank that stands for the job, and keys.
 const SUCCESS: c_int = 0;
+const TIMEOUT: c_int = -24;
+const PARTIAL_SUCCESS: c_int = -52;
 const BOOL: u16 = 1;
 const UINT32: u16 = 14;
 const BYTE_OBJECT: u16 = 27;
@@ -76,6 +78,9 @@ struct Info {
     value: Value,
 }
 
+/// The result of a call of the library; a failure in words.
+type Called<R> = std::result::Result<R, (ErrorKind, String)>;
+
 /// The functions of the library.
 #[derive(Clone, Copy)]
 struct Functions {
@@ -114,8 +119,8 @@ impl Functions {
         }
     }
 
-    /// The failure of a call in words.
-    fn check(&self, call: &str, status: c_int) -> std::result::Result<(), String> {
+    /// Whether a call has succeeded.
+    fn check(&self, call: &str, status: c_int) -> Called<()> {
         if status == SUCCESS {
             return Ok(());
         }
@@ -124,7 +129,12 @@ impl Functions {
             let text = (self.error_string)(status);
             if text.is_null() { c"unknown" } else { CStr::from_ptr(text) }
         };
-        Err(format!("{call} failed: {} ({status})", text.to_string_lossy()))
+        let text = format!("{call} failed: {} ({status})", text.to_string_lossy());
+        Err(match status {
+            PARTIAL_SUCCESS => (ErrorKind::PeerLost, format!("a rank has ended before this call: {text}")),
+            TIMEOUT => (ErrorKind::Timeout, text),
+            _ => (ErrorKind::Launcher, text),
+        })
     }
 }
 
@@ -156,7 +166,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(functions: Functions) -> std::result::Result<Self, String> {
+    fn connect(functions: Functions) -> Called<Self> {
         let mut own = Process { namespace: [0; 256], rank: 0 };
         // SAFETY: `own` may be written, and there are no directives.
         functions.check("PMIx_Init", unsafe { (functions.init)(&mut own, std::ptr::null(), 0) })?;
@@ -170,7 +180,7 @@ impl Client {
     }
 
     /// Publishes a value to all ranks, and waits for theirs.
-    fn fence(&self, key: &CStr, mut value: Vec<u8>) -> std::result::Result<(), String> {
+    fn fence(&self, key: &CStr, mut value: Vec<u8>) -> Called<()> {
         let f = &self.functions;
         let bytes = ByteObject { bytes: value.as_mut_ptr(), size: value.len() };
         let mut value = Value { kind: BYTE_OBJECT, data: Data { bytes } };
@@ -186,13 +196,15 @@ impl Client {
     }
 
     /// The value of a key that `rank` has put, through `read`.
-    fn get<R>(&self, rank: u32, key: &CStr, read: impl FnOnce(&Value) -> Option<R>) -> std::result::Result<R, String> {
+    fn get<R>(&self, rank: u32, key: &CStr, read: impl FnOnce(&Value) -> Option<R>) -> Called<R> {
         let (f, of) = (&self.functions, Process { rank, ..self.own });
         let mut found: *mut Value = std::ptr::null_mut();
         // SAFETY: process and key are valid for the call, which writes a pointer to a value.
         f.check("PMIx_Get", unsafe { (f.get)(&of, key.as_ptr(), std::ptr::null(), 0, &mut found) })?;
         // SAFETY: a call that succeeded has written null or a pointer to a value, which is this caller's from now on.
-        let Some(value) = (unsafe { found.as_ref() }) else { return Err("PMIx_Get gave no value".into()) };
+        let Some(value) = (unsafe { found.as_ref() }) else {
+            return Err((ErrorKind::Launcher, "PMIx_Get gave no value".into()));
+        };
         let kind = value.kind;
         let result = read(value);
         // SAFETY: the standard has the caller release the value and its bytes by `free`; `value` is not used any more.
@@ -202,10 +214,11 @@ impl Client {
             }
             libc::free(found.cast());
         }
-        result.ok_or_else(|| format!("PMIx_Get gave a value of type {kind} for {}", key.to_string_lossy()))
+        let cause = || format!("PMIx_Get gave a value of type {kind} for {}", key.to_string_lossy());
+        result.ok_or_else(|| (ErrorKind::Launcher, cause()))
     }
 
-    fn size(&self) -> std::result::Result<u32, String> {
+    fn size(&self) -> Called<u32> {
         self.get(WILDCARD, JOB_SIZE, |value| match value.kind {
             // SAFETY: the type says which member of the union was written.
             UINT32 => Some(unsafe { value.data.uint32 }),
@@ -213,7 +226,7 @@ impl Client {
         })
     }
 
-    fn bytes(&self, rank: u32, key: &CStr) -> std::result::Result<Vec<u8>, String> {
+    fn bytes(&self, rank: u32, key: &CStr) -> Called<Vec<u8>> {
         self.get(rank, key, |value| {
             if value.kind != BYTE_OBJECT {
                 return None;
@@ -228,13 +241,13 @@ impl Client {
         })
     }
 
-    fn abort(&self, code: i32, reason: &CStr) -> std::result::Result<(), String> {
+    fn abort(&self, code: i32, reason: &CStr) -> Called<()> {
         // SAFETY: the text is valid for the call, and no processes means all of the namespace.
         let status = unsafe { (self.functions.abort)(code, reason.as_ptr(), std::ptr::null(), 0) };
         self.functions.check("PMIx_Abort", status)
     }
 
-    fn finalize(&self) -> std::result::Result<(), String> {
+    fn finalize(&self) -> Called<()> {
         // SAFETY: the library is initialized, there are no directives, and no call follows.
         let status = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
         self.functions.check("PMIx_Finalize", status)
@@ -317,10 +330,10 @@ impl Pmix {
     }
 
     /// The result of a call of the library.
-    fn wait<R>(&mut self, result: &mpsc::Receiver<std::result::Result<R, String>>, limit: Duration) -> Result<R> {
+    fn wait<R>(&mut self, result: &mpsc::Receiver<Called<R>>, limit: Duration) -> Result<R> {
         let (kind, cause) = match result.recv_timeout(limit) {
             Ok(Ok(result)) => return Ok(result),
-            Ok(Err(cause)) => (ErrorKind::Launcher, cause),
+            Ok(Err(failure)) => failure,
             Err(RecvTimeoutError::Timeout) => (ErrorKind::Timeout, format!("no answer by PMIx within {limit:?}")),
             Err(RecvTimeoutError::Disconnected) => (ErrorKind::Launcher, "the thread of PMIx has ended".into()),
         };
@@ -332,7 +345,7 @@ impl Pmix {
     fn call<R: Send + 'static>(
         &mut self,
         limit: Duration,
-        call: impl FnOnce(&Client) -> std::result::Result<R, String> + Send + 'static,
+        call: impl FnOnce(&Client) -> Called<R> + Send + 'static,
     ) -> Result<R> {
         if let Some(cause) = &self.broken {
             return Err(self.error(ErrorKind::Launcher, cause.clone()));
