@@ -202,8 +202,54 @@ fn parse(frame: &[u8]) -> std::result::Result<Message, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::super::pmi1::Pmi1;
     use super::*;
     use proptest::prelude::*;
+
+    /// A launcher that answers each line, and then each message, with the next reply.
+    fn launcher(lines: &'static [&'static str], replies: &'static [&'static str]) -> Connection {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::thread::spawn(move || {
+            let mut requests = BufReader::new(theirs.try_clone().unwrap());
+            for line in lines {
+                requests.read_line(&mut String::new()).unwrap();
+                (&theirs).write_all(line.as_bytes()).unwrap();
+            }
+            for reply in replies {
+                let mut length = [0; LENGTH];
+                requests.read_exact(&mut length).unwrap();
+                let length: usize = std::str::from_utf8(&length).unwrap().trim().parse().unwrap();
+                requests.read_exact(&mut vec![0; length]).unwrap();
+                (&theirs).write_all(format!("{:<6}{reply}", reply.len()).as_bytes()).unwrap();
+            }
+        });
+        Connection::over(ours.into(), 1, Duration::from_secs(20))
+    }
+
+    #[test]
+    fn launcher_that_offers_only_pmi_2_gets_it() {
+        let joined = &["cmd=fullinit-response;rc=0;rank=1;size=2;appnum=0;", "cmd=job-getid-response;rc=0;jobid=a;"];
+        for lines in [
+            &[
+                "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=-1\n",
+                "cmd=response_to_init pmi_version=2 rc=0\n",
+            ],
+            &[
+                "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n",
+                "cmd=response_to_init pmi_version=2 rc=0\n",
+            ],
+        ] {
+            let left = Pmi1::negotiate(launcher(lines, joined), 2).unwrap().unwrap_err();
+            let job = Pmi2::start(left, "7").unwrap();
+            assert_eq!((job.kind(), job.rank(), job.size(), job.job_id()), ("pmi-2", 1, 2, "a"));
+        }
+        let other = launcher(&["cmd=response_to_init pmi_version=3 rc=0\n"], &[]);
+        let e = Pmi1::negotiate(other, 2).unwrap_err().to_string();
+        assert!(e.contains("it speaks PMI version 3, not 1"), "{e}");
+    }
 
     #[test]
     fn parse_reads_replies_with_doubled_semicolons() {

@@ -36,45 +36,48 @@ fn picoseconds(microseconds: f64) -> u128 {
 }
 
 impl Network {
-    /// The cost of a link, for messages that start at `from`, or that `from` forwards.
+    /// The cost of a link.
     #[must_use]
-    pub(crate) fn cost(&self, link: usize, range: usize, bytes: u64, forwarder: Option<usize>) -> Cost {
-        let link =
-            Cost { refused: 0, picoseconds: picoseconds(self.link_time(link, range, bytes).sum()).max(1), hops: 1 };
-        let Some(forward) = forwarder.map(|node| self.nodes[node].forward) else { return link };
-        match forward.is_finite() {
-            true => Cost { picoseconds: picoseconds(forward), ..Cost::default() } + link,
-            false => Cost { refused: 1, ..link },
+    pub(crate) fn link_cost(&self, link: usize, range: usize, bytes: u64) -> Cost {
+        Cost { refused: 0, picoseconds: picoseconds(self.link_time(link, range, bytes).sum()).max(1), hops: 1 }
+    }
+
+    /// The cost of forwarding by a node.
+    fn forward_cost(&self, node: usize) -> Cost {
+        let forward = self.nodes[node].forward;
+        if forward.is_finite() {
+            Cost { picoseconds: picoseconds(forward), ..Cost::default() }
+        } else {
+            Cost { refused: 1, ..Cost::default() }
         }
     }
 }
 
 /// A network as messages of one size see it.
 #[derive(Debug)]
-pub(crate) struct Fastest<'a> {
-    network: &'a Network,
-    range: usize,
-    bytes: u64,
-    /// Between two nodes the fastest of their links, by number.
-    graph: UnGraph<(), usize>,
+pub(crate) struct Fastest {
+    /// Between two nodes the fastest of their links, with its number.
+    graph: UnGraph<(), (Cost, usize)>,
+    /// What it costs that a node forwards a message.
+    forward: Vec<Cost>,
 }
 
-impl<'a> Fastest<'a> {
+impl Fastest {
     #[must_use]
-    pub(crate) fn new(network: &'a Network, range: usize, bytes: u64) -> Self {
+    pub(crate) fn new(network: &Network, range: usize, bytes: u64) -> Self {
         let mut best: BTreeMap<[usize; 2], (Cost, usize)> = BTreeMap::new();
         for (n, link) in network.links.iter().enumerate().filter(|(_, link)| !link.is_inside()) {
-            let cost = (network.cost(n, range, bytes, None), n);
+            let cost = (network.link_cost(n, range, bytes), n);
             best.entry(link.ends).and_modify(|best| *best = cost.min(*best)).or_insert(cost);
         }
         let mut graph = UnGraph::with_capacity(network.nodes.len(), best.len());
         for _ in &network.nodes {
             graph.add_node(());
         }
-        for ([a, b], (_, link)) in best {
+        for ([a, b], link) in best {
             graph.add_edge(NodeIndex::new(a), NodeIndex::new(b), link);
         }
-        Self { network, range, bytes, graph }
+        Self { graph, forward: (0..network.nodes.len()).map(|node| network.forward_cost(node)).collect() }
     }
 
     /// For each node, the next hop and the cost of its fastest route to `to` that avoids the nodes `without`; `None` at
@@ -84,16 +87,18 @@ impl<'a> Fastest<'a> {
     pub(crate) fn toward(&self, to: usize, without: &[u32]) -> Vec<Option<(Hop, Cost)>> {
         let graph = NodeFiltered::from_fn(&self.graph, |node: NodeIndex| !without.contains(&(node.index() as u32)));
         // Routes are searched backwards: the nearer node of an edge is its source.
-        let step = |nearer: NodeIndex, link: usize| {
-            let forwarder = Some(nearer.index()).filter(|node| *node != to);
-            self.network.cost(link, self.range, self.bytes, forwarder)
+        let step = |nearer: NodeIndex, cost: Cost| {
+            if nearer.index() == to { cost } else { self.forward[nearer.index()] + cost }
         };
-        let costs = dijkstra(&graph, NodeIndex::new(to), None, |edge| step(edge.source(), *edge.weight()));
+        let mut costs = vec![None; self.forward.len()];
+        for (node, cost) in dijkstra(&graph, NodeIndex::new(to), None, |edge| step(edge.source(), edge.weight().0)) {
+            costs[node.index()] = Some(cost);
+        }
         let next = |from: NodeIndex| {
-            let cost = *costs.get(&from).filter(|_| from.index() != to)?;
+            let cost = costs[from.index()].filter(|_| from.index() != to)?;
             let hops = graph.edges(from).filter_map(|edge| {
-                let (nearer, link) = (edge.target(), *edge.weight());
-                let is_fastest = *costs.get(&nearer)? + step(nearer, link) == cost;
+                let (nearer, (link_cost, link)) = (edge.target(), *edge.weight());
+                let is_fastest = costs[nearer.index()]? + step(nearer, link_cost) == cost;
                 is_fastest.then(|| Hop { to: nearer.index() as u32, link: link as u32 })
             });
             hops.min().map(|hop| (hop, cost))

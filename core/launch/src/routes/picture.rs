@@ -89,9 +89,9 @@ fn panel(network: &Network, used: &Use, range: usize) -> Markup {
             // Links of the same two nodes bend away from each other.
             @let earlier = network.links[..n].iter().filter(|other| other.ends == link.ends).count();
             @let ((x1, y1), (x2, y2)) = (place(a, RADIUS), place(b, RADIUS));
-            @let bend = APART * earlier.div_ceil(2) as f64 * if earlier % 2 == 0 { 1.0 } else { -1.0 };
             @let length = (x2 - x1).hypot(y2 - y1).max(1.0);
-            @let inside = place(a, RADIUS + 34.0 + 12.0 * earlier as f64);
+            @let bend = APART.min(length / 4.0) * earlier.div_ceil(2) as f64 * if earlier % 2 == 0 { 1.0 } else { -1.0 };
+            @let inside = place(a, RADIUS + 44.0 + 16.0 * earlier as f64);
             @let (x, y) = if link.is_inside() { inside } else { ((x1 + x2) / 2.0 - bend * (y2 - y1) / length, (y1 + y2) / 2.0 + bend * (x2 - x1) / length) };
             @let count = used.links[n];
             @let stroke = if count == 0 { 1.0 } else { 1.5 + 3.0 * count as f64 / most as f64 };
@@ -102,7 +102,7 @@ fn panel(network: &Network, used: &Use, range: usize) -> Markup {
                 title { (device) ", " (network.nodes[a].name) " - " (network.nodes[b].name) ": " (took) " for " (size(network.sizes[range])) ", " (count) " routes" }
             }
             @if network.links.len() <= LABELS {
-                text x=(format!("{x:.1}")) y=(format!("{:.1}", y - 3.0)) text-anchor="middle" font-size="9" fill=(color(link.device)) { (device) " " (took) }
+                text x=(format!("{x:.1}")) y=(format!("{:.1}", y + 3.0)) text-anchor="middle" font-size="9" stroke="#fff" stroke-width="3" paint-order="stroke" fill=(color(link.device)) { (device) " " (took) }
             }
         }
         @for (n, node) in network.nodes.iter().enumerate() {
@@ -110,7 +110,7 @@ fn panel(network: &Network, used: &Use, range: usize) -> Markup {
             circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="7" fill=(if used.nodes[n] == 0 { "#fff" } else { "#777" }) stroke="#333" {
                 title { (node.name) ": forwards " (used.nodes[n]) " routes" }
             }
-            text x=(format!("{tx:.1}")) y=(format!("{:.1}", ty + 4.0)) text-anchor="middle" font-weight="600" { (node.name) }
+            text x=(format!("{tx:.1}")) y=(format!("{:.1}", ty + 4.0)) text-anchor="middle" font-weight="600" stroke="#fff" stroke-width="3" paint-order="stroke" { (node.name) }
         }
     }
 }
@@ -118,7 +118,7 @@ fn panel(network: &Network, used: &Use, range: usize) -> Markup {
 /// A loop from a node to a point outside the circle and back.
 fn loop_path((x, y): (f64, f64), (far_x, far_y): (f64, f64)) -> String {
     let (dx, dy) = (far_x - x, far_y - y);
-    let side = |sign: f64| (x + 1.3 * dx - sign * 0.5 * dy, y + 1.3 * dy + sign * 0.5 * dx);
+    let side = |sign: f64| (x + 1.33 * dx - sign * 0.8 * dy, y + 1.33 * dy + sign * 0.8 * dx);
     let ((ax, ay), (bx, by)) = (side(1.0), side(-1.0));
     format!("M{x:.1} {y:.1}C{ax:.1} {ay:.1} {bx:.1} {by:.1} {x:.1} {y:.1}")
 }

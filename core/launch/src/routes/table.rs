@@ -37,7 +37,7 @@ impl Routes {
                 }
             }
             let mut inside: Vec<_> = (0..network.links.len()).filter(|link| network.links[*link].is_inside()).collect();
-            inside.sort_by_key(|link| network.cost(*link, range, bytes, None));
+            inside.sort_by_key(|link| network.link_cost(*link, range, bytes));
             for link in inside {
                 let [node, _] = network.links[link].ends;
                 hops[node * nodes + node].get_or_insert(Hop { to: node as u32, link: link as u32 });
