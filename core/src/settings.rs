@@ -305,7 +305,7 @@ settings! {
     verbs_queue: usize = "FARSIDE_VERBS_QUEUE", "128", "work requests, 16 to 4096", |s| number(s).filter(|v| (16..=4096).contains(v)),
         "Length of the send queue to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
-        "Number of receive buffers of a rank, shared by all peers; two for each rank of the job if these are more, but at most 16384.";
+        "Number of receive buffers of a rank, shared by all peers; three for each rank of the job if these are more, but at most 16384.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
         "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
     calibration: CacheFolder = "FARSIDE_CALIBRATION", "auto", "auto, off, or an absolute path of a folder",

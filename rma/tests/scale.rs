@@ -4,9 +4,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use farside_core::coll::log2_up;
-use farside_core::sim::Simulation;
+use farside_core::sim::{Network, Simulation};
 use farside_core::stats::{Kind, Snapshot};
 use farside_core::{Job, Result};
 use farside_rma::raw::{Options, RawWindow};
@@ -227,4 +228,50 @@ fn costs_with_4096_ranks() {
     let most = status("VmHWM:");
     println!("4096 ranks: {:.1} s, {:.2} GiB", begin.elapsed().as_secs_f64(), most as f64 / f64::from(1 << 30));
     assert!(most < 8 << 30, "{most} bytes");
+}
+
+/// All ranks put to all others, in a fence and in exposures to all, while one computes. Notifications and signals take
+/// receives, as over verbs: three for each rank are enough, and with fewer the rest is sent again and nothing is lost.
+#[test]
+fn three_receives_for_each_rank_are_enough_when_all_put_to_all() {
+    const RANKS: usize = 128;
+    let refused = |receives: usize| {
+        let network = Network { receives, ..Network::default() };
+        let run = Simulation::new(RANKS).network(network).run(|job| {
+            let team = job.world()?;
+            let window = RawWindow::allocate(&team, 8 * RANKS, Options::default())?;
+            let (me, data) = (team.rank(), 1 + team.rank() as u64);
+            let others: Vec<usize> = (0..RANKS).filter(|rank| *rank != me).collect();
+            let puts = || {
+                // SAFETY: the word is valid until the epoch is closed.
+                others.iter().try_for_each(|to| unsafe { window.put((&raw const data).cast(), 8, *to, 8 * me) })
+            };
+            let compute = || {
+                if me == 0 {
+                    job.device().compute(Duration::from_millis(1));
+                }
+            };
+            // SAFETY: no epoch is open, so no rank writes.
+            let own = || unsafe { std::slice::from_raw_parts(window.base().cast::<u64>(), RANKS) }.iter().sum::<u64>();
+            let all = (RANKS * (RANKS + 1) / 2) as u64 - data;
+            window.fence(Assert::NOPRECEDE)?;
+            puts()?;
+            compute();
+            window.fence(Assert::NOSUCCEED)?;
+            assert_eq!(own(), all);
+            for _ in 0..3 {
+                window.post(&others, Assert::empty())?;
+                window.start(&others, Assert::empty())?;
+                puts()?;
+                compute();
+                window.complete()?;
+                window.wait()?;
+                assert_eq!(own(), all);
+            }
+            window.free()
+        });
+        run.unwrap().refused
+    };
+    assert_eq!(refused(3 * RANKS), 0);
+    assert!(refused(2 * RANKS) > 0);
 }
