@@ -1,7 +1,7 @@
 //! Every rank publishes a value, and checks those of all the others: the bootstrap alone, without a job.
 //!
 //! `kvs [BYTES [RANK PHASE HOW]]`: RANK ends in PHASE (`start`, `init`, `put`, `fence`, `finalize`), HOW is `kill`
-//! (SIGKILL), `abort` (through the launcher, code 7), or an exit code.
+//! (SIGKILL), `abort` (through the launcher, code 7), or an exit code; with `stay` it stays there for 1000 seconds.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl Fault<'_> {
                 let me = format!("kill -KILL {}", std::process::id());
                 let _ = std::process::Command::new("sh").args(["-c", &me]).status();
                 std::process::exit(99);
+            }
+            ("stay", _) => {
+                println!("stays");
+                std::thread::sleep(Duration::from_secs(1000));
             }
             ("abort", Some(job)) => {
                 job.abort(7, "asked to: set FARSIDE_SHM_DIR, 100% sure");

@@ -9,7 +9,7 @@
 //! has put since the last fence as one value per fence, and `get` reads those of the ranks, the likely one first.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use rustix::process::{Pid, getppid};
 
 use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
+use crate::say::say;
 use crate::wire::{Reader, Writer};
 
 /// The library, by the name of its binary interface.
@@ -30,6 +31,7 @@ const ABORT: Duration = Duration::from_secs(5);
 const SUCCESS: c_int = 0;
 const TIMEOUT: c_int = -24;
 const PARTIAL_SUCCESS: c_int = -52;
+const LOST_CONNECTION: c_int = -61;
 const BOOL: u16 = 1;
 const UINT32: u16 = 14;
 const BYTE_OBJECT: u16 = 27;
@@ -81,10 +83,17 @@ struct Info {
 /// The result of a call of the library; a failure in words.
 type Called<R> = std::result::Result<R, (ErrorKind, String)>;
 
+/// `pmix_notification_fn_t`: a registration, the event and its source, two lists of details, and a function to call at the
+/// end with its argument.
+type Handler =
+    extern "C" fn(usize, c_int, *const Process, *const Info, usize, *const Info, usize, *const c_void, *mut c_void);
+
 /// The functions of the library.
 #[derive(Clone, Copy)]
 struct Functions {
     init: unsafe extern "C" fn(*mut Process, *const Info, usize) -> c_int,
+    register:
+        unsafe extern "C" fn(*const c_int, usize, *const Info, usize, Handler, *const c_void, *mut c_void) -> c_int,
     put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
     commit: unsafe extern "C" fn() -> c_int,
     fence: unsafe extern "C" fn(*const Process, usize, *const Info, usize) -> c_int,
@@ -108,6 +117,7 @@ impl Functions {
         unsafe {
             Ok(Self {
                 init: *library.get(b"PMIx_Init\0")?,
+                register: *library.get(b"PMIx_Register_event_handler\0")?,
                 put: *library.get(b"PMIx_Put\0")?,
                 commit: *library.get(b"PMIx_Commit\0")?,
                 fence: *library.get(b"PMIx_Fence\0")?,
@@ -136,6 +146,24 @@ impl Functions {
             _ => (ErrorKind::Launcher, text),
         })
     }
+}
+
+/// Ends the process: PMIx starts one launcher per node, and where that is killed, nobody else ends its ranks.
+extern "C" fn launcher_is_gone(
+    _registration: usize,
+    _event: c_int,
+    _source: *const Process,
+    _info: *const Info,
+    _infos: usize,
+    _results: *const Info,
+    _count: usize,
+    _done: *const c_void,
+    _argument: *mut c_void,
+) {
+    let rank = std::env::var("PMIX_RANK").unwrap_or_default();
+    say(format_args!("rank {rank} ends: its PMIx launcher is gone"));
+    // SAFETY: it may be called at any time; handlers of `exit` belong to other threads, which still run.
+    unsafe { libc::_exit(1) }
 }
 
 /// The library that a parent of this process has loaded, if the system lets this process see that.
@@ -171,6 +199,13 @@ impl Client {
         // SAFETY: `own` may be written, and there are no directives.
         functions.check("PMIx_Init", unsafe { (functions.init)(&mut own, std::ptr::null(), 0) })?;
         own.namespace[255] = 0;
+        // SAFETY: the code is valid for the call, which blocks where it gets no function to call. Its result is the
+        // number of the registration, or the status of a failure.
+        let registered = unsafe {
+            let (none, argument) = (std::ptr::null(), std::ptr::null_mut());
+            (functions.register)(&LOST_CONNECTION, 1, std::ptr::null(), 0, launcher_is_gone, none, argument)
+        };
+        functions.check("PMIx_Register_event_handler", registered.min(SUCCESS))?;
         Ok(Self { functions, own })
     }
 

@@ -82,6 +82,19 @@ fn prterun_ends_the_others_when_a_farside_rank_dies() {
 }
 
 #[test]
+fn prterun_killed_leaves_no_farside_rank() {
+    let Some(program) = peer("prterun_killed_leaves_no_farside_rank", "openmpi", "prterun") else { return };
+    let mut job = prterun(&program);
+    job.command.args(["10", "1", "put", "stay"]);
+    let mut running = job.start();
+    running.await_lines("stays", 1);
+    running.signal("KILL");
+    assert_eq!(running.finish().code, None);
+    // Rank 1 makes no call that would tell it; the others wait in one.
+    job.wait_until_gone();
+}
+
+#[test]
 fn mpich_program_is_started_by_farside() {
     let Some(mpicc) = mpich("mpich_program_is_started_by_farside", "mpicc") else { return };
     let dir = tempfile::tempdir().unwrap();
