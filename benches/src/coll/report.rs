@@ -18,6 +18,9 @@ use crate::targets::Target;
 /// Factor to the best algorithm up to which a time counts as the best.
 const WITHIN: f64 = 1.1;
 
+/// Gives a time of a case in microseconds, and its name.
+type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
+
 /// The records of one round.
 pub struct Measured<'a>(pub &'a [Record]);
 
@@ -159,7 +162,7 @@ impl Measured<'_> {
     }
 
     /// How often the time that `of` gives, with its name, is near that of the best algorithm.
-    fn score(&self, subject: &str, of: &dyn Fn(&Case, Key) -> Option<(f64, String)>) -> String {
+    fn score(&self, subject: &str, of: Timed<'_>) -> String {
         let (mut count, mut misses) = (0, String::new());
         for key in self.keys() {
             let Some(operation) = operation(key.op) else { continue };

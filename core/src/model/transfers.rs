@@ -31,7 +31,7 @@ pub struct Transfers {
     pub read_inter: u64,
 }
 
-/// The times until [`COUNT`] blocks of one length have arrived and the peer knows it, in nanoseconds.
+/// The times until 16 blocks of one length have arrived and the peer knows it, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TransferTimes {
     /// Bytes of a block.
