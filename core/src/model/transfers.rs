@@ -134,7 +134,7 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
             bytes => bytes as u64,
         }
     };
-    // Without what does not grow with the number of blocks.
+    // Times that grow with the number of blocks: the rest is subtracted.
     let by_block = |t: &TransferTimes| [t.packed - 1.5 * request, t.lists - 2.5 * request].map(|time| time.max(1.0));
     let multi_w_block = from(&|t| [t.packed.min(t.lists), t.writes]);
     let sgrs_block = from(&by_block);
@@ -148,7 +148,7 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
     CutOffs { gather_block: from(&|t| [t.packed, t.gathered]), multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
-/// From which length on reads take no longer than packets, which follow a request if the message is not eager, by a line
+/// The shortest message that takes no longer by a read than in packets, which follow a request if it is not eager, by a line
 /// through the times of each; `now` if there are too few times of either.
 fn reads(gap: &Table, eager: usize, request: f64, now: u64) -> u64 {
     let (packets, reads): (Vec<_>, Vec<_>) =
