@@ -66,6 +66,16 @@ fn random_operations_equal_the_model_threads() {
     assert!(count > 0);
 }
 
+/// Seeds that have found defects: a read that overtook an atomic of the same origin.
+#[test]
+fn seeds_that_have_failed() {
+    for (seed, ranks, name) in [(12205192591964388723, 6, "simulated, vector, minimal")] {
+        let config = *config::table().iter().find(|config| config.name == name).unwrap();
+        let run = move || config.run(ranks, |team| soak(team, &config, seed, 3));
+        within(120, name, run).unwrap_or_else(|e| panic!("{name}, {seed}: {e}"));
+    }
+}
+
 /// The same with processes, if `farside run` has been built: this program starts itself as the ranks.
 #[test]
 fn random_operations_equal_the_model_processes() {

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | 8 bytes, integer sum | fetch-add | one an element |
 //! | 8 bytes, compare and swap | compare-swap | one |
-//! | 8 bytes, read (no-op) | a read | one |
+//! | 8 bytes, read (no-op) | a read; fetch-adds of 0 while an atomic that is no step is in progress, which a read may overtake | one, or one an element |
 //! | 8 bytes, anything else | read, then compare-swap until no other update came between | one, and one an element |
 //! | 1, 2, 4 bytes, and unknown | lock word of the region, read, write, unlock | four for up to 64 KiB |
 //!
@@ -54,6 +54,8 @@ const TICKET: u64 = 1 << 32;
 const TURNS: u32 = 16;
 /// Marks the ids of the requests of steps; the lower bits hold the peer.
 const STEP: u64 = 1 << 62;
+/// Marks the ids of atomics that are no steps.
+const ATOMIC: u64 = 1 << 61;
 /// Maximum number of queued updates per peer.
 const MAX_UPDATES: usize = 1024;
 
@@ -81,6 +83,8 @@ pub(crate) struct Steps {
     targets: RefCell<FxHashMap<u64, Target>>,
     /// Updates by peer, in posting order. They do not move while requests point into them.
     updates: RefCell<BTreeMap<u32, VecDeque<Box<Update>>>>,
+    /// Number of atomics in progress that are no steps. A cancelled one is counted for ever.
+    atomics: Cell<usize>,
     polling: Cell<bool>,
 }
 
@@ -95,6 +99,7 @@ impl Steps {
             peer_locks: RefCell::default(),
             targets: RefCell::default(),
             updates: RefCell::default(),
+            atomics: Cell::new(0),
             polling: Cell::new(false),
         }
     }
@@ -375,7 +380,14 @@ impl Steps {
     unsafe fn update(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let peer = request.peer;
         // SAFETY: the same contract.
-        let post = |operation| unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
+        let post = |operation, id| unsafe { self.inner.post(&WorkRequest { operation, id, ..*request }) };
+        // An atomic whose completion nobody awaits has no mark.
+        let atomic = |operation| {
+            let mark = if request.id == u64::MAX { 0 } else { ATOMIC };
+            let posted = post(operation, request.id | mark)?;
+            self.atomics.set(self.atomics.get() + usize::from(mark != 0 && posted == Posted::Pending));
+            Ok(posted)
+        };
         let mut words = [0; 2];
         let Some(a) = Accumulate::of(&request.operation, &mut words) else {
             let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
@@ -387,7 +399,7 @@ impl Steps {
             return fail(ErrorKind::BadArgument, format!("an integer of {} bytes", a.len));
         }
         if a.len == 0 {
-            return post(Operation::Write { from: &[], to: a.at });
+            return post(Operation::Write { from: &[], to: a.at }, request.id);
         }
         if a.code != SWAP && target.accumulate.is_none() {
             return fail(ErrorKind::Unsupported, "the region was imported without a function for accumulates".into());
@@ -396,17 +408,18 @@ impl Steps {
             _ if a.size != 8 || !a.len.is_multiple_of(8) => UpdateKind::Locked,
             _ if a.code == SWAP => UpdateKind::Swap,
             code::Effect::Add => UpdateKind::Add,
+            code::Effect::Read if self.atomics.get() > 0 => UpdateKind::Add,
             code::Effect::Read => UpdateKind::Read,
             code::Effect::Other => UpdateKind::Words,
         };
         // One atomic of the device needs no queue, unless it would overtake updates.
         if a.len == 8 && self.is_idle(peer) {
             match kind {
-                UpdateKind::Swap => return post(request.operation),
-                UpdateKind::Add => {
+                UpdateKind::Swap => return atomic(request.operation),
+                UpdateKind::Add if code::effect(a.code) == code::Effect::Add => {
                     // SAFETY: the operand has 8 bytes.
                     let add = unsafe { a.operand.cast::<u64>().read_unaligned() };
-                    return post(Operation::FetchAdd { at: a.at, add, old: a.old.cast() });
+                    return atomic(Operation::FetchAdd { at: a.at, add, old: a.old.cast() });
                 }
                 _ => {}
             }
@@ -542,7 +555,7 @@ impl Device for Steps {
                 std::mem::take(&mut first) || u.id.is_some()
             });
         }
-        self.inner.cancel(&|id| id & STEP == 0 && which(id));
+        self.inner.cancel(&|id| id & STEP == 0 && which(id & !ATOMIC));
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
@@ -551,6 +564,10 @@ impl Device for Steps {
         let polled = self.inner.poll(&mut |event| match event {
             Event::Completed { id, result } if id != u64::MAX && id & STEP != 0 => {
                 completions.push((id as u32, result))
+            }
+            Event::Completed { id, result } if id != u64::MAX && id & ATOMIC != 0 => {
+                self.atomics.set(self.atomics.get().saturating_sub(1));
+                sink(Event::Completed { id: id & !ATOMIC, result });
             }
             event => sink(event),
         });
