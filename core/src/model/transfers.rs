@@ -124,8 +124,13 @@ fn copied(job: &Job, len: usize) -> f64 {
     job.device().now().duration_since(begin).as_nanos() as f64
 }
 
-/// The cut-offs where times cross; `request` is the time in which a peer answers a request.
+/// The cut-offs where times cross; `request` is the time in which a peer answers a request. Only times that grow with the
+/// number of blocks count, since the number differs from transfer to transfer; for lists also the request before them.
 fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
+    // A way and its answers take this many halves of a request beside the blocks.
+    let by_block = |time: f64, halves: f64| (time - halves * request / 2.0).max(1.0);
+    let packed = |t: &TransferTimes| by_block(t.packed, 3.0);
+    let lists = |t: &TransferTimes| by_block(t.lists, 5.0);
     let from = |ways: &dyn Fn(&TransferTimes) -> [f64; 2]| {
         let most = usize::MAX / 2;
         let times: Vec<_> = times.iter().map(|t| (t.block, ways(t))).collect();
@@ -134,18 +139,16 @@ fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
             bytes => bytes as u64,
         }
     };
-    // Times that grow with the number of blocks: the rest is subtracted.
-    let by_block = |t: &TransferTimes| [t.packed - 1.5 * request, t.lists - 2.5 * request].map(|time| time.max(1.0));
-    let multi_w_block = from(&|t| [t.packed.min(t.lists), t.writes]);
-    let sgrs_block = from(&by_block);
+    let gather_block = from(&|t| [packed(t), by_block(t.gathered, 1.0)]);
+    let multi_w_block = from(&|t| [packed(t).min(lists(t)), by_block(t.writes, 1.0)]);
+    let sgrs_block = from(&|t| [packed(t), lists(t)]);
     // The longest block for which lists are used tells best what they save for each byte.
     let longest = times.iter().rfind(|t| (sgrs_block..multi_w_block).contains(&(t.block as u64)));
     let sgrs_bytes = longest.map_or(u64::MAX, |t| {
-        let [packed, lists] = by_block(t);
-        let saved = (packed - lists) / (COUNT * t.block) as f64;
+        let saved = (packed(t) - lists(t)) / (COUNT * t.block) as f64;
         if saved > 0.0 { (request / saved) as u64 } else { u64::MAX }
     });
-    CutOffs { gather_block: from(&|t| [t.packed, t.gathered]), multi_w_block, sgrs_block, sgrs_bytes, ..now }
+    CutOffs { gather_block, multi_w_block, sgrs_block, sgrs_bytes, ..now }
 }
 
 /// The shortest message that takes no longer by a read than in packets, which follow a request if it is not eager, by a line
@@ -196,10 +199,13 @@ mod tests {
     #[test]
     fn cut_offs_are_where_the_times_cross() {
         let found = cut_offs(&times(1000.0), 1000.0, CutOffs::UNMEASURED);
-        // Copies of 2 (20 + b / 10) ns and the acknowledgement against 100 ns; against 30 ns; copies alone against 60 ns.
-        assert!((32..128).contains(&found.multi_w_block) && found.gather_block == 32, "{found:?}");
+        // Copies of 2 (20 + b / 10) ns for each block against 100, 30 and 60 ns.
+        assert!(found.multi_w_block == u64::MAX && found.gather_block == 32, "{found:?}");
         assert!((60..140).contains(&found.sgrs_block), "{found:?}");
         assert_eq!(found.segment, CutOffs::UNMEASURED.segment);
+        let without_lists: Vec<_> = times(1000.0).into_iter().map(|t| TransferTimes { lists: 1e9, ..t }).collect();
+        let found = cut_offs(&without_lists, 1000.0, CutOffs::UNMEASURED);
+        assert!((250..350).contains(&found.multi_w_block) && found.sgrs_block == u64::MAX, "{found:?}");
         let slow = |t: TransferTimes| TransferTimes { writes: 1e9, gathered: 1e9, lists: 1e9, ..t };
         let never = cut_offs(&times(1000.0).into_iter().map(slow).collect::<Vec<_>>(), 1000.0, CutOffs::UNMEASURED);
         // Requests that are dear: lists pay where they save 40 + b / 5 - 60 ns for each block of b = 8192 bytes.
