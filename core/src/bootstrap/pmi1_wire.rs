@@ -196,7 +196,7 @@ impl LineBuffer {
         Ok(Some(line))
     }
 
-    /// Removes `count` bytes, once so many are there.
+    /// Removes `count` bytes, once that many are there.
     pub(super) fn take(&mut self, count: usize) -> Option<Vec<u8>> {
         (self.bytes.len() >= count).then(|| {
             self.scanned = 0;

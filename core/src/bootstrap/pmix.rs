@@ -308,7 +308,7 @@ pub(crate) struct Pmix {
     own: Vec<(String, Vec<u8>)>,
     /// The number of fences.
     fences: u32,
-    /// For each rank, the number of fences whose values are known.
+    /// Number of fences whose values are known, by rank.
     read: Vec<u32>,
     known: HashMap<String, Vec<u8>>,
 }

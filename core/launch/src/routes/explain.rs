@@ -105,7 +105,7 @@ fn difference(network: &Network, range: usize, of: &Time, than: &Time) -> String
     format!("{} more: {parts}", ns(more))
 }
 
-/// For each node of a route and each of its other links, the fastest route that leaves the given one there. The second
+/// The fastest route over each other link of each node of a route, which leaves the given one there. The second
 /// fastest route is among them (Yen 1971).
 fn alternatives(
     network: &Network,

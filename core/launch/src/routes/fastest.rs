@@ -56,9 +56,9 @@ impl Network {
 /// A network as messages of one size see it.
 #[derive(Debug)]
 pub(crate) struct Fastest {
-    /// Between two nodes the fastest of their links, with its number.
+    /// The fastest link of each two nodes, with its number.
     graph: UnGraph<(), (Cost, usize)>,
-    /// What it costs that a node forwards a message.
+    /// The cost of forwarding by each node.
     forward: Vec<Cost>,
 }
 
@@ -80,7 +80,7 @@ impl Fastest {
         Self { graph, forward: (0..network.nodes.len()).map(|node| network.forward_cost(node)).collect() }
     }
 
-    /// For each node, the next hop and the cost of its fastest route to `to` that avoids the nodes `without`; `None` at
+    /// The next hop and the cost of each node's fastest route to `to` that avoids the nodes `without`; `None` at
     /// those, at `to`, and where no links lead there. Next hops of several nodes make the same routes: of equal ones
     /// the next hop with the lowest number is taken.
     #[must_use]

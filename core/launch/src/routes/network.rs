@@ -51,7 +51,7 @@ pub(crate) struct Measured {
 /// The performance of links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Performance {
-    /// Of each range.
+    /// The latency and bandwidth of each range.
     Measured([Measured; RANGES.len()]),
     /// A model in microseconds, for all sizes.
     Model(LogGP),
@@ -60,11 +60,11 @@ pub(crate) enum Performance {
 /// The time of a message, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Time {
-    /// Of the links, for a message of no bytes.
+    /// The part of the links, for a message of no bytes.
     pub latency: f64,
-    /// Of the bytes on the links.
+    /// The part of the bytes on the links.
     pub bytes: f64,
-    /// Of the nodes that forward the message.
+    /// The part of the nodes that forward the message.
     pub forwarding: f64,
 }
 
@@ -161,7 +161,7 @@ impl Network {
 /// Parses a number of bytes with or without a unit: `512`, `64KiB`, `1 MiB`.
 ///
 /// # Errors
-/// What is allowed.
+/// The allowed form.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let unit = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);

@@ -18,7 +18,7 @@ const PAIRS_SHOWN: usize = 20;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Routes {
     nodes: usize,
-    /// By sender and receiver. A route from a node to itself is the fastest link between its ranks.
+    /// The next hops by sender and receiver. A route from a node to itself is the fastest link between its ranks.
     pub(super) hops: [Vec<Option<Hop>>; RANGES.len()],
 }
 

@@ -166,7 +166,7 @@ fn explanation_has_hops_times_and_alternatives() {
         &forwarded,
         &["9 µs  2 hops", "a to c by tcp", "160 µs", "151 µs more: bytes +98 µs, latency +58 µs, forwarding -5 µs"],
     );
-    // At the end of its range the slow link is the faster one.
+    // The slow link is the faster one at the end of its range.
     let at_the_end = said(&triangle(SLOW, "forward = 49.5"), 0, 2, 1000);
     has(
         &at_the_end,
