@@ -204,7 +204,7 @@ fn take_times(job: &Job, end: &End<'_>, plan: &Plan, limit: Duration) -> Result<
             }
         }
         if writes && plan.inter {
-            times.transfers.take(job, end)?;
+            times.transfers.take(job, end, is_over)?;
         }
         for (way, samples) in &mut times.fans {
             for p in &plan.fans {

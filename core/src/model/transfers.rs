@@ -65,12 +65,15 @@ struct BlockSamples {
 }
 
 impl Samples {
-    /// Takes each time once.
-    pub(super) fn take(&mut self, job: &Job, end: &End<'_>) -> Result<()> {
+    /// Takes each time once, until `is_over`.
+    pub(super) fn take(&mut self, job: &Job, end: &End<'_>, is_over: impl Fn() -> bool) -> Result<()> {
         let [message, write] = &mut self.empty;
         message.push(end.stream(Way::MESSAGES, 1, 1, 0)?);
         write.push(end.stream(Way::WRITES, 1, 1, 0)?);
         for (len, samples) in BLOCKS.into_iter().zip(&mut self.blocks) {
+            if is_over() {
+                return Ok(());
+            }
             samples.copy.push(copied(job, len));
             samples.message.push(end.stream(Way::MESSAGES, 1, 1, COUNT * len)?);
             samples.writes.push(end.stream(Way::WRITES, COUNT, 1, len)?);
@@ -99,11 +102,11 @@ impl Samples {
         times.collect()
     }
 
-    /// The cut-offs that follow, or `None` if nothing was measured. `now` are those in force.
+    /// The cut-offs that follow, or `None` if a length was not measured. `now` are those in force.
     pub(super) fn cut_offs(&self, messages: &PLogP, eager: usize, now: Transfers) -> Option<Transfers> {
         let times = self.times();
         let request = quartile(&self.empty[0]);
-        let cut_offs = (!times.is_empty()).then(|| cut_offs(&times, request, now.cut_offs))?;
+        let cut_offs = (times.len() == BLOCKS.len()).then(|| cut_offs(&times, request, now.cut_offs))?;
         let read_inter = reads(&messages.gap, eager, request, now.read_inter);
         Some(Transfers { cut_offs, read_inter })
     }
