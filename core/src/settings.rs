@@ -54,6 +54,8 @@ pub enum DeviceChoice {
     Verbs,
     /// Shared memory between ranks of one node, an HCA between nodes.
     Route,
+    /// TCP connections, also between ranks of one node.
+    Tcp,
     /// A simulated network, for programs that start by `Job::run`.
     Sim,
 }
@@ -279,9 +281,9 @@ settings! {
         "How ranks of one node access window memory that the runtime did not allocate: remap moves whole pages onto a shared mapping, vm uses process_vm_readv and process_vm_writev, ring copies through a bounce buffer; auto is the first of these that works.";
     buffer_cache: usize = "FARSIDE_BUFFER_CACHE", "268435456", "bytes, 0 to 2^46", |s| number(s).filter(|v: &usize| *v <= 1 << 46),
         "Maximum number of bytes of the program's buffers that stay prepared for later operations with the same buffer: moved onto shared memory, which ranks of the same node map, or registered with an HCA; 0 prepares no buffers.";
-    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, sim",
-        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "sim" => Some(DeviceChoice::Sim), _ => None },
-        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
+    device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, tcp, sim",
+        |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "tcp" => Some(DeviceChoice::Tcp), "sim" => Some(DeviceChoice::Sim), _ => None },
+        "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route; tcp by TCP connections, within a node too. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
     simulation: String = "FARSIDE_SIM", "ranks=2", "options with commas between them: ranks=N, topology=TOPOLOGY, latency=NANOSECONDS, ...", |s| Some(s.to_owned()),
         "Ranks, network and faults of the simulation with FARSIDE_DEVICE=sim, as `farside sim --help` lists them.";
     seed: u64 = "FARSIDE_SEED", "0", "0 to 18446744073709551615", number,
@@ -306,6 +308,12 @@ settings! {
         "Length of the send queue to one peer.";
     verbs_receives: usize = "FARSIDE_VERBS_RECEIVES", "512", "buffers of 4160 bytes, 32 to 16384", |s| number(s).filter(|v| (32..=16_384).contains(v)),
         "Number of receive buffers of a rank, shared by all peers; three for each rank of the job if these are more, but at most 16384.";
+    tcp_interface: String = "FARSIDE_TCP_INTERFACE", "auto", "auto, or names or addresses of interfaces with commas (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
+        "Interface on which a rank accepts TCP connections; auto is the loopback interface if all ranks are on one host, else that of the route to another rank.";
+    tcp_encrypt: bool = "FARSIDE_TCP_ENCRYPT", "0", "0, 1", |s| match s { "0" => Some(false), "1" => Some(true), _ => None },
+        "Whether TCP connections are encrypted, at the cost of copies. Both ends of a connection are always authenticated by a secret of the job.";
+    tcp_silence_s: u32 = "FARSIDE_TCP_SILENCE_S", "10", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
+        "Time after which a host that acknowledges nothing on a TCP connection, or to which none can be made, counts as lost with its rank.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,
         "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
     calibration: CacheFolder = "FARSIDE_CALIBRATION", "auto", "auto, off, or an absolute path of a folder",

@@ -49,6 +49,13 @@ impl<T> Slots<T> {
         }
     }
 
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        match self.slots.get_mut(id as u32 as usize) {
+            Some((uses, value)) if u64::from(*uses) == id >> 32 => value.as_mut(),
+            _ => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn remove(&mut self, id: u64) -> Option<T> {
         match self.slots.get_mut(id as u32 as usize) {

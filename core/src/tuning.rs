@@ -20,7 +20,7 @@ use crate::wire::{Reader, Writer};
 
 const FILE: Format = Format { name: "collectives", line: "farside collectives 1" };
 /// The devices of which files are published, before it is known which one connects the ranks.
-const DEVICES: [&str; 3] = ["shm", "verbs", "route"];
+const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules in a file, of those that are published, and of the models that are.
 const MOST_KEPT: usize = 60 << 10;
 const MOST_RULES: usize = 16 << 10;

@@ -90,7 +90,7 @@ impl fmt::Debug for Hub {
 
 /// Memory of a region.
 #[derive(Debug)]
-enum Owned {
+pub(super) enum Owned {
     /// Memory of the caller.
     No,
     Words(Box<[u64]>),
@@ -101,6 +101,14 @@ enum Owned {
 impl Owned {
     /// Length in bytes from which memory is pages of its own.
     const PAGES: usize = 16 << 10;
+
+    /// `len` zeroed bytes, of which the first is aligned to `align`, and its address.
+    pub(super) fn aligned(len: usize, align: usize) -> std::io::Result<(Self, *mut u8)> {
+        // Up to `align` bytes are skipped to align the first one.
+        let mut owned = Self::new(len.saturating_add(if align <= 8 { 0 } else { align }))?;
+        let base = owned.base();
+        Ok((owned, base.wrapping_add(base.addr().wrapping_neg() % align)))
+    }
 
     /// Zeroed memory.
     fn new(len: usize) -> std::io::Result<Self> {
@@ -374,12 +382,8 @@ impl Device for Loopback {
         let Region { mut base, len, accumulate, align, .. } = region;
         let mut owned = Owned::No;
         if base.is_null() {
-            // Up to `align` bytes are skipped to align the first one.
-            let room = len.saturating_add(if align <= 8 { 0 } else { align });
-            owned = Owned::new(room)
+            (owned, base) = Owned::aligned(len, align)
                 .map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
-            base = owned.base();
-            base = base.wrapping_add(base.addr().wrapping_neg() % align);
         }
         // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
         let key = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };

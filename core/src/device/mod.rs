@@ -16,9 +16,11 @@ pub(crate) mod route;
 pub(crate) mod shm;
 pub(crate) mod sim;
 pub(crate) mod target;
+pub(crate) mod tcp;
 mod unread;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+pub(crate) mod wait;
 mod watch;
 
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The usable devices, and the reasons why others are not usable, for `farside info`.
 
-use super::shm;
 #[cfg(feature = "verbs")]
 use super::verbs;
+use super::{shm, tcp};
 use crate::settings::Settings;
 
 /// One device, and whether it can be used here.
@@ -36,7 +36,7 @@ pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
         report("shm", shm, Vec::new()),
         report("verbs", verbs, ports),
         report("route", route, Vec::new()),
-        report("tcp", not_built(), Vec::new()),
+        report("tcp", tcp::probe(settings).map_err(|e| e.to_string()), Vec::new()),
         report("sim", not_built(), Vec::new()),
     ]
 }

@@ -4,7 +4,7 @@
 #[cfg(feature = "verbs")]
 use super::steps::Steps;
 use crate::bootstrap::Bootstrap;
-use crate::device::{Device, shm};
+use crate::device::{Device, shm, tcp};
 #[cfg(feature = "verbs")]
 use crate::device::{route, verbs};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,8 +21,10 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
             e.remedy("start it by Job::run; MPI programs cannot be simulated, since ranks would share their statics")
         );
     }
-    if settings.device == DeviceChoice::Verbs {
-        return open_verbs(bootstrap, settings);
+    match settings.device {
+        DeviceChoice::Verbs => return open_verbs(bootstrap, settings),
+        DeviceChoice::Tcp => return Ok(Box::new(tcp::open(bootstrap, settings)?)),
+        _ => {}
     }
     let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
     let addresses = exchange(bootstrap, "shm", &prepared.address()?)?;

@@ -33,10 +33,12 @@ impl Config {
         let ring = self.settings().ring(2);
         Setup {
             user_memory: self.user,
-            private_pages: !self.user || matches!(self.value(USER_MEMORY), None | Some("remap")),
+            private_pages: !self.is_tcp() && (!self.user || matches!(self.value(USER_MEMORY), None | Some("remap"))),
             quick: quick(),
             packet_room: match self.device {
                 Some(_) => Some(Box::new(|_| 64..=64)),
+                // Credits come back when half of them are used.
+                None if self.is_tcp() => Some(Box::new(|_| 64..=128)),
                 // The send queue of an HCA fills up at other lengths.
                 None if verbs() => None,
                 None => Some(Box::new(move |len| {
@@ -48,6 +50,11 @@ impl Config {
             },
             ..Setup::default()
         }
+    }
+
+    /// Whether the device is tcp.
+    fn is_tcp(&self) -> bool {
+        self.value("FARSIDE_DEVICE") == Some("tcp")
     }
 
     /// The value of a setting, if this configuration changes it.
@@ -94,6 +101,7 @@ const VERBS: &[Config] = &[
     },
 ];
 
+const TCP: &[(&str, &str)] = &[("FARSIDE_DEVICE", "tcp")];
 pub(crate) const USER_MEMORY: &str = "FARSIDE_SHM_USER_MEMORY";
 
 /// The configurations of the suite without verbs.
@@ -113,6 +121,19 @@ const CONFIGS: &[Config] = &[
             ("FARSIDE_SHM_RING", "8192"),
             ("FARSIDE_WAIT", "park"),
         ],
+        user: true,
+        device: None,
+    },
+    Config { name: "tcp", set: TCP, user: false, device: None },
+    Config {
+        name: "tcp, encrypted, user memory, parking",
+        set: &[("FARSIDE_DEVICE", "tcp"), ("FARSIDE_TCP_ENCRYPT", "1"), ("FARSIDE_WAIT", "park")],
+        user: true,
+        device: None,
+    },
+    Config {
+        name: "tcp, IPv6, user memory",
+        set: &[("FARSIDE_DEVICE", "tcp"), ("FARSIDE_TCP_INTERFACE", "::1")],
         user: true,
         device: None,
     },

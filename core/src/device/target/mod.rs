@@ -22,7 +22,7 @@ use agent::Target;
 use request::Server;
 use transfer::Transfers;
 
-pub(crate) use request::Code;
+pub(crate) use request::{Code, failure, status};
 pub(crate) use shared_memory::{Layout, SharedMemory};
 pub(crate) use transfer::{Piece, Pieces};
 

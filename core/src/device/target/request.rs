@@ -51,6 +51,16 @@ const SERVED: u64 = 1 << 63;
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::BadKey, ErrorKind::OutOfRange, ErrorKind::Misaligned, ErrorKind::Unsupported];
 
+/// The status of a request: 0, or what failed.
+pub(crate) fn status(result: Result<(), ErrorKind>) -> u64 {
+    result.map_or_else(|kind| kind as u64 + 1, |()| 0)
+}
+
+/// The failure that a status other than 0 names.
+pub(crate) fn failure(status: u64) -> ErrorKind {
+    FAILURES.into_iter().find(|kind| status == *kind as u64 + 1).unwrap_or(ErrorKind::Protocol)
+}
+
 /// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
@@ -99,8 +109,7 @@ pub(super) fn outcome<M: Memory>(target: &M, layout: &Layout, me: usize, sequenc
     if status == 0 {
         return Ok([word(5), word(6), word(7)]);
     }
-    let kind = FAILURES.into_iter().find(|kind| status == *kind as u64 + 1);
-    Err(Error::new(kind.unwrap_or(ErrorKind::Protocol), "reach memory through its target"))
+    Err(Error::new(failure(status), "reach memory through its target"))
 }
 
 /// The target's side: serves requests of all ranks, on the rank's own thread or the agent's.
@@ -154,7 +163,7 @@ impl<W: Word, L: Exclusive> Server<W, L> {
                     if own.word(at).load(Ordering::Acquire) != sequence + 1 {
                         break;
                     }
-                    let status = perform(source, at).map_or_else(|kind| kind as u64 + 1, |()| 0);
+                    let status = status(perform(source, at));
                     // Relaxed: ordered by the Release of the marker.
                     let code = own.word(at + 8).load(Ordering::Relaxed);
                     own.word(at + 8).store(code & !0xff00 | status << 8, Ordering::Relaxed);

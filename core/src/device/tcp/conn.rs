@@ -1,0 +1,215 @@
+//! One connection: its socket, the stage of its handshake, its receive buffer, and its encryption.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
+use snow::HandshakeState;
+
+use super::input::{Input, SHORT};
+use super::secret::{RECORD, SECRET, Seal};
+use super::sys::{self, Blocks};
+use crate::device::Block;
+
+/// Time without a byte after which the kernel probes the other side, and between two probes.
+const IDLE: Duration = Duration::from_secs(2);
+const PROBES: Duration = Duration::from_secs(1);
+
+/// The stage of a connection, and the rank at the other side where it is known.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Accepted; this rank has sent the challenge.
+    Accepted([u8; SECRET]),
+    /// The kernel connects.
+    Connecting(u32),
+    /// Connected; the challenge of the other side is due.
+    Connected(u32),
+    /// This rank has sent the first message; the answer is due.
+    Begun(u32, Box<HandshakeState>),
+    Up(u32),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Conn {
+    socket: TcpStream,
+    pub(super) stage: Stage,
+    pub(super) input: Input,
+    pub(super) seal: Option<Box<Seal>>,
+    pub(super) since: Instant,
+    /// Whether the connection waits for room in the send buffer of the kernel.
+    blocked: bool,
+    /// An error of sending; what the other side has sent before is received first.
+    pub(super) broken: Option<io::Error>,
+}
+
+fn interest(blocked: bool) -> epoll::EventFlags {
+    let readable = epoll::EventFlags::IN;
+    if blocked { readable | epoll::EventFlags::OUT } else { readable }
+}
+
+impl Conn {
+    fn new(socket: TcpStream, stage: Stage, blocked: bool) -> Self {
+        let input = Input::new(SHORT);
+        Self { socket, stage, input, seal: None, since: Instant::now(), blocked, broken: None }
+    }
+
+    /// Begins to connect to a peer.
+    pub(super) fn dial(peer: u32, address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Self::new(socket.into(), Stage::Connecting(peer), true))
+    }
+
+    /// Takes over an accepted connection, and sends the challenge.
+    pub(super) fn accepted(socket: TcpStream, challenge: [u8; SECRET]) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let mut conn = Self::new(socket, Stage::Accepted(challenge), false);
+        conn.say(&challenge)?;
+        Ok(conn)
+    }
+
+    pub(super) fn register(&self, epoll: &OwnedFd, number: u64) -> io::Result<()> {
+        Ok(epoll::add(epoll, &self.socket, epoll::EventData::new_u64(number), interest(self.blocked))?)
+    }
+
+    /// Sets whether the connection waits for room in the send buffer.
+    pub(super) fn set_blocked(&mut self, epoll: &OwnedFd, number: u64, blocked: bool) {
+        if std::mem::replace(&mut self.blocked, blocked) != blocked {
+            let _ = epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(number), interest(blocked));
+        }
+    }
+
+    /// The result of connecting.
+    pub(super) fn connected(&self) -> io::Result<()> {
+        Ok(sockopt::socket_error(&self.socket)??)
+    }
+
+    /// Sets the options of a connection to a peer. There is no `TCP_USER_TIMEOUT`: it would also end a connection whose
+    /// other side computes for long without receiving.
+    pub(super) fn tune(&self, silence: Duration) -> io::Result<()> {
+        let probes = silence.saturating_sub(IDLE).as_secs().max(1) as u32;
+        sockopt::set_tcp_nodelay(&self.socket, true)?;
+        sockopt::set_tcp_keepidle(&self.socket, IDLE)?;
+        sockopt::set_tcp_keepintvl(&self.socket, PROBES)?;
+        sockopt::set_tcp_keepcnt(&self.socket, probes)?;
+        Ok(sockopt::set_socket_keepalive(&self.socket, true)?)
+    }
+
+    /// Sends a message of the handshake, for which a new socket has room.
+    #[allow(unsafe_code)]
+    pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: a slice.
+        let sent = unsafe { sys::send(self.socket.as_fd(), &[Block::of(bytes.as_ptr(), bytes.len())], false) }?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    /// Receives: first into `direct`, then into the buffer. Returns how many bytes `direct` got, and whether all blocks are
+    /// full; `None` if nothing has arrived.
+    ///
+    /// # Safety
+    /// The blocks are valid for writes.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn receive(&mut self, mut direct: Blocks) -> io::Result<Option<(usize, bool)>> {
+        let Self { socket, input, seal, .. } = self;
+        if let Some(seal) = seal {
+            return Self::unseal(socket, input, seal);
+        }
+        let wanted: usize = direct.iter().map(|b| b.len).sum();
+        let free = input.free();
+        let all = wanted + free.len();
+        direct.push(Block { base: free.as_mut_ptr(), len: free.len() });
+        // SAFETY: by the contract, and the free part of the buffer.
+        match unsafe { sys::receive(socket.as_fd(), &direct) } {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                let placed = n.min(wanted);
+                input.arrived(n - placed);
+                Ok(Some((placed, n == all)))
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Receives and decrypts one record into the buffer.
+    #[allow(unsafe_code)]
+    fn unseal(socket: &TcpStream, input: &mut Input, seal: &mut Seal) -> io::Result<Option<(usize, bool)>> {
+        loop {
+            let forged = |_| io::Error::new(io::ErrorKind::InvalidData, "a forged record");
+            if let Some(len) = seal.open(input.free()).map_err(forged)? {
+                input.arrived(len);
+                return Ok(Some((0, true)));
+            }
+            let free = seal.free();
+            // SAFETY: a slice.
+            let received =
+                unsafe { sys::receive(socket.as_fd(), &[Block { base: free.as_mut_ptr(), len: free.len() }]) };
+            match received {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => seal.arrived(n),
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Sends blocks; returns how many bytes the kernel has taken, or the encryption. `WouldBlock` if there is no room.
+    ///
+    /// # Safety
+    /// The blocks are valid for reads.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn send(&mut self, blocks: &[Block], more: bool) -> io::Result<usize> {
+        if self.seal.is_none() {
+            // SAFETY: the same contract.
+            return unsafe { sys::send(self.socket.as_fd(), blocks, more) };
+        }
+        self.flush_seal()?;
+        let mut bytes = Vec::new();
+        for block in blocks {
+            let len = block.len.min(RECORD - bytes.len());
+            // SAFETY: a part of a block of the contract.
+            unsafe { super::queue::append(&[Block { len, ..*block }], &mut bytes) };
+        }
+        if let Some(seal) = &mut self.seal {
+            seal.seal(&bytes).map_err(|_| io::Error::other("the encryption has failed"))?;
+        }
+        match self.flush_seal() {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(bytes.len()),
+        }
+    }
+
+    /// Sends what is encrypted.
+    #[allow(unsafe_code)]
+    pub(super) fn flush_seal(&mut self) -> io::Result<()> {
+        let Self { socket, seal: Some(seal), .. } = self else { return Ok(()) };
+        while !seal.pending().is_empty() {
+            let pending = seal.pending();
+            // SAFETY: a slice.
+            let sent = unsafe { sys::send(socket.as_fd(), &[Block::of(pending.as_ptr(), pending.len())], false) }?;
+            seal.sent(sent);
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel of the other side has everything.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.seal.as_ref().is_none_or(|seal| seal.pending().is_empty()) && sys::unacknowledged(self.socket.as_fd()) == 0
+    }
+
+    /// How long the kernel of the other side has not acknowledged what it should have.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        (sys::unacknowledged(self.socket.as_fd()) > 0).then(|| sys::since_acknowledged(self.socket.as_fd())).flatten()
+    }
+}

@@ -1,0 +1,223 @@
+#![allow(unsafe_code)]
+//! The state of a rank's device, behind a lock: the rank and its agent take turns at it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use super::address::EndpointAddress;
+use super::conn::{Conn, Stage};
+use super::memory::Memory;
+use super::peer::{Link, Peer};
+use super::secret::SECRET;
+use super::sys::Blocks;
+use crate::error::{Error, ErrorKind, Result};
+use crate::slots::Slots;
+use crate::stats::Stats;
+
+/// The number of the first listener among the events; connections have lower ones.
+pub(super) const LISTENER: u64 = u64::MAX - 64;
+/// Events of one turn.
+const EVENTS: usize = 64;
+/// Times that a turn receives from one connection, so that every connection has its turn.
+const RECEIVES: usize = 16;
+
+/// Packets that have arrived: their senders, lengths and bytes.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) bytes: Vec<u8>,
+    pub(super) packets: Vec<(u32, usize)>,
+}
+
+impl Inbox {
+    pub(super) fn push(&mut self, source: u32, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        self.packets.push((source, bytes.len()));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.packets.clear();
+        // A burst does not keep its memory.
+        self.bytes.shrink_to(1 << 20);
+    }
+}
+
+/// The state of a device.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) me: u32,
+    pub(super) epoll: Arc<OwnedFd>,
+    pub(super) listeners: Vec<TcpListener>,
+    pub(super) conns: Slots<Conn>,
+    pub(super) peers: Vec<Peer>,
+    pub(super) addresses: Vec<EndpointAddress>,
+    pub(super) secret: [u8; SECRET],
+    pub(super) encrypts: bool,
+    pub(super) silence: Duration,
+    pub(super) memory: Memory,
+    pub(super) done: VecDeque<(u64, Result<()>)>,
+    pub(super) inbox: Inbox,
+    /// Peers to which something may be sent.
+    pub(super) dirty: Vec<u32>,
+    /// When attempts to connect, or handshakes, are looked at again.
+    pub(super) timer: Option<Instant>,
+    /// The first loss that this rank has learned of.
+    pub(super) loss: Option<Error>,
+    /// Whether this rank has announced its end.
+    pub(super) said: bool,
+    pub(super) last_look: Instant,
+}
+
+// SAFETY: the raw pointers are those of operations in progress, whose memory stays valid until they are complete,
+// whichever thread holds the lock.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    /// Handles what the sockets are ready for; returns whether there was anything.
+    pub(super) fn turn(&mut self, stats: &Stats) -> bool {
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; EVENTS];
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&Timespec::default())).unwrap_or(0);
+        for event in &events[..count] {
+            let (number, flags) = (event.data.u64(), event.flags);
+            if number >= LISTENER {
+                self.accept((number - LISTENER) as usize);
+            } else {
+                self.ready(number, flags, stats);
+            }
+        }
+        if self.timer.is_some_and(|timer| Instant::now() >= timer) {
+            self.look_at_attempts();
+        }
+        self.flush();
+        count > 0
+    }
+
+    /// Whether a poll would deliver something.
+    pub(super) fn has_events(&self) -> bool {
+        !self.done.is_empty() || !self.inbox.packets.is_empty()
+    }
+
+    /// Notes that something may be sent to a peer.
+    pub(super) fn touch(&mut self, peer: u32) {
+        if self.dirty.last() != Some(&peer) {
+            self.dirty.push(peer);
+        }
+    }
+
+    /// Sends what there is to send, as far as the sockets take it.
+    pub(super) fn flush(&mut self) {
+        while let Some(peer) = self.dirty.pop() {
+            self.send(peer);
+        }
+    }
+
+    fn ready(&mut self, number: u64, flags: epoll::EventFlags, stats: &Stats) {
+        let Some(conn) = self.conns.get(number) else { return };
+        let Stage::Up(peer) = conn.stage else { return self.shake(number, stats) };
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.touch(peer);
+        }
+        if flags != epoll::EventFlags::OUT {
+            self.receive(number, stats);
+        }
+    }
+
+    /// Receives from a connection to a peer, and processes what has arrived.
+    pub(super) fn receive(&mut self, number: u64, stats: &Stats) {
+        for turn in 0.. {
+            let Some(conn) = self.conns.get_mut(number) else { return };
+            let Stage::Up(peer) = conn.stage else { return };
+            let mut direct = Blocks::new();
+            let is_sealed = conn.seal.is_some();
+            if conn.input.held().is_empty()
+                && !is_sealed
+                && let Some(payload) = &conn.input.payload
+            {
+                let payload = super::input::Payload { ..*payload };
+                direct = self.direct(peer, &payload);
+            }
+            let Some(conn) = self.conns.get_mut(number) else { return };
+            // SAFETY: bytes of an operation in progress, or of a region that is not released while the lock is held.
+            let (placed, is_full) = match unsafe { conn.receive(direct) } {
+                Ok(Some(received)) => received,
+                Ok(None) if conn.broken.is_none() => return,
+                Ok(None) => return self.ended(number, None),
+                Err(e) => return self.ended(number, Some(e)),
+            };
+            if !self.digest(number, peer, placed, stats) {
+                return;
+            }
+            if !is_full || turn >= RECEIVES && !is_sealed {
+                return;
+            }
+        }
+    }
+
+    /// Processes what is in the buffer of a connection, after `placed` bytes of a payload went to where they go; returns
+    /// whether the connection goes on.
+    pub(super) fn digest(&mut self, number: u64, peer: u32, placed: usize, stats: &Stats) -> bool {
+        let Some(conn) = self.conns.get_mut(number) else { return false };
+        let mut input = std::mem::take(&mut conn.input);
+        if let (Some(payload), true) = (&mut input.payload, placed > 0) {
+            self.arrived(peer, payload, placed);
+        }
+        let processed = self.process(peer, &mut input, stats);
+        if let Some(conn) = self.conns.get_mut(number) {
+            conn.input = input;
+        }
+        if let Err(why) = processed {
+            let e = Error::new(ErrorKind::Protocol, "receive from a peer").peer(peer).device("tcp").cause(why);
+            self.lose(peer, e);
+        }
+        self.conns.get(number).is_some()
+    }
+
+    /// Sends to a peer as much as its socket takes; connects to it first.
+    pub(super) fn send(&mut self, to: u32) {
+        let number = match self.peers[to as usize].link {
+            Link::Up(number) => number,
+            Link::None if !self.peers[to as usize].is_idle() => return self.dial(to),
+            Link::None | Link::Dialing(_) | Link::Again(_) => return,
+        };
+        let (peer, Some(conn)) = (&mut self.peers[to as usize], self.conns.get_mut(number)) else { return };
+        if conn.broken.is_some() {
+            return;
+        }
+        let mut blocks = Blocks::new();
+        let result = loop {
+            blocks.clear();
+            let Some((is_reply, more)) = peer.next(&self.memory, &mut blocks) else { break conn.flush_seal() };
+            // SAFETY: buffers, bytes of operations in progress, or of regions that are not released while the lock is held.
+            match unsafe { conn.send(&blocks, more) } {
+                Ok(len) => peer.advance(is_reply, len),
+                Err(e) => break Err(e),
+            }
+        };
+        match result {
+            Ok(()) => conn.set_blocked(&self.epoll, number, false),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => conn.set_blocked(&self.epoll, number, true),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => self.dirty.push(to),
+            // What the peer has sent before it ended is received first.
+            Err(e) => conn.broken = Some(e),
+        }
+    }
+
+    /// Ends all operations to a peer.
+    pub(super) fn fail(&mut self, peer: u32, error: &Error) {
+        for (id, name) in self.peers[peer as usize].end() {
+            self.done.push_back((id, Err(error.again().during(name))));
+        }
+    }
+
+    /// Whether all requests are complete, and all that was sent has arrived.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.peers.iter().all(Peer::is_idle) && self.conns.iter().all(|(_, conn)| conn.is_flushed())
+    }
+}

@@ -1,0 +1,127 @@
+//! The receive buffer of a connection, of fixed length, and the payload that is being placed as it arrives.
+
+use super::frame::{HEADER, Header, Kind, WHOLE};
+
+/// Length of the buffer of a connection to a peer.
+pub(super) const LEN: usize = 64 << 10;
+/// Length of the buffer during the handshake.
+pub(super) const SHORT: usize = 512;
+
+/// A payload that is placed as it arrives.
+#[derive(Debug)]
+pub(super) struct Payload {
+    pub(super) kind: Kind,
+    pub(super) flags: u8,
+    /// Where the next bytes of a write go.
+    pub(super) key: u64,
+    pub(super) offset: u64,
+    pub(super) left: usize,
+}
+
+/// The receive buffer.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    bytes: Box<[u8]>,
+    from: usize,
+    to: usize,
+    pub(super) payload: Option<Payload>,
+}
+
+impl Input {
+    pub(super) fn new(len: usize) -> Self {
+        Self { bytes: vec![0; len].into(), ..Self::default() }
+    }
+
+    /// A longer buffer with the same bytes.
+    pub(super) fn grown(self, len: usize) -> Self {
+        let mut longer = Self::new(len);
+        let held = self.held();
+        longer.bytes[..held.len()].copy_from_slice(held);
+        longer.to = held.len();
+        longer
+    }
+
+    /// The bytes that have arrived and are not consumed.
+    pub(super) fn held(&self) -> &[u8] {
+        &self.bytes[self.from..self.to]
+    }
+
+    pub(super) fn consume(&mut self, len: usize) {
+        self.from += len;
+        if self.from == self.to {
+            (self.from, self.to) = (0, 0);
+        }
+    }
+
+    /// The free part of the buffer: after the header of a frame that is received whole, there is room for the rest.
+    pub(super) fn free(&mut self) -> &mut [u8] {
+        if self.bytes.len() - self.to < WHOLE + HEADER && self.from > 0 {
+            self.bytes.copy_within(self.from..self.to, 0);
+            (self.from, self.to) = (0, self.to - self.from);
+        }
+        &mut self.bytes[self.to..]
+    }
+
+    /// Counts bytes as arrived that were written to the free part.
+    pub(super) fn arrived(&mut self, len: usize) {
+        self.to += len;
+    }
+
+    /// The next frame: its header, and whether its payload is here as a whole. `None` if the header is not here.
+    pub(super) fn frame(&self) -> Option<Result<(Header, bool), &'static str>> {
+        let held = self.held();
+        let header = Header::read(held.first_chunk()?).ok_or("a malformed header");
+        Some(header.map(|header| (header, held.len() - HEADER >= header.payload())))
+    }
+
+    /// The payload of a frame that is here as a whole.
+    pub(super) fn whole(&self, header: &Header) -> &[u8] {
+        &self.held()[HEADER..][..header.payload()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// A stream of frames is read the same however it is cut, and any bytes end in an error or a wait.
+        #[test]
+        fn frames_are_read_however_they_arrive(
+            lens in prop::collection::vec(0usize..WHOLE, 1..30),
+            cuts in prop::collection::vec(1usize..20_000, 1..50),
+            noise in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let mut stream = Vec::new();
+            for len in &lens {
+                stream.extend(Header { len: *len as u64, ..Header::new(Kind::Packet) }.bytes());
+                stream.extend(vec![*len as u8; *len]);
+            }
+            stream.extend(&noise);
+            let mut input = Input::new(LEN);
+            let (mut seen, mut at, mut cuts) = (0, 0, cuts.into_iter().cycle());
+            while at < stream.len() {
+                let free = input.free();
+                let len = cuts.next().unwrap().min(free.len()).min(stream.len() - at);
+                prop_assert!(len > 0, "no room");
+                free[..len].copy_from_slice(&stream[at..at + len]);
+                input.arrived(len);
+                at += len;
+                while let Some(Ok((header, true))) = input.frame() {
+                    if seen < lens.len() {
+                        prop_assert_eq!(header.len as usize, lens[seen]);
+                        prop_assert!(input.whole(&header).iter().all(|b| *b == lens[seen] as u8));
+                    }
+                    seen += 1;
+                    input.consume(HEADER + header.payload());
+                }
+                if seen >= lens.len() {
+                    return Ok(());
+                }
+            }
+            prop_assert!(seen >= lens.len());
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Connections: made on first use, by either side; ended, and the ranks that are lost or have left.
+//!
+//! If both ranks of a pair connect at the same time, the connection that the lower one has begun is kept: a rank refuses
+//! a higher one while it connects itself, and gives its own attempt up when it accepts a lower one. An attempt that is
+//! refused is made again until the limit of silence, unless the other side has connected.
+//!
+//! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So all
+//! learn of a rank that ends, also those that have no connection to it, and they learn why.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::conn::{Conn, Stage};
+use super::engine::{Engine, LISTENER};
+use super::frame::{Header, Kind, TEXT};
+use super::input::LEN;
+use super::peer::Link;
+use super::secret::{self, MESSAGE, SECRET, Seal};
+use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Stats;
+
+/// Time limit of the first message of a connection that was accepted.
+const FIRST: Duration = Duration::from_secs(5);
+/// Maximum number of connections whose other side has not authenticated itself; the oldest is ended for a new one.
+const MOST_STRANGERS: usize = 256;
+/// Time to the next attempt to connect, for each that has failed.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Attempts that the kernel of the other side may refuse.
+const REFUSALS: u32 = 3;
+/// Time between two looks at the acknowledgements of all connections.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Engine {
+    fn error(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
+        Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
+    }
+
+    /// Accepts connections that wait.
+    pub(super) fn accept(&mut self, listener: usize) {
+        while let Some(Ok((socket, _))) = self.listeners.get(listener).map(|listener| listener.accept()) {
+            let conn = secret::challenge().and_then(|challenge| Conn::accepted(socket, challenge));
+            let is_stranger = |(_, conn): &(u64, &Conn)| matches!(conn.stage, Stage::Accepted(_));
+            if self.conns.iter().filter(is_stranger).count() >= MOST_STRANGERS
+                && let Some((oldest, _)) = self.conns.iter().filter(is_stranger).min_by_key(|(_, conn)| conn.since)
+            {
+                self.conns.remove(oldest);
+            }
+            match conn.and_then(|conn| self.add(conn)) {
+                Ok(_) => self.look_after(FIRST),
+                Err(e) => tracing::debug!("a connection was not accepted: {e}"),
+            }
+        }
+    }
+
+    fn add(&mut self, conn: Conn) -> io::Result<u64> {
+        let number = self.conns.next();
+        conn.register(&self.epoll, number)?;
+        self.conns.add(conn);
+        Ok(number)
+    }
+
+    /// Looks at attempts and handshakes after this time at the latest.
+    fn look_after(&mut self, time: Duration) {
+        let at = Instant::now() + time;
+        self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+    }
+
+    /// Begins to connect to a peer.
+    pub(super) fn dial(&mut self, peer: u32) {
+        match Conn::dial(peer, self.addresses[peer as usize].at).and_then(|conn| self.add(conn)) {
+            Ok(number) => {
+                self.peers[peer as usize].link = Link::Dialing(number);
+                self.look_after(LOOK);
+            }
+            Err(e) => self.attempt_failed(peer, &e),
+        }
+    }
+
+    fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
+        let silence = self.silence;
+        let state = &mut self.peers[peer as usize];
+        if let Link::Dialing(number) = state.link {
+            self.conns.remove(number);
+        }
+        let now = Instant::now();
+        let (since, attempts) = state.dialing_since.get_or_insert((now, 0));
+        *attempts += 1;
+        let refused = e.kind() == io::ErrorKind::ConnectionRefused && *attempts >= REFUSALS;
+        if !refused && !state.left && now.duration_since(*since) < silence {
+            let pause = PAUSE * (*attempts).min(20);
+            state.link = Link::Again(now + pause);
+            return self.look_after(pause);
+        }
+        (state.link, state.dialing_since) = (Link::None, None);
+        let has_left = state.left;
+        let at = self.addresses[peer as usize].at;
+        let cause = match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
+                "it ends connections before they are authenticated: it runs in another job, or its secret differs"
+                    .into()
+            }
+            io::ErrorKind::ConnectionRefused => format!("its process has ended: nothing listens at {at}"),
+            _ => format!("{at} cannot be reached: {e}"),
+        };
+        let error = self.error(ErrorKind::PeerLost, "connect to a peer", peer).cause(cause);
+        let error = match e.kind() {
+            io::ErrorKind::ConnectionRefused => error,
+            _ => error.remedy("check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE"),
+        };
+        if has_left || self.said {
+            return self.fail(peer, &error);
+        }
+        self.lose(peer, error);
+    }
+
+    /// Continues attempts, and ends handshakes that take too long.
+    pub(super) fn look_at_attempts(&mut self) {
+        self.timer = None;
+        let now = Instant::now();
+        let strangers: Vec<_> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| matches!(conn.stage, Stage::Accepted(_)))
+            .map(|(n, c)| (n, c.since))
+            .collect();
+        for (number, since) in strangers {
+            match FIRST.checked_sub(now.duration_since(since)) {
+                Some(left) => self.look_after(left),
+                None => drop(self.conns.remove(number)),
+            }
+        }
+        for peer in 0..self.peers.len() as u32 {
+            match self.peers[peer as usize].link {
+                Link::Again(at) if now >= at => self.dial(peer),
+                Link::Again(at) => self.look_after(at - now),
+                Link::Dialing(number) => {
+                    let Some(conn) = self.conns.get(number) else { continue };
+                    let is_connecting = matches!(conn.stage, Stage::Connecting(_));
+                    if is_connecting && now.duration_since(conn.since) > self.silence {
+                        self.attempt_failed(peer, &io::ErrorKind::TimedOut.into());
+                    } else {
+                        self.look_after(LOOK);
+                    }
+                }
+                Link::None | Link::Up(_) => {}
+            }
+        }
+    }
+
+    /// Continues the handshake of a connection.
+    pub(super) fn shake(&mut self, number: u64, stats: &Stats) {
+        match self.next_stage(number) {
+            Ok(None) => {}
+            Ok(Some(peer)) => {
+                if self.digest(number, peer, 0, stats) {
+                    self.receive(number, stats);
+                }
+            }
+            Err(e) => match self.conns.get(number).map(|conn| &conn.stage) {
+                Some(Stage::Connecting(peer) | Stage::Connected(peer) | Stage::Begun(peer, _)) => {
+                    let peer = *peer;
+                    self.attempt_failed(peer, &e);
+                }
+                _ => drop(self.conns.remove(number)),
+            },
+        }
+    }
+
+    /// Returns the peer once the connection is up.
+    #[allow(unsafe_code)]
+    fn next_stage(&mut self, number: u64) -> io::Result<Option<u32>> {
+        let (me, secret) = (self.me, self.secret);
+        let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+        if let Stage::Connecting(peer) = conn.stage {
+            conn.connected()?;
+            conn.stage = Stage::Connected(peer);
+            conn.set_blocked(&self.epoll, number, false);
+        }
+        // SAFETY: no blocks.
+        unsafe { conn.receive(Default::default()) }?;
+        loop {
+            let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+            let refused = |_| io::Error::from(io::ErrorKind::PermissionDenied);
+            let held = conn.input.held();
+            match std::mem::replace(&mut conn.stage, Stage::Connecting(me)) {
+                Stage::Connected(peer) => {
+                    let Some(challenge) = held.first_chunk::<SECRET>().copied() else {
+                        conn.stage = Stage::Connected(peer);
+                        return Ok(None);
+                    };
+                    conn.input.consume(SECRET);
+                    conn.stage = Stage::Connected(peer);
+                    let (state, message) = secret::begin(&secret, &challenge, (me, peer)).map_err(refused)?;
+                    conn.stage = Stage::Begun(peer, state);
+                    conn.say(&message)?;
+                }
+                Stage::Begun(peer, state) => {
+                    let Some(answer) = held.first_chunk::<MESSAGE>().copied() else {
+                        conn.stage = Stage::Begun(peer, state);
+                        return Ok(None);
+                    };
+                    conn.input.consume(MESSAGE);
+                    conn.stage = Stage::Connected(peer);
+                    let state = secret::finish(state, (me, peer), &answer).map_err(refused)?;
+                    self.up(number, peer, Seal::new(state))?;
+                    return Ok(Some(peer));
+                }
+                Stage::Accepted(challenge) => {
+                    conn.stage = Stage::Accepted(challenge);
+                    let Some(first) = held.first_chunk::<MESSAGE>().copied() else { return Ok(None) };
+                    conn.input.consume(MESSAGE);
+                    let (peer, message, state) = secret::answer(&secret, &challenge, me, &first).map_err(refused)?;
+                    let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
+                    let is_kept = known.lost.is_none()
+                        && match known.link {
+                            Link::Up(_) => false,
+                            Link::Dialing(_) => peer < me,
+                            Link::None | Link::Again(_) => true,
+                        };
+                    if !is_kept {
+                        return Err(io::ErrorKind::AddrInUse.into());
+                    }
+                    let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+                    conn.say(&message)?;
+                    self.up(number, peer, Seal::new(state))?;
+                    return Ok(Some(peer));
+                }
+                stage @ (Stage::Connecting(_) | Stage::Up(_)) => {
+                    conn.stage = stage;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Makes an authenticated connection that of a peer.
+    fn up(&mut self, number: u64, peer: u32, mut seal: Seal) -> io::Result<()> {
+        let Some(conn) = self.conns.get_mut(number) else { return Ok(()) };
+        conn.tune(self.silence)?;
+        conn.stage = Stage::Up(peer);
+        if self.encrypts {
+            let early = conn.input.held().len();
+            seal.free()[..early].copy_from_slice(conn.input.held());
+            seal.arrived(early);
+            conn.input.consume(early);
+            conn.seal = Some(Box::new(seal));
+        }
+        conn.input = std::mem::take(&mut conn.input).grown(LEN);
+        let state = &mut self.peers[peer as usize];
+        state.dialing_since = None;
+        if let Link::Dialing(own) = std::mem::replace(&mut state.link, Link::Up(number))
+            && own != number
+        {
+            self.conns.remove(own);
+        }
+        tracing::debug!(rank = self.me, peer, "tcp: connected");
+        if self.said {
+            self.peers[peer as usize].tell(news(self.me, false, self.me), "");
+        }
+        for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
+            if self.peers[rank as usize].left {
+                self.peers[peer as usize].tell(news(rank, false, rank), "");
+            } else if let Some(e) = &self.peers[rank as usize].lost {
+                let (blamed, why) = (e.blamed_number().unwrap_or(rank), e.reason());
+                self.peers[peer as usize].tell(news(rank, true, blamed), cut(&why));
+            }
+        }
+        self.touch(peer);
+        Ok(())
+    }
+
+    /// Handles the end of a connection to a peer.
+    pub(super) fn ended(&mut self, number: u64, e: Option<io::Error>) {
+        let Some(conn) = self.conns.remove(number) else { return };
+        let Stage::Up(peer) = conn.stage else { return };
+        if self.peers[peer as usize].link != Link::Up(number) {
+            return;
+        }
+        self.peers[peer as usize].link = Link::None;
+        let e = conn.broken.or(e).unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
+        let lost = |cause: String| self.error(ErrorKind::PeerLost, "receive from a peer", peer).cause(cause);
+        let error = match e.kind() {
+            io::ErrorKind::InvalidData => self
+                .error(ErrorKind::Protocol, "receive from a peer", peer)
+                .cause("bytes that it has not encrypted came on its connection"),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                lost("its process has ended without leaving the job, or its connection was cut".into())
+            }
+            _ => lost(format!("its connection has failed: {e}"))
+                .remedy("check the network between the hosts, and that host"),
+        };
+        if self.peers[peer as usize].left || self.said {
+            return self.fail(peer, &error);
+        }
+        self.lose(peer, error);
+    }
+
+    /// Records the loss of a peer, and tells the others.
+    pub(super) fn lose(&mut self, peer: u32, error: Error) {
+        let state = &mut self.peers[peer as usize];
+        if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
+            self.conns.remove(number);
+        }
+        self.fail(peer, &error);
+        if self.peers[peer as usize].lost.is_some() {
+            return;
+        }
+        let (blamed, why) = (error.blamed_number().unwrap_or(peer), error.reason());
+        self.loss.get_or_insert_with(|| error.again());
+        self.peers[peer as usize].lost = Some(error);
+        self.tell_all(None, news(peer, true, blamed), cut(&why));
+    }
+
+    /// Tells all peers that are connected, except one.
+    fn tell_all(&mut self, except: Option<u32>, news: Header, text: &str) {
+        for peer in (0..self.peers.len() as u32).filter(|peer| Some(*peer) != except) {
+            if matches!(self.peers[peer as usize].link, Link::Up(_)) {
+                self.peers[peer as usize].tell(news, text);
+                self.touch(peer);
+            }
+        }
+    }
+
+    /// Takes what a peer tells about a rank.
+    pub(super) fn learn(&mut self, from: u32, header: &Header, text: &[u8]) {
+        let Some(rank) = u32::try_from(header.key).ok().filter(|rank| *rank < self.peers.len() as u32) else { return };
+        let state = &mut self.peers[rank as usize];
+        if rank == self.me || state.left || state.lost.is_some() {
+            return;
+        }
+        let text = String::from_utf8_lossy(text);
+        if header.size == 0 {
+            state.left = true;
+            return self.tell_all(Some(from), *header, "");
+        }
+        let blamed = u32::try_from(header.offset).ok();
+        let blamed = blamed.filter(|b| *b < self.peers.len() as u32 && *b != self.me).unwrap_or(rank);
+        let cause = match blamed == rank {
+            true => text.into_owned(),
+            false => format!("rank {rank} needed it and has ended too: {text}"),
+        };
+        let error = self.error(ErrorKind::PeerLost, "check the other ranks", blamed).cause(cause);
+        self.lose(rank, error);
+    }
+
+    /// Watches the next rank that has not left, and looks for peers whose hosts are silent.
+    ///
+    /// # Errors
+    /// The first loss that this rank has learned of.
+    pub(super) fn watch(&mut self) -> Result<()> {
+        if let Some(e) = &self.loss {
+            return Err(e.again().rank(self.me));
+        }
+        if self.said {
+            return Ok(());
+        }
+        if let Some(next) = self.neighbors()[0]
+            && self.peers[next as usize].link == Link::None
+        {
+            self.dial(next);
+        }
+        if self.last_look.elapsed() >= LOOK {
+            self.last_look = Instant::now();
+            let silent = self.conns.iter().find_map(|(_, conn)| match conn.stage {
+                Stage::Up(peer) => conn.silent_for().filter(|time| *time > self.silence).map(|_| peer),
+                _ => None,
+            });
+            if let Some(peer) = silent {
+                let e = self
+                    .error(ErrorKind::PeerLost, "check the other ranks", peer)
+                    .cause(format!("its host has not acknowledged anything for {:?}", self.silence))
+                    .remedy(
+                        "check that host and the network; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S",
+                    );
+                self.lose(peer, e);
+            }
+        }
+        self.loss.as_ref().map_or(Ok(()), |e| Err(e.again().rank(self.me)))
+    }
+
+    /// The next and the previous rank that have not left.
+    fn neighbors(&self) -> [Option<u32>; 2] {
+        let size = self.peers.len() as u32;
+        let at = |step: u32| (self.me + step) % size;
+        let is_here = |rank: &u32| !self.peers[*rank as usize].left;
+        [(1..size).map(at).find(is_here), (1..size).rev().map(at).find(is_here)]
+    }
+
+    /// Announces once that this rank leaves; early to ranks that watch it, too.
+    pub(super) fn say_left(&mut self, early: bool) {
+        if std::mem::replace(&mut self.said, true) {
+            return;
+        }
+        let left = news(self.me, false, self.me);
+        self.tell_all(None, left, "");
+        for neighbor in self.neighbors().into_iter().flatten().filter(|_| early) {
+            if !matches!(self.peers[neighbor as usize].link, Link::Up(_)) {
+                self.peers[neighbor as usize].tell(left, "");
+                self.touch(neighbor);
+            }
+        }
+        self.flush();
+    }
+
+    /// Announces once that this rank ends without leaving, and accepts nothing any more.
+    pub(super) fn say_lost(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.said, true) {
+            let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
+            let why = self.loss.as_ref().map_or_else(|| why.to_owned(), Error::reason);
+            self.tell_all(None, news(self.me, true, blamed), cut(&why));
+            self.flush();
+        }
+        self.listeners.clear();
+        let strangers: Vec<u64> =
+            self.conns.iter().filter(|(_, conn)| !matches!(conn.stage, Stage::Up(_))).map(|(n, _)| n).collect();
+        strangers.into_iter().for_each(|number| drop(self.conns.remove(number)));
+    }
+
+    /// Listens for events of a listener.
+    pub(super) fn listen(&self) -> io::Result<()> {
+        for (number, listener) in (LISTENER..).zip(&self.listeners) {
+            epoll::add(&self.epoll, listener.as_fd(), epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+        }
+        Ok(())
+    }
+}
+
+/// A frame that tells that a rank has left, or that it is lost due to another one.
+fn news(rank: u32, lost: bool, blamed: u32) -> Header {
+    Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
+}
+
+/// The start of a text.
+fn cut(text: &str) -> &str {
+    let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}

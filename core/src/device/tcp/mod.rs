@@ -1,0 +1,312 @@
+#![allow(unsafe_code)]
+//! The tcp device, for ranks connected by any network that carries TCP, and for ranks of one host.
+//!
+//! Operations travel as frames over one connection for each pair of ranks, made on first use and authenticated by a secret
+//! of the job. The target's processor carries them out: the rank itself whenever it is inside the runtime, and its agent
+//! thread while it computes. Long data is sent from where it is and received to where it goes; short frames share system
+//! calls. All frames of a pair stay in order, so a signal is set after all that was posted before it. An operation is
+//! complete when the target has acknowledged it.
+//!
+//! There is no resending above TCP: a connection that breaks is the loss of its peer.
+
+mod address;
+mod agent;
+mod conn;
+mod engine;
+mod frame;
+mod input;
+mod links;
+mod memory;
+mod peer;
+mod post;
+mod queue;
+mod secret;
+mod serve;
+mod start;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+pub(crate) use start::{open, probe};
+
+use super::loopback::Owned;
+use super::wait::sleep;
+use super::{
+    Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,
+    WorkRequest,
+};
+use crate::entered::Entered;
+use crate::error::{ErrorKind, Result};
+use crate::memory::keys::{AccumulateFn, Exposed};
+use crate::slots::Slots;
+use crate::stats::{Kind, Stats};
+use crate::wire::{Reader, Writer};
+use agent::{Agent, Shared};
+use engine::Inbox;
+use secret::SECRET;
+
+/// Shortest block for which requests with a range for each block are better than packing.
+const LISTS: u64 = 512;
+/// Time for which a rank that ends waits until its last bytes have arrived.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// A peer's region.
+#[derive(Clone, Copy, Debug)]
+struct Import {
+    peer: u32,
+    key: u64,
+    len: usize,
+    /// The lowest bits of its address.
+    align: u8,
+}
+
+/// The tcp device of one rank. The agent ends first.
+#[derive(Debug)]
+pub(crate) struct TcpDevice {
+    agent: RefCell<Option<Agent>>,
+    shared: Arc<Shared>,
+    me: u32,
+    size: u32,
+    secret: [u8; SECRET],
+    capabilities: Capabilities,
+    stats: Stats,
+    imports: RefCell<Slots<Import>>,
+    /// Memory of regions, by handle.
+    owned: RefCell<FxHashMap<u64, Owned>>,
+    /// Completions that are being delivered.
+    done: RefCell<VecDeque<(u64, Result<()>)>>,
+    /// Packets that are being delivered.
+    inbox: RefCell<Inbox>,
+    polling: Cell<bool>,
+    left: Cell<Option<Leave>>,
+}
+
+impl TcpDevice {
+    fn start_agent(&self) -> Result<()> {
+        let mut agent = self.agent.borrow_mut();
+        if agent.is_none() {
+            *agent = Some(Agent::start(&self.shared, self.me)?);
+        }
+        Ok(())
+    }
+
+    /// Guards the fields of a key of rank `of` against changes.
+    fn seal(&self, of: u32, key: u64, len: u64, align: u8) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.secret, of, key, len, align).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Reads a key of rank `of`.
+    fn read_key(&self, of: u32, bytes: &[u8]) -> Option<Import> {
+        let mut r = Reader::new(bytes);
+        let (key, len, align, seal) = (r.u64()?, r.u64()?, r.u8()?, r.u64()?);
+        let is_true = r.is_empty() && seal == self.seal(of, key, len, align);
+        Some(Import { peer: of, key, len: usize::try_from(len).ok()?, align }).filter(|_| is_true)
+    }
+
+    /// Whether a poll would deliver something; sends first what waits.
+    fn has_events(&self) -> bool {
+        let mut engine = self.shared.lock();
+        engine.flush();
+        engine.has_events() || !self.done.borrow().is_empty()
+    }
+}
+
+impl Device for TcpDevice {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    unsafe fn register(&self, region: Region) -> Result<Registration> {
+        let Region { mut base, len, accumulate, align, passive, .. } = region;
+        let mut owned = Owned::No;
+        if base.is_null() {
+            (owned, base) = Owned::aligned(len, align)
+                .map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
+        }
+        if passive {
+            self.start_agent()?;
+        }
+        // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
+        let key = unsafe { self.shared.lock().memory.0.insert(Exposed { base, len, accumulate }) };
+        self.owned.borrow_mut().insert(key, owned);
+        let align = (base.addr() % 64) as u8;
+        let seal = self.seal(self.me, key, len as u64, align);
+        let bytes = Writer::new().u64(key).u64(len as u64).u8(align).u64(seal).done();
+        Ok(Registration { base, len, key: bytes, handle: key })
+    }
+
+    unsafe fn release(&self, handle: u64) -> Result<()> {
+        // Whoever moves bytes of a region holds the lock meanwhile.
+        self.shared.lock().memory.0.remove(handle);
+        match self.owned.borrow_mut().remove(&handle) {
+            Some(_) => Ok(()),
+            None => Err(self.fail(ErrorKind::Freed, "release memory", self.me)),
+        }
+    }
+
+    fn import(&self, peer: u32, key: &[u8], _accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+        const OP: &str = "import a peer's region";
+        if peer >= self.size {
+            return Err(self.fail(ErrorKind::NoSuchRank, OP, peer));
+        }
+        let import = self.read_key(peer, key);
+        let import = import.ok_or_else(|| self.fail(ErrorKind::Protocol, OP, peer).cause("malformed key"))?;
+        let mut imports = self.imports.borrow_mut();
+        let handle = imports.next();
+        imports.add(import);
+        Ok(RemoteRegion { peer, len: import.len, handle, mapped: None, lists: Some(LISTS), steps: false })
+    }
+
+    unsafe fn forget(&self, handle: u64) {
+        self.imports.borrow_mut().remove(handle);
+    }
+
+    unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+        // SAFETY: the same contract.
+        unsafe { self.post_checked(request) }
+    }
+
+    fn cancel(&self, which: &dyn Fn(u64) -> bool) {
+        let mut engine = self.shared.lock();
+        engine.peers.iter_mut().for_each(|peer| peer.cancel(which));
+        engine.done.retain(|(id, _)| !which(*id));
+        self.done.borrow_mut().retain(|(id, _)| !which(*id));
+    }
+
+    fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        // A handler that polls gets no events.
+        let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
+        let mut inbox = self.inbox.borrow_mut();
+        inbox.clear();
+        {
+            let mut engine = self.shared.lock();
+            self.shared.count_poll();
+            engine.turn(&self.stats);
+            std::mem::swap(&mut *inbox, &mut engine.inbox);
+            self.done.borrow_mut().append(&mut engine.done);
+        }
+        let count = self.done.borrow().len();
+        let mut at = 0;
+        for (source, len) in &inbox.packets {
+            sink(Event::Packet { source: *source, bytes: &inbox.bytes[at..at + len] });
+            at += len;
+        }
+        if !inbox.packets.is_empty() {
+            let mut engine = self.shared.lock();
+            for packets in inbox.packets.chunk_by(|a, b| a.0 == b.0) {
+                let source = packets[0].0;
+                if source != self.me {
+                    engine.peers[source as usize].took(packets.len());
+                    engine.touch(source);
+                }
+            }
+            engine.flush();
+        }
+        for _ in 0..count {
+            // A handler may have cancelled the operation.
+            let Some((id, result)) = self.done.borrow_mut().pop_front() else { break };
+            sink(Event::Completed { id, result: result.map_err(|e| e.rank(self.me)) });
+        }
+        Ok(count > 0 || !inbox.packets.is_empty())
+    }
+
+    fn park(&self, sleep_by: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        self.shared.count_poll();
+        match sleep_by {
+            Sleep::Elsewhere(waker) => {
+                if let Err(e) = self.start_agent() {
+                    tracing::warn!("futures of this rank are polled, not woken: {e}");
+                    return true;
+                }
+                self.shared.sleep_elsewhere(waker);
+                self.has_events() || ready()
+            }
+            Sleep::For(limit) => {
+                let timer = self.shared.lock().timer;
+                let limit = timer.map_or(limit, |at| limit.min(at.saturating_duration_since(Instant::now())));
+                let wait = || {
+                    self.stats.add(Kind::Park, 0);
+                    sleep(&[self.shared.epoll.as_fd(), self.shared.rank_wake.as_fd()], limit);
+                };
+                self.shared.sleep(|| self.has_events() || ready(), wait)
+            }
+        }
+    }
+
+    fn waker(&self) -> Result<Waker> {
+        let shared = Arc::clone(&self.shared);
+        Ok(Arc::new(move || shared.rank_wake.wake()))
+    }
+
+    fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
+        if let PeerCheck::Asleep(_) = about {
+            return Ok(None);
+        }
+        let mut engine = self.shared.lock();
+        self.shared.count_poll();
+        if let PeerCheck::Met(loss) = about
+            && let Some(peer) = loss.blamed_number().filter(|peer| *peer < self.size && *peer != self.me)
+            && loss.kind() == ErrorKind::PeerLost
+        {
+            engine.lose(peer, loss.again());
+        }
+        engine.turn(&self.stats);
+        engine.watch()?;
+        engine.flush();
+        Ok(None)
+    }
+
+    fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
+        each(self.capabilities.name, &self.stats);
+        each(self.capabilities.name, &self.shared.agent_stats);
+    }
+
+    fn leave(&self, how: Leave) -> Result<bool> {
+        let mut engine = self.shared.lock();
+        if how == Leave::Lost {
+            if self.left.get().is_none() {
+                self.left.set(Some(how));
+                engine.say_lost("it ended without leaving the job");
+            }
+            return Ok(true);
+        }
+        engine.turn(&self.stats);
+        if !engine.is_quiet() {
+            return Ok(false);
+        }
+        self.left.set(Some(how));
+        engine.say_left(how == Leave::Early);
+        Ok(engine.is_quiet())
+    }
+}
+
+impl Drop for TcpDevice {
+    fn drop(&mut self) {
+        let has_left = self.left.get().is_some_and(|how| how != Leave::Lost);
+        let _ = self.leave(Leave::Lost);
+        drop(self.agent.borrow_mut().take());
+        let end = Instant::now() + LINGER;
+        let mut engine = self.shared.lock();
+        // The kernel discards what it has not sent when a connection is closed on which something has not been received.
+        while has_left && engine.loss.is_none() && !engine.is_quiet() && Instant::now() < end {
+            engine.turn(&self.stats);
+            std::thread::yield_now();
+        }
+        // Wakers may live on; the sockets and the uses of memory end here.
+        engine.conns = Slots::default();
+        engine.listeners.clear();
+        (0..self.size as usize).for_each(|peer| _ = engine.peers[peer].end());
+        self.owned.borrow().keys().for_each(|key| _ = engine.memory.0.remove(*key));
+    }
+}

@@ -1,0 +1,472 @@
+#![allow(unsafe_code)]
+//! One peer, as origin and as target: what waits to be sent to it, the operations that it has not answered, and what it
+//! may still send.
+//!
+//! Memory is bounded at both ends without ever leaving a connection unread, so that an operation never waits for the
+//! program of its target, and two ranks that send to each other cannot block each other:
+//! - packets need credits, which come back when the program has taken them;
+//! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
+//!   ([`MOST_OPEN`], [`MOST_OWED`]);
+//! - requests that wait for such a limit stand in a queue of their own, so that answers pass them.
+//!
+//! A peer that exceeds a limit breaks the protocol.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, PIECE, RETURN};
+use super::memory::Memory;
+use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads, append};
+use super::sys::Blocks;
+use crate::device::{Block, Range, ShortPacket, code, target};
+use crate::error::{Error, ErrorKind};
+
+/// Packets that a peer may send before the program has taken any.
+pub(super) const CREDITS: usize = 128;
+/// Operations in progress to one peer.
+pub(super) const MOST_OPEN: usize = 1024;
+/// Bytes that answers in progress take at the target; see [`ASKED`].
+pub(super) const MOST_OWED: usize = 256 << 10;
+/// Bytes in the buffers of requests from which no more are taken.
+const MOST_BUFFERED: usize = 256 << 10;
+/// Operations that wait to be sent from the memory of the caller.
+const MOST_WAITING: usize = 64;
+/// Operations of up to so many bytes are copied to the buffer.
+const COPIED: usize = 8 << 10;
+
+/// An operation that the peer has not answered.
+#[derive(Debug, Default)]
+pub(super) struct Awaited {
+    /// `None` if it was cancelled.
+    id: Option<u64>,
+    name: &'static str,
+    into: Cursor,
+    /// Bytes of data that have not arrived.
+    expects: usize,
+    owed: usize,
+    /// Whether the target keeps the data that it owes.
+    is_kept: bool,
+    /// Whether frames of it are still to be made, from memory of the caller.
+    is_open: bool,
+    /// Sent when the data has arrived.
+    notify: Option<Header>,
+}
+
+/// The connection to a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Link {
+    #[default]
+    None,
+    /// The connection with this number is being made by this rank.
+    Dialing(u64),
+    /// An attempt has failed; the next one is due at this time.
+    Again(Instant),
+    Up(u64),
+}
+
+/// The state of a peer.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    pub(super) requests: Queue,
+    pub(super) replies: Queue,
+    awaiting: VecDeque<Awaited>,
+    /// Number of the first operation in `awaiting`.
+    first: u64,
+    owed: usize,
+    credits: usize,
+    /// Packets of the peer that the program has not taken, and those that it has taken without telling the peer.
+    pub(super) held: usize,
+    taken: usize,
+    /// Operations of the peer that have succeeded and are not acknowledged.
+    acks: u32,
+    /// The failure of the operation of the peer that is being served.
+    failed: Option<ErrorKind>,
+    pub(super) link: Link,
+    /// When the first of the failed attempts to connect began, and their number.
+    pub(super) dialing_since: Option<(Instant, u32)>,
+    pub(super) left: bool,
+    pub(super) lost: Option<Error>,
+}
+
+/// An operation's former value or data.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) id: u64,
+    pub(super) name: &'static str,
+    pub(super) key: u64,
+    pub(super) notify: Option<(u64, u64, u64)>,
+}
+
+impl Call {
+    fn last(&self) -> u8 {
+        if self.notify.is_none() { LAST } else { 0 }
+    }
+
+    fn signal(&self) -> Option<Header> {
+        let (key, offset, len) = self.notify?;
+        Some(Header { flags: LAST | NOTIFY, key, offset, len, ..Header::new(Kind::Signal) })
+    }
+}
+
+impl Peer {
+    pub(super) fn new() -> Self {
+        Self { credits: CREDITS, ..Self::default() }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.requests.buffered > MOST_BUFFERED || self.requests.len() > MOST_WAITING || self.awaiting.len() >= MOST_OPEN
+    }
+
+    /// Number of operations in progress.
+    pub(super) fn open(&self) -> usize {
+        self.awaiting.len()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.awaiting.is_empty() && self.requests.is_empty() && self.replies.is_empty() && self.acks == 0
+    }
+
+    fn frame(&mut self, header: Header, payload: &[u8]) {
+        self.requests.fill(|bytes| {
+            bytes.extend(header.bytes());
+            bytes.extend(payload);
+        });
+    }
+
+    fn answer(&mut self, header: Header, payload: &[u8]) {
+        self.replies.fill(|bytes| {
+            bytes.extend(header.bytes());
+            bytes.extend(payload);
+        });
+    }
+
+    /// Adds an operation; returns its number.
+    fn expect(&mut self, call: &Call, into: &[Block], data: usize) -> u64 {
+        let (id, name, into) = (Some(call.id), call.name, Cursor::new(into));
+        self.awaiting.push_back(Awaited { id, name, into, expects: data, ..Awaited::default() });
+        self.first + self.awaiting.len() as u64 - 1
+    }
+
+    fn notify(&mut self, call: &Call) {
+        if let Some(signal) = call.signal() {
+            self.frame(signal, &[]);
+        }
+    }
+
+    fn owes(&mut self, serial: u64, owed: usize) {
+        self.owed += owed;
+        if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
+            awaited.owed += owed;
+        }
+    }
+
+    fn opened(&mut self, serial: u64, is_kept: bool) {
+        if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
+            (awaited.is_open, awaited.is_kept) = (true, is_kept);
+        }
+    }
+
+    /// Writes blocks to ranges of the same total length.
+    ///
+    /// # Safety
+    /// The blocks stay valid until the operation is complete.
+    pub(super) unsafe fn write(&mut self, call: &Call, from: &[Block], ranges: &[Range]) {
+        let len: usize = ranges.iter().map(|r| r.len).sum();
+        let header = Header { flags: call.last(), key: call.key, ..Header::new(Kind::Write) };
+        let serial = self.expect(call, &[], 0);
+        if let ([Range { offset, len }], true) = (ranges, len <= COPIED) {
+            let header = Header { offset: *offset as u64, len: *len as u64, ..header };
+            self.requests.fill(|bytes| {
+                bytes.extend(header.bytes());
+                // SAFETY: valid blocks by the contract.
+                unsafe { append(from, bytes) };
+            });
+        } else if len == 0 {
+            self.frame(header, &[]);
+        } else {
+            self.opened(serial, false);
+            self.requests.push(Item::Chunks(Chunks::new(serial, header, from, ranges)));
+        }
+        self.notify(call);
+    }
+
+    /// Reads ranges into blocks of the same total length.
+    pub(super) fn read(&mut self, call: &Call, into: &[Block], ranges: &[Range]) {
+        let len = ranges.iter().map(|r| r.len).sum();
+        let serial = self.expect(call, into, len);
+        if let Some(awaited) = self.awaiting.back_mut() {
+            awaited.notify = call.signal().map(|signal| Header { flags: 0, ..signal });
+        }
+        match ranges {
+            [] | [_] => {
+                let Range { offset, len } = ranges.first().copied().unwrap_or(Range { offset: 0, len: 0 });
+                let (offset, len) = (offset as u64, len as u64);
+                self.frame(Header { flags: LAST, key: call.key, offset, len, ..Header::new(Kind::Read) }, &[]);
+                self.owes(serial, ASKED);
+            }
+            _ => {
+                self.opened(serial, false);
+                self.requests.push(Item::Reads(Reads::new(serial, call.key, LAST, ranges.to_vec())));
+            }
+        }
+    }
+
+    /// A request of one frame, answered by the former value, which goes to `old` unless it is null.
+    pub(super) fn word(&mut self, call: &Call, header: Header, payload: &[u8], old: *mut u8, len: usize) {
+        let into = [Block { base: old, len }];
+        let serial = self.expect(call, if old.is_null() { &[] } else { &into }, len);
+        self.owes(serial, ASKED);
+        self.frame(Header { flags: call.last(), key: call.key, ..header }, payload);
+        self.notify(call);
+    }
+
+    /// Accumulates `len` bytes; the former values go to `old` unless it is null.
+    ///
+    /// # Safety
+    /// The operand, as long as the code needs, stays valid until the operation is complete.
+    pub(super) unsafe fn accumulate(&mut self, call: &Call, at: Range, code: u32, from: *const u8, old: *mut u8) {
+        let flags = if old.is_null() { 0 } else { RETURN };
+        let header = Header { flags: call.last() | flags, key: call.key, code, ..Header::new(Kind::Accumulate) };
+        let into = [Block { base: old, len: at.len }];
+        let returns = if old.is_null() { 0 } else { at.len };
+        let serial = self.expect(call, if old.is_null() { &[] } else { &into }, returns);
+        let operand = [Block::of(from, code::operand_len(code, at.len))];
+        if at.len <= PIECE.min(COPIED) {
+            let header = Header { offset: at.offset as u64, len: at.len as u64, ..header };
+            self.requests.fill(|bytes| {
+                bytes.extend(header.bytes());
+                // SAFETY: valid by the contract.
+                unsafe { append(&operand, bytes) };
+            });
+            self.opened(serial, returns > 0);
+            self.made(Made::All(serial));
+            self.owes(serial, if returns > 0 { ASKED + returns } else { 0 });
+        } else {
+            self.opened(serial, returns > 0);
+            self.requests.push(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
+        }
+        self.notify(call);
+    }
+
+    pub(super) fn signal(&mut self, key: u64, offset: usize, value: u64) {
+        self.frame(Header { key, offset: offset as u64, len: value, ..Header::new(Kind::Signal) }, &[]);
+    }
+
+    /// Sends a packet; returns whether there was room for it.
+    ///
+    /// # Safety
+    /// The blocks are valid.
+    pub(super) unsafe fn send(&mut self, header: &[u8], body: &[Block], len: usize) -> bool {
+        if self.credits == 0 || self.is_full() {
+            return false;
+        }
+        self.credits -= 1;
+        let frame = Header { len: len as u64, ..Header::new(Kind::Packet) };
+        self.requests.fill(|bytes| {
+            bytes.extend(frame.bytes());
+            bytes.extend(header);
+            // SAFETY: valid blocks by the contract.
+            unsafe { append(body, bytes) };
+        });
+        true
+    }
+
+    /// [`send`](Self::send) for a short packet.
+    pub(super) fn send_short(&mut self, packet: &ShortPacket) -> bool {
+        // SAFETY: no blocks.
+        unsafe { self.send(&packet.bytes()[..packet.len()], &[], packet.len()) }
+    }
+
+    /// Takes note that the program has taken `count` packets of this peer.
+    pub(super) fn took(&mut self, count: usize) {
+        self.held -= count;
+        self.taken += count;
+        if self.taken >= CREDITS / 2 {
+            let code = std::mem::take(&mut self.taken) as u32;
+            self.answer(Header { code, ..Header::new(Kind::Credit) }, &[]);
+        }
+    }
+
+    /// Takes credits that the peer has given.
+    pub(super) fn credit(&mut self, count: u32) -> Result<(), &'static str> {
+        self.credits += count as usize;
+        if self.credits > CREDITS { Err("credits for packets that were not sent") } else { Ok(()) }
+    }
+
+    /// Tells the peer something about a rank.
+    pub(super) fn tell(&mut self, header: Header, text: &str) {
+        self.answer(Header { len: text.len() as u64, ..header }, text.as_bytes());
+    }
+
+    /// Queues the answer to a read.
+    pub(super) fn answer_read(&mut self, header: &Header) {
+        self.flush_acks();
+        self.replies.push(Item::Answer(Answer::new(header)));
+    }
+
+    /// Queues a former value.
+    pub(super) fn answer_data(&mut self, data: &[u8]) {
+        self.flush_acks();
+        self.answer(Header { flags: super::frame::END, len: data.len() as u64, ..Header::new(Kind::Data) }, data);
+    }
+
+    /// Whether the operation of the peer that is being served has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Ends a frame of an operation of the peer; returns whether the operation is over.
+    pub(super) fn served(&mut self, flags: u8, result: Result<(), ErrorKind>) -> bool {
+        if let Err(kind) = result {
+            self.failed.get_or_insert(kind);
+        }
+        if flags & LAST == 0 {
+            return false;
+        }
+        match self.failed.take() {
+            None => self.acks += 1,
+            Some(kind) => {
+                self.flush_acks();
+                let size = target::status(Err(kind)) as u16;
+                self.answer(Header { size, ..Header::new(Kind::Done) }, &[]);
+            }
+        }
+        true
+    }
+
+    pub(super) fn flush_acks(&mut self) {
+        let code = std::mem::take(&mut self.acks);
+        if code > 0 {
+            self.answer(Header { code, ..Header::new(Kind::Ack) }, &[]);
+        }
+    }
+
+    /// Whether the peer has made this rank keep more answers than it may.
+    pub(super) fn asks_too_much(&self) -> bool {
+        self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED || self.replies.buffered > 4 << 20
+    }
+
+    /// The blocks into which the next data goes, at most `len` bytes of them; none if it goes nowhere.
+    pub(super) fn data_blocks(&self, len: usize, out: &mut Blocks) {
+        if let Some(front) = self.awaiting.front().filter(|front| front.id.is_some()) {
+            front.into.next(len, out);
+        }
+    }
+
+    /// Takes note of a frame of data.
+    pub(super) fn data_begins(&mut self, header: &Header) -> Result<(), &'static str> {
+        let len = header.len as usize;
+        let front = self.awaiting.front_mut().ok_or("data that was not asked for")?;
+        front.expects = front.expects.checked_sub(len).ok_or("more data than was asked for")?;
+        let ends = header.flags & super::frame::END > 0;
+        let paid = if ends { ASKED } else { 0 } + if front.is_kept { len } else { 0 };
+        let paid = paid.min(front.owed);
+        front.owed -= paid;
+        self.owed -= paid;
+        Ok(())
+    }
+
+    /// Counts bytes of data as placed.
+    pub(super) fn data_placed(&mut self, len: usize) {
+        if let Some(front) = self.awaiting.front_mut() {
+            front.into.advance(len);
+        }
+    }
+
+    /// Copies data to where it goes.
+    pub(super) fn place(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let mut blocks = Blocks::new();
+            self.data_blocks(bytes.len(), &mut blocks);
+            let placed = if blocks.is_empty() { bytes.len() } else { blocks.iter().map(|b| b.len).sum() };
+            let mut from = bytes;
+            for block in &blocks {
+                // SAFETY: a destination of an operation in progress, valid by the contract of `post`.
+                unsafe { crate::memory::copy::bytes(from.as_ptr(), block.base, block.len) };
+                from = &from[block.len..];
+            }
+            self.data_placed(placed);
+            bytes = &bytes[placed..];
+        }
+    }
+
+    /// Ends the first operation in progress; returns its id and result unless it was cancelled.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn complete(
+        &mut self,
+        result: Result<(), ErrorKind>,
+    ) -> Result<Option<(u64, Result<(), Error>)>, &'static str> {
+        let front = self.awaiting.pop_front().ok_or("an answer to no request")?;
+        self.first += 1;
+        self.owed -= front.owed;
+        if front.is_open {
+            return Err("an answer to a request that was not sent");
+        }
+        if result.is_ok() && front.expects > 0 && front.id.is_some() {
+            return Err("less data than was asked for");
+        }
+        if let (Ok(()), Some(signal)) = (result, front.notify) {
+            self.frame(signal, &[]);
+        }
+        Ok(front.id.map(|id| (id, result.map_err(|kind| Error::new(kind, front.name)))))
+    }
+
+    /// Takes note of frames that were made.
+    fn made(&mut self, made: Made) {
+        match made {
+            Made::Owes(serial, owed) => self.owes(serial, owed),
+            Made::All(serial) => {
+                if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
+                    awaited.is_open = false;
+                }
+            }
+        }
+    }
+
+    /// What is sent next, if anything; whether it is an answer, and whether more follows at once.
+    pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) -> Option<(bool, bool)> {
+        self.flush_acks();
+        let is_reply = !self.requests.is_inside() && !self.replies.is_empty();
+        let mut all = Vec::new();
+        let mut more = false;
+        if is_reply {
+            more = self.replies.next(memory, 0, out, &mut |_| {});
+        }
+        let is_reply = is_reply && !out.is_empty();
+        if !is_reply {
+            let room = MOST_OWED.saturating_sub(self.owed);
+            more = self.requests.next(memory, room, out, &mut |made| all.push(made));
+        }
+        all.into_iter().for_each(|made| self.made(made));
+        (!out.is_empty()).then_some((is_reply, more))
+    }
+
+    pub(super) fn advance(&mut self, is_reply: bool, len: usize) {
+        if is_reply { self.replies.advance(len) } else { self.requests.advance(len) }
+    }
+
+    /// Forgets operations; their memory is not used afterwards.
+    pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
+        let first = self.first;
+        let mut serials = Vec::new();
+        for (serial, awaited) in (first..).zip(&mut self.awaiting) {
+            if awaited.id.is_some_and(which) {
+                (awaited.id, awaited.notify) = (None, None);
+                serials.push(serial);
+            }
+        }
+        let mut all = Vec::new();
+        // SAFETY: memory of operations in progress, valid by the contract of `post`.
+        unsafe { self.requests.detach(|serial| serials.contains(&serial), &mut |made| all.push(made)) };
+        all.into_iter().for_each(|made| self.made(made));
+    }
+
+    /// Ends all operations in progress; returns their ids and names.
+    pub(super) fn end(&mut self) -> Vec<(u64, &'static str)> {
+        (self.requests, self.replies, self.acks, self.owed) = (Queue::default(), Queue::default(), 0, 0);
+        self.first += self.awaiting.len() as u64;
+        self.awaiting.drain(..).filter_map(|awaited| Some((awaited.id?, awaited.name))).collect()
+    }
+}
+
+const _: () = assert!(HEADER + PIECE < super::input::LEN);

@@ -1,0 +1,209 @@
+//! Authentication and encryption, by the Noise protocol (revision 34) with the secret of the job: `NNpsk0`.
+//!
+//! The rank that accepts a connection sends 32 random bytes. They are part of the prologue of the handshake, so the first
+//! message of the other side proves that it knows the secret, and now. The answer proves the same of this side. Both
+//! messages carry the numbers of both ranks.
+
+use std::io;
+
+use snow::{Builder, HandshakeState, TransportState};
+
+use crate::device::wait::random;
+use crate::wire::{Reader, Writer};
+
+/// Bytes of the secret, and of a challenge.
+pub(super) const SECRET: usize = 32;
+const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PROLOGUE: &[u8] = b"farside tcp 1";
+/// Bytes of an authentication tag.
+pub(super) const TAG: usize = 16;
+/// Bytes of a message of the handshake: a key, a tag, and the ranks.
+pub(super) const MESSAGE: usize = 32 + TAG + RANKS;
+const RANKS: usize = 8;
+/// Maximum number of bytes of an encrypted record.
+pub(super) const RECORD: usize = 16 << 10;
+
+/// A failed handshake, or a forged record.
+#[derive(Debug)]
+pub(super) struct Refused;
+
+impl From<snow::Error> for Refused {
+    fn from(_: snow::Error) -> Self {
+        Self
+    }
+}
+
+/// Random bytes for the other side.
+pub(super) fn challenge() -> io::Result<[u8; SECRET]> {
+    random()
+}
+
+fn builder<'a>(secret: &'a [u8; SECRET], prologue: &'a [u8]) -> Result<Builder<'a>, Refused> {
+    let pattern = PATTERN.parse().map_err(|_| Refused)?;
+    Ok(Builder::new(pattern).psk(0, secret)?.prologue(prologue)?)
+}
+
+fn message(state: &mut HandshakeState, from: u32, to: u32) -> Result<[u8; MESSAGE], Refused> {
+    let (mut message, ranks) = ([0; MESSAGE], Writer::new().u32(from).u32(to).done());
+    let len = state.write_message(&ranks, &mut message)?;
+    if len == MESSAGE { Ok(message) } else { Err(Refused) }
+}
+
+/// The ranks in a message of the other side: from, to.
+fn ranks(state: &mut HandshakeState, message: &[u8; MESSAGE]) -> Result<(u32, u32), Refused> {
+    let mut ranks = [0; MESSAGE];
+    let len = state.read_message(message, &mut ranks)?;
+    let mut r = Reader::new(ranks.get(..len).ok_or(Refused)?);
+    (|| Some((r.u32()?, r.u32()?)))().ok_or(Refused)
+}
+
+/// The side that connects: takes the challenge; returns the state and the message.
+pub(super) fn begin(
+    secret: &[u8; SECRET],
+    challenge: &[u8; SECRET],
+    (me, peer): (u32, u32),
+) -> Result<(Box<HandshakeState>, [u8; MESSAGE]), Refused> {
+    let prologue = [PROLOGUE, challenge].concat();
+    let mut state = Box::new(builder(secret, &prologue)?.build_initiator()?);
+    let message = message(&mut state, me, peer)?;
+    Ok((state, message))
+}
+
+/// The side that accepts: takes the first message; returns the rank of the other side, the answer, and the state.
+pub(super) fn answer(
+    secret: &[u8; SECRET],
+    challenge: &[u8; SECRET],
+    me: u32,
+    first: &[u8; MESSAGE],
+) -> Result<(u32, [u8; MESSAGE], TransportState), Refused> {
+    let prologue = [PROLOGUE, challenge].concat();
+    let mut state = builder(secret, &prologue)?.build_responder()?;
+    let (from, to) = ranks(&mut state, first)?;
+    if to != me || from == me {
+        return Err(Refused);
+    }
+    let answer = message(&mut state, me, from)?;
+    Ok((from, answer, state.into_transport_mode()?))
+}
+
+/// The side that connects: takes the answer.
+pub(super) fn finish(
+    mut state: Box<HandshakeState>,
+    (me, peer): (u32, u32),
+    answer: &[u8; MESSAGE],
+) -> Result<TransportState, Refused> {
+    if ranks(&mut state, answer)? != (peer, me) {
+        return Err(Refused);
+    }
+    Ok(state.into_transport_mode()?)
+}
+
+/// Encrypted records: a length of 2 bytes, and the bytes with a tag.
+#[derive(Debug)]
+pub(super) struct Seal {
+    state: TransportState,
+    out: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    /// Number of bytes of `received` that have arrived, and of those that are used.
+    arrived: usize,
+    used: usize,
+}
+
+impl Seal {
+    pub(super) fn new(state: TransportState) -> Self {
+        Self { state, out: Vec::new(), sent: 0, received: vec![0; 2 * (2 + RECORD + TAG)], arrived: 0, used: 0 }
+    }
+
+    /// Encrypted bytes that are to be sent.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.out[self.sent..]
+    }
+
+    pub(super) fn sent(&mut self, len: usize) {
+        self.sent += len;
+    }
+
+    /// Encrypts at most [`RECORD`] bytes; nothing is pending.
+    pub(super) fn seal(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        self.out.resize(2 + bytes.len() + TAG, 0);
+        self.sent = 0;
+        let len = self.state.write_message(bytes, &mut self.out[2..])?;
+        self.out.truncate(2 + len);
+        self.out[..2].copy_from_slice(&(len as u16).to_le_bytes());
+        Ok(())
+    }
+
+    /// The buffer for encrypted bytes.
+    pub(super) fn free(&mut self) -> &mut [u8] {
+        if self.used > 0 {
+            self.received.copy_within(self.used..self.arrived, 0);
+            (self.arrived, self.used) = (self.arrived - self.used, 0);
+        }
+        &mut self.received[self.arrived..]
+    }
+
+    pub(super) fn arrived(&mut self, len: usize) {
+        self.arrived += len;
+    }
+
+    /// Decrypts the next record that has arrived as a whole and for which `to` has room; `None` if there is none.
+    pub(super) fn open(&mut self, to: &mut [u8]) -> Result<Option<usize>, Refused> {
+        let held = &self.received[self.used..self.arrived];
+        let Some((len, rest)) = held.split_first_chunk() else { return Ok(None) };
+        let len = usize::from(u16::from_le_bytes(*len));
+        if !(TAG..=RECORD + TAG).contains(&len) {
+            return Err(Refused);
+        }
+        let Some(record) = rest.get(..len) else { return Ok(None) };
+        if to.len() < len {
+            return Ok(None);
+        }
+        let opened = self.state.read_message(record, to)?;
+        self.used += 2 + len;
+        Ok(Some(opened))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_prove_the_secret_and_the_ranks() {
+        let (secret, other, challenge) = ([1; SECRET], [2; SECRET], [3; SECRET]);
+        let (state, first) = begin(&secret, &challenge, (4, 7)).unwrap();
+        assert!(answer(&other, &challenge, 7, &first).is_err(), "another secret");
+        assert!(answer(&secret, &[4; SECRET], 7, &first).is_err(), "an earlier challenge");
+        assert!(answer(&secret, &challenge, 6, &first).is_err(), "another rank");
+        let mut changed = first;
+        changed[40] ^= 1;
+        assert!(answer(&secret, &challenge, 7, &changed).is_err());
+        let (from, reply, responder) = answer(&secret, &challenge, 7, &first).unwrap();
+        assert_eq!(from, 4);
+        let (again, _) = begin(&secret, &challenge, (4, 7)).unwrap();
+        assert!(finish(again, (4, 7), &reply).is_err(), "the answer to another first message");
+        let initiator = finish(state, (4, 7), &reply).unwrap();
+
+        let (mut a, mut b) = (Seal::new(initiator), Seal::new(responder));
+        let mut opened = vec![0; RECORD + TAG];
+        for len in [0, 1, 100, RECORD] {
+            a.seal(&vec![len as u8; len]).unwrap();
+            let bytes = a.pending().to_vec();
+            a.sent(bytes.len());
+            for part in bytes.chunks(7000) {
+                assert!(matches!(b.open(&mut opened), Ok(None)));
+                b.free()[..part.len()].copy_from_slice(part);
+                b.arrived(part.len());
+            }
+            assert_eq!(b.open(&mut opened).unwrap(), Some(len));
+            assert!(opened[..len].iter().all(|byte| *byte == len as u8));
+        }
+        a.seal(&[5; 10]).unwrap();
+        let mut forged = a.pending().to_vec();
+        forged[5] ^= 1;
+        b.free()[..forged.len()].copy_from_slice(&forged);
+        b.arrived(forged.len());
+        assert!(b.open(&mut opened).is_err());
+    }
+}

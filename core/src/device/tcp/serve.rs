@@ -1,0 +1,204 @@
+//! Frames that have arrived: requests are served, answers end operations of this rank.
+
+use super::engine::Engine;
+use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, RETURN};
+use super::input::{Input, Payload};
+use super::peer::CREDITS;
+use super::sys::Blocks;
+use crate::device::Block;
+use crate::error::ErrorKind;
+use crate::stats::{Kind as Counted, Stats};
+
+impl Engine {
+    /// Processes all that is in the buffer of a connection.
+    ///
+    /// # Errors
+    /// How the peer has broken the protocol.
+    pub(super) fn process(&mut self, from: u32, input: &mut Input, stats: &Stats) -> Result<(), &'static str> {
+        loop {
+            if let Some(mut payload) = input.payload.take() {
+                let len = payload.left.min(input.held().len());
+                self.place(from, &mut payload, &input.held()[..len]);
+                input.consume(len);
+                if payload.left > 0 {
+                    input.payload = Some(payload);
+                    return Ok(());
+                }
+                self.placed(from, &payload, stats);
+            }
+            let Some(frame) = input.frame() else { return Ok(()) };
+            let (header, is_whole) = frame?;
+            if header.is_bulk() {
+                input.consume(HEADER);
+                input.payload = Some(self.bulk(from, &header)?);
+            } else if is_whole {
+                self.frame(from, &header, input.whole(&header), stats)?;
+                input.consume(HEADER + header.payload());
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins a payload that is placed as it arrives.
+    fn bulk(&mut self, from: u32, header: &Header) -> Result<Payload, &'static str> {
+        let left = header.payload();
+        let peer = &mut self.peers[from as usize];
+        if header.kind == Kind::Data {
+            peer.data_begins(header)?;
+        } else if !peer.has_failed() {
+            let whole = self.memory.address((header.key, header.offset), left);
+            peer.served(0, whole.map(drop));
+        }
+        Ok(Payload { kind: header.kind, flags: header.flags, key: header.key, offset: header.offset, left })
+    }
+
+    /// Where the next bytes of a payload go directly; nothing if they are to be discarded.
+    pub(super) fn direct(&self, from: u32, payload: &Payload) -> Blocks {
+        let (mut blocks, peer) = (Blocks::new(), &self.peers[from as usize]);
+        if payload.kind == Kind::Data {
+            peer.data_blocks(payload.left, &mut blocks);
+        } else if !peer.has_failed()
+            && let Ok(base) = self.memory.address((payload.key, payload.offset), payload.left)
+        {
+            blocks.push(Block { base, len: payload.left });
+        }
+        blocks
+    }
+
+    /// Counts bytes of a payload that have arrived where they go.
+    pub(super) fn arrived(&mut self, from: u32, payload: &mut Payload, len: usize) {
+        if payload.kind == Kind::Data {
+            self.peers[from as usize].data_placed(len);
+        }
+        payload.offset += len as u64;
+        payload.left -= len;
+    }
+
+    /// Copies bytes of a payload to where they go.
+    fn place(&mut self, from: u32, payload: &mut Payload, bytes: &[u8]) {
+        let peer = &mut self.peers[from as usize];
+        if payload.kind == Kind::Data {
+            peer.place(bytes);
+        } else if !peer.has_failed() {
+            let written = self.memory.write((payload.key, payload.offset), bytes);
+            peer.served(0, written);
+        }
+        payload.offset += bytes.len() as u64;
+        payload.left -= bytes.len();
+    }
+
+    /// Ends a payload.
+    fn placed(&mut self, from: u32, payload: &Payload, stats: &Stats) {
+        if payload.kind == Kind::Write {
+            self.served(from, payload.flags, Ok(()), stats);
+        }
+    }
+
+    fn served(&mut self, from: u32, flags: u8, result: Result<(), ErrorKind>, stats: &Stats) {
+        if self.peers[from as usize].served(flags, result) {
+            stats.add(Counted::Served, 0);
+            self.touch(from);
+        }
+    }
+
+    /// Serves a frame that is here as a whole.
+    fn frame(&mut self, from: u32, header: &Header, payload: &[u8], stats: &Stats) -> Result<(), &'static str> {
+        let place = (header.key, header.offset);
+        let peer = &mut self.peers[from as usize];
+        let failed = peer.has_failed();
+        let skipped = Err(ErrorKind::BadKey);
+        match header.kind {
+            Kind::Write => {
+                let written = if failed { skipped } else { self.memory.write(place, payload) };
+                self.served(from, header.flags, written, stats);
+            }
+            Kind::Read => {
+                peer.answer_read(header);
+                if header.flags & LAST > 0 {
+                    stats.add(Counted::Served, 0);
+                }
+                self.touch(from);
+            }
+            Kind::FetchAdd => {
+                let old = if failed { Err(ErrorKind::BadKey) } else { self.memory.fetch_add(place, header.len) };
+                self.word(from, header, old, 8, stats);
+            }
+            Kind::CompareSwap => {
+                let len = usize::from(header.size);
+                let word = |at: usize| payload[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+                let words = [word(0), word(8)];
+                let old = if failed { Err(ErrorKind::BadKey) } else { self.memory.compare_swap(place, len, words) };
+                self.word(from, header, old, len, stats);
+            }
+            Kind::Accumulate => {
+                let len = header.len as usize;
+                let returns = header.flags & RETURN > 0;
+                let mut old = vec![0; if returns { len } else { 0 }];
+                let done = match failed {
+                    true => skipped,
+                    false => self.memory.accumulate(place, (header.code, len), payload, &mut old),
+                };
+                if returns && done.is_ok() {
+                    peer.answer_data(&old);
+                }
+                self.served(from, header.flags, done, stats);
+            }
+            Kind::Signal => {
+                if header.flags & NOTIFY == 0 || !failed {
+                    let set = self.memory.signal(place, header.len);
+                    if let (Err(kind), true) = (set, header.flags & LAST == 0) {
+                        tracing::debug!("a signal of rank {from} was dropped: {}", kind.text());
+                    } else {
+                        self.served(from, header.flags, set, stats);
+                    }
+                } else {
+                    self.served(from, header.flags, Ok(()), stats);
+                }
+            }
+            Kind::Packet => {
+                peer.held += 1;
+                if peer.held > CREDITS {
+                    return Err("more packets than it had credits");
+                }
+                self.inbox.push(from, payload);
+            }
+            Kind::Data => {
+                peer.data_begins(header)?;
+                peer.place(payload);
+                self.touch(from);
+            }
+            Kind::Ack => (0..header.code).try_for_each(|_| self.completed(from, Ok(())))?,
+            Kind::Done => {
+                let result = match header.size {
+                    0 => Ok(()),
+                    status => Err(crate::device::target::failure(status.into())),
+                };
+                self.completed(from, result)?;
+            }
+            Kind::Credit => peer.credit(header.code)?,
+            Kind::News => self.learn(from, header, payload),
+        }
+        if self.peers[from as usize].asks_too_much() {
+            return Err("more requests for data than it may make");
+        }
+        Ok(())
+    }
+
+    /// Answers an atomic.
+    fn word(&mut self, from: u32, header: &Header, old: Result<u64, ErrorKind>, len: usize, stats: &Stats) {
+        if let Ok(old) = old {
+            self.peers[from as usize].answer_data(&old.to_le_bytes()[..len]);
+        }
+        self.served(from, header.flags, old.map(drop), stats);
+    }
+
+    fn completed(&mut self, from: u32, result: Result<(), ErrorKind>) -> Result<(), &'static str> {
+        if let Some((id, result)) = self.peers[from as usize].complete(result)? {
+            self.done.push_back((id, result.map_err(|e| e.peer(from).device("tcp"))));
+        }
+        // Limits of requests that wait may be met now.
+        self.touch(from);
+        Ok(())
+    }
+}

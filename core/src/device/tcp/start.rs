@@ -1,0 +1,129 @@
+//! Start-up: the ranks tell each other on which hosts they are; each listens on an interface and publishes its address.
+//! No connection is made yet.
+
+use std::cell::{Cell, RefCell};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::TcpDevice;
+use super::address::{EndpointAddress, Host, choose};
+use super::agent::Shared;
+use super::engine::Engine;
+use super::frame::MAX_PACKET;
+use super::memory::Memory;
+use super::peer::Peer;
+use super::secret::{SECRET, challenge};
+use crate::bootstrap::Bootstrap;
+use crate::device::{Capabilities, CutOffs, MessageCutOffs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::settings::Settings;
+use crate::slots::Slots;
+use crate::stats::Stats;
+
+const OP: &str = "open the tcp device";
+/// Maximum number of blocks of a write or a read.
+const MAX_BLOCKS: usize = 1024;
+/// Messages of up to a packet are sent at once; longer ones are read from the sender's memory into place.
+const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
+const CUT_OFFS: CutOffs = CutOffs::UNMEASURED;
+
+/// Opens the device. Collective; takes two fences of the bootstrap.
+///
+/// # Errors
+/// `Setting`, `Mismatch`, `Unsupported` if no route leads to another host; errors of `bootstrap`.
+pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<TcpDevice> {
+    let (me, size) = (bootstrap.rank(), bootstrap.size());
+    let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");
+    let malformed = |peer| move || fail(ErrorKind::Protocol, peer).cause("malformed address");
+    if me == 0 {
+        // Only ranks of the job read what is published.
+        bootstrap.put("tcp.secret", &challenge().map_err(|e| Error::system(OP, e))?)?;
+    }
+    bootstrap.put(&format!("tcp.host.{me}"), &Host::here()?.write())?;
+    bootstrap.fence()?;
+    let secret: Option<[u8; SECRET]> = bootstrap.get("tcp.secret")?.try_into().ok();
+    let secret = secret.ok_or_else(malformed(0))?;
+    let mut hosts = Vec::new();
+    for rank in 0..size {
+        hosts.push(Host::read(&bootstrap.get(&format!("tcp.host.{rank}"))?).ok_or_else(malformed(rank))?);
+    }
+    let at = choose(&settings.tcp_interface, me as usize, &hosts).map_err(|e| e.rank(me))?;
+    let listener = TcpListener::bind((at, 0)).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok((listener.local_addr()?, listener))
+    });
+    let (at, listener) = listener.map_err(|e| {
+        let e = Error::system("listen for TCP connections", e).rank(me).device("tcp").cause(format!("at {at}"));
+        e.remedy("correct FARSIDE_TCP_INTERFACE")
+    })?;
+    let own = EndpointAddress { at, encrypts: settings.tcp_encrypt };
+    bootstrap.put(&format!("tcp.{me}"), &own.write())?;
+    bootstrap.fence()?;
+    let mut addresses = Vec::new();
+    for rank in 0..size {
+        let address = bootstrap.get(&format!("tcp.{rank}"))?;
+        addresses.push(EndpointAddress::read(&address).ok_or_else(malformed(rank))?);
+    }
+    if let Some(other) = addresses.iter().position(|address| address.encrypts != own.encrypts) {
+        return Err(fail(ErrorKind::Mismatch, other as u32).cause("FARSIDE_TCP_ENCRYPT differs between ranks"));
+    }
+    tracing::debug!(rank = me, %at, encrypts = own.encrypts, "tcp: listening");
+    let system = |e: std::io::Error| Error::system(OP, e).rank(me).device("tcp");
+    let engine = Engine {
+        me,
+        epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?),
+        listeners: vec![listener],
+        conns: Slots::default(),
+        peers: (0..size).map(|_| Peer::new()).collect(),
+        addresses,
+        secret,
+        encrypts: own.encrypts,
+        silence: Duration::from_secs(settings.tcp_silence_s.into()),
+        memory: Memory::default(),
+        done: Default::default(),
+        inbox: Default::default(),
+        dirty: Vec::new(),
+        timer: None,
+        loss: None,
+        said: false,
+        last_look: Instant::now(),
+    };
+    engine.listen().map_err(system)?;
+    Ok(TcpDevice {
+        agent: RefCell::default(),
+        shared: Arc::new(Shared::new(engine).map_err(system)?),
+        me,
+        size,
+        secret,
+        capabilities: Capabilities {
+            max_blocks: MAX_BLOCKS,
+            accumulate: true,
+            own_by_copy: true,
+            messages: MESSAGES,
+            cut_offs: CUT_OFFS,
+            ..Capabilities::minimal("tcp", MAX_PACKET)
+        },
+        stats: Stats::default(),
+        imports: RefCell::default(),
+        owned: RefCell::default(),
+        done: RefCell::default(),
+        inbox: RefCell::default(),
+        polling: Cell::new(false),
+        left: Cell::new(None),
+    })
+}
+
+/// Reports whether and how the device works here, for `farside info`.
+///
+/// # Errors
+/// The reason why the device does not work.
+pub(crate) fn probe(settings: &Settings) -> Result<String> {
+    let here = Host::here()?;
+    let at = choose(&settings.tcp_interface, 0, &[here])?;
+    TcpListener::bind((at, 0)).map_err(|e| Error::system("listen for TCP connections", e))?;
+    let kept = if settings.tcp_encrypt { "encrypted" } else { "not encrypted (FARSIDE_TCP_ENCRYPT=1 does)" };
+    Ok(format!("within this host at {at}; connections are authenticated by a secret of the job, {kept}"))
+}

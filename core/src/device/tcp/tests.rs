@@ -1,0 +1,323 @@
+#![allow(unsafe_code)]
+//! Strangers, and peers that break the protocol: refused within bounds, whatever they send.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::conn::Stage;
+use super::frame::{CHUNK, HEADER, Header, Kind};
+use super::secret::{self, MESSAGE, SECRET};
+use super::{TcpDevice, open};
+use crate::bootstrap::threads::threads;
+use crate::device::{Block, Device, Event, Leave, Operation, PeerCheck, Place, Region, WorkRequest};
+use crate::error::ErrorKind;
+use crate::settings::Settings;
+
+/// The devices of `n` ranks, of which this thread drives all.
+fn devices(n: usize, set: &[(&str, &str)]) -> Vec<TcpDevice> {
+    let settings =
+        Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+            .unwrap();
+    let opened = std::thread::scope(|scope| {
+        let ranks: Vec<_> = threads(n)
+            .into_iter()
+            .map(|mut bootstrap| {
+                let settings = &settings;
+                scope.spawn(move || Moved(open(&mut bootstrap, settings).unwrap()))
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<Vec<_>>()
+    });
+    opened.into_iter().map(|moved| moved.0).collect()
+}
+
+/// A device that no thread uses any more when another one gets it.
+struct Moved(TcpDevice);
+
+// SAFETY: nothing in a device belongs to a thread.
+unsafe impl Send for Moved {}
+
+impl TcpDevice {
+    fn address(&self) -> SocketAddr {
+        self.shared.lock().addresses[self.me as usize].at
+    }
+}
+
+fn turn(device: &TcpDevice) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    device
+        .poll(&mut |event| {
+            if let Event::Packet { bytes, .. } = event {
+                packets.push(bytes.to_vec());
+            }
+        })
+        .unwrap();
+    packets
+}
+
+fn send(device: &TcpDevice, peer: u32, bytes: &[u8]) {
+    let operation = Operation::Send { header: bytes, body: &[] };
+    // SAFETY: a packet is copied.
+    unsafe { device.post(&WorkRequest { peer, operation, notify: None, id: 0 }) }.unwrap();
+}
+
+/// A generator of numbers, the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// A connection to `device` that has authenticated itself as `me`.
+fn peer(device: &TcpDevice, secret: &[u8; SECRET], me: u32) -> TcpStream {
+    let mut socket = TcpStream::connect(device.address()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let read = |socket: &mut TcpStream, bytes: &mut [u8]| {
+        let mut at = 0;
+        while at < bytes.len() {
+            turn(device);
+            at += socket.read(&mut bytes[at..]).unwrap_or(0);
+        }
+    };
+    let (mut challenge, mut answer) = ([0; SECRET], [0; MESSAGE]);
+    read(&mut socket, &mut challenge);
+    let (state, message) = secret::begin(secret, &challenge, (me, device.me)).unwrap();
+    socket.write_all(&message).unwrap();
+    read(&mut socket, &mut answer);
+    secret::finish(state, (me, device.me), &answer).unwrap();
+    socket
+}
+
+#[test]
+fn strangers_are_refused_and_the_ranks_go_on() {
+    let ranks = devices(2, &[]);
+    let mut numbers = Numbers(7);
+    let mut strangers = Vec::new();
+    for i in 0..600u32 {
+        let mut stranger = TcpStream::connect(ranks[0].address()).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let len = [0, 10, MESSAGE, 3000][i as usize % 4];
+        let _ = stranger.write_all(&numbers.bytes(len));
+        strangers.push(stranger);
+        turn(&ranks[0]);
+    }
+    assert!(ranks[0].shared.lock().conns.iter().count() <= 256, "silent strangers are ended for new ones");
+    send(&ranks[1], 0, b"hello");
+    send(&ranks[0], 1, b"there");
+    let mut got = [Vec::new(), Vec::new()];
+    while got.iter().any(Vec::is_empty) {
+        ranks.iter().zip(&mut got).for_each(|(rank, got)| got.extend(turn(rank)));
+    }
+    assert_eq!(got.concat(), [b"there", b"hello"]);
+    ranks.iter().for_each(|rank| assert!(rank.check_peers(PeerCheck::Alive).is_ok()));
+    leave(&ranks);
+}
+
+/// Ends all ranks in order.
+fn leave(ranks: &[TcpDevice]) {
+    while !ranks.iter().map(|rank| rank.leave(Leave::InOrder).unwrap()).fold(true, |all, left| all && left) {}
+}
+
+/// A peer that knows the secret and then sends any bytes, or frames with any contents, is lost by an error that names it;
+/// memory that it may not reach stays as it is.
+#[test]
+fn peer_that_sends_anything_is_lost_or_served() {
+    for seed in 1..120u64 {
+        let ranks = devices(2, &[]);
+        let mut numbers = Numbers(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut memory = vec![0u8; 4096];
+        // SAFETY: the memory outlives the registration.
+        let region = unsafe { ranks[0].register(Region::of(memory[1024..].as_mut_ptr(), 2048)) }.unwrap();
+        let mut socket = peer(&ranks[0], &ranks[1].secret, 1);
+        for _ in 0..60 {
+            let frame = if seed % 4 == 0 { numbers.bytes(HEADER) } else { hostile(&mut numbers, region.handle) };
+            let _ = socket.write_all(&frame);
+            turn(&ranks[0]);
+            let _ = socket.read(&mut [0; 65536]);
+        }
+        drop(socket);
+        // It may have said that it leaves.
+        while !ranks[0].shared.lock().peers[1].left {
+            turn(&ranks[0]);
+            if let Err(lost) = ranks[0].check_peers(PeerCheck::Alive) {
+                assert!(matches!(lost.kind(), ErrorKind::Protocol | ErrorKind::PeerLost), "{lost}");
+                assert_eq!(lost.blamed(), Some(1), "{lost}");
+                break;
+            }
+        }
+        assert!(ranks[0].shared.lock().inbox.bytes.len() < 4 << 20);
+        // SAFETY: the handle of the registration above.
+        unsafe { ranks[0].release(region.handle) }.unwrap();
+        assert!(memory[..1024].iter().chain(&memory[3072..]).all(|b| *b == 0), "bytes beside the region");
+    }
+}
+
+/// A frame with some likely and some extreme contents.
+fn hostile(numbers: &mut Numbers, key: u64) -> Vec<u8> {
+    let mut pick = |of: &[u64]| of[numbers.next() as usize % of.len()];
+    let kind = pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]) as u8;
+    let lens = [0, 1, 8, 12, 2048, 2049, 5000, CHUNK as u64, CHUNK as u64 + 1, 1 << 40, u64::MAX];
+    let mut header = Header {
+        flags: pick(&[0, 1, 1, 2, 3, 4, 5, 8, 255]) as u8,
+        size: pick(&[0, 1, 2, 4, 8, 9, 65535]) as u16,
+        code: pick(&[0, 1, 7, 1000, u64::from(u32::MAX), 2 << 24]) as u32,
+        key: pick(&[key, key, key, 0, key + 1, u64::MAX]),
+        offset: pick(&[0, 4, 8, 2040, 2047, 2048, u64::MAX, u64::MAX - 7]),
+        len: pick(&lens),
+        ..Header::new(Kind::Write)
+    }
+    .bytes();
+    header[0] = kind;
+    let len = pick(&[0, 8, 16, 100, 5000]) as usize;
+    [&header[..], &numbers.bytes(len)].concat()
+}
+
+/// An answer to a request whose bytes are not sent yet would let the caller free them: it is refused.
+#[test]
+fn early_answer_is_a_broken_protocol() {
+    let ranks = devices(2, &[]);
+    let mut socket = peer(&ranks[0], &ranks[1].secret, 1);
+    let region = ranks[1].register_for_test(64 << 20);
+    let to = ranks[0].import(1, &region, None).unwrap();
+    let bytes = vec![1u8; 64 << 20];
+    let from = [Block::of(bytes.as_ptr(), bytes.len())];
+    let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+    // SAFETY: the bytes outlive the device.
+    unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 5 }) }.unwrap();
+    socket.write_all(&Header { code: 1, ..Header::new(Kind::Ack) }.bytes()).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    let mut failed = None;
+    while failed.is_none() {
+        assert!(Instant::now() < end);
+        ranks[0]
+            .poll(&mut |event| {
+                if let Event::Completed { id: 5, result } = event {
+                    failed = result.err();
+                }
+            })
+            .unwrap();
+    }
+    let kind = ranks[0].check_peers(PeerCheck::Alive).unwrap_err().kind();
+    assert_eq!((kind, failed.map(|e| e.kind())), (ErrorKind::Protocol, Some(ErrorKind::Protocol)));
+}
+
+impl TcpDevice {
+    /// The key of a region that is never used.
+    fn register_for_test(&self, len: usize) -> Vec<u8> {
+        let device: &dyn Device = self;
+        device.allocate(Region::allocated(len)).unwrap().key
+    }
+}
+
+/// Both ranks of every pair send first, at the same time: one connection is kept for each pair.
+#[test]
+fn ranks_that_connect_at_the_same_time_have_one_connection() {
+    for encrypt in ["0", "1"] {
+        for _ in 0..20 {
+            let ranks = devices(4, &[("FARSIDE_TCP_ENCRYPT", encrypt)]);
+            for (rank, to) in (0..4).flat_map(|rank| (0..4).map(move |to| (rank, to))).filter(|(rank, to)| rank != to) {
+                send(&ranks[rank], to as u32, &[rank as u8; 100]);
+            }
+            let mut got: [Vec<u8>; 4] = Default::default();
+            while got.iter().any(|got| got.len() < 3) {
+                for (rank, got) in ranks.iter().zip(&mut got) {
+                    got.extend(turn(rank).iter().map(|packet| packet[0]));
+                }
+            }
+            for (rank, mut got) in got.into_iter().enumerate() {
+                got.sort_unstable();
+                assert!(got.iter().map(|source| usize::from(*source)).eq((0..4).filter(|other| *other != rank)));
+            }
+            leave(&ranks);
+            let up = |rank: &TcpDevice| {
+                let engine = rank.shared.lock();
+                engine.conns.iter().filter(|(_, conn)| matches!(conn.stage, Stage::Up(_))).count()
+            };
+            assert!(ranks.iter().all(|rank| up(rank) == 3));
+        }
+    }
+}
+
+/// Requests wait at the sender, not at a rank that takes none: what is posted beyond the limit is refused, and an
+/// operation of the same peer passes packets that are not taken.
+#[test]
+fn operations_pass_packets_that_are_not_taken() {
+    let ranks = devices(2, &[]);
+    let region = ranks[1].register_for_test(8);
+    let word = ranks[0].import(1, &region, None).unwrap();
+    let packet = [7u8; 1000];
+    let mut sent = 0;
+    loop {
+        let operation = Operation::Send { header: &packet, body: &[] };
+        // SAFETY: a packet is copied.
+        let posted = unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 0 }) }.unwrap();
+        if posted == crate::device::Posted::Busy {
+            break;
+        }
+        sent += 1;
+    }
+    let mut old = 9u64;
+    let operation = Operation::FetchAdd { at: Place { region: word.handle, offset: 0 }, add: 3, old: &raw mut old };
+    // SAFETY: the word lives until the operation is complete.
+    unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
+    let mut is_done = false;
+    while !is_done {
+        // Serves, and takes no packets.
+        ranks[1].check_peers(PeerCheck::Alive).unwrap();
+        ranks[0].poll(&mut |event| is_done |= matches!(event, Event::Completed { id: 1, result: Ok(()) })).unwrap();
+    }
+    assert_eq!((old, turn(&ranks[1]).len()), (0, sent));
+    leave(&ranks);
+}
+
+/// The last frame of an operation that was cancelled half-way keeps the frames of others whole.
+#[test]
+fn operations_after_a_cancelled_one_are_served() {
+    let ranks = devices(2, &[]);
+    let region = ranks[1].register_for_test(32 << 20);
+    let to = ranks[0].import(1, &region, None).unwrap();
+    let place = |offset| Place { region: to.handle, offset };
+    let post = |id: u64, operation: Operation<'_>| {
+        // SAFETY: the buffers live until the operations are complete or cancelled.
+        unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id }) }.unwrap();
+    };
+    send(&ranks[0], 1, b"connects");
+    while turn(&ranks[1]).is_empty() {
+        turn(&ranks[0]);
+    }
+    let mut bytes = vec![1u8; 32 << 20];
+    let from = [Block::of(bytes.as_ptr(), bytes.len())];
+    // Fills the send buffer of the kernel, since nothing is received meanwhile.
+    post(1, Operation::Write { from: &from, to: place(0) });
+    turn(&ranks[0]);
+    post(2, Operation::Write { from: &from, to: place(0) });
+    ranks[0].cancel(&|id| id < 3);
+    bytes.fill(2);
+    let (last, mut back) = ([3u8; 100], [0u8; 100]);
+    post(3, Operation::Write { from: &[Block::of(last.as_ptr(), 100)], to: place(50) });
+    post(4, Operation::Read { into: &[Block { base: back.as_mut_ptr(), len: 100 }], from: place(50) });
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        turn(&ranks[1]);
+        ranks[0]
+            .poll(&mut |event| {
+                if let Event::Completed { id, result } = event {
+                    result.unwrap();
+                    done.push(id);
+                }
+            })
+            .unwrap();
+    }
+    assert_eq!((done, back), (vec![3, 4], [3; 100]));
+    leave(&ranks);
+}
