@@ -79,14 +79,24 @@ pub(crate) fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
+/// Whether the device is shared memory where a test does not name another one.
+pub(crate) fn shm() -> bool {
+    std::env::var("FARSIDE_DEVICE").map_or(true, |d| d == "auto" || d == "shm")
+}
+
 /// Whether to run fewer rounds and combinations, though every kind of test; meant for emulated machines.
 pub(crate) fn quick() -> bool {
     std::env::var_os("FARSIDE_TEST_QUICK").is_some()
 }
 
-/// Every configuration of the device under test.
+/// Every configuration of the device under test: if the environment selects tcp, those of tcp only.
 pub(crate) fn configs() -> &'static [Config] {
-    if verbs() { VERBS } else { CONFIGS }
+    let tcp = || CONFIGS.iter().position(Config::is_tcp).zip(CONFIGS.iter().rposition(Config::is_tcp));
+    match std::env::var("FARSIDE_DEVICE") {
+        _ if verbs() => VERBS,
+        Ok(device) if device == "tcp" => tcp().map_or(&[], |(first, last)| &CONFIGS[first..=last]),
+        _ => CONFIGS,
+    }
 }
 
 /// Over verbs no memory is mapped; the shortest queues are full most of the time.

@@ -103,7 +103,7 @@ fn import_of_hostile_keys_is_refused_or_true() {
 
 #[test]
 fn import_of_an_address_at_the_end_of_the_address_space_is_refused() {
-    if crate::harness::verbs() {
+    if !crate::harness::shm() {
         println!("skipped: a key of shared memory");
         return;
     }
@@ -122,8 +122,8 @@ fn import_of_an_address_at_the_end_of_the_address_space_is_refused() {
 
 #[test]
 fn import_never_maps_what_is_not_a_segment() {
-    if crate::harness::verbs() {
-        println!("skipped: keys of verbs name no segments");
+    if !crate::harness::shm() {
+        println!("skipped: only keys of shared memory name segments");
         return;
     }
     Job::threads_with(2, &settings(&[]), |job| {
@@ -145,8 +145,8 @@ fn import_never_maps_what_is_not_a_segment() {
 
 #[test]
 fn import_of_a_key_whose_descriptor_was_used_again_is_refused() {
-    if crate::harness::verbs() {
-        println!("skipped: keys of verbs name no descriptors");
+    if !crate::harness::shm() {
+        println!("skipped: only keys of shared memory name descriptors");
         return;
     }
     use farside_core::device::Region;

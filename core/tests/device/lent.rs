@@ -86,7 +86,7 @@ fn can_be_mapped() -> bool {
         println!("skipped: memory cannot be watched: {e}");
         return false;
     }
-    cfg!(all(target_env = "gnu", feature = "verbs")) && !crate::harness::verbs()
+    cfg!(all(target_env = "gnu", feature = "verbs")) && crate::harness::shm()
 }
 
 /// Runs `body` in two processes.

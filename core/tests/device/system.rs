@@ -67,8 +67,8 @@ fn forbid_process_vm() {
 
 #[test]
 fn process_vm_forbidden_auto_falls_back_to_the_ring() {
-    if crate::harness::verbs() {
-        return println!("skipped: over verbs the HCA reaches memory of the user");
+    if !crate::harness::shm() {
+        return println!("skipped: only shared memory uses process_vm");
     }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_auto_falls_back_to_the_ring")) {
         forbid_process_vm();
@@ -113,8 +113,8 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
 
 #[test]
 fn process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy() {
-    if crate::harness::verbs() {
-        return println!("skipped: over verbs the HCA reaches memory of the user");
+    if !crate::harness::shm() {
+        return println!("skipped: only shared memory uses process_vm");
     }
     if in_child(concat!(module_path!(), "::process_vm_forbidden_in_mode_vm_is_an_error_with_a_remedy")) {
         forbid_process_vm();
@@ -154,8 +154,8 @@ fn small_file_system(kib: usize) -> Option<tempfile::TempDir> {
 
 #[test]
 fn shared_memory_too_small_is_an_error_and_no_signal() {
-    if crate::harness::verbs() {
-        return println!("skipped: over verbs memory is of no file system");
+    if !crate::harness::shm() {
+        return println!("skipped: only shared memory is in a file system");
     }
     if in_child(concat!(module_path!(), "::shared_memory_too_small_is_an_error_and_no_signal")) {
         let Some(dir) = small_file_system(1024) else {
@@ -209,8 +209,8 @@ fn shared_memory_too_small_is_an_error_and_no_signal() {
 /// memory suffices for some of them.
 #[test]
 fn team_without_memory_for_signals_goes_on_by_messages() {
-    if crate::harness::verbs() {
-        return println!("skipped: over verbs memory is of no file system");
+    if !crate::harness::shm() {
+        return println!("skipped: only shared memory is in a file system");
     }
     if in_child(concat!(module_path!(), "::team_without_memory_for_signals_goes_on_by_messages")) {
         let Some(dir) = small_file_system(1024) else {

@@ -396,15 +396,16 @@ impl Peer {
         &mut self,
         result: Result<(), ErrorKind>,
     ) -> Result<Option<(u64, Result<(), Error>)>, &'static str> {
-        let front = self.awaiting.pop_front().ok_or("an answer to no request")?;
-        self.first += 1;
-        self.owed -= front.owed;
+        let front = self.awaiting.front().ok_or("an answer to no request")?;
         if front.is_open {
             return Err("an answer to a request that was not sent");
         }
         if result.is_ok() && front.expects > 0 && front.id.is_some() {
             return Err("less data than was asked for");
         }
+        let Some(front) = self.awaiting.pop_front() else { return Ok(None) };
+        self.first += 1;
+        self.owed -= front.owed;
         if let (Ok(()), Some(signal)) = (result, front.notify) {
             self.frame(signal, &[]);
         }

@@ -93,6 +93,9 @@ impl TcpDevice {
                 }
                 (name, self.integer(peer, at, len, name)?.key, Counted::CompareSwap, len)
             }
+            Operation::Accumulate { code: code::SWAP, .. } => {
+                return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer).cause("no code of an accumulate"));
+            }
             Operation::Accumulate { at, operand, .. } => {
                 let name = "accumulate";
                 (name, self.region(peer, at, operand.len, name)?.key, Counted::Accumulate, operand.len)
