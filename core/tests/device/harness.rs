@@ -38,7 +38,7 @@ impl Config {
             packet_room: match self.device {
                 Some(_) => Some(Box::new(|_| 64..=64)),
                 // Credits come back when half of them are used.
-                None if self.is_tcp() => Some(Box::new(|_| 64..=128)),
+                None if self.is_tcp() => Some(Box::new(|len| 64 / (1 + len / 2048)..=128 / (1 + len / 2048))),
                 // The send queue of an HCA fills up at other lengths.
                 None if verbs() => None,
                 None => Some(Box::new(move |len| {

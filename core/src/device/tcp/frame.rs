@@ -72,7 +72,7 @@ kinds! {
     Ack = 9, 0;
     /// The size is the status of an operation.
     Done = 10, 0;
-    /// The code is a number of packets that the program has taken.
+    /// The code is the credits of packets that the program has taken.
     Credit = 11, 0;
     /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that the loss is due to.
     News = 12, 0;

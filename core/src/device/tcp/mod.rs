@@ -204,12 +204,9 @@ impl Device for TcpDevice {
         }
         if !inbox.packets.is_empty() {
             let mut engine = self.shared.lock();
-            for packets in inbox.packets.chunk_by(|a, b| a.0 == b.0) {
-                let source = packets[0].0;
-                if source != self.me {
-                    engine.peers[source as usize].took(packets.len());
-                    engine.touch(source);
-                }
+            for (source, len) in inbox.packets.iter().filter(|(source, _)| *source != self.me) {
+                engine.peers[*source as usize].took(*len);
+                engine.touch(*source);
             }
             engine.flush();
         }

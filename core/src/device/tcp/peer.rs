@@ -4,7 +4,7 @@
 //!
 //! Memory is bounded at both ends without ever leaving a connection unread, so that an operation never waits for the
 //! program of its target, and two ranks that send to each other cannot block each other:
-//! - packets need credits, which come back when the program has taken them;
+//! - packets need credits by their length, which come back when the program has taken them;
 //! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
 //!   ([`MOST_OPEN`], [`MOST_OWED`]);
 //! - requests that wait for such a limit stand in a queue of their own, so that answers pass them.
@@ -21,18 +21,25 @@ use super::sys::Blocks;
 use crate::device::{Block, Range, ShortPacket, code, target};
 use crate::error::{Error, ErrorKind};
 
-/// Packets that a peer may send before the program has taken any.
+/// Credits of packets that the program has not taken: see [`cost`].
 pub(super) const CREDITS: usize = 128;
 /// Operations in progress to one peer.
 pub(super) const MOST_OPEN: usize = 1024;
 /// Bytes that answers in progress take at the target; see [`ASKED`].
 pub(super) const MOST_OWED: usize = 256 << 10;
+/// Bytes of a packet for each further credit.
+const PER_CREDIT: usize = 2048;
 /// Bytes in the buffers of requests from which no more are taken.
 const MOST_BUFFERED: usize = 256 << 10;
 /// Operations that wait to be sent from the memory of the caller.
 const MOST_WAITING: usize = 64;
 /// Operations of up to so many bytes are copied to the buffer.
 const COPIED: usize = 8 << 10;
+
+/// The credits that a packet of `len` bytes needs.
+pub(super) fn cost(len: usize) -> usize {
+    1 + len / PER_CREDIT
+}
 
 /// An operation that the peer has not answered.
 #[derive(Debug, Default)]
@@ -74,8 +81,9 @@ pub(super) struct Peer {
     first: u64,
     owed: usize,
     credits: usize,
-    /// Packets of the peer that the program has not taken, and those that it has taken without telling the peer.
-    pub(super) held: usize,
+    /// Credits of packets of the peer that the program has not taken, and of those that it has taken without telling the
+    /// peer.
+    held: usize,
     taken: usize,
     /// Operations of the peer that have succeeded and are not acknowledged.
     acks: u32,
@@ -257,10 +265,10 @@ impl Peer {
     /// # Safety
     /// The blocks are valid.
     pub(super) unsafe fn send(&mut self, header: &[u8], body: &[Block], len: usize) -> bool {
-        if self.credits == 0 || self.is_full() {
+        if self.credits < cost(len) || self.is_full() {
             return false;
         }
-        self.credits -= 1;
+        self.credits -= cost(len);
         let frame = Header { len: len as u64, ..Header::new(Kind::Packet) };
         self.requests.fill(|bytes| {
             bytes.extend(frame.bytes());
@@ -277,10 +285,16 @@ impl Peer {
         unsafe { self.send(&packet.bytes()[..packet.len()], &[], packet.len()) }
     }
 
-    /// Takes note that the program has taken `count` packets of this peer.
-    pub(super) fn took(&mut self, count: usize) {
-        self.held -= count;
-        self.taken += count;
+    /// Takes note of a packet of the peer.
+    pub(super) fn holds(&mut self, len: usize) -> Result<(), &'static str> {
+        self.held += cost(len);
+        if self.held > CREDITS { Err("more packets than it had credits") } else { Ok(()) }
+    }
+
+    /// Takes note that the program has taken a packet of this peer.
+    pub(super) fn took(&mut self, len: usize) {
+        self.held -= cost(len);
+        self.taken += cost(len);
         if self.taken >= CREDITS / 2 {
             let code = std::mem::take(&mut self.taken) as u32;
             self.answer(Header { code, ..Header::new(Kind::Credit) }, &[]);

@@ -3,7 +3,6 @@
 use super::engine::Engine;
 use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, RETURN};
 use super::input::{Input, Payload};
-use super::peer::CREDITS;
 use super::sys::Blocks;
 use crate::device::Block;
 use crate::error::ErrorKind;
@@ -157,10 +156,7 @@ impl Engine {
                 }
             }
             Kind::Packet => {
-                peer.held += 1;
-                if peer.held > CREDITS {
-                    return Err("more packets than it had credits");
-                }
+                peer.holds(payload.len())?;
                 self.inbox.push(from, payload);
             }
             Kind::Data => {
