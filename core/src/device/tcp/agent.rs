@@ -1,5 +1,6 @@
-//! The agent: a thread that handles what arrives while its rank computes. It is started with the first region that peers
-//! may access at any time, or when the rank first sleeps elsewhere, otherwise never.
+//! The agent: a thread that handles what arrives while its rank computes. It is started with the first connection that
+//! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps elsewhere. Without
+//! such a region it sleeps unless a connection is being made or has no room for what waits to be sent.
 //!
 //! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them. It
 //! looks after a rank that polls every [`NAP`]; a rank that wakes up rings it if it has gone to sleep for longer.
@@ -31,8 +32,11 @@ pub(super) struct Shared {
     pub(super) polls: AtomicU64,
     /// Whether the rank sleeps, or is about to.
     parked: AtomicBool,
-    /// Whether the agent sleeps until it is rung.
+    /// Whether the agent sleeps until it is rung: by a rank that wakes up, or by one that has given it work.
     deep: AtomicBool,
+    idle: AtomicBool,
+    /// Whether peers may access memory of this rank while it computes.
+    serves: AtomicBool,
     stops: AtomicBool,
     /// Called at the next event.
     elsewhere: Mutex<Option<Waker>>,
@@ -55,6 +59,8 @@ impl Shared {
             polls: AtomicU64::new(0),
             parked: AtomicBool::new(false),
             deep: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
+            serves: AtomicBool::new(false),
             stops: AtomicBool::new(false),
             elsewhere: Mutex::new(None),
             agent_stats: Stats::default(),
@@ -63,6 +69,19 @@ impl Shared {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the agent serve from now on.
+    pub(super) fn serve(&self) {
+        self.serves.store(true, Ordering::SeqCst);
+        self.agent_wake.wake();
+    }
+
+    /// Rings an agent that has nothing to do. The caller holds the lock, and has given it work.
+    pub(super) fn ring(&self) {
+        if self.idle.swap(false, Ordering::SeqCst) {
+            self.agent_wake.wake();
+        }
     }
 
     fn elsewhere(&self) -> MutexGuard<'_, Option<Waker>> {
@@ -145,6 +164,17 @@ fn run(shared: &Shared) {
     let mut polls = shared.polls.load(Ordering::Relaxed);
     while !shared.stops.load(Ordering::SeqCst) {
         let is_away = shared.elsewhere().is_some();
+        let (is_idle, limit) = {
+            let engine = shared.lock();
+            let is_idle = !is_away && !shared.serves.load(Ordering::SeqCst) && !engine.is_pending();
+            shared.idle.store(is_idle, Ordering::SeqCst);
+            (is_idle, if engine.timer.is_some() { NAP * 20 } else { LONG })
+        };
+        if is_idle {
+            sleep(&ring, LONG * 60);
+            shared.agent_wake.clear();
+            continue;
+        }
         // Relaxed: as above.
         let now = shared.polls.load(Ordering::Relaxed);
         let is_parked = shared.parked.load(Ordering::SeqCst);
@@ -162,7 +192,7 @@ fn run(shared: &Shared) {
             continue;
         }
         naps = 0;
-        sleep(&both, if shared.lock().timer.is_some() { NAP * 20 } else { LONG });
+        sleep(&both, limit);
         shared.agent_wake.clear();
         // Relaxed: as above.
         if shared.polls.load(Ordering::Relaxed) != polls && !is_away {

@@ -88,6 +88,10 @@ impl Conn {
         }
     }
 
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
     /// The result of connecting.
     pub(super) fn connected(&self) -> io::Result<()> {
         Ok(sockopt::socket_error(&self.socket)??)

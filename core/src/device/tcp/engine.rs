@@ -99,6 +99,20 @@ impl Engine {
         count > 0
     }
 
+    /// Whether a connection is being made, or waits for room in the send buffer of the kernel.
+    pub(super) fn is_pending(&self) -> bool {
+        self.timer.is_some() || self.conns.iter().any(|(_, conn)| conn.is_blocked())
+    }
+
+    /// [`is_pending`](Self::is_pending) for the connection to one peer.
+    pub(super) fn is_pending_to(&self, peer: u32) -> bool {
+        match self.peers[peer as usize].link {
+            Link::Up(number) => self.conns.get(number).is_some_and(Conn::is_blocked),
+            Link::Dialing(_) | Link::Again(_) => true,
+            Link::None => false,
+        }
+    }
+
     /// Whether a poll would deliver something.
     pub(super) fn has_events(&self) -> bool {
         !self.done.is_empty() || !self.inbox.packets.is_empty()

@@ -136,6 +136,7 @@ impl Device for TcpDevice {
         }
         if passive {
             self.start_agent()?;
+            self.shared.serve();
         }
         // SAFETY: memory of the caller is valid by the contract; memory of the device lives until `release`.
         let key = unsafe { self.shared.lock().memory.0.insert(Exposed { base, len, accumulate }) };
