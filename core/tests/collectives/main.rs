@@ -13,9 +13,9 @@ mod teams;
 use farside_core::{Job, Result};
 use farside_harness::quick;
 
-/// Whether the environment asks for the verbs device, alone or between nodes.
+/// Whether the environment asks for a network: the verbs device, alone or between nodes, or tcp.
 fn verbs() -> bool {
-    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs" || device == "route")
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| matches!(&*device, "verbs" | "route" | "tcp"))
 }
 
 /// Numbers of ranks for tests of ranks that disagree, or fail: a power of two, and others.

@@ -1,5 +1,7 @@
 //! Teams: made locally by every member, split, kept apart; their barriers.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
@@ -142,20 +144,21 @@ fn members_in_another_order_are_a_mismatch() {
     });
 }
 
+/// The barrier that each rank has last entered: more for a later one, and for one of more ranks.
+type Entered = [AtomicU64; 9];
+
 /// Barriers, none of which may release a rank before the last rank has entered.
-fn barriers(team: &Team, rounds: u64) -> Result<()> {
-    let signals = SignalArray::new(team, 0)?;
+fn barriers(team: &Team, rounds: u64, entered: &Entered) -> Result<()> {
     for round in 1..=rounds {
         // A different rank is late each time.
         if round as usize % team.size() == team.rank() {
             std::thread::yield_now();
         }
-        for to in 0..team.size() {
-            signals.set(to, 3, round)?;
-        }
+        let barrier = 1000 * team.size() as u64 + round;
+        entered[team.rank()].store(barrier, Ordering::SeqCst);
         team.barrier()?;
-        for from in 0..team.size() {
-            assert!(signals.get(from, 3) >= round, "out in round {round} before rank {from} was in");
+        for (from, last) in entered.iter().take(team.size()).enumerate() {
+            assert!(last.load(Ordering::SeqCst) >= barrier, "out in round {round} before rank {from} was in");
         }
     }
     team.barrier()
@@ -163,15 +166,17 @@ fn barriers(team: &Team, rounds: u64) -> Result<()> {
 
 #[test]
 fn barrier_lets_no_rank_out_before_the_last_is_in() {
-    every_size(|job| barriers(&job.world()?, 50));
+    let entered = Entered::default();
+    every_size(|job| barriers(&job.world()?, 50, &entered));
 }
 
 /// Barriers by messages, during the construction of the signal array, and by signals.
 #[test]
 fn barrier_of_a_new_team_lets_no_rank_out_before_the_last_is_in() {
+    let entered = Entered::default();
     every_size(|job| {
         let backwards: Vec<usize> = (0..job.size()).rev().collect();
-        barriers(&job.world()?.subteam(&backwards)?.unwrap(), 10)
+        barriers(&job.world()?.subteam(&backwards)?.unwrap(), 10, &entered)
     });
 }
 
@@ -181,6 +186,7 @@ fn barrier_of_either_kind_lets_no_rank_out_before_the_last_is_in() {
     for (wait, oversubscribed, rounds) in [("park", true, 50), ("spin", false, 5)] {
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| wait.to_owned())).unwrap();
         for p in some_sizes() {
+            let entered = Entered::default();
             let run = |job: &Job| {
                 let team = job.world()?;
                 // Memory that is not mapped, as over a network, has no counter to which all ranks could add.
@@ -189,7 +195,7 @@ fn barrier_of_either_kind_lets_no_rank_out_before_the_last_is_in() {
                     oversubscribed && p > 2 && job.device().capabilities().mapped,
                     "{wait}, {p}"
                 );
-                barriers(&team, rounds)
+                barriers(&team, rounds, &entered)
             };
             Job::threads_with(p as usize, &settings, run).unwrap_or_else(|e| panic!("{wait}, {p} ranks: {e}"));
         }
