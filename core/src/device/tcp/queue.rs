@@ -13,7 +13,7 @@ use crate::error::ErrorKind;
 /// has to keep.
 pub(super) const ASKED: usize = 64;
 /// Sent instead of memory that was released after its length had been announced.
-static ZEROS: [u8; 4096] = [0; 4096];
+const ZEROS: &[u8; 4096] = &[0; 4096];
 
 /// Blocks of local memory, and how much of them is done.
 #[derive(Debug, Default)]
@@ -274,12 +274,12 @@ impl Answer {
         while self.begin(memory, failed) {
             to.extend(self.current.header);
             let len = self.current.payload_left;
-            if len > 0 {
-                if let Err(kind) = memory.read((self.key, self.offset), len, to) {
-                    // Not between the check and here, under the same lock.
-                    failed.get_or_insert(kind);
-                    to.resize(to.len() + len, 0);
-                }
+            // The region has been checked under the same lock.
+            if len > 0
+                && let Err(kind) = memory.read((self.key, self.offset), len, to)
+            {
+                failed.get_or_insert(kind);
+                to.resize(to.len() + len, 0);
             }
             self.current = Current::default();
         }

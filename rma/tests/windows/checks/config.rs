@@ -50,17 +50,17 @@ pub(crate) const AUTO: Config = row("auto", Memory::Vector, &[("FARSIDE_SHM_USER
 pub(crate) const VM: Config = row("vm", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "vm")]);
 pub(crate) const RING: Config = row("ring", Memory::Vector, &[("FARSIDE_SHM_USER_MEMORY", "ring")]);
 
-/// Over verbs no memory is mapped, and memory of the user needs no further configurations.
+/// Over a network no memory is mapped, and memory of the user needs no further configurations.
 const VERBS: &[Config] = &[
-    row("verbs", Memory::Allocated, &[]),
-    row("verbs, vector", Memory::Vector, &[]),
-    row("verbs, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
+    row("network", Memory::Allocated, &[]),
+    row("network, vector", Memory::Vector, &[]),
+    row("network, park", Memory::Allocated, &[("FARSIDE_WAIT", "park")]),
 ];
 
-/// Whether the environment demands the verbs device, over which all configurations then run.
+/// Whether the environment demands a network, verbs or tcp, over which all configurations then run.
 pub(crate) fn verbs() -> bool {
     static VERBS: LazyLock<bool> =
-        LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route"));
+        LazyLock::new(|| std::env::var("FARSIDE_DEVICE").is_ok_and(|d| matches!(&*d, "verbs" | "route" | "tcp")));
     *VERBS
 }
 
