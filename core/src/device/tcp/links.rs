@@ -257,7 +257,7 @@ impl Engine {
             self.conns.remove(own);
         }
         tracing::debug!(rank = self.me, peer, "tcp: connected");
-        if self.said {
+        if self.said && !self.listeners.is_empty() {
             self.peers[peer as usize].tell(news(self.me, false, self.me), "");
         }
         for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
@@ -381,11 +381,14 @@ impl Engine {
         self.loss.as_ref().map_or(Ok(()), |e| Err(e.again().rank(self.me)))
     }
 
-    /// The next and the previous rank that have not left.
+    /// The next and the previous rank that have not left and are not lost.
     fn neighbors(&self) -> [Option<u32>; 2] {
         let size = self.peers.len() as u32;
         let at = |step: u32| (self.me + step) % size;
-        let is_here = |rank: &u32| !self.peers[*rank as usize].left;
+        let is_here = |rank: &u32| {
+            let peer = &self.peers[*rank as usize];
+            !peer.left && peer.lost.is_none()
+        };
         [(1..size).map(at).find(is_here), (1..size).rev().map(at).find(is_here)]
     }
 
@@ -396,13 +399,26 @@ impl Engine {
         }
         let left = news(self.me, false, self.me);
         self.tell_all(None, left, "");
-        for neighbor in self.neighbors().into_iter().flatten().filter(|_| early) {
-            if !matches!(self.peers[neighbor as usize].link, Link::Up(_)) {
-                self.peers[neighbor as usize].tell(left, "");
+        if early {
+            self.tell_neighbors(left, "");
+        }
+        self.flush();
+    }
+
+    /// Tells the ranks before and after this one, to which it connects for that.
+    fn tell_neighbors(&mut self, news: Header, text: &str) {
+        for neighbor in self.neighbors().into_iter().flatten() {
+            let peer = &mut self.peers[neighbor as usize];
+            if !matches!(peer.link, Link::Up(_)) && peer.lost.is_none() {
+                peer.tell(news, text);
                 self.touch(neighbor);
             }
         }
-        self.flush();
+    }
+
+    /// Whether all that this rank has told others is on its way.
+    pub(super) fn has_told(&self) -> bool {
+        self.peers.iter().all(|peer| peer.replies.is_empty())
     }
 
     /// Announces once that this rank ends without leaving, and accepts nothing any more.
@@ -411,11 +427,12 @@ impl Engine {
             let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
             let why = self.loss.as_ref().map_or_else(|| why.to_owned(), Error::reason);
             self.tell_all(None, news(self.me, true, blamed), cut(&why));
+            self.tell_neighbors(news(self.me, true, blamed), cut(&why));
             self.flush();
         }
         self.listeners.clear();
-        let strangers: Vec<u64> =
-            self.conns.iter().filter(|(_, conn)| !matches!(conn.stage, Stage::Up(_))).map(|(n, _)| n).collect();
+        let is_stranger = |(_, conn): &(u64, &Conn)| matches!(conn.stage, Stage::Accepted(_));
+        let strangers: Vec<u64> = self.conns.iter().filter(is_stranger).map(|(number, _)| number).collect();
         strangers.into_iter().for_each(|number| drop(self.conns.remove(number)));
     }
 

@@ -51,13 +51,13 @@ use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 use agent::{Agent, Shared};
-use engine::Inbox;
+use engine::{Engine, Inbox};
 use secret::SECRET;
 
 /// Shortest block for which requests with a range for each block are better than packing.
 const LISTS: u64 = 512;
 /// Time for which a rank that ends waits until its last bytes have arrived.
-const LINGER: Duration = Duration::from_millis(500);
+const LINGER: Duration = Duration::from_millis(300);
 
 /// A peer's region.
 #[derive(Clone, Copy, Debug)]
@@ -297,7 +297,11 @@ impl Drop for TcpDevice {
         let end = Instant::now() + LINGER;
         let mut engine = self.shared.lock();
         // The kernel discards what it has not sent when a connection is closed on which something has not been received.
-        while has_left && engine.loss.is_none() && !engine.is_quiet() && Instant::now() < end {
+        let is_over = |engine: &Engine| match has_left {
+            true => engine.loss.is_some() || engine.is_quiet(),
+            false => engine.has_told(),
+        };
+        while !is_over(&engine) && Instant::now() < end {
             engine.turn(&self.stats);
             std::thread::yield_now();
         }
