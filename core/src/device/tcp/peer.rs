@@ -122,7 +122,10 @@ impl Peer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.requests.buffered > MOST_BUFFERED || self.requests.len() > MOST_WAITING || self.awaiting.len() >= MOST_OPEN
+        self.requests.buffered > MOST_BUFFERED
+            || self.requests.len() > MOST_WAITING
+            || self.awaiting.len() >= MOST_OPEN
+            || self.owed >= MOST_OWED
     }
 
     /// Number of operations in progress.
@@ -295,7 +298,8 @@ impl Peer {
     pub(super) fn took(&mut self, len: usize) {
         self.held -= cost(len);
         self.taken += cost(len);
-        if self.taken >= CREDITS / 2 {
+        // A connection that has ended is not made again for credits.
+        if self.taken >= CREDITS / 2 && matches!(self.link, Link::Up(_)) {
             let code = std::mem::take(&mut self.taken) as u32;
             self.answer(Header { code, ..Header::new(Kind::Credit) }, &[]);
         }
@@ -457,7 +461,10 @@ impl Peer {
     }
 
     pub(super) fn advance(&mut self, is_reply: bool, len: usize) {
-        if is_reply { self.replies.advance(len) } else { self.requests.advance(len) }
+        let queue = if is_reply { &mut self.replies } else { &mut self.requests };
+        if let Some(made) = queue.advance(len) {
+            self.made(made);
+        }
     }
 
     /// Forgets operations; their memory is not used afterwards.

@@ -114,12 +114,12 @@ impl Chunks {
         Self { serial, header, local: Cursor::new(blocks), ranges, at: 0, done: 0, current: Current::default() }
     }
 
-    /// Begins the next frame unless one is being sent; returns what it owes. `None` after the last one.
-    fn begin(&mut self) -> Option<usize> {
+    /// Begins the next frame unless one is being sent; returns what it owes.
+    fn begin(&mut self) -> usize {
         if !self.current.is_over() {
-            return Some(0);
+            return 0;
         }
-        let range = self.ranges.get(self.at)?;
+        let range = self.ranges[self.at];
         let most = if self.header.kind == Kind::Accumulate { PIECE } else { CHUNK };
         let len = (range.len - self.done).min(most);
         let mut header = Header { offset: (range.offset + self.done) as u64, len: len as u64, ..self.header };
@@ -131,7 +131,12 @@ impl Chunks {
             header.flags &= !LAST;
         }
         self.current.begin(&header);
-        Some(if header.flags & RETURN > 0 { ASKED + len } else { 0 })
+        if header.flags & RETURN > 0 { ASKED + len } else { 0 }
+    }
+
+    /// Whether every byte was sent.
+    fn is_over(&self) -> bool {
+        self.at == self.ranges.len() && self.current.is_over()
     }
 
     fn is_begun(&self) -> bool {
@@ -215,6 +220,8 @@ pub(super) struct Answer {
     key: u64,
     offset: u64,
     left: u64,
+    /// Whether no frame of data has said that it is the last one.
+    is_due: bool,
     /// Whether the operation ends with it.
     last: bool,
     current: Current,
@@ -223,7 +230,8 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn new(header: &Header) -> Self {
         let last = header.flags & LAST > 0;
-        Self { key: header.key, offset: header.offset, left: header.len, last, current: Current::default() }
+        let (key, offset, left) = (header.key, header.offset, header.len);
+        Self { key, offset, left, is_due: true, last, current: Current::default() }
     }
 
     /// Begins the next frame unless one is being sent; returns whether there is one.
@@ -240,16 +248,21 @@ impl Answer {
             let len = self.left.min(CHUNK as u64);
             let flags = if len == self.left { END } else { 0 };
             self.left -= len;
+            self.is_due = self.left > 0;
             self.current.begin(&Header { flags, len, ..Header::new(Kind::Data) });
             return true;
         }
         self.left = 0;
+        let is_due = std::mem::take(&mut self.is_due);
         let last = std::mem::take(&mut self.last);
         if last {
             let status = target::status(failed.take().map_or(Ok(()), Err));
             self.current.begin(&Header { size: status as u16, ..Header::new(Kind::Done) });
+        } else if is_due {
+            // Tells the origin that nothing is owed for this frame any more.
+            self.current.begin(&Header { flags: END, ..Header::new(Kind::Data) });
         }
-        last
+        last || is_due
     }
 
     fn blocks(&self, memory: &Memory, failed: &mut Option<ErrorKind>, out: &mut Blocks) {
@@ -384,36 +397,27 @@ impl Queue {
                     if chunks.header.flags & RETURN > 0 && chunks.current.is_over() && room < ASKED + PIECE {
                         return false;
                     }
-                    match chunks.begin() {
-                        Some(0) => {}
-                        Some(owes) => made(Made::Owes(chunks.serial, owes)),
-                        None => {
-                            made(Made::All(chunks.serial));
-                            items.pop_front();
-                            continue;
-                        }
+                    let owes = chunks.begin();
+                    if owes > 0 {
+                        made(Made::Owes(chunks.serial, owes));
                     }
                     chunks.current.header(out);
                     chunks.local.next(chunks.current.payload_left, out);
                     return follows(items.get(1));
                 }
                 Some(Item::Reads(reads)) => {
-                    let (mut bytes, mut more) = (std::mem::take(spare), true);
-                    while more && room >= ASKED && bytes.len() < Self::LONG {
-                        more = reads.next(&mut bytes);
-                        room -= if more { ASKED } else { 0 };
-                    }
-                    let serial = reads.serial;
-                    if !more {
-                        made(Made::All(serial));
-                        items.pop_front();
+                    let mut bytes = std::mem::take(spare);
+                    while room >= ASKED && bytes.len() < Self::LONG && reads.next(&mut bytes) {
+                        room -= ASKED;
                     }
                     if bytes.is_empty() {
                         *spare = bytes;
-                        if more {
-                            return false;
-                        }
-                        continue;
+                        return false;
+                    }
+                    let serial = reads.serial;
+                    if reads.at == reads.ranges.len() {
+                        made(Made::All(serial));
+                        items.pop_front();
                     }
                     made(Made::Owes(serial, bytes.len() / HEADER * ASKED));
                     *buffered += bytes.len();
@@ -457,7 +461,7 @@ impl Queue {
     }
 
     /// Counts `len` bytes of those that [`next`](Self::next) gave as sent.
-    pub(super) fn advance(&mut self, len: usize) {
+    pub(super) fn advance(&mut self, len: usize) -> Option<Made> {
         match self.items.front_mut() {
             Some(Item::Bytes { bytes, sent }) => {
                 *sent += len;
@@ -471,10 +475,17 @@ impl Queue {
             Some(Item::Chunks(chunks)) => {
                 let sent = chunks.current.advance(len);
                 chunks.local.advance(sent);
+                // At once: the answer may come before anything else of this queue is sent.
+                if chunks.is_over() {
+                    let all = Made::All(chunks.serial);
+                    self.items.pop_front();
+                    return Some(all);
+                }
             }
             Some(Item::Answer(answer)) => answer.offset += answer.current.advance(len) as u64,
             Some(Item::Reads(_)) | None => {}
         }
+        None
     }
 
     /// Ends the use of the memory of the caller by the operations that `which` selects by their numbers.

@@ -70,7 +70,8 @@ impl Engine {
         if payload.kind == Kind::Data {
             self.peers[from as usize].data_placed(len);
         }
-        payload.offset += len as u64;
+        // The offset of a write that is refused may be any.
+        payload.offset = payload.offset.wrapping_add(len as u64);
         payload.left -= len;
     }
 
@@ -83,7 +84,7 @@ impl Engine {
             let written = self.memory.write((payload.key, payload.offset), bytes);
             peer.served(0, written);
         }
-        payload.offset += bytes.len() as u64;
+        payload.offset = payload.offset.wrapping_add(bytes.len() as u64);
         payload.left -= bytes.len();
     }
 
@@ -138,7 +139,8 @@ impl Engine {
                     true => skipped,
                     false => self.memory.accumulate(place, (header.code, len), payload, &mut old),
                 };
-                if returns && done.is_ok() {
+                // Zeros if it has failed: the origin counts the data of every frame.
+                if returns {
                     peer.answer_data(&old);
                 }
                 self.served(from, header.flags, done, stats);
