@@ -1,6 +1,6 @@
 //! The agent: a thread that handles what arrives while its rank computes. It is started with the first connection that
 //! this rank makes, with the first region that peers may access at any time, or when the rank first sleeps elsewhere. Without
-//! such a region it sleeps unless a connection is being made or has no room for what waits to be sent.
+//! such a region it only accepts connections, unless one is being made or has no room for what waits to be sent.
 //!
 //! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them. It
 //! looks after a rank that polls every [`NAP`]; a rank that wakes up rings it if it has gone to sleep for longer.
@@ -26,6 +26,7 @@ const LONG: Duration = Duration::from_secs(1);
 pub(super) struct Shared {
     engine: Mutex<Engine>,
     pub(super) epoll: Arc<OwnedFd>,
+    doors: Arc<OwnedFd>,
     pub(super) rank_wake: WakeFd,
     agent_wake: WakeFd,
     /// Number of polls of the rank.
@@ -53,6 +54,7 @@ impl Shared {
     pub(super) fn new(engine: Engine) -> std::io::Result<Self> {
         Ok(Self {
             epoll: Arc::clone(&engine.epoll),
+            doors: Arc::clone(&engine.doors),
             engine: Mutex::new(engine),
             rank_wake: WakeFd::new()?,
             agent_wake: WakeFd::new()?,
@@ -159,6 +161,7 @@ impl Drop for Agent {
 fn run(shared: &Shared) {
     let ring = [shared.agent_wake.as_fd()];
     let both = [shared.agent_wake.as_fd(), shared.epoll.as_fd()];
+    let doors = [shared.agent_wake.as_fd(), shared.doors.as_fd()];
     let mut naps = 0u32;
     // Relaxed: an old value only delays the agent.
     let mut polls = shared.polls.load(Ordering::Relaxed);
@@ -171,8 +174,9 @@ fn run(shared: &Shared) {
             (is_idle, if engine.timer.is_some() { NAP * 20 } else { LONG })
         };
         if is_idle {
-            sleep(&ring, LONG * 60);
+            sleep(&doors, LONG * 60);
             shared.agent_wake.clear();
+            shared.lock().accept(0);
             continue;
         }
         // Relaxed: as above.

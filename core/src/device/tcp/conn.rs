@@ -1,7 +1,8 @@
 //! One connection: its socket, the stage of its handshake, its receive buffer, and its encryption.
 
+use std::cell::Cell;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -35,13 +36,19 @@ pub(super) enum Stage {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Conn {
-    socket: TcpStream,
+    pub(super) socket: TcpStream,
+    /// The host at the other side.
+    pub(super) host: IpAddr,
     pub(super) stage: Stage,
     pub(super) input: Input,
     pub(super) seal: Option<Box<Seal>>,
     pub(super) since: Instant,
     /// Whether the connection waits for room in the send buffer of the kernel.
     blocked: bool,
+    /// Whether the kernel of the other side owed an acknowledgement at the last look.
+    is_owed: Cell<bool>,
+    /// Whether a warning has told that the other side does not authenticate itself.
+    pub(super) is_warned: bool,
     /// An error of sending; what the other side has sent before is received first.
     pub(super) broken: Option<io::Error>,
 }
@@ -52,27 +59,38 @@ fn interest(blocked: bool) -> epoll::EventFlags {
 }
 
 impl Conn {
-    fn new(socket: TcpStream, stage: Stage, blocked: bool) -> Self {
-        let input = Input::new(SHORT);
-        Self { socket, stage, input, seal: None, since: Instant::now(), blocked, broken: None }
+    fn new(socket: TcpStream, host: IpAddr, stage: Stage, blocked: bool) -> Self {
+        Self {
+            socket,
+            host,
+            stage,
+            input: Input::new(SHORT),
+            seal: None,
+            since: Instant::now(),
+            blocked,
+            is_owed: Cell::new(false),
+            is_warned: false,
+            broken: None,
+        }
     }
 
     /// Begins to connect to a peer.
-    pub(super) fn dial(peer: u32, address: SocketAddr) -> io::Result<Self> {
+    pub(super) fn dial(peer: u32, address: SocketAddr, silence: Duration) -> io::Result<Self> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket: OwnedFd = socket_with(family, SocketType::STREAM, flags, None)?;
-        match connect(&socket, &address) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(e) => return Err(e.into()),
+        let conn = Self::new(socket.into(), address.ip(), Stage::Connecting(peer), true);
+        conn.tune(silence)?;
+        match connect(&conn.socket, &address) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(conn),
+            Err(e) => Err(e.into()),
         }
-        Ok(Self::new(socket.into(), Stage::Connecting(peer), true))
     }
 
     /// Takes over an accepted connection, and sends the challenge.
-    pub(super) fn accepted(socket: TcpStream, challenge: [u8; SECRET]) -> io::Result<Self> {
+    pub(super) fn accepted(socket: TcpStream, host: IpAddr, challenge: [u8; SECRET]) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let mut conn = Self::new(socket, Stage::Accepted(challenge), false);
+        let mut conn = Self::new(socket, host, Stage::Accepted(challenge), false);
         conn.say(&challenge)?;
         Ok(conn)
     }
@@ -212,8 +230,11 @@ impl Conn {
         self.seal.as_ref().is_none_or(|seal| seal.pending().is_empty()) && sys::unacknowledged(self.socket.as_fd()) == 0
     }
 
-    /// How long the kernel of the other side has not acknowledged what it should have.
-    pub(super) fn silent_for(&self) -> Option<Duration> {
-        (sys::unacknowledged(self.socket.as_fd()) > 0).then(|| sys::since_acknowledged(self.socket.as_fd())).flatten()
+    /// Whether the kernel of the other side has been silent for longer than `silence`, and has owed an acknowledgement at
+    /// this look and at the last one. A receiver that computes closes its window; probes, at growing intervals, then
+    /// find out whether its host is there.
+    pub(super) fn is_silent(&self, silence: Duration) -> bool {
+        let since = sys::unanswered(self.socket.as_fd());
+        self.is_owed.replace(since.is_some()) && since.is_some_and(|time| time > silence)
     }
 }

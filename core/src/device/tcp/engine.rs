@@ -53,7 +53,11 @@ impl Inbox {
 pub(super) struct Engine {
     pub(super) me: u32,
     pub(super) epoll: Arc<OwnedFd>,
+    /// Only the listeners, for an agent that has nothing else to do.
+    pub(super) doors: Arc<OwnedFd>,
     pub(super) listeners: Vec<TcpListener>,
+    /// Whether no connections are accepted, for want of descriptors.
+    pub(super) is_paused: bool,
     pub(super) conns: Slots<Conn>,
     pub(super) peers: Vec<Peer>,
     pub(super) addresses: Vec<EndpointAddress>,
@@ -67,6 +71,12 @@ pub(super) struct Engine {
     pub(super) dirty: Vec<u32>,
     /// When attempts to connect, or handshakes, are looked at again.
     pub(super) timer: Option<Instant>,
+    /// Peers to which this rank connects, or tries to again.
+    pub(super) dialing: Vec<u32>,
+    /// Connections on which sending has failed, of which the kernel may report no event.
+    pub(super) broken: Vec<u64>,
+    /// Whether something has begun that goes on when a socket is ready or at a time, since the agent was told.
+    pub(super) begun: bool,
     /// The first loss that this rank has learned of.
     pub(super) loss: Option<Error>,
     /// Whether this rank has announced its end.
@@ -96,21 +106,15 @@ impl Engine {
             self.look_at_attempts();
         }
         self.flush();
+        for number in std::mem::take(&mut self.broken) {
+            self.receive(number, stats);
+        }
         count > 0
     }
 
     /// Whether a connection is being made, or waits for room in the send buffer of the kernel.
     pub(super) fn is_pending(&self) -> bool {
         self.timer.is_some() || self.conns.iter().any(|(_, conn)| conn.is_blocked())
-    }
-
-    /// [`is_pending`](Self::is_pending) for the connection to one peer.
-    pub(super) fn is_pending_to(&self, peer: u32) -> bool {
-        match self.peers[peer as usize].link {
-            Link::Up(number) => self.conns.get(number).is_some_and(Conn::is_blocked),
-            Link::Dialing(_) | Link::Again(_) => true,
-            Link::None => false,
-        }
     }
 
     /// Whether a poll would deliver something.
@@ -168,7 +172,14 @@ impl Engine {
             if !self.digest(number, peer, placed, stats) {
                 return;
             }
-            if !is_full || turn >= RECEIVES && !is_sealed {
+            let Some(conn) = self.conns.get(number) else { return };
+            let is_last = turn >= RECEIVES;
+            if conn.broken.is_some() {
+                if is_last {
+                    return self.ended(number, None);
+                }
+            } else if !is_full || is_last && !conn.seal.as_ref().is_some_and(|seal| seal.has_record()) {
+                // The kernel tells of the rest again, but not of records that were received.
                 return;
             }
         }
@@ -216,10 +227,18 @@ impl Engine {
         };
         match result {
             Ok(()) => conn.set_blocked(&self.epoll, number, false),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => conn.set_blocked(&self.epoll, number, true),
+            // `ENOBUFS`, `ENOMEM`: the kernel has no memory now.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
+                conn.set_blocked(&self.epoll, number, true);
+                self.begun = true;
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => self.dirty.push(to),
             // What the peer has sent before it ended is received first.
-            Err(e) => conn.broken = Some(e),
+            Err(e) => {
+                conn.broken = Some(e);
+                self.broken.push(number);
+                self.look_after(Duration::ZERO);
+            }
         }
     }
 
@@ -232,6 +251,7 @@ impl Engine {
 
     /// Whether all requests are complete, and all that was sent has arrived.
     pub(super) fn is_quiet(&self) -> bool {
-        self.peers.iter().all(Peer::is_idle) && self.conns.iter().all(|(_, conn)| conn.is_flushed())
+        let is_flushed = |conn: &Conn| !matches!(conn.stage, Stage::Up(_)) || conn.is_flushed();
+        self.peers.iter().all(Peer::is_idle) && self.conns.iter().all(|(_, conn)| is_flushed(conn))
     }
 }

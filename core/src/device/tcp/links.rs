@@ -8,9 +8,11 @@
 //! learn of a rank that ends, also those that have no connection to it, and they learn why.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
 use rustix::event::epoll;
 
 use super::conn::{Conn, Stage};
@@ -24,8 +26,10 @@ use crate::stats::Stats;
 
 /// Time limit of the first message of a connection that was accepted.
 const FIRST: Duration = Duration::from_secs(5);
-/// Maximum number of connections whose other side has not authenticated itself; the oldest is ended for a new one.
+/// Maximum number of connections whose other side has not authenticated itself; one is ended for a new one.
 const MOST_STRANGERS: usize = 256;
+/// Connections that a turn accepts from one listener.
+const ACCEPTS: usize = 16;
 /// Time to the next attempt to connect, for each that has failed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Attempts that the kernel of the other side may refuse.
@@ -40,18 +44,47 @@ impl Engine {
 
     /// Accepts connections that wait.
     pub(super) fn accept(&mut self, listener: usize) {
-        while let Some(Ok((socket, _))) = self.listeners.get(listener).map(|listener| listener.accept()) {
-            let conn = secret::challenge().and_then(|challenge| Conn::accepted(socket, challenge));
-            let is_stranger = |(_, conn): &(u64, &Conn)| matches!(conn.stage, Stage::Accepted(_));
-            if self.conns.iter().filter(is_stranger).count() >= MOST_STRANGERS
-                && let Some((oldest, _)) = self.conns.iter().filter(is_stranger).min_by_key(|(_, conn)| conn.since)
-            {
-                self.conns.remove(oldest);
-            }
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(listener) else { return };
+            let (socket, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(e) if is_short(&e) => {
+                    tracing::warn!(rank = self.me, "tcp: no connection is accepted: {e}; raise `ulimit -n`");
+                    self.pause(true);
+                    return self.look_after(LOOK);
+                }
+                Err(_) => return,
+            };
+            self.make_room();
+            let conn = secret::challenge().and_then(|challenge| Conn::accepted(socket, from.ip(), challenge));
             match conn.and_then(|conn| self.add(conn)) {
                 Ok(_) => self.look_after(FIRST),
                 Err(e) => tracing::debug!("a connection was not accepted: {e}"),
             }
+        }
+    }
+
+    /// Connections whose other side has not authenticated itself.
+    fn strangers(&self) -> impl Iterator<Item = (u64, &Conn)> {
+        self.conns.iter().filter(|(_, conn)| matches!(conn.stage, Stage::Accepted(_)))
+    }
+
+    /// Ends a connection if too many are not authenticated: the oldest one of the host that has most of them, so that a
+    /// host cannot push out the ranks of others.
+    fn make_room(&mut self) {
+        if self.strangers().count() < MOST_STRANGERS {
+            return;
+        }
+        let mut hosts = FxHashMap::<IpAddr, (usize, Instant, u64)>::default();
+        for (number, conn) in self.strangers() {
+            let host = hosts.entry(conn.host).or_insert((0, conn.since, number));
+            host.0 += 1;
+            if conn.since < host.1 {
+                (host.1, host.2) = (conn.since, number);
+            }
+        }
+        if let Some((_, _, oldest)) = hosts.into_values().max_by_key(|(count, ..)| *count) {
+            self.conns.remove(oldest);
         }
     }
 
@@ -63,14 +96,19 @@ impl Engine {
     }
 
     /// Looks at attempts and handshakes after this time at the latest.
-    fn look_after(&mut self, time: Duration) {
+    pub(super) fn look_after(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
+        self.begun = true;
     }
 
     /// Begins to connect to a peer.
     pub(super) fn dial(&mut self, peer: u32) {
-        match Conn::dial(peer, self.addresses[peer as usize].at).and_then(|conn| self.add(conn)) {
+        if !self.dialing.contains(&peer) {
+            self.dialing.push(peer);
+        }
+        let conn = Conn::dial(peer, self.addresses[peer as usize].at, self.silence);
+        match conn.and_then(|conn| self.add(conn)) {
             Ok(number) => {
                 self.peers[peer as usize].link = Link::Dialing(number);
                 self.look_after(LOOK);
@@ -80,13 +118,20 @@ impl Engine {
     }
 
     fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
-        let silence = self.silence;
+        let (silence, now) = (self.silence, Instant::now());
+        let mut begun = now;
         let state = &mut self.peers[peer as usize];
-        if let Link::Dialing(number) = state.link {
-            self.conns.remove(number);
+        if let Link::Dialing(number) = state.link
+            && let Some(conn) = self.conns.remove(number)
+        {
+            match conn.stage {
+                Stage::Connecting(_) => begun = conn.since,
+                // The other side has ended it since this rank did not go on with it.
+                Stage::Begun(..) if now.duration_since(conn.since) >= FIRST => state.dialing_since = None,
+                _ => {}
+            }
         }
-        let now = Instant::now();
-        let (since, attempts) = state.dialing_since.get_or_insert((now, 0));
+        let (since, attempts) = state.dialing_since.get_or_insert((begun, 0));
         *attempts += 1;
         let refused = e.kind() == io::ErrorKind::ConnectionRefused && *attempts >= REFUSALS;
         if !refused && !state.left && now.duration_since(*since) < silence {
@@ -95,57 +140,70 @@ impl Engine {
             return self.look_after(pause);
         }
         (state.link, state.dialing_since) = (Link::None, None);
-        let has_left = state.left;
         let at = self.addresses[peer as usize].at;
-        let cause = match e.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
-                "it ends connections before they are authenticated: it runs in another job, or its secret differs"
-                    .into()
-            }
-            io::ErrorKind::ConnectionRefused => format!("its process has ended: nothing listens at {at}"),
-            _ => format!("{at} cannot be reached: {e}"),
-        };
-        let error = self.error(ErrorKind::PeerLost, "connect to a peer", peer).cause(cause);
+        let error = |kind, cause: String| self.error(kind, "connect to a peer", peer).cause(cause);
         let error = match e.kind() {
-            io::ErrorKind::ConnectionRefused => error,
-            _ => error.remedy("check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE"),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
+                let cause = "ends connections before they are authenticated: it is no rank of this job";
+                error(ErrorKind::PeerLost, format!("{at} {cause}, or has another secret"))
+                    .remedy("start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share")
+            }
+            io::ErrorKind::ConnectionRefused => {
+                error(ErrorKind::PeerLost, format!("its process has ended: nothing listens at {at}"))
+            }
+            _ if is_short(e) => error(ErrorKind::Limit, format!("no socket for its connection: {e}"))
+                .remedy("raise the limit of open files: ulimit -n"),
+            _ => error(ErrorKind::PeerLost, format!("{at} cannot be reached: {e}"))
+                .remedy("check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE"),
         };
-        if has_left || self.said {
-            return self.fail(peer, &error);
+        self.gone(peer, error);
+    }
+
+    /// Ends the connection to a peer, which is lost unless it or this rank has left.
+    fn gone(&mut self, peer: u32, error: Error) {
+        let state = &mut self.peers[peer as usize];
+        if !state.left && !self.said {
+            return self.lose(peer, error);
         }
-        self.lose(peer, error);
+        if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
+            self.conns.remove(number);
+        }
+        self.fail(peer, &error);
     }
 
     /// Continues attempts, and ends handshakes that take too long.
     pub(super) fn look_at_attempts(&mut self) {
         self.timer = None;
         let now = Instant::now();
-        let strangers: Vec<_> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| matches!(conn.stage, Stage::Accepted(_)))
-            .map(|(n, c)| (n, c.since))
-            .collect();
+        if self.is_paused {
+            self.pause(false);
+        }
+        let strangers: Vec<_> = self.strangers().map(|(number, conn)| (number, conn.since)).collect();
         for (number, since) in strangers {
             match FIRST.checked_sub(now.duration_since(since)) {
                 Some(left) => self.look_after(left),
                 None => drop(self.conns.remove(number)),
             }
         }
-        for peer in 0..self.peers.len() as u32 {
+        for peer in std::mem::take(&mut self.dialing) {
             match self.peers[peer as usize].link {
                 Link::Again(at) if now >= at => self.dial(peer),
                 Link::Again(at) => self.look_after(at - now),
                 Link::Dialing(number) => {
-                    let Some(conn) = self.conns.get(number) else { continue };
-                    let is_connecting = matches!(conn.stage, Stage::Connecting(_));
-                    if is_connecting && now.duration_since(conn.since) > self.silence {
+                    let Some(conn) = self.conns.get_mut(number) else { continue };
+                    let is_late = now.duration_since(conn.since) > self.silence;
+                    if is_late && matches!(conn.stage, Stage::Connecting(_)) {
                         self.attempt_failed(peer, &io::ErrorKind::TimedOut.into());
-                    } else {
-                        self.look_after(LOOK);
+                    } else if is_late && !std::mem::replace(&mut conn.is_warned, true) {
+                        let at = self.addresses[peer as usize].at;
+                        tracing::warn!(rank = self.me, peer, %at, "tcp: the peer accepts no connection, and its host answers: it computes, or is stopped");
                     }
+                    self.look_after(LOOK);
                 }
-                Link::None | Link::Up(_) => {}
+                Link::None | Link::Up(_) => continue,
+            }
+            if !self.dialing.contains(&peer) {
+                self.dialing.push(peer);
             }
         }
     }
@@ -279,23 +337,20 @@ impl Engine {
         if self.peers[peer as usize].link != Link::Up(number) {
             return;
         }
-        self.peers[peer as usize].link = Link::None;
         let e = conn.broken.or(e).unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
         let lost = |cause: String| self.error(ErrorKind::PeerLost, "receive from a peer", peer).cause(cause);
         let error = match e.kind() {
             io::ErrorKind::InvalidData => self
                 .error(ErrorKind::Protocol, "receive from a peer", peer)
-                .cause("bytes that it has not encrypted came on its connection"),
+                .cause("bytes that it has not encrypted came on its connection")
+                .remedy("find out what changes packets between the hosts"),
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
                 lost("its process has ended without leaving the job, or its connection was cut".into())
             }
             _ => lost(format!("its connection has failed: {e}"))
                 .remedy("check the network between the hosts, and that host"),
         };
-        if self.peers[peer as usize].left || self.said {
-            return self.fail(peer, &error);
-        }
-        self.lose(peer, error);
+        self.gone(peer, error);
     }
 
     /// Records the loss of a peer, and tells the others.
@@ -354,28 +409,28 @@ impl Engine {
         if let Some(e) = &self.loss {
             return Err(e.again().rank(self.me));
         }
-        if self.said {
-            return Ok(());
-        }
-        if let Some(next) = self.neighbors()[0]
+        if !self.said
+            && let Some(next) = self.neighbors()[0]
             && self.peers[next as usize].link == Link::None
         {
             self.dial(next);
         }
         if self.last_look.elapsed() >= LOOK {
             self.last_look = Instant::now();
-            let silent = self.conns.iter().find_map(|(_, conn)| match conn.stage {
-                Stage::Up(peer) => conn.silent_for().filter(|time| *time > self.silence).map(|_| peer),
-                _ => None,
+            let silent = self.conns.iter().filter_map(|(_, conn)| match conn.stage {
+                Stage::Connected(peer) | Stage::Begun(peer, _) | Stage::Up(peer) => {
+                    conn.is_silent(self.silence).then_some(peer)
+                }
+                Stage::Accepted(_) | Stage::Connecting(_) => None,
             });
-            if let Some(peer) = silent {
+            for peer in silent.collect::<Vec<_>>() {
                 let e = self
                     .error(ErrorKind::PeerLost, "check the other ranks", peer)
                     .cause(format!("its host has not acknowledged anything for {:?}", self.silence))
                     .remedy(
                         "check that host and the network; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S",
                     );
-                self.lose(peer, e);
+                self.gone(peer, e);
             }
         }
         self.loss.as_ref().map_or(Ok(()), |e| Err(e.again().rank(self.me)))
@@ -431,18 +486,35 @@ impl Engine {
             self.flush();
         }
         self.listeners.clear();
-        let is_stranger = |(_, conn): &(u64, &Conn)| matches!(conn.stage, Stage::Accepted(_));
-        let strangers: Vec<u64> = self.conns.iter().filter(is_stranger).map(|(number, _)| number).collect();
+        let strangers: Vec<u64> = self.strangers().map(|(number, _)| number).collect();
         strangers.into_iter().for_each(|number| drop(self.conns.remove(number)));
     }
 
     /// Listens for events of a listener.
     pub(super) fn listen(&self) -> io::Result<()> {
         for (number, listener) in (LISTENER..).zip(&self.listeners) {
-            epoll::add(&self.epoll, listener.as_fd(), epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+            for epoll in [&self.epoll, &self.doors] {
+                epoll::add(epoll, listener.as_fd(), epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+            }
         }
         Ok(())
     }
+
+    /// Stops to listen for events of the listeners, or goes on.
+    fn pause(&mut self, is_paused: bool) {
+        self.is_paused = is_paused;
+        let flags = if is_paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        for (number, listener) in (LISTENER..).zip(&self.listeners) {
+            for epoll in [&self.epoll, &self.doors] {
+                let _ = epoll::modify(epoll, listener.as_fd(), epoll::EventData::new_u64(number), flags);
+            }
+        }
+    }
+}
+
+/// Whether this process, or its host, has no descriptors or no memory for a socket.
+fn is_short(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
 /// A frame that tells that a rank has left, or that it is lost due to another one.

@@ -29,7 +29,6 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,11 +98,23 @@ impl TcpDevice {
         Ok(())
     }
 
-    /// Guards the fields of a key of rank `of` against changes.
+    /// Has the agent go on with what has begun: this rank may compute from now on.
+    fn hand_on(&self, engine: &mut Engine) {
+        if std::mem::take(&mut engine.begun) {
+            if let Err(e) = self.start_agent() {
+                tracing::warn!("connections are made only while this rank is inside the runtime: {e}");
+            }
+            self.shared.ring();
+        }
+    }
+
+    /// Makes changes of the fields of a key of rank `of` show, and keys of other jobs. Every build has the same function.
     fn seal(&self, of: u32, key: u64, len: u64, align: u8) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.secret, of, key, len, align).hash(&mut hasher);
-        hasher.finish()
+        let secret = self.secret.chunks_exact(8).map(|part| part.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        secret.chain([of.into(), key, len, align.into()]).fold(0u64, |seal, word| {
+            let mixed = (seal ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 29
+        })
     }
 
     /// Reads a key of rank `of`.
@@ -118,6 +129,7 @@ impl TcpDevice {
     fn has_events(&self) -> bool {
         let mut engine = self.shared.lock();
         engine.flush();
+        self.hand_on(&mut engine);
         engine.has_events() || !self.done.borrow().is_empty()
     }
 }
@@ -194,6 +206,7 @@ impl Device for TcpDevice {
             let mut engine = self.shared.lock();
             self.shared.count_poll();
             engine.turn(&self.stats);
+            self.hand_on(&mut engine);
             std::mem::swap(&mut *inbox, &mut engine.inbox);
             self.done.borrow_mut().append(&mut engine.done);
         }
@@ -210,6 +223,7 @@ impl Device for TcpDevice {
                 engine.touch(*source);
             }
             engine.flush();
+            self.hand_on(&mut engine);
         }
         for _ in 0..count {
             // A handler may have cancelled the operation.
@@ -231,9 +245,9 @@ impl Device for TcpDevice {
                 self.has_events() || ready()
             }
             Sleep::For(limit) => {
-                let timer = self.shared.lock().timer;
-                let limit = timer.map_or(limit, |at| limit.min(at.saturating_duration_since(Instant::now())));
                 let wait = || {
+                    let timer = self.shared.lock().timer;
+                    let limit = timer.map_or(limit, |at| limit.min(at.saturating_duration_since(Instant::now())));
                     self.stats.add(Kind::Park, 0);
                     sleep(&[self.shared.epoll.as_fd(), self.shared.rank_wake.as_fd()], limit);
                 };
@@ -260,9 +274,10 @@ impl Device for TcpDevice {
             engine.lose(peer, loss.again());
         }
         engine.turn(&self.stats);
-        engine.watch()?;
+        let watched = engine.watch();
         engine.flush();
-        Ok(None)
+        self.hand_on(&mut engine);
+        watched.map(|()| None)
     }
 
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
@@ -285,6 +300,7 @@ impl Device for TcpDevice {
         }
         self.left.set(Some(how));
         engine.say_left(how == Leave::Early);
+        self.hand_on(&mut engine);
         Ok(engine.is_quiet())
     }
 }

@@ -145,15 +145,11 @@ impl TcpDevice {
                 engine.post(peer, &call, &request.operation).map_err(|e| e.rank(self.me))?
             }
         };
-        if engine.is_pending_to(peer) {
-            // The agent goes on with it if this rank does not.
-            if let Err(e) = self.start_agent() {
-                tracing::warn!("a connection is made only while this rank is inside the runtime: {e}");
-            }
-            self.shared.ring();
-        }
         if posted == Posted::Busy {
             engine.turn(&self.stats);
+        }
+        self.hand_on(&mut engine);
+        if posted == Posted::Busy {
             return Ok(posted);
         }
         self.stats.add(counted, len);

@@ -147,6 +147,12 @@ impl Seal {
         self.arrived += len;
     }
 
+    /// Whether a whole record has arrived, or one that is refused.
+    pub(super) fn has_record(&self) -> bool {
+        let held = &self.received[self.used..self.arrived];
+        held.split_first_chunk().is_some_and(|(len, rest)| rest.len() >= usize::from(u16::from_le_bytes(*len)))
+    }
+
     /// Decrypts the next record that has arrived as a whole and for which `to` has room; `None` if there is none.
     pub(super) fn open(&mut self, to: &mut [u8]) -> Result<Option<usize>, Refused> {
         let held = &self.received[self.used..self.arrived];

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::TcpDevice;
 use super::address::{EndpointAddress, Host, choose};
@@ -24,11 +25,21 @@ use crate::slots::Slots;
 use crate::stats::Stats;
 
 const OP: &str = "open the tcp device";
+/// Connections that the kernel accepts before this rank does; the kernel may allow less.
+const BACKLOG: i32 = 4096;
 /// Maximum number of blocks of a write or a read.
 const MAX_BLOCKS: usize = 1024;
 /// Messages of up to a packet are sent at once; longer ones are read from the sender's memory into place.
 const MESSAGES: MessageCutOffs = MessageCutOffs { eager: 16 << 10, read_inter: 16 << 10, ..MessageCutOffs::UNMEASURED };
 const CUT_OFFS: CutOffs = CutOffs::UNMEASURED;
+
+/// Raises the limit of open files as far as this process may: every connected peer takes one.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::debug!("the limit of open files stays as it is: {e}");
+    }
+}
 
 /// Opens the device. Collective; takes two fences of the bootstrap.
 ///
@@ -51,8 +62,11 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         hosts.push(Host::read(&bootstrap.get(&format!("tcp.host.{rank}"))?).ok_or_else(malformed(rank))?);
     }
     let at = choose(&settings.tcp_interface, me as usize, &hosts).map_err(|e| e.rank(me))?;
+    raise_limit();
     let listener = TcpListener::bind((at, 0)).and_then(|listener| {
         listener.set_nonblocking(true)?;
+        // Many ranks may connect before this one accepts.
+        rustix::net::listen(&listener, BACKLOG)?;
         Ok((listener.local_addr()?, listener))
     });
     let (at, listener) = listener.map_err(|e| {
@@ -75,7 +89,9 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let engine = Engine {
         me,
         epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?),
+        doors: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?),
         listeners: vec![listener],
+        is_paused: false,
         conns: Slots::default(),
         peers: (0..size).map(|_| Peer::new()).collect(),
         addresses,
@@ -87,6 +103,9 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         inbox: Default::default(),
         dirty: Vec::new(),
         timer: None,
+        dialing: Vec::new(),
+        broken: Vec::new(),
+        begun: false,
         loss: None,
         said: false,
         last_look: Instant::now(),

@@ -56,8 +56,9 @@ pub(super) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     if done == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// Time since the last acknowledgement of the peer's kernel.
-pub(super) fn since_acknowledged(socket: BorrowedFd<'_>) -> Option<Duration> {
+/// Time since the last acknowledgement of the peer's kernel, if it owes one: for data, or for a probe of its window. Data
+/// that waits for room in its window is not sent, and owes none.
+pub(super) fn unanswered(socket: BorrowedFd<'_>) -> Option<Duration> {
     // SAFETY: plain data, for which zeros are valid.
     let mut info: libc::tcp_info = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut len = size_of_val(&info) as libc::socklen_t;
@@ -65,5 +66,7 @@ pub(super) fn since_acknowledged(socket: BorrowedFd<'_>) -> Option<Duration> {
     let done = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut len)
     };
-    (done == 0).then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
+    let has_data = info.tcpi_unacked > 0 && info.tcpi_last_data_sent < info.tcpi_last_ack_recv;
+    let is_owed = done == 0 && (has_data || info.tcpi_probes > 0);
+    is_owed.then(|| Duration::from_millis(info.tcpi_last_ack_recv.into()))
 }
