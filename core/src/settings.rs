@@ -311,7 +311,7 @@ settings! {
     tcp_interface: String = "FARSIDE_TCP_INTERFACE", "auto", "auto, or names or addresses of interfaces with commas (rank r takes entry r modulo their number)", |s| Some(s.to_owned()),
         "Interface on which a rank accepts TCP connections; auto is the loopback interface if all ranks are on one host, else that of the route to another rank.";
     tcp_encrypt: bool = "FARSIDE_TCP_ENCRYPT", "0", "0, 1", |s| match s { "0" => Some(false), "1" => Some(true), _ => None },
-        "Whether TCP connections are encrypted, at the cost of copies. Both ends of a connection are always authenticated by a secret of the job.";
+        "Whether TCP connections are encrypted, at the cost of copies. Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read and write the ranks' exposed memory; set 1 on a network that is not trusted. The secret of the job is as private as the launcher's key-value exchange.";
     tcp_silence_s: u32 = "FARSIDE_TCP_SILENCE_S", "10", "seconds, 3 to 86400", |s| number(s).filter(|v| (3..=86_400).contains(v)),
         "Time after which a host that acknowledges nothing on a TCP connection, or to which none can be made, counts as lost with its rank.";
     transfer: Transfer = "FARSIDE_TRANSFER", "auto", "auto, or with commas: generic, gather, multi-w or sgrs; CUT-OFF:BYTES for gather-block, multi-w-block, sgrs-block, sgrs-message, segment, eager, read-intra, read-inter", Transfer::parse,

@@ -67,6 +67,8 @@ pub(super) struct Engine {
     pub(super) memory: Memory,
     pub(super) done: VecDeque<(u64, Result<()>)>,
     pub(super) inbox: Inbox,
+    /// A receive buffer that no connection uses.
+    pub(super) spare: Box<[u8]>,
     /// Peers to which something may be sent.
     pub(super) dirty: Vec<u32>,
     /// When attempts to connect, or handshakes, are looked at again.
@@ -162,10 +164,11 @@ impl Engine {
                 direct = self.direct(peer, &payload);
             }
             let Some(conn) = self.conns.get_mut(number) else { return };
+            conn.input.lend(&mut self.spare);
             // SAFETY: bytes of an operation in progress, or of a region that is not released while the lock is held.
             let (placed, is_full) = match unsafe { conn.receive(direct) } {
                 Ok(Some(received)) => received,
-                Ok(None) if conn.broken.is_none() => return,
+                Ok(None) if conn.broken.is_none() => return conn.input.give_back(&mut self.spare),
                 Ok(None) => return self.ended(number, None),
                 Err(e) => return self.ended(number, Some(e)),
             };
@@ -194,6 +197,7 @@ impl Engine {
             self.arrived(peer, payload, placed);
         }
         let processed = self.process(peer, &mut input, stats);
+        input.give_back(&mut self.spare);
         if let Some(conn) = self.conns.get_mut(number) {
             conn.input = input;
         }
@@ -227,8 +231,7 @@ impl Engine {
         };
         match result {
             Ok(()) => conn.set_blocked(&self.epoll, number, false),
-            // `ENOBUFS`, `ENOMEM`: the kernel has no memory now.
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock || matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 conn.set_blocked(&self.epoll, number, true);
                 self.begun = true;
             }

@@ -1,4 +1,5 @@
-//! The receive buffer of a connection, of fixed length, and the payload that is being placed as it arrives.
+//! The receive buffer of a connection, of fixed length, and the payload that is being placed as it arrives. A connection to
+//! a peer has a buffer only while it receives, and while a part of a frame is in it.
 
 use super::frame::{HEADER, Header, Kind, WHOLE};
 
@@ -30,6 +31,23 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(len: usize) -> Self {
         Self { bytes: vec![0; len].into(), ..Self::default() }
+    }
+
+    /// Takes `spare` as the buffer if there is none.
+    pub(super) fn lend(&mut self, spare: &mut Box<[u8]>) {
+        if self.bytes.is_empty() {
+            self.bytes = std::mem::take(spare);
+        }
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; LEN].into();
+        }
+    }
+
+    /// Gives the buffer back to `spare` unless it has bytes.
+    pub(super) fn give_back(&mut self, spare: &mut Box<[u8]>) {
+        if self.from == self.to && !self.bytes.is_empty() {
+            *spare = std::mem::take(&mut self.bytes);
+        }
     }
 
     /// A longer buffer with the same bytes.

@@ -8,6 +8,9 @@
 //! complete when the target has acknowledged it.
 //!
 //! There is no resending above TCP: a connection that breaks is the loss of its peer.
+//!
+//! Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read
+//! and write the memory that ranks expose. The secret is as private as the launcher's key-value exchange.
 
 mod address;
 mod agent;

@@ -12,6 +12,8 @@ use crate::error::ErrorKind;
 /// Bytes that a frame which asks for data counts against the limit of unanswered ones, beside the data that the target
 /// has to keep.
 pub(super) const ASKED: usize = 64;
+/// Bytes of a buffer that an empty queue keeps.
+const KEPT: usize = 4096;
 /// Sent instead of memory that was released after its length had been announced.
 const ZEROS: &[u8; 4096] = &[0; 4096];
 
@@ -470,6 +472,10 @@ impl Queue {
                     bytes.clear();
                     self.spare = std::mem::take(bytes);
                     self.items.pop_front();
+                    // A peer that is idle keeps little memory.
+                    if self.items.is_empty() && self.spare.capacity() > KEPT {
+                        self.spare = Vec::new();
+                    }
                 }
             }
             Some(Item::Chunks(chunks)) => {

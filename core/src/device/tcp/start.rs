@@ -50,7 +50,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");
     let malformed = |peer| move || fail(ErrorKind::Protocol, peer).cause("malformed address");
     if me == 0 {
-        // Only ranks of the job read what is published.
+        // As private as what the launcher publishes.
         bootstrap.put("tcp.secret", &challenge().map_err(|e| Error::system(OP, e))?)?;
     }
     bootstrap.put(&format!("tcp.host.{me}"), &Host::here()?.write())?;
@@ -101,6 +101,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         memory: Memory::default(),
         done: Default::default(),
         inbox: Default::default(),
+        spare: Box::default(),
         dirty: Vec::new(),
         timer: None,
         dialing: Vec::new(),
@@ -143,6 +144,6 @@ pub(crate) fn probe(settings: &Settings) -> Result<String> {
     let here = Host::here()?;
     let at = choose(&settings.tcp_interface, 0, &[here])?;
     TcpListener::bind((at, 0)).map_err(|e| Error::system("listen for TCP connections", e))?;
-    let kept = if settings.tcp_encrypt { "encrypted" } else { "not encrypted (FARSIDE_TCP_ENCRYPT=1 does)" };
-    Ok(format!("within this host at {at}; connections are authenticated by a secret of the job, {kept}"))
+    let kept = if settings.tcp_encrypt { "encrypted" } else { "then neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)" };
+    Ok(format!("within this host at {at}; connections are authenticated at their start by a secret of the job, {kept}"))
 }

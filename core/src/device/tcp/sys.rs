@@ -34,7 +34,8 @@ pub(super) unsafe fn receive(socket: BorrowedFd<'_>, blocks: &[Block]) -> io::Re
     counted(unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) })
 }
 
-/// Sends blocks, without waiting; `more` announces that more follows at once.
+/// Sends blocks, without waiting; `more` announces that more follows at once. `WouldBlock` also if the kernel has no memory
+/// now.
 ///
 /// # Safety
 /// The blocks are valid for reads.
@@ -45,7 +46,10 @@ pub(super) unsafe fn send(socket: BorrowedFd<'_>, blocks: &[Block], more: bool) 
     (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 };
     // SAFETY: a message of valid blocks by the contract.
-    counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) })
+    match counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) }) {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => Err(io::ErrorKind::WouldBlock.into()),
+        sent => sent,
+    }
 }
 
 /// Number of bytes that the peer's kernel has not acknowledged.

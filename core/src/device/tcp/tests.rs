@@ -2,15 +2,20 @@
 //! Strangers, and peers that break the protocol: refused within bounds, whatever they send.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
 use super::conn::Stage;
-use super::frame::{CHUNK, HEADER, Header, Kind};
+use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE};
+use super::memory::Memory;
+use super::peer::{Call, MOST_OWED, Peer};
 use super::secret::{self, MESSAGE, SECRET};
+use super::sys::Blocks;
 use super::{TcpDevice, open};
 use crate::bootstrap::threads::threads;
-use crate::device::{Block, Device, Event, Leave, Operation, PeerCheck, Place, Region, WorkRequest};
+use crate::device::{Block, Device, Event, Leave, Operation, PeerCheck, Place, Range, Region, WorkRequest};
 use crate::error::ErrorKind;
 use crate::settings::Settings;
 
@@ -320,5 +325,209 @@ fn operations_after_a_cancelled_one_are_served() {
             .unwrap();
     }
     assert_eq!((done, back), (vec![3, 4], [3; 100]));
+    leave(&ranks);
+}
+
+const CALL: Call = Call { id: 7, name: "test", key: 1, notify: None };
+
+/// Sends at most `most` bytes of what comes next; returns whether it is an answer.
+fn sent(peer: &mut Peer, most: usize) -> Option<bool> {
+    let mut blocks = Blocks::new();
+    let (is_reply, _) = peer.next(&Memory::default(), &mut blocks)?;
+    let len: usize = blocks.iter().map(|block| block.len).sum();
+    peer.advance(is_reply, len.min(most));
+    Some(is_reply)
+}
+
+fn send_all(peer: &mut Peer) {
+    while sent(peer, usize::MAX).is_some() {}
+}
+
+fn is_complete(peer: &mut Peer) -> bool {
+    matches!(peer.complete(Ok(())), Ok(Some((7, Ok(())))))
+}
+
+/// An answer sent to the same peer may come before the next request.
+#[test]
+fn request_may_be_answered_once_its_last_byte_is_sent() {
+    let bytes = vec![1u8; 100 << 10];
+    let mut origin = Peer::new();
+    let whole = [Range { offset: 0, len: bytes.len() }];
+    // SAFETY: the bytes outlive the operation.
+    unsafe { origin.write(&CALL, &[Block::of(bytes.as_ptr(), bytes.len())], &whole) };
+    assert_eq!(sent(&mut origin, 1000), Some(false));
+    origin.answer_read(&Header { flags: LAST, len: 1 << 20, ..Header::new(Kind::Read) });
+    assert!(origin.complete(Ok(())).is_err(), "bytes are not sent");
+    assert_eq!(sent(&mut origin, usize::MAX), Some(false), "a frame is not interrupted");
+    assert_eq!(sent(&mut origin, 10), Some(true));
+    assert!(is_complete(&mut origin));
+}
+
+#[test]
+fn operation_that_uses_up_a_limit_may_be_answered() {
+    let data = |len: usize| Header { flags: END, len: len as u64, ..Header::new(Kind::Data) };
+    let (operand, mut old) = (vec![0u8; 21 * PIECE], vec![0u8; 21 * PIECE]);
+    let mut origin = Peer::new();
+    // SAFETY: both buffers outlive the operation.
+    unsafe {
+        let at = Range { offset: 0, len: operand.len() };
+        origin.accumulate(&CALL, at, 0, operand.as_ptr(), old.as_mut_ptr());
+    }
+    send_all(&mut origin);
+    (0..21).for_each(|_| origin.data_begins(&data(PIECE)).unwrap());
+    assert!(is_complete(&mut origin), "no room for a further piece");
+
+    // Of a length that fills a buffer.
+    let (ranges, mut into) = (vec![Range { offset: 0, len: 1 }; (64 << 10) / HEADER], [0u8; 2048]);
+    origin.read(&CALL, &[Block { base: into.as_mut_ptr(), len: ranges.len() }], &ranges);
+    send_all(&mut origin);
+    ranges.iter().for_each(|_| origin.data_begins(&data(1)).unwrap());
+    assert!(is_complete(&mut origin));
+}
+
+#[test]
+fn short_accumulates_that_return_data_are_limited_by_it() {
+    let (operand, mut old) = (vec![0u8; 8 << 10], vec![0u8; 8 << 10]);
+    let (mut origin, mut owed) = (Peer::new(), 0);
+    while !origin.is_full() {
+        let at = Range { offset: 0, len: operand.len() };
+        // SAFETY: both buffers outlive the operations.
+        unsafe { origin.accumulate(&CALL, at, 0, operand.as_ptr(), old.as_mut_ptr()) };
+        send_all(&mut origin);
+        owed += operand.len();
+    }
+    assert!(owed <= MOST_OWED, "{owed}");
+}
+
+/// Calls `step` until it returns true.
+fn until(mut step: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !step() {
+        assert!(Instant::now() < end, "nothing happens");
+    }
+}
+
+/// Failed pieces are answered, so that the last one can be sent.
+#[test]
+fn long_accumulate_that_fails_ends() {
+    const LEN: usize = 1 << 20;
+    let ranks = devices(2, &[]);
+    let owner: &dyn Device = &ranks[1];
+    let region = owner.allocate(Region::allocated(LEN)).unwrap();
+    let to = ranks[0].import(1, &region.key, None).unwrap();
+    // SAFETY: the handle of the registration above.
+    unsafe { owner.release(region.handle) }.unwrap();
+    let (operand, mut old) = (vec![0u8; LEN], vec![0u8; LEN]);
+    let operation = Operation::Accumulate {
+        at: Place { region: to.handle, offset: 0 },
+        code: 0,
+        operand: Block::of(operand.as_ptr(), LEN),
+        old: old.as_mut_ptr(),
+    };
+    // SAFETY: both buffers live until the operation is complete.
+    unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
+    let mut failed = None;
+    until(|| {
+        turn(&ranks[1]);
+        ranks[0]
+            .poll(&mut |event| {
+                if let Event::Completed { id: 1, result } = event {
+                    failed = result.err();
+                }
+            })
+            .unwrap();
+        failed.is_some()
+    });
+    assert_eq!(failed.unwrap().kind(), ErrorKind::BadKey);
+    leave(&ranks);
+}
+
+fn is_up(device: &TcpDevice, to: u32) -> bool {
+    let engine = device.shared.lock();
+    engine.conns.iter().any(|(_, conn)| matches!(conn.stage, Stage::Up(peer) if peer == to))
+}
+
+/// Rank 1 begins to connect and computes then; its agent goes on, and accepts a connection later.
+#[test]
+fn agent_connects_for_a_rank_that_computes() {
+    let ranks = devices(3, &[]);
+    ranks[1].check_peers(PeerCheck::Alive).unwrap();
+    until(|| {
+        turn(&ranks[2]);
+        is_up(&ranks[2], 1)
+    });
+    send(&ranks[0], 1, b"hello");
+    until(|| {
+        turn(&ranks[0]);
+        is_up(&ranks[0], 1)
+    });
+    assert_eq!(turn(&ranks[1]), [b"hello"]);
+    leave(&ranks);
+}
+
+#[test]
+fn strangers_push_out_those_of_their_own_host() {
+    let ranks = devices(2, &[]);
+    let other = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&other, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0))).unwrap();
+    connect(&other, &ranks[0].address()).unwrap();
+    turn(&ranks[0]);
+    let mut strangers = Vec::new();
+    for _ in 0..300 {
+        strangers.push(TcpStream::connect(ranks[0].address()).unwrap());
+        turn(&ranks[0]);
+    }
+    let hosts: Vec<_> = ranks[0].shared.lock().conns.iter().map(|(_, conn)| conn.host).collect();
+    assert_eq!(hosts.len(), 256);
+    assert!(hosts.contains(&Ipv4Addr::new(127, 0, 0, 2).into()));
+    leave(&ranks);
+}
+
+/// A socket of which only sending fails has no event.
+#[test]
+fn peer_to_which_nothing_can_be_sent_is_lost() {
+    let ranks = devices(2, &[]);
+    let _socket = peer(&ranks[0], &ranks[1].secret, 1);
+    for (_, conn) in ranks[0].shared.lock().conns.iter() {
+        conn.socket.shutdown(Shutdown::Write).unwrap();
+    }
+    send(&ranks[0], 1, b"hello");
+    until(|| {
+        turn(&ranks[0]);
+        ranks[0].check_peers(PeerCheck::Alive).is_err_and(|e| e.kind() == ErrorKind::PeerLost)
+    });
+}
+
+/// A rank that computes closes its window, and its host answers probes of the window at growing intervals.
+#[test]
+fn rank_that_computes_for_long_is_not_lost() {
+    let ranks = devices(2, &[("FARSIDE_TCP_SILENCE_S", "3")]);
+    let key = ranks[1].register_for_test(64 << 20);
+    let to = ranks[0].import(1, &key, None).unwrap();
+    let bytes = vec![1u8; 64 << 20];
+    send(&ranks[0], 1, b"connects");
+    until(|| {
+        turn(&ranks[0]);
+        !turn(&ranks[1]).is_empty()
+    });
+    {
+        // Nobody receives for rank 1.
+        let _computes = ranks[1].shared.lock();
+        let from = [Block::of(bytes.as_ptr(), bytes.len())];
+        let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+        // SAFETY: the bytes live until the operation is complete.
+        unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
+        let end = Instant::now() + Duration::from_secs(11);
+        while Instant::now() < end {
+            ranks[0].check_peers(PeerCheck::Alive).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    let mut is_done = false;
+    until(|| {
+        turn(&ranks[1]);
+        ranks[0].poll(&mut |event| is_done |= matches!(event, Event::Completed { id: 1, result: Ok(()) })).unwrap();
+        is_done
+    });
     leave(&ranks);
 }
