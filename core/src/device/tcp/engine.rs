@@ -91,7 +91,7 @@ pub(super) struct Engine {
 unsafe impl Send for Engine {}
 
 impl Engine {
-    /// Handles what the sockets are ready for; returns whether there was anything.
+    /// Handles what the sockets are ready for; returns whether there was anything, or a poll would deliver something.
     pub(super) fn turn(&mut self, stats: &Stats) -> bool {
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; EVENTS];
@@ -111,7 +111,7 @@ impl Engine {
         for number in std::mem::take(&mut self.broken) {
             self.receive(number, stats);
         }
-        count > 0
+        count > 0 || self.has_events()
     }
 
     /// Whether a connection is being made, or waits for room in the send buffer of the kernel.
