@@ -145,8 +145,9 @@ impl Engine {
         let error = match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
                 let cause = "ends connections before they are authenticated: it is no rank of this job";
-                error(ErrorKind::PeerLost, format!("{at} {cause}, or has another secret"))
-                    .remedy("start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share")
+                error(ErrorKind::PeerLost, format!("{at} {cause}, or has another secret")).remedy(
+                    "start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share",
+                )
             }
             io::ErrorKind::ConnectionRefused => {
                 error(ErrorKind::PeerLost, format!("its process has ended: nothing listens at {at}"))

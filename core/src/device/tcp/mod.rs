@@ -113,7 +113,8 @@ impl TcpDevice {
 
     /// Makes changes of the fields of a key of rank `of` show, and keys of other jobs. Every build has the same function.
     fn seal(&self, of: u32, key: u64, len: u64, align: u8) -> u64 {
-        let secret = self.secret.chunks_exact(8).map(|part| part.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        let secret =
+            self.secret.chunks_exact(8).map(|part| part.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         secret.chain([of.into(), key, len, align.into()]).fold(0u64, |seal, word| {
             let mixed = (seal ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 29

@@ -92,6 +92,9 @@ impl Engine {
     fn placed(&mut self, from: u32, payload: &Payload, stats: &Stats) {
         if payload.kind == Kind::Write {
             self.served(from, payload.flags, Ok(()), stats);
+        } else {
+            // Less is owed now, so that more requests may be sent.
+            self.touch(from);
         }
     }
 
@@ -142,6 +145,8 @@ impl Engine {
                 // Zeros if it has failed: the origin counts the data of every frame.
                 if returns {
                     peer.answer_data(&old);
+                    // Also before the last frame, which the origin may send only after answers.
+                    self.touch(from);
                 }
                 self.served(from, header.flags, done, stats);
             }

@@ -144,6 +144,10 @@ pub(crate) fn probe(settings: &Settings) -> Result<String> {
     let here = Host::here()?;
     let at = choose(&settings.tcp_interface, 0, &[here])?;
     TcpListener::bind((at, 0)).map_err(|e| Error::system("listen for TCP connections", e))?;
-    let kept = if settings.tcp_encrypt { "encrypted" } else { "then neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)" };
+    let kept = if settings.tcp_encrypt {
+        "encrypted"
+    } else {
+        "then neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)"
+    };
     Ok(format!("within this host at {at}; connections are authenticated at their start by a secret of the job, {kept}"))
 }

@@ -47,7 +47,9 @@ pub(super) unsafe fn send(socket: BorrowedFd<'_>, blocks: &[Block], more: bool) 
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 };
     // SAFETY: a message of valid blocks by the contract.
     match counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) }) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
         sent => sent,
     }
 }
