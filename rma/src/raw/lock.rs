@@ -124,7 +124,7 @@ impl RawWindow {
         // On a mapped window with an empty queue, all operations are complete.
         let is_complete = (self.mapped || !self.has_pending(t, target))
             && self.epoch.get() != super::NO_EPOCH
-            && self.operations.queue.borrow().is_empty()
+            && !self.has_queued()
             && !self.operations.failed.get();
         if !is_complete || self.job.bill().is_some() {
             return false;
@@ -189,7 +189,7 @@ impl RawWindow {
         if t.lock.get() == LockState::No {
             return Err(self.not_locked(OP, t));
         }
-        if !self.operations.queue.borrow().is_empty() {
+        if self.has_queued() {
             self.enter(OP, target)?;
         }
         // On mapped windows operations are copies, and complete when they return.
@@ -215,7 +215,7 @@ impl RawWindow {
         if !self.mapped && self.has_pending(t, target) {
             return false;
         }
-        if !self.operations.queue.borrow().is_empty() {
+        if self.has_queued() {
             return false;
         }
         if self.operations.stored.replace(false) {
@@ -272,6 +272,9 @@ impl RawWindow {
     }
 
     fn complete_locally(&self, operation: &'static str) -> Result<()> {
+        if self.operations.starting.get() {
+            self.job.wait(operation, || Ok((!self.operations.starting.get()).then_some(())))?;
+        }
         self.queued_targets().into_iter().try_for_each(|target| self.enter(operation, target))?;
         self.complete_all()
     }

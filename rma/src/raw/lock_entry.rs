@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
 //! Entering and leaving a lock: by a claim, without a ticket, or in the order of tickets.
 
-use std::cell::Cell;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use farside_core::Result;
@@ -9,24 +8,20 @@ use farside_core::bill::Awaited;
 
 use super::bias::{self, ClaimEntry};
 use super::lockword::{self, Ticket};
+use super::state::Replaced;
 use super::target::{LockKind, LockState, Target};
 use super::{Access, RawWindow, word};
 
 /// Upper bound of the streak at which the bias is set.
 const LONGEST_PATIENCE: u32 = 1 << 12;
 
-/// Restores on drop, also by a panic, the target that the enclosing call waits for.
-struct Outer<'a>(&'a Cell<Option<usize>>, Option<usize>);
-
-impl Drop for Outer<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.1);
-    }
-}
-
 impl RawWindow {
-    /// Makes one attempt to enter the lock; returns whether it is held.
+    /// Makes one attempt to enter the lock, unless another thread makes one; returns whether it is held.
     pub(super) fn advance(&self, target: usize) -> Result<bool> {
+        if self.locking.entering.get() {
+            return Ok(false);
+        }
+        let _entering = Replaced::replace(&self.locking.entering, true);
         let t = &self.targets[target];
         if let LockState::Draining(kind, ticket) = t.lock.get() {
             return Ok(self.drained(t, kind, ticket));
@@ -167,7 +162,7 @@ impl RawWindow {
 
     /// Waits for `target`'s lock and starts the operations queued for it.
     pub(crate) fn enter(&self, name: &'static str, target: usize) -> Result<()> {
-        if self.operations.queue.borrow().is_empty() && !self.has_unposted(target) {
+        if !self.has_queued() && !self.has_unposted(target) {
             return Ok(());
         }
         self.wait_for(name, target, || self.start_queued(Some(target)).map(|()| !self.has_unposted(target)))
@@ -194,8 +189,17 @@ impl RawWindow {
     }
 
     /// Repeats `turn` until it succeeds. Each attempt may take a ticket of `target`.
-    pub(super) fn wait_for(&self, name: &'static str, target: usize, turn: impl FnMut() -> Result<bool>) -> Result<()> {
-        let _outer = Outer(&self.locking.waits_for, self.locking.waits_for.replace(Some(target)));
+    pub(super) fn wait_for(
+        &self,
+        name: &'static str,
+        target: usize,
+        mut turn: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        // Not for the whole wait, in which another thread may wait for another lock.
+        let turn = || {
+            let _replaced = Replaced::replace(&self.locking.waits_for, Some(target));
+            turn()
+        };
         if self.locking.in_line {
             self.wait_in_line(name, target, turn)
         } else {
@@ -207,7 +211,7 @@ impl RawWindow {
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
         // On a mapped window operations that have started are complete.
-        if !self.mapped || !self.operations.queue.borrow().is_empty() {
+        if !self.mapped || self.has_queued() {
             self.enter(name, target)?;
             self.settle(target)?;
         }

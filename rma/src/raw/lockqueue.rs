@@ -164,6 +164,8 @@ impl RawWindow {
     ) -> Result<()> {
         let t = &self.targets[target];
         let changed = || match t.lock.get() {
+            // Another thread makes an attempt, or starts the operations.
+            _ if self.locking.entering.get() || self.operations.starting.get() => false,
             LockState::InLine(..) => self.queue(target).turn() != 0,
             LockState::Wanted(_) | LockState::Deferred | LockState::Waiting(..) | LockState::Draining(..) => true,
             // The lock is held, so the call waits for an exposure.

@@ -197,6 +197,7 @@ impl RawWindow {
                 claims,
                 in_line: false,
                 waits_for: Cell::new(None),
+                entering: Cell::new(false),
                 flushes: Cell::new(0),
             },
             operations: OperationState::new(Planner::new(&job)),

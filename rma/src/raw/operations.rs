@@ -10,6 +10,7 @@ use farside_core::{Error, ErrorKind, Result};
 
 use super::fence::DIRECT;
 use super::item::{Item, Queued, Request};
+use super::state::Replaced;
 use super::{Access, RawWindow, Target, cell};
 use crate::elements::range_text;
 
@@ -53,7 +54,7 @@ impl RawWindow {
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
         // An unusable window has no epoch, so this check covers it.
-        let ready = t.ready.get() == self.epoch.get() && self.operations.queue.borrow().is_empty();
+        let ready = t.ready.get() == self.epoch.get() && !self.has_queued();
         if ready || self.ready_or_queued(name, target, request, || item.clone())? {
             self.begin(t, item, request)?;
         }
@@ -69,7 +70,9 @@ impl RawWindow {
         item: impl FnOnce() -> Item,
     ) -> Result<bool> {
         self.usable(name)?;
-        if !self.admit(name, target)? {
+        // While another thread starts queued operations, which may be older ones of this thread, others are queued too.
+        let starting = &self.operations.starting;
+        if starting.get() || !self.admit(name, target)? || starting.get() {
             if let Some(r) = request {
                 r.queued.set(true);
             }
@@ -348,14 +351,21 @@ impl RawWindow {
         t.track.fail(e);
     }
 
-    /// Starts queued operations whose target has become ready (all, or those of one target), in order. The calls that
-    /// complete them return their errors.
+    /// Starts queued operations whose target has become ready (all, or those of one target), in order, unless another thread
+    /// does. The calls that complete them return their errors.
     ///
     /// # Errors
     /// `PeerLost` of a check whether a target is ready.
     #[inline]
     pub(crate) fn start_queued(&self, only: Option<usize>) -> Result<()> {
-        if self.operations.queue.borrow().is_empty() { Ok(()) } else { self.start_some(only) }
+        let none = self.operations.starting.get() || self.operations.queue.borrow().is_empty();
+        if none { Ok(()) } else { self.start_some(only) }
+    }
+
+    /// Whether operations wait for their targets to be ready.
+    #[inline]
+    pub(crate) fn has_queued(&self) -> bool {
+        self.operations.starting.get() || !self.operations.queue.borrow().is_empty()
     }
 
     /// [`start_queued`](Self::start_queued) with a queue. A panic inside loses the queue, so it abandons the window.
@@ -364,6 +374,7 @@ impl RawWindow {
     }
 
     fn start_each(&self, only: Option<usize>) -> Result<()> {
+        let _starting = Replaced::replace(&self.operations.starting, true);
         let mut waiting: Vec<usize> = Vec::new();
         // The two buffers are swapped, so that this allocates nothing.
         let mut queue = std::mem::take(&mut *self.operations.queue.borrow_mut());
@@ -409,6 +420,7 @@ impl RawWindow {
     pub(crate) fn has_unposted(&self, target: usize) -> bool {
         let t = &self.targets[target];
         t.used().is_some_and(|used| used.withheld.borrow().is_some() || !used.records.is_empty())
+            || self.operations.starting.get()
             || self.has_lists(target)
             || self.operations.queue.borrow().iter().any(|q| q.target == target)
     }

@@ -50,6 +50,21 @@ pub(super) struct GroupState {
     pub(super) posted: RefCell<OpenExposure>,
 }
 
+/// Gives a cell a value, and its former value back on drop, also by a panic.
+pub(super) struct Replaced<'a, T: Copy>(&'a Cell<T>, T);
+
+impl<'a, T: Copy> Replaced<'a, T> {
+    pub(super) fn replace(cell: &'a Cell<T>, value: T) -> Self {
+        Self(cell, cell.replace(value))
+    }
+}
+
+impl<T: Copy> Drop for Replaced<'_, T> {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
 /// State of lock, unlock and flush. The state of each lock is in [`super::Target`].
 #[derive(Debug)]
 pub(super) struct LockingState {
@@ -61,6 +76,9 @@ pub(super) struct LockingState {
     pub(super) in_line: bool,
     /// The target whose lock the current call waits for.
     pub(super) waits_for: Cell<Option<usize>>,
+    /// Whether an attempt to enter a lock is in progress: it may wait for messages, and lets other threads of the
+    /// process call meanwhile.
+    pub(super) entering: Cell<bool>,
     pub(super) flushes: Cell<u32>,
 }
 
@@ -71,6 +89,9 @@ pub(super) struct OperationState {
     pub(super) posting: Cell<u32>,
     /// Operations whose target is not ready.
     pub(super) queue: RefCell<Vec<Queued>>,
+    /// Whether the queue is being processed. Then its operations are in neither buffer, and other threads of the process may
+    /// call, since a start may wait for messages.
+    pub(super) starting: Cell<bool>,
     /// Buffer that is swapped with the queue while it is processed.
     pub(super) queue_scratch: RefCell<Vec<Queued>>,
     /// The request of the operation that is being issued.
@@ -94,6 +115,7 @@ impl OperationState {
         Self {
             posting: Cell::new(0),
             queue: RefCell::default(),
+            starting: Cell::new(false),
             queue_scratch: RefCell::default(),
             current_request: RefCell::default(),
             planner,
