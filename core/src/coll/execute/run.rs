@@ -335,7 +335,7 @@ impl Run {
             match self.execute(step) {
                 Ok(true) => self.complete(step),
                 Ok(false) => {}
-                Err(e) => self.fault(e, Announce::Others),
+                Err(e) => self.fault(e.during(self.name()), Announce::Others),
             }
         }
         if self.state.get() == State::Active && self.open.get() == 0 {
@@ -433,7 +433,7 @@ impl Run {
         for (step, track) in ended {
             match track.check() {
                 Ok(()) => self.complete(step),
-                Err(e) => self.fault(e, Announce::Others),
+                Err(e) => self.fault(e.during(self.name()), Announce::Others),
             }
             *self.spare.borrow_mut() = Some(track);
         }
