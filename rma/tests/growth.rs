@@ -64,7 +64,9 @@ fn thousand_windows_without_growth() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // The environment selects the device; over verbs the source of memory makes no difference.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+            || name.starts_with("FARSIDE_VERBS_")
+            || name.starts_with("FARSIDE_TCP_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let all = [

@@ -18,7 +18,9 @@ const CONTEXT: u32 = 5;
 fn settings(set: &[(&str, &str)]) -> Settings {
     // The device comes from the environment.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+            || name.starts_with("FARSIDE_VERBS_")
+            || name.starts_with("FARSIDE_TCP_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());

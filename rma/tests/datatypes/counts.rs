@@ -256,9 +256,9 @@ fn elements(map: &TypeMap) -> impl Iterator<Item = usize> {
 
 /// Put and get between registered memory (the origin's own window) and consecutive bytes between nodes.
 #[test]
-fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {
+fn gathered_put_and_scattered_get_copy_nothing_between_nodes() {
     if !config::verbs() {
-        return println!("only over verbs");
+        return println!("only between nodes");
     }
     let (column, packed) = (vector(2000, 16, 20), vector(1, 32_000, 1));
     for put in [true, false] {
@@ -290,6 +290,8 @@ fn gathered_put_and_scattered_get_copy_nothing_over_verbs() {
         let s = config::these(&[config::POSTED])[0].run(2, body).unwrap()[1];
         let kind = if put { Kind::Write } else { Kind::Read };
         assert_eq!(counts(&s, &[kind, Kind::Copy]), [2000_u64.div_ceil(MOST as u64), 0], "{s:?}");
-        assert!(s.count(Kind::Post) >= 2 && s.count(Kind::Post) < 2000, "{s:?}");
+        // Over tcp requests are frames, of which several go into one system call, and no posts are counted.
+        let posts = s.count(Kind::Post);
+        assert!((2..2000).contains(&posts) || posts == 0 && std::env::var("FARSIDE_DEVICE").unwrap() == "tcp", "{s:?}");
     }
 }
