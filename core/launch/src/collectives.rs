@@ -229,8 +229,13 @@ impl Question {
         if algorithm.commutative {
             row("operator", "must be commutative".into());
         }
-        for (p, value) in algorithm.parameters.iter().zip(&choice.parameters) {
-            row(p.name, format!("{value}: {} ({} to {}, default {})", p.help, p.least, p.most, p.default));
+        for (index, p) in algorithm.parameters.iter().enumerate() {
+            let (value, names) = (choice.value(index), algorithm.names(index));
+            let allowed = match names.get(p.default as usize) {
+                Some(default) => format!("{}; default {default}", names.join(", ")),
+                None => format!("{} to {}, default {}", p.least, p.most, p.default),
+            };
+            row(p.name, format!("{value}: {} ({allowed})", p.help));
         }
         match self.predicted(operation, choice) {
             None => row("time", "not for this P".into()),

@@ -29,6 +29,7 @@ pub mod selection;
 pub mod table;
 pub(crate) mod team;
 pub(crate) mod tree;
+pub(crate) mod two_level;
 
 pub use bytes::{Gathered, allgather, allgather_short, allreduce, broadcast, gather, reduce_scatter};
 pub use regions::exchange_regions;

@@ -1,6 +1,7 @@
 //! Collective operations, their algorithms, and a call as an algorithm sees it.
 
 use super::schedule::{Builder, Sizes};
+use super::two_level;
 
 /// A collective operation. Its table says which blocks input and output have, for rank `r` of `P`, root `R`; a block is
 /// described by its size number ([`Sizes`]). `B` is the number of parts into which the algorithm cuts a vector evenly.
@@ -147,6 +148,9 @@ pub struct Call<'a> {
     pub in_place: bool,
     /// Whether the ranks share a node, so that they can lend each other memory.
     pub lends: bool,
+    /// The node of each rank; nodes are numbered from 0 in the order of their lowest ranks. Empty if all ranks are on one
+    /// node, and if their nodes are not known.
+    pub nodes: &'a [u32],
     /// Whether the network has a barrier in its switch that the ranks can use.
     pub switch: bool,
 }
@@ -167,6 +171,7 @@ impl<'a> Call<'a> {
             neighbors: Neighbors::default(),
             in_place: false,
             lends: true,
+            nodes: &[],
             switch: false,
         }
     }
@@ -272,6 +277,12 @@ impl Algorithm {
     pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
         let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).max(p.least).min(p.most));
         self.parameters.iter().enumerate().map(value).collect()
+    }
+
+    /// The names of the values of parameter `index`; none if its values are numbers.
+    #[must_use]
+    pub fn names(&self, index: usize) -> &'static [&'static str] {
+        two_level::names(self, index)
     }
 
     /// Defaults of the algorithm's parameters.

@@ -3,6 +3,7 @@
 use super::operation::{Algorithm, Operation};
 use super::{
     allgather, allreduce, alltoall, barrier, broadcast, gather, neighbor, reduce, reduce_scatter, scan, scatter,
+    two_level,
 };
 
 /// All algorithms, by family.
@@ -18,6 +19,7 @@ pub(crate) const FAMILIES: &[&[&Algorithm]] = &[
     reduce_scatter::ALGORITHMS,
     scan::ALGORITHMS,
     neighbor::ALGORITHMS,
+    two_level::ALGORITHMS,
 ];
 
 /// All algorithms of an operation.

@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use crate::coll::barrier_switch::{self, SwitchGroup};
 use crate::coll::execute::{Cache, TeamCalls};
+use crate::coll::two_level;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, OneThread};
 use crate::signal::SignalArray;
@@ -128,7 +129,12 @@ impl Team {
             e.remedy("use a context from Job::new_context, or drop the other team first")
         })?;
         let inner = Rc::new(Inner {
-            members: Members { one_node: members.iter().all(|m| job.device().shares_memory(*m)), ranks, me },
+            members: Members {
+                one_node: members.iter().all(|m| job.device().shares_memory(*m)),
+                nodes: two_level::nodes(&job.device().capabilities().nodes, members),
+                ranks,
+                me,
+            },
             job: job.clone(),
             barriers: Cell::new(0),
             meetings: Cell::new(0),

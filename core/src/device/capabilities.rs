@@ -10,6 +10,9 @@ pub struct Capabilities {
     pub name: &'static str,
     /// The ranks whose memory this rank can map, including itself; empty if the device maps none.
     pub node: Vec<u32>,
+    /// The lowest rank of each rank's node, by rank, the same at all ranks; empty if the device does not know the nodes, or
+    /// is as fast within one as between them.
+    pub nodes: Vec<u32>,
     /// Maximum number of blocks in one gather or scatter list.
     pub max_blocks: usize,
     /// Maximum length in bytes of a packet of [`Operation::Send`](super::Operation::Send), header and body.
@@ -46,6 +49,7 @@ impl Capabilities {
         Self {
             name,
             node: Vec::new(),
+            nodes: Vec::new(),
             max_blocks: 1,
             max_packet,
             mapped: false,

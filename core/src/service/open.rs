@@ -67,7 +67,7 @@ fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::No
     bootstrap.fence()?;
     // Only accumulates on regions of the inter-node device take steps.
     let inter = Steps::over(Box::new(inter));
-    Ok(Box::new(route::RouteDevice::new(intra, inter, bootstrap.size())?))
+    Ok(Box::new(route::RouteDevice::new(intra, inter, bootstrap.size())?.on_nodes(nodes.lowest())))
 }
 
 #[cfg(not(feature = "verbs"))]

@@ -88,7 +88,8 @@ enum Blocks {
     Unknown,
 }
 
-fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
+/// `nodes` are the nodes of the ranks, if they are known.
+pub(crate) fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32], nodes: &[u32]) -> u32 {
     use Operation as O;
     let rooted = a.operation.is_rooted();
     let blocks: &[Blocks] = match a.operation {
@@ -102,6 +103,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
     };
     let (destinations, sources) = graph(p);
     let sizes = irregular_sizes(a.operation, &destinations, &sources);
+    let mut checked = 0;
     let root_in_place = |root| places.iter().flat_map(move |i| blocks.iter().map(move |b| (root, *i, *b)));
     for (root, in_place, blocks) in (0..if rooted { p } else { 1 }).flat_map(root_in_place) {
         let plain = blocks == Blocks::Equal && !in_place && *parameters == a.defaults();
@@ -120,6 +122,7 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             sizes_known: blocks != Blocks::Unknown,
             elements: 1000,
             switch: true,
+            nodes,
             neighbors: Neighbors { sources: &sources[rank as usize], destinations: &destinations[rank as usize] },
             ..Call::new(a.operation, rank, p)
         };
@@ -127,13 +130,14 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             continue;
         }
         let context = format!(
-            "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}, {blocks:?}",
+            "{}/{}{parameters:?}, P {p}, root {root}, in place {in_place}, {blocks:?}, nodes {nodes:?}",
             a.operation.name(),
             a.name
         );
         if let Err(fault) = check_algorithm(a, call, if blocks == Blocks::Equal { &[] } else { &sizes }) {
             panic!("{context}: {fault}");
         }
+        checked += 1;
         if blocks == Blocks::Unknown {
             for rank in (0..p).filter(|r| *r != root) {
                 let s = (a.build)(&call(rank));
@@ -143,13 +147,14 @@ fn check_one(a: &'static Algorithm, p: u32, parameters: &[u32]) {
             }
         }
     }
+    checked
 }
 
 fn check_family(operation: Operation) {
     for a in table::of(operation).filter(|a| wanted(a)) {
         for p in ranks() {
             for values in parameters(a, p) {
-                check_one(a, p, &values);
+                check_one(a, p, &values, &[]);
             }
         }
     }
@@ -161,7 +166,7 @@ fn parameters_out_of_range() {
     for a in Operation::ALL.into_iter().flat_map(table::of) {
         for p in [1, 2, 5, 8] {
             for given in [0, 1, p, p + 1, u32::MAX] {
-                check_one(a, p, &a.within_limits(&vec![given; a.parameters.len()]));
+                check_one(a, p, &a.within_limits(&vec![given; a.parameters.len()]), &[]);
             }
         }
         assert_eq!(a.within_limits(&[]), a.defaults());

@@ -15,3 +15,4 @@ mod reductions;
 mod scans;
 mod selection;
 mod trees;
+mod two_level;

@@ -75,7 +75,10 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// The call as an algorithm sees it, without parameters, and the facts of the selection. `sizes` is empty for equal
     /// blocks.
-    pub(super) fn call(&self, job: &Job, team: &Members, sizes: &'a [u64], elements: u64) -> (Call<'a>, Facts) {
+    pub(super) fn call<'c>(&self, job: &Job, team: &'c Members, sizes: &'c [u64], elements: u64) -> (Call<'c>, Facts)
+    where
+        'a: 'c,
+    {
         let call = Call {
             root: self.root as u32,
             sizes,
@@ -84,6 +87,7 @@ impl<'a> Arguments<'a> {
             neighbors: self.neighbors,
             in_place: self.in_place,
             lends: team.one_node,
+            nodes: &team.nodes,
             ..Call::new(self.operation, team.me as u32, team.size() as u32)
         };
         let placement = Placement::of(team.one_node, job.is_on_oversubscribed_node());

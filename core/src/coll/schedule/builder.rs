@@ -1,5 +1,9 @@
 //! Makes a schedule from steps in the order of the algorithm.
 
+mod part;
+
+pub(crate) use part::Part;
+
 use super::{Action, Buffer, List, RETURNED, Schedule, Side, Sizes, Slice, Stored};
 
 /// Steps that have touched a block.
@@ -29,12 +33,26 @@ struct Borrowed {
     writes: Vec<u32>,
 }
 
+/// The order of a step among the others.
+#[derive(Clone, Copy, Debug)]
+enum Order<'a> {
+    /// After all earlier steps and before all later ones, if it is a signal; else by the blocks that it touches.
+    Whole,
+    /// By the blocks that it touches.
+    Blocks,
+    /// After these steps, and by the blocks that it touches.
+    After(&'a [u32]),
+}
+
 /// Makes the schedule of one rank. Steps are added in the order in which the algorithm does them one after the other;
 /// steps that do not touch the same blocks may run at the same time. A step waits for an earlier step if
 /// - it writes a block that the earlier one reads or writes, or reads a block that the earlier one writes;
 /// - both use the same loan, and one of them writes, borrows, returns or reclaims it;
 /// - one of them is a signal, an await or a barrier in the switch, or a [`fence`](Self::fence) is between them; but an await does not wait for
 ///   the signals and awaits directly before it.
+///
+/// Steps of a [part](Self::add_part) wait for each other as in the schedule of the part, and for earlier steps by the
+/// blocks that both touch; the first of them also wait for the last signals, awaits or fence.
 #[derive(Debug)]
 pub struct Builder {
     schedule: Schedule,
@@ -133,7 +151,7 @@ impl Builder {
     /// Signals a rank after the earlier steps that write these blocks. The signal waits for no other steps, and later
     /// steps do not wait for it.
     pub(crate) fn signal_after(&mut self, to: u32, tag: u32, blocks: &[Slice]) {
-        self.add_step(Action::Signal { to, tag }, blocks, &[], false);
+        self.add_step(Action::Signal { to, tag }, blocks, &[], Order::Blocks);
     }
 
     /// Waits for a signal before all later steps. Consecutive awaits wait at the same time, and while the signals
@@ -197,16 +215,16 @@ impl Builder {
     }
 
     fn add(&mut self, action: Action, from: &[Slice], into: &[Slice]) {
-        self.add_step(action, from, into, true);
+        self.add_step(action, from, into, Order::Whole);
     }
 
-    /// Adds a step. If it is a signal, `orders` says that all earlier steps come before it and all later ones after it.
+    /// Adds a step.
     ///
     /// # Panics
     /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, a lent block is touched
     /// where its loan forbids it, a loan is used that was not borrowed, or the peer is this rank or not a rank of the
     /// call: a mistake of the algorithm.
-    fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], orders: bool) {
+    fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], order: Order<'_>) {
         if let Some(peer) = action.peer(self.rank()) {
             assert!(peer < self.size() && peer != self.rank(), "rank {} names rank {peer}", self.rank());
         }
@@ -236,8 +254,8 @@ impl Builder {
         }
         let number = self.schedule.steps.len() as u32;
         let mut after = Vec::new();
-        match action {
-            Action::Signal { .. } if orders => {
+        match (action, order) {
+            (Action::Signal { .. }, Order::Whole) => {
                 if self.awaits || !self.open.is_empty() {
                     (self.run, self.awaits) = (None, false);
                 }
@@ -246,7 +264,7 @@ impl Builder {
                 after.append(&mut self.last);
                 self.last.push(number);
             }
-            Action::Await { .. } => {
+            (Action::Await { .. }, Order::Whole) => {
                 match self.run {
                     Some(first) if self.open.is_empty() => after.extend(self.schedule.step(first as usize).after),
                     _ => {
@@ -258,14 +276,17 @@ impl Builder {
                 self.last.push(number);
                 self.awaits = true;
             }
-            Action::EnterSwitch => {
+            (Action::EnterSwitch, _) => {
                 after.append(&mut self.open);
                 after.append(&mut self.last);
                 (self.run, self.awaits) = (None, false);
                 self.last.push(number);
             }
             _ => {
-                after.extend(&self.last);
+                match order {
+                    Order::After(steps) if !steps.is_empty() => after.extend(steps),
+                    _ => after.extend(&self.last),
+                }
                 self.use_loan(action, number, &mut after);
                 for slice in from {
                     self.read(*slice, number, &mut after);

@@ -20,6 +20,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use builder::Builder;
+pub(crate) use builder::Part;
 
 /// A buffer of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -17,7 +17,7 @@ pub struct Choice {
 
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values: Vec<String> = self.parameters.iter().map(u32::to_string).collect();
+        let values: Vec<String> = (0..self.parameters.len()).map(|index| self.value(index)).collect();
         write_with_list(f, self.algorithm.name, &values)
     }
 }
@@ -33,6 +33,17 @@ fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]
 }
 
 impl Choice {
+    /// The value of parameter `index`, as text.
+    ///
+    /// # Panics
+    /// If the algorithm has no such parameter.
+    #[must_use]
+    pub fn value(&self, index: usize) -> String {
+        let value = self.parameters[index];
+        let name = self.algorithm.names(index).get(value as usize);
+        name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
+    }
+
     /// Reads `name` or `name(value,...)`; parameters after the last value have their defaults.
     ///
     /// # Errors
@@ -57,10 +68,16 @@ impl Choice {
             return Err(format!("{} has {} parameters", algorithm.name, algorithm.parameters.len()));
         }
         let mut parameters = algorithm.defaults();
-        for ((value, text), p) in parameters.iter_mut().zip(given).zip(algorithm.parameters) {
-            let number = text.parse().ok().filter(|v| (p.least..=p.most).contains(v));
-            *value = number
-                .ok_or_else(|| format!("{} is {text:?}: allowed: {} to {} ({})", p.name, p.least, p.most, p.help))?;
+        for (index, (text, p)) in given.into_iter().zip(algorithm.parameters).enumerate() {
+            let names = algorithm.names(index);
+            let number = match names.iter().position(|name| *name == text) {
+                Some(at) => Some(at as u32),
+                None if names.is_empty() => text.parse().ok().filter(|v| (p.least..=p.most).contains(v)),
+                None => None,
+            };
+            let allowed = || if names.is_empty() { format!("{} to {}", p.least, p.most) } else { names.join(", ") };
+            parameters[index] =
+                number.ok_or_else(|| format!("{} is {text:?}: allowed: {} ({})", p.name, allowed(), p.help))?;
         }
         Ok(Self { algorithm, parameters })
     }

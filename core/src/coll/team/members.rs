@@ -11,6 +11,9 @@ pub(crate) struct Members {
     pub(crate) me: usize,
     /// Whether all of them share memory.
     pub(crate) one_node: bool,
+    /// The node of each, as in [`Call::nodes`](crate::coll::operation::Call::nodes); empty unless there are several nodes, and
+    /// several ranks on one of them.
+    pub(crate) nodes: Box<[u32]>,
 }
 
 impl Members {

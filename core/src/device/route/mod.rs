@@ -120,6 +120,13 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
         Ok(Self { intra, inter, on_node, capabilities, waker, polling: Cell::new(false) })
     }
 
+    /// Sets the lowest rank of each rank's node.
+    #[must_use]
+    pub(crate) fn on_nodes(mut self, nodes: &[u32]) -> Self {
+        self.capabilities.nodes = nodes.to_vec();
+        self
+    }
+
     fn is_on_node(&self, peer: u32, operation: &'static str) -> Result<bool> {
         let known = self.on_node.get(peer as usize).copied();
         known.ok_or_else(|| Error::new(ErrorKind::NoSuchRank, operation).peer(peer).device("route"))

@@ -91,6 +91,12 @@ impl Nodes {
         self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
     }
 
+    /// The lowest rank of each rank's node.
+    #[must_use]
+    pub(crate) fn lowest(&self) -> &[u32] {
+        &self.first
+    }
+
     /// The ranks that share memory with `rank`, including itself, in ascending order.
     #[must_use]
     pub(crate) fn sharing_with(&self, rank: u32) -> Vec<u32> {
