@@ -48,7 +48,7 @@ pub use team::Team;
 
 /// Simulation: ranks on a network that takes virtual time, with one seed for whatever may happen in several orders.
 pub mod sim {
-    pub use crate::device::sim::{Flap, Interface, Network, Switch, Topology, Trace};
+    pub use crate::device::sim::{Flap, Interface, Network, Nodes, Switch, Topology, Trace};
     pub use crate::lifecycle::simulate::{Simulated, Simulation};
 }
 

@@ -9,6 +9,7 @@
 mod events;
 mod flight;
 pub(crate) mod network;
+mod nodes;
 mod switch;
 mod topology;
 mod trace;
@@ -32,6 +33,7 @@ use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 use flight::{Action, Flight, Incoming};
 pub use network::{Flap, Interface, Network, Switch};
+pub use nodes::Nodes;
 pub use topology::Topology;
 pub use trace::Trace;
 use world::World;
@@ -67,6 +69,7 @@ impl Sim {
             own_by_copy: more,
             lists: more.then_some(world::lists::LIMITS),
             switch: world.groups(),
+            nodes: world.traffic.borrow().nodes(),
             ..capabilities
         };
         Self {
@@ -89,7 +92,7 @@ impl Sim {
     fn launch(&self, flight: &Rc<Flight>, request: &WorkRequest<'_>) {
         let (kind, len) = flight.action.counted();
         self.memory.count(kind, len, request);
-        let (costs, own) = (self.world.costs(), self.own());
+        let (costs, own) = (self.world.costs(self.me, flight.target), self.own());
         self.world.work(self.me, costs.send_overhead + costs.bytes(flight.action.bytes().0));
         own.flying.set(own.flying.get() + 1);
         self.world.busy(self.me);
@@ -138,7 +141,7 @@ impl Sim {
         let flight = Flight::new(&self.memory, self.me, request, action);
         if let Operation::Scatter { .. } = request.operation {
             self.memory.count(Kind::Scatter, bytes, request);
-            self.world.work(self.me, self.world.costs().send_overhead);
+            self.world.work(self.me, self.world.costs(self.me, request.peer).send_overhead);
             self.world.busy(self.me);
             self.world.scatter(&flight, self.world.clock(self.me));
         } else {
@@ -257,7 +260,7 @@ impl Device for Sim {
             let Some(incoming) = self.own().inbox.borrow_mut().pop_front() else { break };
             match incoming {
                 Incoming::Packet { source, bytes } => {
-                    let costs = self.world.costs();
+                    let costs = self.world.costs(source, self.me);
                     self.world.work(self.me, costs.receive_overhead + costs.bytes(bytes.len()));
                     self.world.taken(source, self.me);
                     any = true;
@@ -265,7 +268,8 @@ impl Device for Sim {
                     self.world.buffers.give_back(bytes);
                 }
                 Incoming::Answered { id, result } => {
-                    self.world.work(self.me, self.world.costs().receive_overhead);
+                    let costs = self.world.traffic.borrow().network_costs();
+                    self.world.work(self.me, costs.receive_overhead);
                     any = true;
                     sink(Event::Completed { id, result });
                 }

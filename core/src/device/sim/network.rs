@@ -4,7 +4,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rustc_hash::FxHashMap;
 
-use super::Topology;
+use super::{Nodes, Topology};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Virtual time in picoseconds.
@@ -51,6 +51,14 @@ impl Interface {
     }
 }
 
+impl Interface {
+    fn times(&self) -> [f64; 7] {
+        let Self { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, gap_per_block } =
+            *self;
+        [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, gap_per_block]
+    }
+}
+
 impl Default for Interface {
     /// About as fast as an HCA of 100 Gbit/s.
     fn default() -> Self {
@@ -62,7 +70,7 @@ impl Default for Interface {
 ///
 /// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
 /// its way busy for G a byte and a time for each block of a list, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
-/// and G a byte after the message before. A packet takes o of its receiver's processor when it is polled; writes, reads and
+/// and G a byte after the message before. Ranks that share a [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled; writes, reads and
 /// atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
@@ -70,6 +78,8 @@ pub struct Network {
     pub interface: Interface,
     /// The links between the interfaces.
     pub topology: Topology,
+    /// The nodes, if ranks share them; else each rank has an interface of its own.
+    pub nodes: Option<Nodes>,
     /// Latency of a link, in addition to L.
     pub hop: f64,
     /// Longest random delay of a message, in addition to L.
@@ -132,6 +142,7 @@ impl Default for Network {
         Self {
             interface: Interface::default(),
             topology: Topology::Crossbar,
+            nodes: None,
             hop: 0.0,
             jitter: 0.0,
             reorders: false,
@@ -151,9 +162,8 @@ impl Network {
     /// # Errors
     /// `BadArgument`.
     pub(crate) fn check(&self, ranks: u32) -> Result<()> {
-        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, .. } = self.interface;
-        let Interface { overhead_per_byte, gap_per_block, .. } = self.interface;
-        let times = [latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, gap_per_block];
+        let within = self.nodes.as_ref().map_or(self.interface, |nodes| nodes.within);
+        let times = [self.interface.times(), within.times()].concat();
         // At most a day.
         let is_time = |time: f64| (0.0..=8.64e13).contains(&time);
         let bad = |cause: String| {
@@ -179,6 +189,9 @@ impl Network {
             if self.topology != Topology::Crossbar {
                 return bad(format!("a barrier in the switch of {}, which is not a single switch", self.topology));
             }
+            if self.nodes.is_some() {
+                return bad("a barrier in the switch of ranks that share nodes".to_owned());
+            }
             let Switch { ids, gate, retry } = switch;
             if !(1..=1 << 16).contains(&ids) || !is_time(gate) || !is_time(retry) || picoseconds(retry) == 0 {
                 return bad(format!(
@@ -186,7 +199,8 @@ impl Network {
                 ));
             }
         }
-        self.topology.check(ranks)
+        let endpoints = self.nodes.as_ref().map_or(Ok(ranks), |nodes| nodes.check(ranks))?;
+        self.topology.check(endpoints)
     }
 }
 
@@ -246,7 +260,9 @@ pub(super) type Place = (Time, u64);
 #[derive(Debug)]
 pub(super) struct Traffic {
     network: Network,
-    pub(super) costs: Costs,
+    /// Costs of the network, and within a node.
+    costs: [Costs; 2],
+    /// By [interface](Self::interface).
     out: Vec<Time>,
     into: Vec<Time>,
     links: Vec<Time>,
@@ -260,15 +276,48 @@ pub(super) struct Traffic {
 impl Traffic {
     pub(super) fn new(network: Network, ranks: u32, seed: u64) -> Self {
         Self {
-            costs: Costs::of(&network.interface),
-            out: vec![0; ranks as usize],
-            into: vec![0; ranks as usize],
+            costs: [network.interface, network.nodes.as_ref().map_or(network.interface, |nodes| nodes.within)]
+                .map(|interface| Costs::of(&interface)),
+            out: vec![0; 2 * ranks as usize],
+            into: vec![0; 2 * ranks as usize],
             links: vec![0; network.topology.links()],
             entered: FxHashMap::default(),
             last: FxHashMap::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             network,
         }
+    }
+
+    /// Costs of the network between nodes.
+    pub(super) fn network_costs(&self) -> Costs {
+        self.costs[0]
+    }
+
+    /// Costs of messages between two ranks.
+    pub(super) fn costs(&self, from: u32, to: u32) -> Costs {
+        self.costs[usize::from(self.is_within_node(from, to))]
+    }
+
+    fn is_within_node(&self, from: u32, to: u32) -> bool {
+        self.network.nodes.as_ref().is_some_and(|nodes| nodes.share(from, to))
+    }
+
+    /// The place of a rank in the network: its node, if ranks share nodes.
+    pub(super) fn endpoint(&self, rank: u32) -> u32 {
+        self.network.nodes.as_ref().map_or(rank, |nodes| nodes.of[rank as usize])
+    }
+
+    /// The interface at `rank` of messages between it and `peer`: within a node one of its own, else that of the endpoint.
+    fn interface(&self, rank: u32, peer: u32) -> usize {
+        if self.is_within_node(rank, peer) {
+            return self.out.len() / 2 + rank as usize;
+        }
+        self.endpoint(rank) as usize
+    }
+
+    /// The lowest rank of each rank's node, if ranks share nodes.
+    pub(super) fn nodes(&self) -> Vec<u32> {
+        self.network.nodes.as_ref().map_or_else(Vec::new, Nodes::lowest)
     }
 
     /// A random order among events of one time.
@@ -293,10 +342,13 @@ impl Traffic {
     /// before the earlier ones of its pair that it must stay behind.
     pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
         let Passage { from, to, ordered, .. } = passage;
-        let busy = self.costs.stretch(passage);
-        let mut enters = self.up(from, ready.max(self.out[from as usize]));
-        self.out[from as usize] = enters + self.costs.gap + busy;
-        let lost = self.network.loss;
+        let (costs, interface) = (self.costs(from, to), self.interface(from, to));
+        let busy = costs.stretch(passage);
+        let enters = ready.max(self.out[interface]);
+        let is_within = self.is_within_node(from, to);
+        let mut enters = if is_within { enters } else { self.up(from, enters) };
+        self.out[interface] = enters + costs.gap + busy;
+        let lost = if is_within { 0.0 } else { self.network.loss };
         while lost > 0.0 && self.random.random_bool(lost) {
             enters = self.up(from, enters + picoseconds(self.network.retry));
         }
@@ -313,19 +365,24 @@ impl Traffic {
     /// Takes a message that enters the network at `enters` over its links; returns when it is at the receiver's interface.
     pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
         let Passage { from, to, ordered, .. } = passage;
-        let busy = self.costs.stretch(passage);
+        let costs = self.costs(from, to);
+        let busy = costs.stretch(passage);
         let (mut time, hop) = (enters, picoseconds(self.network.hop));
+        let endpoints = (self.endpoint(from), self.endpoint(to));
         let Self { links, network, .. } = self;
-        network.topology.route(from, to, |link| {
+        network.topology.route(endpoints.0, endpoints.1, |link| {
             time = time.max(links[link]);
             links[link] = time + busy;
             time += hop;
         });
-        time += self.costs.latency;
-        if self.network.jitter > 0.0 {
-            time += self.random.random_range(0..=picoseconds(self.network.jitter));
+        time += costs.latency;
+        if !self.is_within_node(from, to) {
+            if self.network.jitter > 0.0 {
+                time += self.random.random_range(0..=picoseconds(self.network.jitter));
+            }
+            time = self.up(to, time);
         }
-        let mut place = (self.up(to, time), self.tie());
+        let mut place = (time, self.tie());
         let last = self.last.get(&(from, to)).copied().unwrap_or_default();
         if (ordered || !self.network.reorders) && place <= last {
             place = (last.0, last.1 + 1);
@@ -338,14 +395,14 @@ impl Traffic {
     /// switch, if it is not lost.
     pub(super) fn enter_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
         let enters = ready.max(self.out[from as usize]);
-        self.out[from as usize] = enters + self.costs.gap;
+        self.out[from as usize] = enters + self.network_costs().gap;
         self.beside_links(from, enters)
     }
 
     /// Takes a packet of the barrier in the switch to or from a rank's interface.
     pub(super) fn beside_links(&mut self, rank: u32, enters: Time) -> Option<Place> {
         let lost = self.network.loss > 0.0 && self.random.random_bool(self.network.loss);
-        let mut time = enters + self.costs.latency;
+        let mut time = enters + self.network_costs().latency;
         if self.network.jitter > 0.0 {
             time += self.random.random_range(0..=picoseconds(self.network.jitter));
         }
@@ -355,9 +412,11 @@ impl Traffic {
 
     /// Takes a message at the receiver's interface, where it is at `time`; returns when its last byte has passed.
     pub(super) fn receive(&mut self, passage: Passage, time: Time) -> Time {
-        let (into, busy) = (&mut self.into[passage.to as usize], self.costs.stretch(passage));
+        let Passage { from, to, .. } = passage;
+        let (costs, interface) = (self.costs(from, to), self.interface(to, from));
+        let (into, busy) = (&mut self.into[interface], costs.stretch(passage));
         let begins = time.max(*into);
-        *into = begins + self.costs.gap + busy;
+        *into = begins + costs.gap + busy;
         begins + busy
     }
 }

@@ -388,7 +388,7 @@ impl World {
         let enters = self.traffic.borrow_mut().enter(passage, ready);
         // Links are given in the order in which messages enter. The clock of a rank that sends may be ahead of the events,
         // so a message that need not wait goes behind those of its interface that do.
-        let entering = &self.rank(passage.from).entering;
+        let entering = self.entering(passage.from);
         if enters > ready || entering.get() > 0 {
             entering.set(entering.get() + 1);
             self.push((enters, 0), Happens::Enters(Rc::clone(flight)));
@@ -403,9 +403,14 @@ impl World {
         self.push(place, Happens::AtPort(Rc::clone(flight)));
     }
 
-    /// Costs of the network.
-    pub(super) fn costs(&self) -> super::network::Costs {
-        self.traffic.borrow().costs
+    /// Number of messages that wait to enter the network at the interface of a rank.
+    fn entering(&self, rank: u32) -> &Cell<u32> {
+        &self.rank(self.traffic.borrow().endpoint(rank)).entering
+    }
+
+    /// Costs of messages between two ranks.
+    pub(super) fn costs(&self, from: u32, to: u32) -> super::network::Costs {
+        self.traffic.borrow().costs(from, to)
     }
 
     /// Lets an event of the network happen.
@@ -414,7 +419,7 @@ impl World {
         self.under_way.set(self.under_way.get() - 1);
         match happens {
             Happens::Enters(flight) => {
-                let entering = &self.rank(flight.passage().from).entering;
+                let entering = self.entering(flight.passage().from);
                 entering.set(entering.get() - 1);
                 self.cross(&flight, time);
             }
@@ -483,7 +488,7 @@ impl World {
             self.launch(flight, time);
         } else {
             // The acknowledgement, which keeps no interface busy.
-            let latency = if origin == target { 0 } else { self.costs().latency };
+            let latency = if origin == target { 0 } else { self.costs(origin, target).latency };
             self.push((time + latency, 0), Happens::Complete(Rc::clone(flight)));
         }
     }

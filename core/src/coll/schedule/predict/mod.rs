@@ -11,6 +11,8 @@ mod walk;
 pub use crate::model::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
 pub use walk::{Moment, Prediction};
 
+use std::fmt;
+
 use super::{Schedule, Slice};
 use crate::coll::operation::{Algorithm, Call};
 
@@ -42,6 +44,22 @@ impl Bytes<'_> {
     }
 }
 
+/// Ranks that share nodes. They share the network interface of their node too, beside which each has one of its own for
+/// messages within the node.
+#[derive(Clone, Copy)]
+pub struct OnNodes<'a> {
+    /// The model of messages within a node.
+    pub within: &'a dyn Model,
+    /// The node of each rank, below the number of ranks.
+    pub nodes: &'a [u32],
+}
+
+impl fmt::Debug for OnNodes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnNodes").field("nodes", &self.nodes).finish_non_exhaustive()
+    }
+}
+
 /// Predicts schedules of `size` ranks, where `of(rank)` is that of a rank.
 ///
 /// # Errors
@@ -55,6 +73,24 @@ pub fn predict<M: Model>(
     watch(size, of, bytes, model, |_| {})
 }
 
+/// Predicts an algorithm for a call of which several ranks share nodes ([`Call::nodes`]), where `of(rank)` is the call at a
+/// rank, `model` that of the network between the nodes, and `within` that within them.
+///
+/// # Errors
+/// The errors of [`predict`].
+pub fn predict_on_nodes<'a, M: Model>(
+    algorithm: &Algorithm,
+    of: impl Fn(u32) -> Call<'a>,
+    bytes: Bytes<'_>,
+    model: &M,
+    within: &dyn Model,
+) -> Result<Prediction, (u32, u32)> {
+    let Call { size, nodes, .. } = of(0);
+    let nodes = Some(OnNodes { within, nodes }).filter(|on| !on.nodes.is_empty());
+    let walk = walk::Walk::new(size, model, nodes, |_| {});
+    walk.over((0..size).map(|rank| program::Program::new(&(algorithm.build)(&of(rank)), bytes)))
+}
+
 /// Predicts schedules, and reports when each step runs.
 ///
 /// # Errors
@@ -66,11 +102,8 @@ pub(crate) fn watch<M: Model>(
     model: &M,
     observe: impl FnMut(Moment),
 ) -> Result<Prediction, (u32, u32)> {
-    let mut walk = walk::Walk::new(size, model, observe);
-    for rank in 0..size {
-        walk.add(program::Program::new(&of(rank), bytes));
-    }
-    walk.run()
+    let walk = walk::Walk::new(size, model, None, observe);
+    walk.over((0..size).map(|rank| program::Program::new(&of(rank), bytes)))
 }
 
 /// Predicts an algorithm for a call, where `of(rank)` is the call at a rank.

@@ -1,11 +1,11 @@
 //! The event loop: the steps of all ranks in the order of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
-use super::Model;
 use super::program::{Kind, Program};
+use super::{Model, OnNodes, Receiving, Sending};
 
 /// A prediction.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,22 +61,14 @@ struct Step {
     ready: f64,
     /// Start of the steps that wait for it in the stretch's list.
     dependents: u32,
-    /// The next step in the queue for the port.
-    behind: u32,
 }
 
 /// The sending side of a network interface, and the steps that queue for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Out {
     free: f64,
-    first: u32,
-    last: u32,
-}
-
-impl Default for Out {
-    fn default() -> Self {
-        Self { free: 0.0, first: NONE, last: NONE }
-    }
+    /// Ranks and their steps.
+    queue: VecDeque<(u32, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -89,9 +81,6 @@ struct Rank {
     dependents: Vec<u32>,
     /// Time at which the processor is free.
     processor: f64,
-    out: Out,
-    /// Time at which the receiving side of the network interface is free.
-    into: f64,
     end: f64,
 }
 
@@ -117,8 +106,13 @@ enum Side {
 
 pub(crate) struct Walk<'a, M, F> {
     model: &'a M,
+    nodes: Option<OnNodes<'a>>,
     observe: F,
     ranks: Vec<Rank>,
+    /// By [port](Self::port).
+    out: Vec<Out>,
+    /// Times at which the receiving sides of the network interfaces are free.
+    into: Vec<f64>,
     /// Events by the bits of their time, which have its order since it is never negative.
     events: BTreeMap<u64, Vec<Event>>,
     /// Empty lists of events, for reuse.
@@ -134,21 +128,44 @@ pub(crate) struct Walk<'a, M, F> {
 }
 
 impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
-    pub(crate) fn new(size: u32, model: &'a M, observe: F) -> Self {
+    pub(crate) fn new(size: u32, model: &'a M, nodes: Option<OnNodes<'a>>, observe: F) -> Self {
+        let ports = if nodes.is_some() { 2 * size as usize } else { size as usize };
+        let (out, into) = (vec![Out::default(); ports], vec![0.0; ports]);
         let (events, spare, sides, messages, in_switch, places, result) = Default::default();
         let ranks = Vec::with_capacity(size as usize);
-        Self { model, observe, ranks, events, spare, sides, messages, in_switch, places, decoded: 0, result }
+        Self {
+            model,
+            nodes,
+            observe,
+            ranks,
+            out,
+            into,
+            events,
+            spare,
+            sides,
+            messages,
+            in_switch,
+            places,
+            decoded: 0,
+            result,
+        }
+    }
+
+    /// Runs the programs of all ranks, in their order.
+    pub(crate) fn over(mut self, programs: impl Iterator<Item = Program>) -> Result<Prediction, (u32, u32)> {
+        programs.for_each(|program| self.add(program));
+        self.run()
     }
 
     /// Adds the next rank.
-    pub(crate) fn add(&mut self, program: Program) {
+    fn add(&mut self, program: Program) {
         self.result.bytes += program.len();
         self.result.messages += u64::from(program.sends);
         self.ranks.push(Rank { program, ..Rank::default() });
     }
 
     /// Runs all ranks.
-    pub(crate) fn run(mut self) -> Result<Prediction, (u32, u32)> {
+    fn run(mut self) -> Result<Prediction, (u32, u32)> {
         for r in 0..self.ranks.len() as u32 {
             self.decode(r, 0.0);
         }
@@ -166,6 +183,32 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.result.ends = self.ranks.iter().map(|r| r.end).collect();
         self.result.time = self.result.ends.iter().copied().fold(0.0, f64::max);
         Ok(self.result)
+    }
+
+    /// The nodes, if both ranks are on one.
+    fn within(&self, rank: u32, peer: u32) -> Option<&OnNodes<'a>> {
+        self.nodes.as_ref().filter(|on| on.nodes[rank as usize] == on.nodes[peer as usize])
+    }
+
+    /// The network interface at `rank` of messages between it and `peer`. Ranks of a node share one, beside one of each for
+    /// messages within the node.
+    fn port(&self, rank: u32, peer: u32) -> usize {
+        match (&self.nodes, self.within(rank, peer)) {
+            (_, Some(on)) => on.nodes.len() + rank as usize,
+            (Some(on), None) => on.nodes[rank as usize] as usize,
+            (None, None) => rank as usize,
+        }
+    }
+
+    /// Costs of sending to `peer`.
+    fn sending(&self, rank: u32, peer: u32, bytes: u64, fan: u32) -> Sending {
+        self.within(rank, peer).map_or_else(|| self.model.send(bytes, fan), |on| on.within.send(bytes, fan))
+    }
+
+    /// Costs of receiving from `peer`, which sends `from` messages.
+    fn receiving(&self, rank: u32, peer: u32, bytes: u64, [from, fan]: [u32; 2]) -> Receiving {
+        let within = self.within(rank, peer).map(|on| on.within.receive(bytes, from, fan));
+        within.unwrap_or_else(|| self.model.receive(bytes, from, fan))
     }
 
     fn push(&mut self, time: f64, event: Event) {
@@ -199,7 +242,6 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
                 bytes: d.bytes,
                 ready: time,
                 dependents: 0,
-                behind: NONE,
             });
         }
         pairs.sort_unstable();
@@ -247,7 +289,7 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         let step = self.ranks[r as usize].stretch[i as usize];
         match step.kind {
             Kind::Send => {
-                if self.takes_port(now, r, i) {
+                if self.takes_port(now, (r, i), step.peer) {
                     self.send(now, r, i, step);
                 }
             }
@@ -270,36 +312,32 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
 
     /// Whether a send has the port now. If not it queues; only the first send of the queue has an event, at the time
     /// when the port is free.
-    fn takes_port(&mut self, now: f64, r: u32, i: u32) -> bool {
-        let rank = &mut self.ranks[r as usize];
-        let out = &mut rank.out;
-        if out.free <= now && (out.first == i || out.first == NONE) {
+    fn takes_port(&mut self, now: f64, step: (u32, u32), peer: u32) -> bool {
+        let port = self.port(step.0, peer);
+        let out = &mut self.out[port];
+        if out.free <= now && out.queue.front().is_none_or(|first| *first == step) {
             return true;
         }
-        if out.first == NONE {
-            (out.first, out.last) = (i, i);
+        out.queue.push_back(step);
+        if out.queue.len() == 1 {
             let free = out.free;
-            self.push(free, (r, i, NONE));
-        } else {
-            rank.stretch[out.last as usize].behind = i;
-            out.last = i;
+            self.push(free, (step.0, step.1, NONE));
         }
         false
     }
 
     fn send(&mut self, now: f64, r: u32, i: u32, step: Step) {
-        let rank = &mut self.ranks[r as usize];
-        let fan = rank.program.sends;
-        let cost = self.model.send(step.bytes, fan);
-        let start = processor(rank, now, cost.overhead);
-        rank.out.free = start + cost.port;
-        if rank.out.first == i {
-            rank.out.first = step.behind;
+        let (fan, port) = (self.ranks[r as usize].program.sends, self.port(r, step.peer));
+        let cost = self.sending(r, step.peer, step.bytes, fan);
+        let start = processor(&mut self.ranks[r as usize], now, cost.overhead);
+        let out = &mut self.out[port];
+        out.free = start + cost.port;
+        if out.queue.front() == Some(&(r, i)) {
+            out.queue.pop_front();
         }
         // The next send of the queue has the port when it is free.
-        let next = rank.out.first;
-        if next != NONE {
-            self.push(start + cost.port, (r, next, NONE));
+        if let Some(next) = out.queue.front().copied() {
+            self.push(start + cost.port, (next.0, next.1, NONE));
         }
         let key = (r, step.peer, step.tag);
         let message = Message { key, bytes: step.bytes, fan };
@@ -309,8 +347,10 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
             None => self.messages.push(message),
         }
         let there = start + cost.transit;
+        let within = self.within(r, step.peer);
+        let is_eager = within.map_or_else(|| self.model.is_eager(step.bytes), |on| on.within.is_eager(step.bytes));
         match self.sides.get(&key) {
-            _ if self.model.is_eager(step.bytes) => self.push(there, (step.peer, ARRIVES | r, place)),
+            _ if is_eager => self.push(there, (step.peer, ARRIVES | r, place)),
             Some(Side::Receives(receive)) => {
                 let receive = *receive;
                 let ready = self.ranks[step.peer as usize].stretch[receive as usize].ready;
@@ -348,11 +388,11 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
     fn arrives(&mut self, now: f64, place: u32) {
         let message = self.messages[place as usize];
         self.places.push(place);
-        let r = message.key.1;
-        let rank = &mut self.ranks[r as usize];
-        let cost = self.model.receive(message.bytes, message.fan, rank.program.receives);
-        let start = now.max(rank.into);
-        rank.into = start + cost.port;
+        let (from, r, _) = message.key;
+        let fans = [message.fan, self.ranks[r as usize].program.receives];
+        let (cost, port) = (self.receiving(r, from, message.bytes, fans), self.port(r, from));
+        let start = now.max(self.into[port]);
+        self.into[port] = start + cost.port;
         let through = start + cost.transfer;
         match self.sides.remove(&message.key) {
             Some(Side::Receives(i)) => self.through(now, through, r, i),
@@ -390,7 +430,10 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
 
     fn overhead(&self, r: u32, step: Step) -> f64 {
         let fan = self.ranks[r as usize].program.receives;
-        self.model.receive(step.bytes, fan, fan).overhead
+        match step.kind {
+            Kind::Receive | Kind::ReceiveReduce => self.receiving(r, step.peer, step.bytes, [fan, fan]).overhead,
+            _ => self.model.receive(step.bytes, fan, fan).overhead,
+        }
     }
 
     fn reduction(&self, step: Step) -> f64 {

@@ -85,7 +85,7 @@ impl World {
         };
         port.asked.push(Asked { packet, id, group: into, is_acknowledged: false });
         drop(barrier);
-        self.work(me, self.costs().send_overhead);
+        self.work(me, self.traffic.borrow().network_costs().send_overhead);
         let flying = &self.rank(me).flying;
         flying.set(flying.get() + 1);
         self.send_up(me, packet, self.clock(me));

@@ -127,7 +127,8 @@ impl World {
             let e = Error::new(kind, "transfer a list").rank(flight.origin).peer(flight.target).device("sim");
             flight.set_result(Err(e.cause(cause)));
         }
-        let back = if matches!(flight.action, Action::Gather { .. }) { self.costs().latency } else { 0 };
+        let pair = (flight.origin, flight.target);
+        let back = if matches!(flight.action, Action::Gather { .. }) { self.costs(pair.0, pair.1).latency } else { 0 };
         self.push((time + back, 0), Happens::Complete(Rc::clone(flight)));
     }
 }

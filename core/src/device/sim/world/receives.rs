@@ -104,7 +104,7 @@ impl World {
         let Receives { refused, retry, .. } = &self.receives;
         refused.set(refused.get() + 1);
         // The refusal and the message itself travel once more each.
-        self.push((time + 2 * self.costs().latency + retry, 0), Happens::Again(origin, target));
+        self.push((time + 2 * self.costs(origin, target).latency + retry, 0), Happens::Again(origin, target));
     }
 
     /// Messages of a pair are sent again, up to the first one that is refused.
