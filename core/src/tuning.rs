@@ -18,7 +18,7 @@ use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
 use crate::wire::{Reader, Writer};
 
-const FILE: Format = Format { name: "collectives", line: "farside collectives 1" };
+const FILE: Format = Format { name: "collectives", line: "farside collectives 2" };
 /// The devices of which files are published, before it is known which one connects the ranks.
 const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules in a file, of those that are published, and of the models that are.

@@ -21,6 +21,7 @@ use std::rc::Rc;
 
 use crate::coll::barrier_switch::{self, SwitchGroup};
 use crate::coll::execute::{Cache, TeamCalls};
+use crate::coll::selection::Choice;
 use crate::coll::two_level;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, OneThread};
@@ -62,6 +63,8 @@ struct Inner {
     no_signals: Cell<bool>,
     /// Group of the barrier in the switch, after the first barrier; `None` if the team has none, at all ranks.
     switch: OnceCell<Option<SwitchGroup>>,
+    /// The algorithm in two levels that makes the team's barriers, after the first one; `None` if another makes them.
+    two_level: OnceCell<Option<Choice>>,
     calls: Rc<TeamCalls>,
     cache: Cache,
 }
@@ -141,6 +144,7 @@ impl Team {
             signals: OnceCell::new(),
             no_signals: Cell::new(false),
             switch: OnceCell::new(),
+            two_level: OnceCell::new(),
             calls,
             cache: Cache::default(),
         });

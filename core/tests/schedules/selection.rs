@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
-use farside_core::coll::selection::{Choice, Facts, Origin, Placement, ROWS, Row, Rules, Selection, row};
+use farside_core::coll::selection::{Choice, Class, Facts, Origin, Placement, ROWS, Row, Rule, Rules, Selection, row};
 use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::{ErrorKind, Job};
@@ -15,6 +15,8 @@ const ELEMENTS: [u64; 12] = [0, 1, 8, 256, 1024, 2049, 6001, 20_000, 93_000, 200
 fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) {
     let irregular: Vec<u64> = (0..u64::from(2 * p)).map(|i| i % 4 * 100).collect();
     let neighbors = Neighbors { sources: &[0], destinations: &[0] };
+    // Two nodes of consecutive ranks, and of ranks in turn.
+    let layouts: [Vec<u32>; 2] = [(0..p).map(|rank| 2 * rank / p).collect(), (0..p).map(|rank| rank % 2).collect()];
     for elements in ELEMENTS {
         for (sizes, sizes_known) in [(&[][..], true), (&irregular[..], true), (&irregular[..], false)] {
             if elements > 0 && !sizes.is_empty() || operation.is_of_a_vector() && !sizes.is_empty() {
@@ -25,6 +27,12 @@ fn calls(operation: Operation, p: u32, mut each: impl FnMut(&Call<'_>, &Facts)) 
             for placement in [Placement::Anywhere, Placement::OneNode, Placement::OversubscribedNode] {
                 for (commutative, switch) in [(true, false), (false, false), (true, true)] {
                     each(&call(switch), &Facts::new(&call(switch), 1, commutative, placement));
+                }
+            }
+            for nodes in layouts.iter().filter(|_| p > 2) {
+                let call = Call { nodes, lends: false, ..call(false) };
+                for commutative in [true, false] {
+                    each(&call, &Facts::new(&call, 1, commutative, Placement::Anywhere));
                 }
             }
         }
@@ -123,7 +131,20 @@ fn a_file_of_rules_fixes_algorithms_for_some_calls() {
     // The last rule that holds counts.
     assert_eq!(found(4, 8, Placement::OneNode), Some("linear"));
     assert_eq!(found(4, 8, Placement::OversubscribedNode), Some("ring"));
+    // Rules for nodes hold for so many nodes, of so many ranks.
+    let of_nodes: Rules = "allreduce * * * ring\nallreduce * * 2x4 rabenseifner".parse().unwrap();
+    for (nodes, expected) in
+        [(&[0, 0, 0, 0, 1, 1, 1][..], "rabenseifner"), (&[0, 0, 0, 1, 1, 1, 1], "rabenseifner"), (&[], "ring")]
+    {
+        let call = Call { nodes, ..Call::new(Operation::Allreduce, 0, 7) };
+        let facts = Facts { bytes: 8, commutative: true, placement: Placement::Anywhere };
+        assert_eq!(of_nodes.find(&call, &facts).unwrap().algorithm.name, expected, "{nodes:?}");
+        let rule = Rule::of_class(&Class::of(&call, &facts), Choice::parse(Operation::Allreduce, "ring").unwrap());
+        let expected = if nodes.is_empty() { "7x1" } else { "2x4" };
+        assert_eq!(rule.to_string(), format!("allreduce 7 8-15 {expected} ring"));
+    }
     // The text of rules is read back.
+    assert_eq!(of_nodes.to_string().parse::<Rules>().unwrap().to_string(), of_nodes.to_string());
     assert_eq!(rules.to_string().parse::<Rules>().unwrap().to_string(), rules.to_string());
     for (wrong, said) in [
         ("allreduce 2-8 0-1023 ring", "line 1"),

@@ -128,9 +128,9 @@ fn parts_are_named_in_the_text_of_a_choice() {
         }
     }
     let parse = |text: &str| Choice::parse(Operation::Allreduce, text).map(|choice| choice.to_string());
-    assert_eq!(parse("two-level").unwrap(), "two-level(flat,recursive-doubling)");
-    assert_eq!(parse("two-level( binomial )").unwrap(), "two-level(binomial,recursive-doubling)");
+    assert_eq!(parse("two-level").unwrap(), "two-level(binomial,recursive-doubling)");
+    assert_eq!(parse("two-level( flat )").unwrap(), "two-level(flat,recursive-doubling)");
     let wrong = parse("two-level(flat,butterflies)").unwrap_err();
     assert!(wrong.contains("inter is \"butterflies\": allowed: recursive-doubling, linear"), "{wrong}");
-    assert!(parse("two-level(1)").unwrap_err().contains("intra is \"1\": allowed: flat, binomial"));
+    assert!(parse("two-level(1)").unwrap_err().contains("intra is \"1\": allowed: binomial, flat"));
 }

@@ -3,6 +3,7 @@
 
 mod faults;
 mod models;
+mod nodes;
 mod scale;
 mod switch;
 mod timeline;

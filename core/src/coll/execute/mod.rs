@@ -46,7 +46,7 @@ pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
 use crate::coll::operation::Operation;
-use crate::coll::selection::Class;
+use crate::coll::selection::{Choice, Class};
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use cache::Key;
@@ -398,6 +398,16 @@ fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
 pub(crate) fn barrier(team: &Team) -> Result<()> {
     // SAFETY: there is no memory.
     unsafe { run(team, &Arguments::new(Operation::Barrier)) }
+}
+
+/// A barrier of the team by messages, by an algorithm that can make it.
+///
+/// # Errors
+/// Those of [`Collective::start`] and [`Collective::wait`].
+pub(crate) fn barrier_by(team: &Team, choice: &Choice) -> Result<()> {
+    let algorithm = Some((choice.algorithm, &choice.parameters[..]));
+    // SAFETY: there is no memory.
+    unsafe { run(team, &Arguments { algorithm, ..Arguments::new(Operation::Barrier) }) }
 }
 
 /// Fails a call whose arguments are wrong at this rank, so that it fails at the other ranks too. Returns the error.

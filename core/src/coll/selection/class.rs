@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::{Facts, Placement};
 use crate::coll::operation::{Call, Operation};
+use crate::coll::two_level;
 
-/// The calls of an operation with one number of ranks, one placement, and a size between two powers of two.
+/// The calls of an operation with one number of ranks, one placement, one number of nodes, and a size between two powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class {
     /// The operation.
@@ -14,6 +15,9 @@ pub struct Class {
     pub ranks: u32,
     /// The placement of the ranks.
     pub placement: Placement,
+    /// The number of nodes and the most ranks of one, unless all ranks are on one node. A rank whose node is not known has
+    /// its own.
+    pub nodes: Option<(u32, u32)>,
     /// Number of binary digits of the bytes.
     digits: u32,
 }
@@ -23,7 +27,8 @@ impl Class {
     #[must_use]
     pub fn of(call: &Call<'_>, facts: &Facts) -> Self {
         let digits = u64::BITS - facts.bytes.leading_zeros();
-        Self { operation: call.operation, ranks: call.size, placement: facts.placement, digits }
+        let nodes = nodes(call, facts);
+        Self { operation: call.operation, ranks: call.size, placement: facts.placement, nodes, digits }
     }
 
     /// The sizes, counted as in [`Facts::bytes`].
@@ -32,6 +37,11 @@ impl Class {
         let most = u64::MAX.checked_shr(u64::BITS - self.digits).unwrap_or(0);
         most.div_ceil(2)..=most
     }
+}
+
+/// The number of nodes and the most ranks of one, unless all ranks are on one node.
+pub(super) fn nodes(call: &Call<'_>, facts: &Facts) -> Option<(u32, u32)> {
+    (facts.placement == Placement::Anywhere).then(|| two_level::counts(call.nodes, call.size))
 }
 
 #[cfg(test)]

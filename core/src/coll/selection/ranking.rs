@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::{Choice, Facts, Placement, row};
 use crate::coll::operation::{Algorithm, Call, Operation, Parameter};
-use crate::coll::schedule::predict::{Bytes, LogGP, Model, PLogP, predict_algorithm};
+use crate::coll::schedule::predict::{Bytes, LogGP, Model, PLogP, predict_on_nodes};
 use crate::coll::table;
 
 /// Maximum size of one prediction, and of all of a ranking, so that a ranking takes milliseconds: the steps and slices of
@@ -31,6 +31,7 @@ fn values(parameter: &Parameter, call: &Call<'_>, facts: &Facts) -> Vec<u32> {
             values.extend(VALUES.into_iter().filter(|value| *value < call.size));
         }
         "root-writes" => values.extend([0, 1]),
+        "intra" | "inter" => values.extend(parameter.least..=parameter.most),
         // Constants of the costs from which an algorithm plans.
         _ => {}
     }
@@ -67,12 +68,14 @@ fn predicted<M: Model>(choice: &Choice, call: &Call<'_>, facts: &Facts, model: &
         operation if operation.is_of_a_vector() => Bytes::Vector(facts.bytes),
         _ => Bytes::Each(facts.bytes),
     };
-    predict_algorithm(choice.algorithm, of, bytes, model).ok().map(|prediction| prediction.time)
+    let prediction = predict_on_nodes(choice.algorithm, of, bytes, model, &SHARED_MEMORY);
+    prediction.ok().map(|prediction| prediction.time)
 }
 
 /// The algorithms of a call with equal blocks by their predicted times, the shortest first, each with the values of its
 /// parameters that give the shortest. Neighbour collectives, whose ranks do not know each other's neighbours, are not
-/// ranked; algorithms with more steps than a prediction may have are not ranked either.
+/// ranked; algorithms with more steps than a prediction may have are not ranked either. The model, in nanoseconds if ranks
+/// share nodes, is that of the network between nodes; messages within a node take the times of shared memory.
 ///
 /// ```
 /// use farside_core::coll::operation::{Call, Operation};
@@ -117,6 +120,17 @@ const TYPICAL: LogGP = LogGP {
     threshold: None,
     reduction: 0.2,
     gate: 0.0,
+};
+
+/// A model of messages between ranks that share memory, in nanoseconds. A copy keeps the processor busy.
+const SHARED_MEMORY: LogGP = LogGP {
+    latency: 100.0,
+    send_overhead: 100.0,
+    receive_overhead: 100.0,
+    gap: 50.0,
+    gap_per_byte: 0.0,
+    overhead_per_byte: 0.05,
+    ..TYPICAL
 };
 
 /// Number of choices that calls try where the model holds, and where it does not tell much: it knows neither memory

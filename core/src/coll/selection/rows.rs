@@ -120,6 +120,9 @@ const SHORT: u64 = 1024;
 /// once, and not in every round.
 const SHORT_SHARED: u64 = 4096;
 
+/// Bytes of a vector that leaders reduce in less time than a round between nodes takes.
+const LEADERS: u64 = 32 << 10;
+
 /// Bytes of a piece that stays in the first caches of a processor, beside another one, until it is written.
 const PIECE: u64 = 128 << 10;
 
@@ -133,9 +136,12 @@ const PIECE: u64 = 128 << 10;
 pub const ROWS: &[Row] = &[
     // Two messages of a rank, whatever the number of ranks, on networks that have it.
     row(O::Barrier, "switch"),
+    // Ranks that share nodes: one round between nodes for each of the leaders' algorithm.
+    row(O::Barrier, "two-level"),
     // Through short data in blocking calls.
     row(O::Barrier, "dissemination").ranks(16).one_node().with(&[Value::Is(15)]),
     row(O::Barrier, "dissemination"),
+    row(O::Broadcast, "two-level").bytes(131_071),
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
     // The root does not wait for a processor to write.
     row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
@@ -151,11 +157,13 @@ pub const ROWS: &[Row] = &[
     // MPI.
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
+    row(O::Scatter, "two-level").bytes(1024),
     row(O::Scatter, "direct").least(LONG).one_node(),
     // Open MPI.
     row(O::Scatter, "flat").ranks(10),
     row(O::Scatter, "binomial").bytes(300),
     row(O::Scatter, "flat"),
+    row(O::Gather, "two-level").bytes(1024),
     row(O::Gather, "direct").least(LONG).one_node(),
     row(O::Gather, "flat").ranks(10).bytes(6000),
     row(O::Gather, "binomial").bytes(1024),
@@ -167,6 +175,7 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "flat").bytes(6000),
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
+    row(O::Allgather, "two-level").bytes(81_919),
     row(O::Allgather, "direct").least(2 * LONG).one_node(),
     // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
@@ -177,6 +186,7 @@ pub const ROWS: &[Row] = &[
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
     row(O::Allgather, "ring"),
+    row(O::Alltoall, "two-level").bytes(256),
     row(O::Alltoall, "direct").least(LONG).one_node(),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
@@ -184,6 +194,8 @@ pub const ROWS: &[Row] = &[
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "pairwise-exchange"),
+    row(O::Reduce, "two-level-commutative").bytes(LEADERS),
+    row(O::Reduce, "two-level").bytes(LEADERS),
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
     row(O::Reduce, "flat").ranks(16).together(SHORT).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
@@ -196,6 +208,8 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "binomial").bytes(2048),
     row(O::Reduce, "rabenseifner").power_of_two(),
     row(O::Reduce, "elimination-3-2"),
+    row(O::Allreduce, "two-level-commutative").bytes(LEADERS),
+    row(O::Allreduce, "two-level").bytes(LEADERS),
     row(O::Allreduce, "linear").ranks(16).together(SHORT).one_node(),
     row(O::Allreduce, "linear").ranks(16).bytes(SHORT_SHARED).oversubscribed(),
     row(O::Allreduce, "direct").least(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
@@ -203,6 +217,8 @@ pub const ROWS: &[Row] = &[
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
+    row(O::ReduceScatter, "two-level-commutative").bytes(LEADERS),
+    row(O::ReduceScatter, "two-level").bytes(LEADERS),
     row(O::ReduceScatter, "direct").least(2 * LONG).one_node(),
     // One exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),

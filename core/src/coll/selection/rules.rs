@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
 
+use super::class::nodes;
 use super::{Choice, Class, Facts, Placement};
 use crate::coll::operation::{Call, Operation};
 use crate::error::{Error, ErrorKind, Result};
@@ -12,7 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 const LONGEST: u64 = 1 << 20;
 
 /// An algorithm for some calls of an operation. As text: `OPERATION RANKS BYTES PLACEMENT ALGORITHM`, where ranks and
-/// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`] or `*`.
+/// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`], `NODESxRANKS` for ranks on so
+/// many nodes, of so many ranks at most, or `*`.
 ///
 /// ```
 /// use farside_core::coll::selection::Rule;
@@ -28,6 +30,8 @@ pub struct Rule {
     /// Counted as in [`Facts::bytes`].
     bytes: RangeInclusive<u64>,
     placement: Option<Placement>,
+    /// The number of nodes and the most ranks of one.
+    nodes: Option<(u32, u32)>,
     choice: Choice,
 }
 
@@ -38,8 +42,8 @@ impl Rule {
     #[must_use]
     pub fn of_class(class: &Class, choice: Choice) -> Self {
         let ranks = class.ranks.into();
-        let (operation, placement) = (class.operation, Some(class.placement));
-        Self { operation, ranks: ranks..=ranks, bytes: class.bytes(), placement, choice }
+        let Class { operation, placement, nodes, .. } = *class;
+        Self { operation, ranks: ranks..=ranks, bytes: class.bytes(), placement: Some(placement), nodes, choice }
     }
 
     /// The rule for all calls of an operation, from `OPERATION:ALGORITHM`.
@@ -47,7 +51,7 @@ impl Rule {
         let (name, algorithm) = item.split_once(':').ok_or_else(|| format!("{item:?} is not OPERATION:ALGORITHM"))?;
         let operation = operation(name.trim())?;
         let choice = Choice::parse(operation, algorithm.trim())?;
-        Ok(Self { operation, ranks: ALL, bytes: ALL, placement: None, choice })
+        Ok(Self { operation, ranks: ALL, bytes: ALL, placement: None, nodes: None, choice })
     }
 
     /// Whether the rule is for a call, and its algorithm can make it.
@@ -57,12 +61,13 @@ impl Rule {
             && self.ranks.contains(&call.size.into())
             && self.bytes.contains(&facts.bytes)
             && self.placement.is_none_or(|placement| placement == facts.placement)
+            && self.nodes.is_none_or(|of_rule| nodes(call, facts) == Some(of_rule))
             && self.choice.applies(call, facts)
     }
 
     /// Whether both are for the same calls.
     fn is_like(&self, other: &Self) -> bool {
-        let of = |rule: &Self| (rule.operation, rule.ranks.clone(), rule.bytes.clone(), rule.placement);
+        let of = |rule: &Self| (rule.operation, rule.ranks.clone(), rule.bytes.clone(), rule.placement, rule.nodes);
         of(self) == of(other)
     }
 }
@@ -91,14 +96,23 @@ impl std::str::FromStr for Rule {
         let mut words = text.split_ascii_whitespace();
         let mut word = || words.next().ok_or("it is not OPERATION RANKS BYTES PLACEMENT ALGORITHM");
         let (operation, ranks, bytes) = (operation(word()?)?, range(word()?)?, range(word()?)?);
-        let placement = match word()? {
-            "*" => None,
-            name => Some(Placement::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
-                format!("no placement {name:?}: allowed: {}, *", Placement::ALL.map(Placement::name).join(", "))
-            })?),
+        let counts = |text: &str| {
+            let (nodes, most) = text.split_once('x')?;
+            nodes.parse::<u32>().ok().zip(most.parse::<u32>().ok())
+        };
+        let (placement, nodes) = match word()? {
+            "*" => (None, None),
+            text if counts(text).is_some() => (Some(Placement::Anywhere), counts(text)),
+            name => (
+                Some(Placement::ALL.into_iter().find(|p| p.name() == name).ok_or_else(|| {
+                    let names = Placement::ALL.map(Placement::name).join(", ");
+                    format!("no placement {name:?}: allowed: {names}, NODESxRANKS, *")
+                })?),
+                None,
+            ),
         };
         let algorithm = [word()?].into_iter().chain(words).collect::<String>();
-        Ok(Self { operation, ranks, bytes, placement, choice: Choice::parse(operation, &algorithm)? })
+        Ok(Self { operation, ranks, bytes, placement, nodes, choice: Choice::parse(operation, &algorithm)? })
     }
 }
 
@@ -109,7 +123,10 @@ impl fmt::Display for Rule {
             (least, most) if least == most => least.to_string(),
             (least, most) => format!("{least}-{most}"),
         };
-        let placement = self.placement.map_or("*", Placement::name);
+        let placement = match self.nodes {
+            Some((nodes, most)) => format!("{nodes}x{most}"),
+            None => self.placement.map_or("*", Placement::name).to_owned(),
+        };
         let Self { operation, choice, .. } = self;
         write!(f, "{} {} {} {placement} {choice}", operation.name(), range(&self.ranks), range(&self.bytes))
     }

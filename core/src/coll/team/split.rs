@@ -3,7 +3,9 @@
 use super::Team;
 use crate::bill::Account;
 use crate::coll::execute;
-use crate::coll::{self, barrier_switch};
+use crate::coll::operation::{Call, Operation};
+use crate::coll::selection::{Choice, Facts, Placement};
+use crate::coll::{self, barrier_switch, two_level};
 use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
 use crate::signal::short::MOST_RANKS;
@@ -148,7 +150,9 @@ impl Team {
     ///
     /// On a network with a [barrier in its switch](crate::device::Capabilities::switch), the first barrier of a team takes an
     /// id of the switch, and each further one is a message of every rank to the switch and one back, unless `FARSIDE_COLL`
-    /// fixes another algorithm. If no id is free, and on other networks, the team's signal array is used: ⌈log2 P⌉ signals a rank
+    /// fixes another algorithm. If no id is free, and on other networks, a team that has several nodes, and several ranks on
+    /// one of them, makes its barriers by messages in two levels, if `FARSIDE_COLL` fixes no other algorithm: two messages
+    /// of each rank within its node, and ⌈log2 N⌉ of each of N leaders between nodes. Otherwise the team's signal array is used: ⌈log2 P⌉ signals a rank
     /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a
     /// team other than the world go by messages, and the fifth makes the signal array, by two allgathers. If a rank has
     /// no memory for the array, all barriers go by messages.
@@ -169,6 +173,9 @@ impl Team {
                     }
                 }
             }
+            if let Some(choice) = self.inner.two_level.get_or_init(|| self.two_level_barrier()) {
+                return execute::barrier_by(self, choice);
+            }
             if let Some(signals) = self.inner.signals.get() {
                 let agree = self.signal_barrier(signals)?;
                 return if agree { Ok(()) } else { Err(self.differ()) };
@@ -180,6 +187,19 @@ impl Team {
             }
             self.make_signals_if_there_is_memory()
         })
+    }
+
+    /// The algorithm in two levels, if the selection chooses one for barriers; the same at all ranks.
+    fn two_level_barrier(&self) -> Option<Choice> {
+        let nodes = &self.membership().nodes;
+        if nodes.is_empty() {
+            return None;
+        }
+        let (rank, size) = (self.rank() as u32, self.size() as u32);
+        let call = Call { nodes, lends: false, ..Call::new(Operation::Barrier, rank, size) };
+        let facts = Facts::new(&call, 1, true, Placement::Anywhere);
+        let (choice, _) = self.job().calls().tuning.selection().select(&call, &facts);
+        two_level::is(choice.algorithm).then_some(choice)
     }
 
     /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.

@@ -1,7 +1,7 @@
 //! Barrier in two levels: the ranks of each node check in at their leader, the leaders make a barrier, and release them.
 
 use super::levels::{Levels, TAGS};
-use super::{NAME, Part, SOURCE, between, inter, parameters, scheduled};
+use super::{NAME, Part, SOURCE, between, inter, is_flat, parameters, scheduled};
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::Schedule;
 use crate::coll::tree::Place;
@@ -21,7 +21,7 @@ fn build(call: &Call<'_>) -> Schedule {
     let levels = Levels::of(call);
     let mut s = call.builder(0);
     let (number, size) = (levels.me, levels.own().len() as u32);
-    let place = if call.parameters[0] == 0 { Place::flat(number, size) } else { Place::k_nomial(2, number, size) };
+    let place = if is_flat(call) { Place::flat(number, size) } else { Place::k_nomial(2, number, size) };
     let (rank, [check_in, tags, release]) = (|number: u32| levels.own()[number as usize], TAGS);
     // The smallest subtrees are complete first.
     place.children.iter().rev().for_each(|child| s.wait(rank(child.start), check_in));

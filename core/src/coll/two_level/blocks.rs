@@ -87,7 +87,7 @@ fn gather_within(call: &Call<'_>, levels: &Levels, s: &mut Builder, part: Part<'
     let operation = Operation::Gather;
     let sizes = if call.operation == Operation::Alltoall { Vec::new() } else { levels.sizes_of_own(call) };
     let call_within = Call { in_place, sizes_known: true, ..levels.within(call, operation, &sizes) };
-    let schedule = scheduled(within(call, operation), &call_within);
+    let schedule = scheduled(within(call, operation, false), &call_within);
     s.add_part(&schedule, &Part { ranks: levels.own(), tags: TAGS[0], ..part });
 }
 
@@ -96,7 +96,7 @@ fn scatter_within(call: &Call<'_>, levels: &Levels, s: &mut Builder, part: Part<
     let operation = Operation::Scatter;
     let sizes = levels.sizes_of_own(call);
     let call_within = Call { in_place, sizes_known: true, ..levels.within(call, operation, &sizes) };
-    let schedule = scheduled(within(call, operation), &call_within);
+    let schedule = scheduled(within(call, operation, false), &call_within);
     s.add_part(&schedule, &Part { ranks: levels.own(), tags: TAGS[2], ..part });
 }
 
@@ -180,7 +180,7 @@ fn allgather(call: &Call<'_>) -> Schedule {
     }
     if !levels.is_alone() {
         let operation = Operation::Broadcast;
-        let schedule = scheduled(within(call, operation), &levels.within(call, operation, &[]));
+        let schedule = scheduled(within(call, operation, false), &levels.within(call, operation, &[]));
         let part = Part {
             ranks: own,
             tags: TAGS[2],
@@ -206,7 +206,7 @@ fn reduce_scatter(call: &Call<'_>, commutative: bool) -> Schedule {
         }
         let operation = Operation::Reduce;
         let call_within = Call { in_place: false, ..levels.within(call, operation, &[]) };
-        let schedule = scheduled(within(call, operation), &call_within);
+        let schedule = scheduled(within(call, operation, commutative), &call_within);
         let part = Part {
             ranks: own,
             tags: TAGS[0],

@@ -59,7 +59,7 @@ const SOURCE: &str = "Karonis, de Supinski, Foster, Gropp, Lusk, Bresnahan 2000 
                       Networks); Luo, Wu, Bosilca, Pei, Wang, Dongarra 2020 (HAN)";
 
 /// The trees within nodes, as broadcasts, reductions, scatters and gathers name them.
-const INTRA: &[&str] = &["flat", "binomial"];
+const INTRA: &[&str] = &["binomial", "flat"];
 
 /// The algorithms between leaders. The first is for short data.
 const fn inter(operation: Operation, commutative: bool) -> &'static [&'static str] {
@@ -77,6 +77,11 @@ const fn inter(operation: Operation, commutative: bool) -> &'static [&'static st
         (Operation::ReduceScatter, true) => &["recursive-halving", "bruck", "pairwise"],
         _ => &[],
     }
+}
+
+/// Whether an algorithm is one in two levels.
+pub(crate) fn is(algorithm: &Algorithm) -> bool {
+    matches!(algorithm.name, NAME | COMMUTATIVE)
 }
 
 /// The names of the values of a parameter; none if its values are numbers.
@@ -102,9 +107,19 @@ fn between(call: &Call<'_>, commutative: bool) -> &'static Algorithm {
     table::named(call.operation, name).expect("the table has the algorithms of the parts")
 }
 
+/// Whether the tree within a node is flat, by the call's parameters.
+fn is_flat(call: &Call<'_>) -> bool {
+    INTRA[call.parameters[0] as usize] == "flat"
+}
+
 /// The tree within a node, of the call's parameters, as an algorithm of `operation`.
-fn within(call: &Call<'_>, operation: Operation) -> &'static Algorithm {
-    table::named(operation, INTRA[call.parameters[0] as usize]).expect("the table has the algorithms of the parts")
+fn within(call: &Call<'_>, operation: Operation, commutative: bool) -> &'static Algorithm {
+    let name = match INTRA[call.parameters[0] as usize] {
+        // At its top is the leader.
+        "binomial" if operation == Operation::Reduce && commutative => "binomial-rotated",
+        name => name,
+    };
+    table::named(operation, name).expect("the table has the algorithms of the parts")
 }
 
 /// Whether the ranks have two levels, and the algorithm between the leaders can make the call.

@@ -99,17 +99,17 @@ fn broadcast(call: &Call<'_>) -> Schedule {
 fn release(call: &Call<'_>, levels: &Levels, s: &mut Builder, parts: u32) {
     if !levels.is_alone() {
         let operation = Operation::Broadcast;
-        let schedule = scheduled(within(call, operation), &levels.within(call, operation, &[]));
+        let schedule = scheduled(within(call, operation, false), &levels.within(call, operation, &[]));
         add(s, &schedule, levels.own(), TAGS[2], [NONE, output(parts)]);
     }
 }
 
 /// Adds the reduction within the node; the leader has the sum in `sum`.
-fn check_in(call: &Call<'_>, levels: &Levels, s: &mut Builder, parts: u32, sum: Slice, in_place: bool) {
+fn check_in(call: &Call<'_>, levels: &Levels, s: &mut Builder, sum: Slice, in_place: bool, commutative: bool) {
     let operation = Operation::Reduce;
     let call_within = Call { in_place, ..levels.within(call, operation, &[]) };
-    let schedule = scheduled(within(call, operation), &call_within);
-    add(s, &schedule, levels.own(), TAGS[0], [input(parts), sum]);
+    let schedule = scheduled(within(call, operation, commutative), &call_within);
+    add(s, &schedule, levels.own(), TAGS[0], [input(sum.count), sum]);
 }
 
 fn reduce(call: &Call<'_>, commutative: bool) -> Schedule {
@@ -125,7 +125,7 @@ fn reduce(call: &Call<'_>, commutative: bool) -> Schedule {
         if levels.is_leader() && !is_root {
             sum = s.scratch(0..parts);
         }
-        check_in(call, &levels, &mut s, parts, sum, call.in_place && is_root);
+        check_in(call, &levels, &mut s, sum, call.in_place && is_root, commutative);
     }
     if levels.is_leader() {
         let from = if is_root { input(parts) } else { sum };
@@ -141,7 +141,7 @@ fn allreduce(call: &Call<'_>, commutative: bool) -> Schedule {
     let parts = blocks(&leaders);
     let mut s = call.builder(parts);
     if !levels.is_alone() {
-        check_in(call, &levels, &mut s, parts, output(parts), call.in_place);
+        check_in(call, &levels, &mut s, output(parts), call.in_place, commutative);
     }
     if levels.is_leader() {
         add(&mut s, &leaders, &levels.leaders, TAGS[1], [input(parts), output(parts)]);
