@@ -162,7 +162,8 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
         });
     }
     // The network is between nodes, if there are several.
-    let shares = |rank: &u32| job.device().shares_memory(*rank);
+    let node = |rank: u32| job.device().capabilities().nodes.get(rank as usize).copied();
+    let shares = |rank: &u32| job.device().shares_memory(*rank) || node(me).is_some() && node(*rank) == node(me);
     let intra = others.iter().all(shares);
     let (mut peers, mut rest): (Vec<u32>, Vec<u32>) = others.iter().partition(|rank| shares(rank) == intra);
     if peers.len() > MOST_PEERS {

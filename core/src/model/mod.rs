@@ -108,7 +108,7 @@ impl Models {
     /// Measures the network between `ranks`, all of which call it with the same arguments, for about `limit`, and fits the
     /// models. All ranks get them.
     ///
-    /// The first rank measures with the next one that does not share memory with it, or else with the second; LoP with up
+    /// The first rank measures with the next one that is not on its node, or else with the second; LoP with up
     /// to 64 ranks that are as far. Where there are fewer than p such ranks, several of the p messages go to each. Below
     /// 200 ms, messages are at most 64 KiB long, and LoP is not measured.
     ///

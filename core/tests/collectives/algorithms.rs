@@ -54,7 +54,7 @@ fn cases(a: &'static Algorithm, p: usize) -> Vec<Case> {
     cases
 }
 
-fn applies(team: &Team, case: Case, parameters: &[u32]) -> bool {
+fn applies(team: &Team, case: Case, parameters: &[u32], nodes: &[u32]) -> bool {
     let sizes: Vec<u64> = (0..2 * team.size() as u64).collect();
     let a = case.algorithm.unwrap();
     let call = |rank: usize| Call {
@@ -64,15 +64,17 @@ fn applies(team: &Team, case: Case, parameters: &[u32]) -> bool {
         sizes: if case.irregular { &sizes } else { &[] },
         parameters,
         lends: team.is_on_one_node(),
+        nodes,
         ..Call::new(case.operation, rank as u32, team.size() as u32)
     };
     (a.applies)(&call(0))
 }
 
-fn check(team: &Team, a: &'static Algorithm) -> Result<()> {
+/// Checks an algorithm. `nodes` are the nodes of the ranks, if they are known.
+pub(crate) fn check(team: &Team, a: &'static Algorithm, nodes: &[u32]) -> Result<()> {
     for parameters in parameters(a) {
         for case in cases(a, team.size()) {
-            if applies(team, case, &parameters) {
+            if applies(team, case, &parameters, nodes) {
                 let mut made = Made::new(team, case);
                 made.start(team, &parameters)?.wait()?;
                 made.assert();
@@ -88,7 +90,7 @@ fn check_all(operation: Operation) {
     let algorithms: Vec<_> = table::of(operation).collect();
     every_size(|job| {
         let team = job.world()?;
-        algorithms.iter().filter(wanted).try_for_each(|a| check(&team, a))?;
+        algorithms.iter().filter(wanted).try_for_each(|a| check(&team, a, &[]))?;
         team.barrier()
     });
 }
@@ -106,7 +108,7 @@ fn long_messages_in_packets() {
             let run = |job: &Job| {
                 let team = job.world()?;
                 for operation in [Operation::Allreduce, Operation::Allgather, Operation::Alltoall] {
-                    table::of(operation).try_for_each(|a| check(&team, a))?;
+                    table::of(operation).try_for_each(|a| check(&team, a, &[]))?;
                 }
                 team.barrier()
             };

@@ -6,6 +6,7 @@ mod direct;
 mod killed;
 mod misuse;
 mod model;
+mod nodes;
 mod short;
 mod started;
 mod teams;
