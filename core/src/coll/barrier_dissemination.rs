@@ -39,7 +39,13 @@ pub fn rounds(
     if signals.is_oversubscribed() {
         return barrier_counter::run(signals, name, mark);
     }
-    disseminate(team, signals, cell, number, mark, name, pace)
+    disseminate(all(team), signals, cell, number, mark, name, pace)
+}
+
+/// All ranks of a team, as [`disseminate`] takes them.
+#[inline]
+fn all(team: &Team) -> (usize, usize, impl Fn(usize) -> usize) {
+    (team.size(), team.rank(), |number| number)
 }
 
 /// Runs meeting `number` of `team` before the job ends. It has a cell of its own, also where ranks share cores, so that
@@ -48,12 +54,17 @@ pub fn rounds(
 /// # Errors
 /// `PeerLost`.
 pub(crate) fn meet(team: &Team, signals: &SignalArray, number: u64) -> Result<()> {
-    disseminate(team, signals, END_CELL, number, 0, "finalize", Pace::EXCHANGE).map(|_| ())
+    disseminate(all(team), signals, END_CELL, number, 0, "finalize", Pace::EXCHANGE).map(|_| ())
 }
 
+/// Runs the rounds among some ranks of a team: their number, this rank's number among them, and the rank of each. Returns the
+/// bitwise OR of their marks.
+///
+/// # Errors
+/// `PeerLost`.
 #[inline]
-fn disseminate(
-    team: &Team,
+pub(super) fn disseminate(
+    (p, me, rank): (usize, usize, impl Fn(usize) -> usize),
     signals: &SignalArray,
     cell: usize,
     number: u64,
@@ -61,11 +72,10 @@ fn disseminate(
     name: &'static str,
     pace: Pace,
 ) -> Result<u16> {
-    let (p, me) = (team.size(), team.rank());
     let mut distance = 1;
     while distance < p {
         // Wraps without a division.
-        let (to, from) = (wrapped(me + distance, p), wrapped(me + p - distance, p));
+        let (to, from) = (rank(wrapped(me + distance, p)), rank(wrapped(me + p - distance, p)));
         if to == from {
             mark |= signals.exchange(name, to, cell, number, mark)?;
         } else {

@@ -1,6 +1,6 @@
 //! Collectives. An algorithm is a pure function that gives a [schedule]; each is one file under its published name, and
 //! [`table`] lists them. [`execute`] runs them. The barrier of a team uses signal cells alone
-//! ([`barrier_dissemination`]), or a barrier in the switch of the network.
+//! ([`barrier_dissemination`], in two levels if it has several nodes), or a barrier in the switch of the network.
 //!
 //! All ranks of a team call the same collectives in the same order.
 
@@ -11,6 +11,7 @@ pub(crate) mod barrier;
 pub(crate) mod barrier_counter;
 pub mod barrier_dissemination;
 pub(crate) mod barrier_switch;
+pub(crate) mod barrier_two_level;
 pub mod broadcast;
 pub mod butterfly;
 mod bytes;

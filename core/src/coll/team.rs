@@ -20,6 +20,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use crate::coll::barrier_switch::{self, SwitchGroup};
+use crate::coll::barrier_two_level::NodeSignals;
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::coll::selection::Choice;
 use crate::coll::two_level;
@@ -65,6 +66,8 @@ struct Inner {
     switch: OnceCell<Option<SwitchGroup>>,
     /// The algorithm in two levels that makes the team's barriers, after the first one; `None` if another makes them.
     two_level: OnceCell<Option<Choice>>,
+    /// The signals within the node for these barriers; `None` if they go by messages, at all ranks.
+    on_node: OnceCell<Option<NodeSignals>>,
     calls: Rc<TeamCalls>,
     cache: Cache,
 }
@@ -145,6 +148,7 @@ impl Team {
             no_signals: Cell::new(false),
             switch: OnceCell::new(),
             two_level: OnceCell::new(),
+            on_node: OnceCell::new(),
             calls,
             cache: Cache::default(),
         });

@@ -5,7 +5,7 @@ use crate::bill::Account;
 use crate::coll::execute;
 use crate::coll::operation::{Call, Operation};
 use crate::coll::selection::{Choice, Facts, Placement};
-use crate::coll::{self, barrier_switch, two_level};
+use crate::coll::{self, barrier_switch, barrier_two_level, two_level};
 use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
 use crate::signal::short::MOST_RANKS;
@@ -150,12 +150,14 @@ impl Team {
     ///
     /// On a network with a [barrier in its switch](crate::device::Capabilities::switch), the first barrier of a team takes an
     /// id of the switch, and each further one is a message of every rank to the switch and one back, unless `FARSIDE_COLL`
-    /// fixes another algorithm. If no id is free, and on other networks, a team that has several nodes, and several ranks on
-    /// one of them, makes its barriers by messages in two levels, if `FARSIDE_COLL` fixes no other algorithm: two messages
-    /// of each rank within its node, and ⌈log2 N⌉ of each of N leaders between nodes. Otherwise the team's signal array is used: ⌈log2 P⌉ signals a rank
-    /// (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). The first four barriers of a
-    /// team other than the world go by messages, and the fifth makes the signal array, by two allgathers. If a rank has
-    /// no memory for the array, all barriers go by messages.
+    /// fixes another algorithm. If no id is free, and on other networks, signals are used: those of the team's signal array,
+    /// ⌈log2 P⌉ a rank (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes
+    /// of which one has several ranks, unless `FARSIDE_COLL` fixes another algorithm, it is a barrier in two levels: two
+    /// signals between a rank and another one of its node, and ⌈log2 N⌉ of a leader of each node between nodes.
+    ///
+    /// The first four barriers of a team other than the world go by messages, and the next makes the signal array, by two
+    /// allgathers; in two levels one more makes those within nodes, by a [split](Self::split), an allreduce, and two
+    /// allgathers of each node. If a rank has no memory for an array, all barriers go by messages.
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the barrier in the switch
@@ -173,24 +175,51 @@ impl Team {
                     }
                 }
             }
-            if let Some(choice) = self.inner.two_level.get_or_init(|| self.two_level_barrier()) {
-                return execute::barrier_by(self, choice);
+            if let Some(choice) = self.inner.two_level.get_or_init(|| self.two_level_choice()) {
+                return self.two_level_barrier(choice);
             }
             if let Some(signals) = self.inner.signals.get() {
-                let agree = self.signal_barrier(signals)?;
-                return if agree { Ok(()) } else { Err(self.differ()) };
+                let run = |number, mark| coll::barrier_dissemination::run(self, signals, number, mark);
+                return self.signal_barrier(signals.is_oversubscribed(), run);
             }
-            let number = self.inner.barriers.get() + 1;
-            self.inner.barriers.set(number);
-            if number <= BY_MESSAGES || self.inner.no_signals.get() {
+            if self.goes_by_messages() {
                 return execute::barrier(self);
             }
             self.make_signals_if_there_is_memory()
         })
     }
 
+    /// Whether the next barrier goes by messages in a team that has no signal array.
+    fn goes_by_messages(&self) -> bool {
+        let number = self.inner.barriers.get() + 1;
+        self.inner.barriers.set(number);
+        number <= BY_MESSAGES || self.inner.no_signals.get()
+    }
+
+    /// Makes a barrier in two levels: by signals if the leaders disseminate, as soon as the team has its signal array and
+    /// those of its nodes.
+    fn two_level_barrier(&self, choice: &Choice) -> Result<()> {
+        let super::Inner { signals, on_node, .. } = &*self.inner;
+        if let (Some(signals), Some(Some(on_node))) = (signals.get(), on_node.get()) {
+            let run = |number, mark| barrier_two_level::run(signals, on_node, number, mark);
+            return self.signal_barrier(false, run);
+        }
+        if matches!(on_node.get(), Some(None)) || choice.value(1) != "dissemination" {
+            return execute::barrier_by(self, choice);
+        }
+        if signals.get().is_none() {
+            if self.goes_by_messages() {
+                return execute::barrier_by(self, choice);
+            }
+            return self.make_signals_if_there_is_memory();
+        }
+        let made = barrier_two_level::make(self, choice.value(0) == "flat")?;
+        let _ = on_node.set(made);
+        Ok(())
+    }
+
     /// The algorithm in two levels, if the selection chooses one for barriers; the same at all ranks.
-    fn two_level_barrier(&self) -> Option<Choice> {
+    fn two_level_choice(&self) -> Option<Choice> {
         let nodes = &self.membership().nodes;
         if nodes.is_empty() {
             return None;
@@ -209,17 +238,19 @@ impl Team {
         self.inner.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
     }
 
-    /// Makes a barrier by the signal array. Its signals do not carry the number of the call, so their marks tell how
-    /// many collectives by messages the ranks have made before it, modulo the bits of a mark. Returns whether this
-    /// number is the same at all ranks.
-    fn signal_barrier(&self, signals: &SignalArray) -> Result<bool> {
+    /// Makes a barrier by signals, which `run` does with its number and this rank's mark. Its signals do not carry the number of
+    /// the call, so their marks tell how many collectives by messages the ranks have made before it, modulo the bits of a
+    /// mark, which are few if the team [is oversubscribed](Self::is_oversubscribed). Fails if this number is not the same at
+    /// all ranks.
+    #[inline]
+    fn signal_barrier(&self, is_oversubscribed: bool, run: impl Fn(u64, u16) -> Result<u16>) -> Result<()> {
         if let Some(bill) = self.job().bill() {
             bill.called(Account::team(self.context()), "barrier");
         }
-        let bits = if signals.is_oversubscribed() { MARK_BITS as u32 } else { u16::BITS };
+        let bits = if is_oversubscribed { MARK_BITS as u32 } else { u16::BITS };
         let mark = 1 << (self.calls().made() % bits);
-        let run = |number| coll::barrier_dissemination::run(self, signals, number, mark);
-        self.calls().in_barrier(run).map(|marks| marks == mark)
+        let marks = self.calls().in_barrier(|number| run(number, mark))?;
+        if marks == mark { Ok(()) } else { Err(self.differ()) }
     }
 
     #[cold]

@@ -32,6 +32,18 @@ pub(crate) fn counts(nodes: &[u32], ranks: u32) -> (u32, u32) {
     each.iter().max().map_or((ranks, 1), |most| (each.len() as u32, *most))
 }
 
+/// The lowest rank of each node.
+pub(crate) fn lowest_of_nodes(nodes: &[u32]) -> impl Iterator<Item = u32> {
+    let mut next = 0;
+    // Nodes are numbered in the order of their lowest ranks.
+    let is_first = move |node: u32| {
+        let is_first = node == next;
+        next += u32::from(is_first);
+        is_first
+    };
+    nodes.iter().zip(0..).scan(is_first, |is_first, (node, rank)| Some(is_first(*node).then_some(rank))).flatten()
+}
+
 /// Whether the ranks of each node follow each other.
 pub(super) fn are_consecutive(nodes: &[u32]) -> bool {
     nodes.is_sorted()
@@ -58,7 +70,7 @@ impl Levels {
         let (count, _) = counts(call.nodes, call.size);
         let mut nodes = vec![Vec::new(); count as usize];
         call.nodes.iter().zip(0..).for_each(|(node, rank)| nodes[*node as usize].push(rank));
-        let mut leaders: Vec<u32> = nodes.iter().map(|ranks| ranks[0]).collect();
+        let mut leaders: Vec<u32> = lowest_of_nodes(call.nodes).collect();
         let root = if call.operation.is_rooted() { call.nodes[call.root as usize] } else { 0 };
         if call.operation.is_rooted() {
             leaders[root as usize] = call.root;

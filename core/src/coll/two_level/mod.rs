@@ -26,7 +26,7 @@ mod blocks;
 mod levels;
 mod vectors;
 
-pub(crate) use levels::{counts, has_levels, nodes};
+pub(crate) use levels::{counts, has_levels, lowest_of_nodes, nodes};
 
 use super::operation::{Algorithm, Call, Operation, Parameter};
 use super::schedule::{Builder, Part, Schedule, Slice};
