@@ -11,7 +11,6 @@ pub(crate) mod barrier;
 pub(crate) mod barrier_counter;
 pub mod barrier_dissemination;
 pub(crate) mod barrier_switch;
-pub(crate) mod barrier_two_level;
 pub mod broadcast;
 pub mod butterfly;
 mod bytes;

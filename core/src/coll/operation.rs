@@ -1,7 +1,6 @@
 //! Collective operations, their algorithms, and a call as an algorithm sees it.
 
 use super::schedule::{Builder, Sizes};
-use super::two_level;
 
 /// A collective operation. Its table says which blocks input and output have, for rank `r` of `P`, root `R`; a block is
 /// described by its size number ([`Sizes`]). `B` is the number of parts into which the algorithm cuts a vector evenly.
@@ -277,12 +276,6 @@ impl Algorithm {
     pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {
         let value = |(i, p): (usize, &Parameter)| given.get(i).map_or(p.default, |v| (*v).max(p.least).min(p.most));
         self.parameters.iter().enumerate().map(value).collect()
-    }
-
-    /// The names of the values of parameter `index`; none if its values are numbers.
-    #[must_use]
-    pub fn names(&self, index: usize) -> &'static [&'static str] {
-        two_level::names(self, index)
     }
 
     /// Defaults of the algorithm's parameters.

@@ -12,6 +12,7 @@
 //! messages](crate::two_sided) use the same number; their traffic is separate from that of collectives.
 
 pub(crate) mod members;
+mod on_node;
 mod signals;
 mod split;
 
@@ -20,7 +21,6 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use crate::coll::barrier_switch::{self, SwitchGroup};
-use crate::coll::barrier_two_level::NodeSignals;
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::coll::selection::Choice;
 use crate::coll::two_level;
@@ -28,6 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, OneThread};
 use crate::signal::SignalArray;
 use members::Members;
+use on_node::NodeSignals;
 
 /// An ordered set of ranks. Clones are the same team.
 ///

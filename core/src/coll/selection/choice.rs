@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::Facts;
 use crate::coll::operation::{Algorithm, Call, Operation};
-use crate::coll::table;
+use crate::coll::{table, two_level};
 
 /// An algorithm with values of its parameters: `name(value,...)`.
 #[derive(Clone, Debug)]
@@ -33,6 +33,12 @@ fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]
 }
 
 impl Choice {
+    /// The names of the values of parameter `index`; none if its values are numbers.
+    #[must_use]
+    pub fn names(&self, index: usize) -> &'static [&'static str] {
+        two_level::names(self.algorithm, index)
+    }
+
     /// The value of parameter `index`, as text.
     ///
     /// # Panics
@@ -40,7 +46,7 @@ impl Choice {
     #[must_use]
     pub fn value(&self, index: usize) -> String {
         let value = self.parameters[index];
-        let name = self.algorithm.names(index).get(value as usize);
+        let name = self.names(index).get(value as usize);
         name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
     }
 
@@ -69,7 +75,7 @@ impl Choice {
         }
         let mut parameters = algorithm.defaults();
         for (index, (text, p)) in given.into_iter().zip(algorithm.parameters).enumerate() {
-            let names = algorithm.names(index);
+            let names = two_level::names(algorithm, index);
             let number = match names.iter().position(|name| *name == text) {
                 Some(at) => Some(at as u32),
                 None if names.is_empty() => text.parse().ok().filter(|v| (p.least..=p.most).contains(v)),

@@ -1,11 +1,11 @@
 //! Collective operations of a team: making teams, and barriers.
 
-use super::Team;
+use super::{Team, on_node};
 use crate::bill::Account;
 use crate::coll::execute;
 use crate::coll::operation::{Call, Operation};
 use crate::coll::selection::{Choice, Facts, Placement};
-use crate::coll::{self, barrier_switch, barrier_two_level, two_level};
+use crate::coll::{self, barrier_switch, two_level};
 use crate::error::{Error, ErrorKind, Result, located};
 use crate::job::Job;
 use crate::signal::short::MOST_RANKS;
@@ -199,12 +199,12 @@ impl Team {
     /// Makes a barrier in two levels: by signals if the leaders disseminate, as soon as the team has its signal array and
     /// those of its nodes.
     fn two_level_barrier(&self, choice: &Choice) -> Result<()> {
-        let super::Inner { signals, on_node, .. } = &*self.inner;
-        if let (Some(signals), Some(Some(on_node))) = (signals.get(), on_node.get()) {
-            let run = |number, mark| barrier_two_level::run(signals, on_node, number, mark);
+        let super::Inner { signals, on_node: within, .. } = &*self.inner;
+        if let (Some(signals), Some(Some(within))) = (signals.get(), within.get()) {
+            let run = |number, mark| on_node::run(signals, within, number, mark);
             return self.signal_barrier(false, run);
         }
-        if matches!(on_node.get(), Some(None)) || choice.value(1) != "dissemination" {
+        if matches!(within.get(), Some(None)) || choice.value(1) != "dissemination" {
             return execute::barrier_by(self, choice);
         }
         if signals.get().is_none() {
@@ -213,8 +213,8 @@ impl Team {
             }
             return self.make_signals_if_there_is_memory();
         }
-        let made = barrier_two_level::make(self, choice.value(0) == "flat")?;
-        let _ = on_node.set(made);
+        let made = on_node::make(self, choice.value(0) == "flat")?;
+        let _ = within.set(made);
         Ok(())
     }
 

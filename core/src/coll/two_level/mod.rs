@@ -30,7 +30,7 @@ pub(crate) use levels::{counts, has_levels, lowest_of_nodes, nodes};
 
 use super::operation::{Algorithm, Call, Operation, Parameter};
 use super::schedule::{Builder, Part, Schedule, Slice};
-use super::table;
+use super::{allgather, allreduce, alltoall, broadcast, gather, reduce, reduce_scatter, scatter};
 use levels::Levels;
 
 /// All algorithms in two levels.
@@ -84,6 +84,23 @@ pub(crate) fn is(algorithm: &Algorithm) -> bool {
     matches!(algorithm.name, NAME | COMMUTATIVE)
 }
 
+/// An algorithm of a part.
+fn named(operation: Operation, name: &str) -> &'static Algorithm {
+    let family = match operation {
+        Operation::Barrier => super::barrier::ALGORITHMS,
+        Operation::Broadcast => broadcast::ALGORITHMS,
+        Operation::Scatter => scatter::ALGORITHMS,
+        Operation::Gather => gather::ALGORITHMS,
+        Operation::Allgather => allgather::ALGORITHMS,
+        Operation::Alltoall => alltoall::ALGORITHMS,
+        Operation::Reduce => reduce::ALGORITHMS,
+        Operation::Allreduce => allreduce::ALGORITHMS,
+        Operation::ReduceScatter => reduce_scatter::ALGORITHMS,
+        _ => &[],
+    };
+    family.iter().find(|a| a.name == name).expect("the family has the algorithms of the parts")
+}
+
 /// The names of the values of a parameter; none if its values are numbers.
 pub(crate) fn names(algorithm: &Algorithm, index: usize) -> &'static [&'static str] {
     match (algorithm.name, index) {
@@ -103,8 +120,7 @@ const fn parameters(inter: &[&str]) -> [Parameter; 2] {
 
 /// An algorithm between leaders, of the call's parameters.
 fn between(call: &Call<'_>, commutative: bool) -> &'static Algorithm {
-    let name = inter(call.operation, commutative)[call.parameters[1] as usize];
-    table::named(call.operation, name).expect("the table has the algorithms of the parts")
+    named(call.operation, inter(call.operation, commutative)[call.parameters[1] as usize])
 }
 
 /// Whether the tree within a node is flat, by the call's parameters.
@@ -119,7 +135,7 @@ fn within(call: &Call<'_>, operation: Operation, commutative: bool) -> &'static 
         "binomial" if operation == Operation::Reduce && commutative => "binomial-rotated",
         name => name,
     };
-    table::named(operation, name).expect("the table has the algorithms of the parts")
+    named(operation, name)
 }
 
 /// Whether the ranks have two levels, and the algorithm between the leaders can make the call.

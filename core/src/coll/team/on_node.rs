@@ -2,18 +2,17 @@
 //! disseminate, and release the ranks of their nodes. The signals within a node use an array of their own, whose memory the
 //! ranks of the node map if the device can.
 
-use super::barrier_dissemination::{self, CELL};
+use super::Team;
 use crate::bill::Account;
-use crate::coll;
-use crate::coll::team::Team;
+use crate::coll::barrier_dissemination::{self, CELL};
 use crate::coll::tree::Place;
-use crate::coll::two_level;
+use crate::coll::{self, two_level};
 use crate::error::{Error, ErrorKind, Result};
 use crate::signal::{Pace, SignalArray, marked};
 
 /// The signals of a rank of a team within its node, and the leaders of all nodes.
 #[derive(Debug)]
-pub(crate) struct NodeSignals {
+pub(super) struct NodeSignals {
     signals: SignalArray,
     /// Ranks on the node.
     parent: Option<usize>,
@@ -32,7 +31,7 @@ pub(crate) struct NodeSignals {
 ///
 /// # Errors
 /// `PeerLost`; `Limit` at all ranks if team rank 0 has no context left.
-pub(crate) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
+pub(super) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
     const OP: &str = "make the signals of a node";
     let nodes = &team.membership().nodes;
     let node = nodes[team.rank()];
@@ -63,7 +62,7 @@ pub(crate) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
 ///
 /// # Errors
 /// `PeerLost`.
-pub(crate) fn run(signals: &SignalArray, on_node: &NodeSignals, number: u64, mut mark: u16) -> Result<u16> {
+pub(super) fn run(signals: &SignalArray, on_node: &NodeSignals, number: u64, mut mark: u16) -> Result<u16> {
     const NAME: &str = "barrier";
     let NodeSignals { signals: within, parent, children, leaders, node, .. } = on_node;
     let wait = |from: usize| -> Result<u16> {
