@@ -33,7 +33,8 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     bootstrap.fence()?;
     let addresses = ranks.iter().map(|r| bootstrap.get(&format!("intra.{r}"))).collect::<Result<Vec<_>>>()?;
     let intra = intra.connect(&addresses, size)?;
-    let device = RouteDevice::new(intra, Loopback::new(hub, me), size)?;
+    let lowest: Vec<u32> = (0..size).map(|rank| rank % NODES).collect();
+    let device = RouteDevice::new(intra, Loopback::new(hub, me), size)?.on_nodes(&lowest);
     Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
@@ -155,6 +156,34 @@ fn collectives_over_both_devices() {
                 }
             }
             Ok(())
+        });
+    }
+}
+
+/// In a barrier of the world only the lowest rank of each node signals the other one. Later teams make their barriers by
+/// messages first.
+#[test]
+fn barriers_and_gathers_in_two_levels() {
+    const BARRIERS: u64 = 5;
+    for (n, wait) in [(3, "auto"), (5, "park"), (6, "yield")] {
+        well(n, wait, move |job| {
+            let (world, me) = (job.world()?, job.rank());
+            world.barrier()?;
+            let before = job.stats_by_device();
+            (0..BARRIERS).try_for_each(|_| world.barrier())?;
+            let count = |i: usize, kind: Kind| (job.stats_by_device()[i].1 - before[i].1).count(kind);
+            let leaders = if me < NODES as usize { BARRIERS } else { 0 };
+            assert_eq!((count(1, Kind::Signal), count(0, Kind::Send) + count(1, Kind::Send)), (leaders, 0));
+            let reversed: Vec<usize> = (0..n as usize).rev().collect();
+            let team = world.subteam(&reversed)?.unwrap();
+            for round in 0..10 {
+                let root = round % n as usize;
+                let all = coll::gather(&team, root, &vec![me as u8; me * round])?;
+                let expected = team.members().iter().map(|rank| vec![*rank as u8; *rank as usize * round]);
+                assert_eq!(all, if team.rank() == root { expected.collect() } else { Vec::new() });
+                team.barrier()?;
+            }
+            world.barrier()
         });
     }
 }
