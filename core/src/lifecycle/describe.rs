@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::simulate::Simulation;
-use crate::device::sim::{Flap, Network, Switch};
+use crate::device::sim::{Flap, Interface, Network, Nodes, Switch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::mistyped;
@@ -15,7 +15,10 @@ use crate::settings::{DeviceChoice, Settings};
 const OPTIONS: &str = "ranks=N, topology=(as `Topology`), and in nanoseconds latency, overhead, send-overhead, \
     receive-overhead, gap, gap-per-byte, overhead-per-byte, gap-per-block, hop, jitter, retry, receive-retry; \
     loss=PROBABILITY, receives=N, slow=RANK:FACTOR, dies=RANK:TIME, down=RANK:FROM:UNTIL, \
-    refuses=RANK:REGISTRATIONS, stack=BYTES; reorders, switch, incoherent-atomics, minimal, tuned";
+    refuses=RANK:REGISTRATIONS, stack=BYTES, nodes=NODESxRANKS:LATENCY:OVERHEAD (within a node); reorders, switch, incoherent-atomics, minimal, tuned";
+
+/// The most ranks of all nodes.
+const MOST_RANKS: u32 = 1 << 24;
 
 /// Sets one option; `None` if the name is unknown or the value bad.
 fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<Simulation> {
@@ -50,6 +53,13 @@ fn set(mut simulation: Simulation, network: &mut Network, item: &str) -> Option<
             let mut number = || part()?.parse::<f64>().ok();
             let (rank, from, until) = (number()? as usize, number()?, number()?);
             network.down.push(Flap { rank, from, until });
+        }
+        "nodes" => {
+            let (nodes, each) = part()?.split_once('x')?;
+            let (nodes, each): (u32, u32) = (nodes.parse().ok()?, each.parse().ok()?);
+            let (latency, overhead): (f64, f64) = (part()?.parse().ok()?, part()?.parse().ok()?);
+            nodes.checked_mul(each).filter(|ranks| *ranks <= MOST_RANKS)?;
+            network.nodes = Some(Nodes::consecutive(nodes, each, Interface::log_p(latency, overhead, overhead)));
         }
         "refuses" => simulation = simulation.refuses_memory(part()?.parse().ok()?, part()?.parse().ok()?),
         "stack" => simulation = simulation.stack(value.parse().ok()?),
@@ -126,17 +136,33 @@ mod tests {
     #[test]
     fn a_simulation_is_read_or_refused() {
         let text = "ranks=8, topology=torus:2x2x2,latency=500,overhead=50,gap=10,gap-per-byte=0.5,hop=20,jitter=5,\
-                    reorders,loss=0.01,retry=1000,slow=1:2,dies=3:1e6,down=2:0:50,refuses=0:3,stack=65536,minimal";
+                    reorders,loss=0.01,retry=1000,slow=1:2,dies=3:1e6,down=2:0:50,refuses=0:3,stack=65536,nodes=4x2:250:25,minimal";
         let simulation: Simulation = text.parse().unwrap();
         let shown = format!("{simulation:?}");
-        for part in
-            ["ranks: 8", "Torus([2, 2, 2])", "latency: 500.0", "receive_overhead: 50.0", "reorders: true", "1ms"]
-        {
+        for part in [
+            "ranks: 8",
+            "Torus([2, 2, 2])",
+            "latency: 500.0",
+            "receive_overhead: 50.0",
+            "reorders: true",
+            "1ms",
+            "of: [0, 0, 1",
+            "latency: 250.0",
+        ] {
             assert!(shown.contains(part), "{shown} should contain {part}");
         }
-        for wrong in
-            ["ranks", "ranks=x", "latency=-1", "latency=inf", "slow=1", "reorders=maybe", "speed=3", "dies=1:-1"]
-        {
+        for wrong in [
+            "nodes=4",
+            "nodes=70000x70000:1:1",
+            "ranks",
+            "ranks=x",
+            "latency=-1",
+            "latency=inf",
+            "slow=1",
+            "reorders=maybe",
+            "speed=3",
+            "dies=1:-1",
+        ] {
             let e = wrong.parse::<Simulation>().unwrap_err();
             assert!(e.kind() == ErrorKind::Setting && e.to_string().contains("ranks=N"), "{wrong}: {e}");
         }
