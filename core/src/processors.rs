@@ -25,12 +25,22 @@ pub fn allowed() -> Vec<usize> {
 /// # Errors
 /// [`ErrorKind::Limit`] for a number that does not fit into a set.
 pub fn only(processor: usize) -> Result<CpuSet> {
-    if processor >= CpuSet::MAX_CPU {
-        return Err(Error::new(ErrorKind::Limit, "bind to a processor")
-            .cause(format!("processor {processor}, but a set holds {}", CpuSet::MAX_CPU)));
-    }
+    set(&[processor])
+}
+
+/// A set of processors, to bind a thread to.
+///
+/// # Errors
+/// [`ErrorKind::Limit`] for a number that does not fit into a set.
+pub fn set(processors: &[usize]) -> Result<CpuSet> {
     let mut set = CpuSet::new();
-    set.set(processor);
+    for processor in processors {
+        if *processor >= CpuSet::MAX_CPU {
+            return Err(Error::new(ErrorKind::Limit, "bind to processors")
+                .cause(format!("processor {processor}, but a set holds {}", CpuSet::MAX_CPU)));
+        }
+        set.set(*processor);
+    }
     Ok(set)
 }
 

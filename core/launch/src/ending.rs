@@ -11,7 +11,7 @@ const GRACE: Duration = Duration::from_secs(3);
 /// Time that a rank has to end after SIGTERM.
 const TERM_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a job that `--timeout` ended; the same as that of timeout(1).
-const TIMEOUT_CODE: u8 = 124;
+pub(crate) const TIMEOUT_CODE: u8 = 124;
 
 /// The exit code that a shell would report.
 #[must_use]

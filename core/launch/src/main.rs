@@ -12,6 +12,8 @@ mod guard;
 mod hosts;
 mod info;
 mod limits;
+mod nodes;
+mod numa;
 mod options;
 mod output;
 mod pmi;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::hosts::{self, Host};
 use crate::table::{TABLE, find};
 
 /// The largest number of ranks of a job.
@@ -45,6 +46,8 @@ pub(crate) enum Bind {
     None,
     /// One processor each, in turn.
     Core,
+    /// The processors of one NUMA node each, in turn.
+    Numa,
 }
 
 /// The variables of the launcher's environment that a rank gets.
@@ -94,6 +97,14 @@ pub(crate) struct Launch {
     pub timeout: Option<u64>,
     /// The processors that ranks may use.
     pub bind: Bind,
+    /// The machines that ranks run on; this one if there is none.
+    pub hosts: Vec<Host>,
+    /// Number of ranks of each machine, instead of its slots.
+    pub per_node: Option<u32>,
+    /// The launcher that starts ranks on several machines: `hydra`, `prrte`, or its path.
+    pub launcher: Option<String>,
+    /// The command by which that launcher reaches a machine, instead of ssh.
+    pub agent: Option<String>,
     /// Options that have no effect here, each with the reason.
     pub notes: Vec<String>,
 }
@@ -103,6 +114,12 @@ impl Launch {
     #[must_use]
     pub(crate) fn ranks(&self) -> u32 {
         self.programs.iter().fold(0, |ranks, program| ranks.saturating_add(program.ranks))
+    }
+
+    /// Whether another launcher starts the ranks: on other machines, or because it is named.
+    #[must_use]
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.launcher.is_some() || self.agent.is_some() || self.hosts.iter().any(|host| !host.is_here)
     }
 
     /// The number of each rank's program, by rank.
@@ -288,6 +305,13 @@ impl Reading {
         if self.launch.programs.is_empty() { Err(format!("{path} has no program")) } else { Ok(()) }
     }
 
+    /// Adds machines.
+    pub(crate) fn hosts<'a>(&mut self, hosts: impl Iterator<Item = &'a str>) -> Result<(), String> {
+        hosts::add(&mut self.launch.hosts, hosts)?;
+        self.room = hosts::room(&self.launch.hosts, self.launch.per_node);
+        Ok(())
+    }
+
     /// The environment that an option is about: that of all ranks if its name begins with `g`, else of the program's.
     pub(crate) fn environment(&mut self, option: &str) -> &mut Environment {
         let is_of_all = option.trim_start_matches('-').starts_with('g');
@@ -332,10 +356,10 @@ fn split(line: &str) -> Option<Vec<OsString>> {
 /// The help of a command, made from the table.
 pub(crate) fn help(front: Front) -> String {
     let mut out = match front {
-        Front::Run => "Runs ranks of a program on this machine, and ends all of them when one fails.\n\n\
+        Front::Run => "Runs ranks of a program, and ends all of them when one fails.\n\n\
                        farside run [OPTIONS] PROGRAM [ARGUMENTS]\n\n"
             .to_owned(),
-        Front::Mpiexec => "Runs ranks of MPI programs on this machine, and ends all of them when one fails.\n\n\
+        Front::Mpiexec => "Runs ranks of MPI programs, and ends all of them when one fails.\n\n\
                            mpiexec [OPTIONS] PROGRAM [ARGUMENTS] [: [OPTIONS] PROGRAM [ARGUMENTS]] ..\n\n\
                            FARSIDE_VERIFY=1 (to 4) in the environment checks MPI calls (libfarside_verify.so).\n\n"
             .to_owned(),

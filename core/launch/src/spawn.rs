@@ -6,7 +6,7 @@ use std::io::PipeWriter;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use farside_core::processors;
@@ -15,6 +15,7 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::numa;
 use crate::options::{Bind, Environment, Inherited, Launch, Program};
 
 /// Variables of another launcher, which ranks must not see.
@@ -53,22 +54,35 @@ pub(crate) fn start(
     Ok(command.spawn()?.id() as i32)
 }
 
-/// The path of the program: a name without a slash is searched in the folders of `-path` and then in the launcher's
-/// `PATH`, even if ranks do not get that variable.
-fn place(program: &Program) -> OsString {
-    let name = &program.words[0];
-    let has_slash = name.as_encoded_bytes().contains(&b'/');
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = program.path.iter().cloned().chain(std::env::split_paths(&path));
-    let files = folders.filter_map(|folder| std::path::absolute(folder.join(name)).ok());
-    let mut found = files.filter(|file| is_program(file));
-    match found.next() {
-        Some(file) if !has_slash => file.into(),
-        _ => name.clone(),
-    }
+/// Has a launcher of others, as a child of this process, be told to end (SIGTERM) when this process is killed. The same
+/// holds for the thread that starts it as in [`start`].
+pub(crate) fn end_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let prepare = move || {
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
+    };
+    // SAFETY: `prepare` only makes system calls, which is allowed between fork and exec.
+    unsafe { command.pre_exec(prepare) };
 }
 
-fn is_program(file: &Path) -> bool {
+/// The path of the program; its name if it is not found.
+fn place(program: &Program) -> OsString {
+    find(&program.words[0], &program.path).map_or_else(|| program.words[0].clone(), PathBuf::into_os_string)
+}
+
+/// The path of a program whose name has no slash: it is searched in folders, those of `-path`, and then in the launcher's
+/// `PATH`, even if ranks do not get that variable.
+pub(crate) fn find(name: &OsStr, folders: &[PathBuf]) -> Option<PathBuf> {
+    if name.as_encoded_bytes().contains(&b'/') {
+        return None;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = folders.iter().cloned().chain(std::env::split_paths(&path));
+    folders.filter_map(|folder| std::path::absolute(folder.join(name)).ok()).find(|file| is_program(file))
+}
+
+pub(crate) fn is_program(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
@@ -83,14 +97,15 @@ fn environment(command: &mut Command, environment: &Environment) {
     command.envs(environment.set.iter().map(|(name, value)| (name, value)));
 }
 
-/// The processor that a rank is to be bound to.
+/// The processors that a rank is to be bound to.
 fn processors(rank: u32, bind: Bind) -> std::io::Result<Option<CpuSet>> {
-    let all = match bind {
+    let all: Vec<Vec<usize>> = match bind {
         Bind::None => return Ok(None),
-        Bind::Core => processors::allowed(),
+        Bind::Core => processors::allowed().into_iter().map(|processor| vec![processor]).collect(),
+        Bind::Numa => numa::nodes(Path::new("/sys/devices/system/node"), &processors::allowed()),
     };
     let turn = rank as usize % all.len().max(1);
-    all.get(turn).map(|p| processors::only(*p)).transpose().map_err(std::io::Error::other)
+    all.get(turn).map(|set| processors::set(set)).transpose().map_err(std::io::Error::other)
 }
 
 /// Runs in the new process, before the program does.

@@ -1,6 +1,5 @@
 //! The options of `farside run` and of `mpiexec`, in one table.
 
-use crate::hosts;
 use crate::options::{Bind, Inherited, Reading, help};
 
 /// One option.
@@ -31,8 +30,11 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["ppn", "perhost", "npernode", "N"],
         values: "N",
-        help: "Ranks per node. All ranks are on one node, so this is the number of ranks if -n is not given.",
-        read: |r, option| r.number(option).map(|number| r.room = Some(number)),
+        help: "Ranks per node. On one node this is the number of ranks if -n is not given.",
+        read: |r, option| {
+            r.launch.per_node = Some(r.number(option)?);
+            r.hosts(std::iter::empty())
+        },
     },
     Row {
         names: &["soft"],
@@ -48,11 +50,11 @@ pub(crate) const TABLE: &[Row] = &[
     Row {
         names: &["host", "hosts", "H"],
         values: "NAME[:N],..",
-        help: "Machines to run on. Only names of this machine are accepted.",
+        help: "Machines to run on, with the numbers of ranks that they have room for, which consecutive ranks fill. If \
+               one of them is not this machine, all ranks are started by -launcher.",
         read: |r, option| {
             let list = r.value(option)?;
-            r.room = hosts::room(list.split(','))?.or(r.room);
-            Ok(())
+            r.hosts(list.split(','))
         },
     },
     Row {
@@ -63,7 +65,26 @@ pub(crate) const TABLE: &[Row] = &[
             let file = r.value(option)?;
             let text = crate::options::read(&file)?;
             let lines = text.lines().filter_map(|line| line.split('#').next()).map(str::trim);
-            r.room = hosts::room(lines).map_err(|e| format!("{file}: {e}"))?.or(r.room);
+            r.hosts(lines).map_err(|e| format!("{file}: {e}"))
+        },
+    },
+    Row {
+        names: &["launcher"],
+        values: "hydra, prrte or PATH",
+        help: "The launcher that starts ranks on several machines: Hydra (mpiexec.hydra of MPICH) or PRRTE (prterun, or \
+               mpirun of Open MPI). The default is the first of mpiexec.hydra and prterun on PATH.",
+        read: |r, option| r.value(option).map(|name| r.launch.launcher = Some(name)),
+    },
+    Row {
+        names: &["launch-agent"],
+        values: "COMMAND",
+        help: "The command by which that launcher runs a command on a machine, like ssh: COMMAND MACHINE TEXT..",
+        read: |r, option| {
+            let command = r.value(option)?;
+            if command.trim().is_empty() {
+                return Err(format!("{option} needs a command"));
+            }
+            r.launch.agent = Some(command);
             Ok(())
         },
     },
@@ -140,21 +161,19 @@ pub(crate) const TABLE: &[Row] = &[
     },
     Row {
         names: &["bind", "bind-to"],
-        values: "core or none",
-        help: "core (or hwthread): bind each rank to one of the processors that this command may use, in turn; none (the \
-               default): ranks may use all of them.",
+        values: "core, numa or none",
+        help: "core (or hwthread): bind each rank to one of the processors that this command may use, in turn; numa: to \
+               those of one NUMA node, in turn; none (the default): ranks may use all of them.",
         read: |r, option| {
             let what = r.value(option)?;
             r.launch.bind = match what.split(':').next().unwrap_or_default() {
                 "none" => Bind::None,
                 "core" | "hwthread" => Bind::Core,
+                "numa" => Bind::Numa,
                 _ if matches!(option, "--bind" | "-bind") => {
-                    return Err(format!("{option} needs core or none, not '{what}'"));
+                    return Err(format!("{option} needs core, numa or none, not '{what}'"));
                 }
-                _ => {
-                    return r
-                        .note(format!("{option} {what}: ranks are bound to single processors (core) or not at all"));
-                }
+                _ => return r.note(format!("{option} {what}: ranks are bound to core, numa or none")),
             };
             Ok(())
         },

@@ -116,7 +116,7 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
 }
 
 /// Waits until a time, or forever.
-async fn at(time: Option<Instant>) {
+pub(crate) async fn at(time: Option<Instant>) {
     match time {
         Some(time) => sleep_until(time).await,
         None => std::future::pending().await,

@@ -61,15 +61,70 @@ fn hosts_in_a_file_are_names_of_this_machine_or_refused() {
     for option in ["-f", "-hostfile", "--machinefile"] {
         assert_eq!(both(&[option, name, "echo", "up"]), ["up"; 3]);
     }
-    for options in [["-host", "localhost,192.0.2.7"], ["-H", "192.0.2.7:4"]] {
-        for done in [run(&[&options[..], &["true"]].concat()), mpiexec(&[&options[..], &["true"]].concat())] {
-            assert_eq!(done.code, Some(2), "{done:?}");
-            assert!(done.err.contains("192.0.2.7 is another machine") && done.err.contains("srun"), "{done:?}");
+}
+
+/// `farside run` and `mpiexec` with nothing on `PATH` but a folder.
+fn with_path(path: &Path, arguments: &[&str]) -> [Finished; 2] {
+    let folder = folder();
+    let [mut run, mut mpiexec] = [Marked::new(farside()), Marked::new(folder.path().join("mpiexec"))];
+    run.command.env("PATH", path).arg("run");
+    mpiexec.command.env("PATH", path);
+    [run, mpiexec].map(|command| command.finish_with(arguments))
+}
+
+#[test]
+fn hosts_of_which_one_is_another_machine_need_another_launcher() {
+    let empty = tempfile::tempdir().unwrap();
+    let file = empty.path().join("hosts");
+    std::fs::write(&file, "localhost slots=2\n192.0.2.7\n").unwrap();
+    let file = file.to_str().unwrap();
+    for options in [["-host", "localhost,192.0.2.7"], ["-H", "192.0.2.7:4"], ["--hostfile", file]] {
+        for done in with_path(empty.path(), &[&options[..], &["true"]].concat()) {
+            assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+            let parts = ["192.0.2.7 is another machine", "no mpiexec.hydra and no prterun", "install", "--launcher"];
+            assert!(parts.iter().all(|part| done.err.contains(part)), "{done:?}");
         }
     }
-    std::fs::write(&file, "192.0.2.7\n").unwrap();
-    let done = mpiexec(&["-f", name, "true"]);
-    assert!(done.code == Some(2) && done.err.contains("hosts: 192.0.2.7 is another machine"), "{done:?}");
+    for (launcher, part) in [
+        ("/bin/true", "/bin/true is neither Hydra nor PRRTE"),
+        ("/nowhere/at/all", "there is no /nowhere/at/all"),
+        ("prrte", "there is no prterun"),
+    ] {
+        let [done, _] = with_path(empty.path(), &["--launcher", launcher, "-n", "2", "true"]);
+        assert!(done.code == Some(1) && done.err.contains(part), "{done:?}");
+    }
+}
+
+#[test]
+fn other_launcher_is_found_by_path_name_or_what_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str, version: &str| {
+        let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo '{version}' && exit\necho \"$*\"; exit 7\n");
+        script(&folder.path().join(name), &text);
+    };
+    make("prterun", "");
+    make("other-mpi", "mpirun (Open MPI) 5.0.11");
+    make("old-mpi", "mpirun (Open MPI) 4.1.4");
+    make("intel-mpi", "Intel(R) MPI Library for Linux* OS, Version 2021.18");
+    let hosts = "192.0.2.7:1,192.0.2.8:1";
+    let said = |options: &[&str]| with_path(folder.path(), &[options, &["-host", hosts, "a", "-n", "b"]].concat());
+    for done in said(&[]) {
+        assert!(done.code == Some(7) && done.out.contains("--host 192.0.2.7:1,192.0.2.8:1"), "{done:?}");
+        assert!(done.out.contains(" -x PATH ") && done.out.ends_with(" a -n b\n"), "{done:?}");
+    }
+    make("mpiexec.hydra", "");
+    let [path, intel, open, old] = ["./mpiexec.hydra", "intel-mpi", "other-mpi", "old-mpi"]
+        .map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    for options in [&[][..], &["--launcher", "hydra"], &["-launcher", &path], &["--launcher", &intel]] {
+        for done in said(options) {
+            let want = "-hosts 192.0.2.7:1,192.0.2.8:1 -n 2 a -n b\n";
+            assert_eq!((done.code, done.out.as_str(), done.err.as_str()), (Some(7), want, ""), "{options:?}");
+        }
+    }
+    let [done, _] = said(&["--launcher", &open]);
+    assert!(done.code == Some(7) && done.out.contains("--host"), "{done:?}");
+    let [done, _] = said(&["--launcher", &old]);
+    assert!(done.code == Some(1) && done.err.contains("neither Hydra nor PRRTE"), "{done:?}");
 }
 
 #[test]
@@ -102,12 +157,16 @@ fn variables_are_set_in_the_ways_of_all_launchers() {
     }
 }
 
+fn script(file: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(file, text).unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A program in a folder of its own.
 fn program(folder: &Path, name: &str) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
     let file = folder.join(name);
-    std::fs::write(&file, "#!/bin/sh\necho \"here $PMI_APPNUM $PMI_RANK $*\"; pwd\n").unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    script(&file, "#!/bin/sh\necho \"here $PMI_APPNUM $PMI_RANK $*\"; pwd\n");
     file
 }
 
@@ -153,7 +212,7 @@ fn programs_come_from_the_line_or_from_a_file() {
 fn wishes_that_one_machine_cannot_grant_are_a_line() {
     for (options, part) in [
         ("--map-by socket", "--map-by socket"),
-        ("--bind-to numa", "--bind-to numa"),
+        ("--bind-to socket", "--bind-to socket"),
         ("--mca btl self", "--mca btl self"),
     ] {
         let options: Vec<&str> = options.split_whitespace().collect();
@@ -164,6 +223,12 @@ fn wishes_that_one_machine_cannot_grant_are_a_line() {
     assert_eq!(both(&["-n", "2", "--map-by", "slot", "--bind-to", "core", "echo", "up"]), ["up", "up"]);
     let only = both(&["--bind-to", "core", "grep", "Cpus_allowed_list", "/proc/self/status"]);
     assert_eq!(only, [format!("Cpus_allowed_list:\t{}", farside_core::processors::allowed()[0])]);
+    // A launcher that may use one processor gives ranks no other one.
+    let mut bound = Marked::new("taskset");
+    let last = farside_core::processors::allowed().pop().unwrap().to_string();
+    bound.command.args(["-c", &last]).arg(farside()).args(["run", "-n", "2", "--bind", "numa"]);
+    let bound = bound.finish_with(&["grep", "Cpus_allowed_list", "/proc/self/status"]);
+    assert_eq!(bound.out, format!("Cpus_allowed_list:\t{last}\n").repeat(2), "{bound:?}");
 }
 
 #[test]
@@ -192,6 +257,8 @@ fn help_and_version_are_printed_and_mistakes_refused() {
         &["-configfile", "/nowhere/at/all"],
         &["--bind", "socket", "true"],
         &["-timeout", "0", "true"],
+        &["--launch-agent", "", "true"],
+        &["-host", "localhost:0", "true"],
     ] {
         let done = mpiexec(wrong);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{wrong:?}: {done:?}");
