@@ -101,6 +101,7 @@ fn run(front: Front, words: impl Iterator<Item = OsString>) -> ExitCode {
         }
         Ok(Request::Launch(launch)) => match launch.guard {
             None => ended(front, guard::run(front, &launch)),
+            Some(guard) if launch.is_foreign() => ended(front, nodes::run(&launch, guard)),
             Some(guard) => ended(front, worker::run(&launch, guard)),
         },
         Err(what) => {

@@ -2,16 +2,26 @@
 //! processes of its own on each machine. Ranks join by PMI-1 or PMIx.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use farside_core::{Error, ErrorKind, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
 
+use crate::descendants::{become_subreaper, kill_all};
+use crate::ending::{TIMEOUT_CODE, code, describe};
 use crate::hosts::placement;
 use crate::options::{Bind, Environment, Inherited, Launch};
-use crate::spawn::{find, is_program};
+use crate::signals::Signals;
+use crate::spawn::{end_with_parent, find, is_program};
+use crate::worker::{KILLED, at, end_of_guard, runtime};
 
 const OP: &str = "start ranks on several machines";
+/// Time that the launcher has to end after SIGTERM.
+const LAUNCHER_TERM_TIME: Duration = Duration::from_secs(5);
 /// Variables of the launcher that has started this process, if it is a rank itself.
 const NOT_OURS: [&str; 8] =
     ["PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "PMI_ID", "PMIX_NAMESPACE", "PMIX_RANK", "PMIX_SERVER_URI4"];
@@ -25,11 +35,63 @@ enum Kind {
     Prrte,
 }
 
+/// Runs the job by another launcher, as the worker of the process `guard`; returns its exit code.
+///
+/// # Errors
+/// Those of [`command`]; `System` when the kernel refuses a process or the signals.
+pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
+    let mut command = command(launch)?;
+    end_with_parent(&mut command);
+    become_subreaper()?;
+    let result = runtime()?.block_on(watch(command, launch.timeout, guard));
+    // Processes of the launcher on this machine, if it has left any.
+    for pid in kill_all() {
+        eprintln!("farside: process {pid} has not ended after SIGKILL");
+    }
+    result
+}
+
+/// Starts the launcher and passes signals on until it has ended, or for `limit` seconds; then, and when the guard is
+/// killed, it gets SIGTERM, and SIGKILL later.
+async fn watch(command: Command, limit: Option<u64>, guard: i32) -> Result<u8> {
+    let mut signals = Signals::take()?;
+    let Some(mut guard_ended) = end_of_guard(guard)? else { return Ok(KILLED) };
+    let mut launcher = tokio::process::Command::from(command).spawn().map_err(|e| Error::system(OP, e))?;
+    let pid = launcher.id().and_then(|pid| Pid::from_raw(pid as i32));
+    let send = |signal| {
+        // An error means that it has ended, which is seen below.
+        let _ = pid.map(|pid| kill_process(pid, signal));
+    };
+    let mut end = limit.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let (mut forced, mut is_told) = (None, false);
+    loop {
+        tokio::select! {
+            status = launcher.wait() => {
+                let status = status.map_err(|e| Error::system("wait for the launcher", e))?;
+                if status.signal().is_some() {
+                    eprintln!("farside: the launcher {}; ending the ranks", describe(status));
+                }
+                return Ok(forced.unwrap_or(code(status)));
+            }
+            signal = signals.next() => send(signal),
+            _ = guard_ended.recv() => (forced, end) = (Some(KILLED), Some(Instant::now())),
+            () = at(end) => {
+                if forced.is_none() {
+                    eprintln!("farside: the job ran longer than {} s (--timeout); ending it", limit.unwrap_or(0));
+                    forced = Some(TIMEOUT_CODE);
+                }
+                send(if is_told { Signal::KILL } else { Signal::TERM });
+                (is_told, end) = (true, Some(Instant::now() + LAUNCHER_TERM_TIME));
+            }
+        }
+    }
+}
+
 /// The command that starts a job by another launcher; its exit code is that of the job.
 ///
 /// # Errors
 /// `Launcher` if there is none; `Unsupported` for options that it does not have.
-pub(crate) fn command(launch: &Launch) -> Result<Command> {
+fn command(launch: &Launch) -> Result<Command> {
     let (kind, program) = launcher(launch)?;
     let mut command = Command::new(program);
     command.args(match kind {
@@ -185,8 +247,8 @@ fn prrte(launch: &Launch, inherited: Vec<String>) -> Result<Vec<OsString>> {
     Ok(words)
 }
 
-/// Adds the programs with `:` between them, each with the options that `options` adds, its folder and its path, which
-/// both launchers call by the same names.
+/// Adds the programs with `:` between them, each with the options that `options` adds, its folder, which both launchers
+/// call by the same name.
 fn programs(
     launch: &Launch,
     words: &mut Vec<OsString>,
@@ -203,14 +265,12 @@ fn programs(
         }
         options(number, words);
         if let Some(folder) = &program.folder {
-            words.extend(["-wdir".into(), folder.into()]);
+            words.extend(["--wdir".into(), folder.into()]);
         }
-        if let Ok(path) = std::env::join_paths(&program.path)
-            && !path.is_empty()
-        {
-            words.extend(["-path".into(), path]);
-        }
-        words.extend_from_slice(&program.words);
+        // A folder of `-path` is searched here: Hydra has no such option.
+        let found = if program.path.is_empty() { None } else { find(&program.words[0], &program.path) };
+        words.push(found.map_or_else(|| program.words[0].clone(), PathBuf::into_os_string));
+        words.extend_from_slice(&program.words[1..]);
     }
     Ok(())
 }
@@ -258,9 +318,9 @@ mod tests {
         let of = |line: &str| text(hydra(&launch(&format!("{HOSTS} {line}"))));
         assert_eq!(of("-n 4 a b"), "-hosts 192.0.2.1:2,192.0.2.2:2 -n 4 a b");
         assert_eq!(
-            of("--launch-agent ./agent -bind numa -l -genv A=1 -x A=2 -wdir / -path /x:/y a"),
+            of("--launch-agent ./agent -bind numa -l -genv A=1 -x A=2 -wdir / -path /x:/bin sh a"),
             "-launcher ssh -launcher-exec ./agent -hosts 192.0.2.1:2,192.0.2.2:2 -bind-to numa -l -n 4 -env A 2 \
-             -wdir / -path /x:/y a"
+             --wdir / /bin/sh a"
         );
         assert_eq!(
             of("-n 1 -envnone -env B=2 a : -n 2 -envlist C,D b"),
@@ -275,7 +335,7 @@ mod tests {
         assert_eq!(
             text(of("-n 3 -x A=1 a : -n 1 -wdir / b")),
             "--map-by slot:oversubscribe --bind-to none -n 3 --host 192.0.2.1:2,192.0.2.2:1 -x HOME -x A=1 a : \
-             -n 1 --host 192.0.2.2:1 -x HOME -x A=1 -wdir / b"
+             -n 1 --host 192.0.2.2:1 -x HOME -x A=1 --wdir / b"
         );
         assert_eq!(
             text(of("--launch-agent ./agent -bind core -l a")),

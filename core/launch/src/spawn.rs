@@ -54,8 +54,8 @@ pub(crate) fn start(
     Ok(command.spawn()?.id() as i32)
 }
 
-/// Has a launcher of others, as a child of this process, be told to end (SIGTERM) when this process is killed. The same
-/// holds for the thread that starts it as in [`start`].
+/// Sends another launcher, as a child of this process, SIGTERM when this process is killed. Must be called from the main
+/// thread, as [`start`].
 pub(crate) fn end_with_parent(command: &mut Command) {
     let parent = getpid();
     let prepare = move || {

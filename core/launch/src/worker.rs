@@ -29,7 +29,7 @@ use crate::waits::Answers;
 /// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The exit code of a worker without a guard; no process reads it.
-const KILLED: u8 = 137;
+pub(crate) const KILLED: u8 = 137;
 
 /// The runtime in which both processes wait: on one thread, which is the parent of the ranks.
 ///
@@ -54,12 +54,7 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
     let failed = |e| Error::system("start the launcher", e);
     let mut signals = Signals::take()?;
     let mut children = signal(SignalKind::child()).map_err(failed)?;
-    // Users do not send this signal to programs; signals that they send are passed on.
-    let mut guard_ended = signal(SignalKind::from_raw(Signal::POWER.as_raw())).map_err(failed)?;
-    set_parent_process_death_signal(Some(Signal::POWER)).map_err(|e| failed(e.into()))?;
-    if getppid() != Pid::from_raw(guard) {
-        return Ok(KILLED);
-    }
+    let Some(mut guard_ended) = end_of_guard(guard)? else { return Ok(KILLED) };
     let mut job = Job::new(launch)?;
     for (rank, number) in (0..).zip(launch.numbers()) {
         if let Err(e) = job.start(rank, number) {
@@ -113,6 +108,18 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
         job.say(format!("process {pid} has not ended after SIGKILL"));
     }
     Ok(job.finish(&mut signals).await)
+}
+
+/// The signal that comes when the guard is killed; `None` if that has happened already.
+///
+/// # Errors
+/// `System` when the kernel refuses it.
+pub(crate) fn end_of_guard(guard: i32) -> Result<Option<tokio::signal::unix::Signal>> {
+    let failed = |e| Error::system("start the launcher", e);
+    // Users do not send this signal to programs; signals that they send are passed on.
+    let ended = signal(SignalKind::from_raw(Signal::POWER.as_raw())).map_err(failed)?;
+    set_parent_process_death_signal(Some(Signal::POWER)).map_err(|e| failed(e.into()))?;
+    Ok((getppid() == Pid::from_raw(guard)).then_some(ended))
 }
 
 /// Waits until a time, or forever.

@@ -1,6 +1,7 @@
 //! Starting and ending programs: `farside run`, and other launchers that speak PMI-1.
 
 mod ends;
+mod nodes;
 mod options;
 mod output;
 mod peers;

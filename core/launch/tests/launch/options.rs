@@ -157,7 +157,7 @@ fn variables_are_set_in_the_ways_of_all_launchers() {
     }
 }
 
-fn script(file: &Path, text: &str) {
+pub(crate) fn script(file: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(file, text).unwrap();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
