@@ -1,7 +1,8 @@
 //! Every rank publishes a value, and checks those of all the others: the bootstrap alone, without a job.
 //!
 //! `kvs [BYTES [RANK PHASE HOW]]`: RANK ends in PHASE (`start`, `init`, `put`, `fence`, `finalize`), HOW is `kill`
-//! (SIGKILL), `abort` (through the launcher, code 7), or an exit code; with `stay` it stays there for 1000 seconds.
+//! (SIGKILL), `abort` (through the launcher, code 7), or an exit code; with `stay` it stays there for 1000 seconds; with
+//! `child` it starts this program once more, as one that is not a rank, and goes on.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -49,6 +50,11 @@ impl Fault<'_> {
             ("stay", _) => {
                 println!("stays");
                 std::thread::sleep(Duration::from_secs(1000));
+            }
+            ("child", _) => {
+                let own = std::env::current_exe().expect("this program has a path");
+                let status = std::process::Command::new(own).status().expect("a child");
+                println!("its child ended with {:?}", status.code());
             }
             ("abort", Some(job)) => {
                 job.abort(7, "asked to: set FARSIDE_SHM_DIR, 100% sure");

@@ -5,6 +5,7 @@
 //! A wait never exceeds the job's timeout. After a failed wait, replies can no longer be matched to requests, so every
 //! later call fails with the same cause.
 
+use std::fmt::Display;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
@@ -14,8 +15,10 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::net::{RecvFlags, SocketType, recv};
 
+use super::mark::mark;
 use super::pmi1_wire::{Line, LineBuffer, Message, quote};
 use crate::error::{Error, ErrorKind, Result};
+use crate::say::say;
 
 /// A connected stream socket, with what a rank knows of itself.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(super) struct Connection {
     pub(super) operation: &'static str,
     /// The cause for which every call fails from now on.
     pub(super) broken: Option<String>,
+    /// The mark of a rank that has reached the launcher by its address.
+    _mark: Option<OwnedFd>,
 }
 
 impl Connection {
@@ -43,6 +48,7 @@ impl Connection {
             protocol: "PMI-1",
             operation: "bootstrap connect",
             broken: None,
+            _mark: None,
         }
     }
 
@@ -55,12 +61,13 @@ impl Connection {
         Ok(Self::over(adopt(fd)?, rank, timeout))
     }
 
-    /// Connects to `address` (host:port).
+    /// Connects to `address` (host:port) as the process that the launcher calls `id`.
     ///
     /// # Errors
-    /// `Launcher` if the connection fails.
-    pub(super) fn dial(address: &str, timeout: Duration) -> Result<Self> {
-        Ok(Self::over(dial(address, timeout)?.into(), 0, timeout))
+    /// `Launcher` if the connection fails, or if an ancestor of this process is that process.
+    pub(super) fn dial(address: &str, id: &str, timeout: Duration) -> Result<Self> {
+        let mark = mark(&format!("{address} {id}"))?;
+        Ok(Self { _mark: Some(mark), ..Self::over(dial(address, timeout)?.into(), 0, timeout) })
     }
 
     /// Proposes a version of PMI and returns the one that the launcher offers.
@@ -154,11 +161,15 @@ impl Connection {
         }
     }
 
-    /// Takes what has arrived, without waiting.
+    /// Takes what has arrived, without waiting; ends the process if the launcher has closed the connection.
     pub(super) fn glance(&mut self) {
         let mut bytes = [0; 64];
-        if let Ok((n, _)) = recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
-            self.received.push(&bytes[..n]);
+        match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
+            // After its last call the launcher may close it.
+            Ok((0, _)) if self.broken.is_none() => launcher_is_gone(self.rank, self.protocol),
+            Ok((n, _)) => self.received.push(&bytes[..n]),
+            // Nothing has arrived; or a later call reports the failure.
+            Err(_) => {}
         }
     }
 
@@ -214,6 +225,13 @@ impl Connection {
         }
         self.give_up(ErrorKind::Launcher, format!("the connection to the launcher failed: {e}"))
     }
+}
+
+/// Ends the process: a launcher has a process on each node, and where that is killed, nobody else ends its ranks.
+pub(super) fn launcher_is_gone(rank: impl Display, protocol: &str) -> ! {
+    say(format_args!("rank {rank} ends: its {protocol} launcher is gone"));
+    // SAFETY: it may be called at any time; handlers of `exit` might wait for other ranks or other threads.
+    unsafe { libc::_exit(1) }
 }
 
 /// Duplicates the socket `fd`, which a launcher left open.

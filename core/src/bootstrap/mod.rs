@@ -5,6 +5,7 @@
 
 mod connection;
 pub mod detect;
+mod mark;
 pub mod pmi1;
 pub mod pmi1_wire;
 pub mod pmi2;
@@ -54,7 +55,7 @@ pub trait Bootstrap {
     /// Those of `put`; `Protocol` if no rank put the key.
     fn get(&mut self, key: &str) -> Result<Vec<u8>>;
     /// If the launcher has asked what this rank waits for, answers with the result of `waits_for`. Does not block. If
-    /// the launcher is gone, the next call of another method reports it.
+    /// the launcher is gone, this ends the process with code 1, since nobody else would end it.
     fn answer(&mut self, _waits_for: &dyn Fn() -> String) {}
     /// Announces that this rank ends in order. The last call on a backend.
     ///

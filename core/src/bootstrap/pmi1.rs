@@ -39,7 +39,7 @@ impl Pmi1 {
     /// # Errors
     /// `Launcher` if the connection fails; those of [`Pmi1::over`].
     pub(crate) fn from_port(address: &str, id: &str, timeout: Duration) -> Result<Self> {
-        let mut launcher = Connection::dial(address, timeout)?;
+        let mut launcher = Connection::dial(address, id, timeout)?;
         let hello = Line::new("initack").field("pmiid", id).end();
         let ack = launcher.exchange_line(&hello, "initack")?;
         launcher.require_rc(&ack)?;
@@ -194,10 +194,13 @@ impl Bootstrap for Pmi1 {
     }
 
     fn answer(&mut self, waits_for: &dyn Fn() -> String) {
-        if !self.is_ours() || self.launcher.broken.is_some() {
+        if self.launcher.broken.is_some() {
             return;
         }
         self.launcher.glance();
+        if !self.is_ours() {
+            return;
+        }
         while let Ok(Some(line)) = self.launcher.received.pop() {
             // The launcher sends no other message between requests.
             if is_ask(&line) {

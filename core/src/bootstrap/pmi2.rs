@@ -136,6 +136,10 @@ impl Bootstrap for Pmi2 {
         unpack(|part| self.get_part(key, part), |what| wrong.again().cause(format!("value of key {key:?}: {what}")))
     }
 
+    fn answer(&mut self, _waits_for: &dyn Fn() -> String) {
+        self.launcher.glance();
+    }
+
     fn finalize(&mut self) -> Result<()> {
         self.launcher.operation = "bootstrap finalize";
         self.ask("finalize", &[])?;

@@ -10,16 +10,17 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use libloading::Library;
-use rustix::process::{Pid, getppid};
 
+use super::connection::launcher_is_gone;
+use super::mark::{ancestors, mark};
 use super::{Bootstrap, check_key, check_value, no_such_key, report_abort};
 use crate::error::{Error, ErrorKind, Result};
-use crate::say::say;
 use crate::wire::{Reader, Writer};
 
 /// The library, by the name of its binary interface.
@@ -148,8 +149,8 @@ impl Functions {
     }
 }
 
-/// Ends the process: PMIx starts one launcher per node, and where that is killed, nobody else ends its ranks.
-extern "C" fn launcher_is_gone(
+/// The handler of the event that the connection to the launcher is lost.
+extern "C" fn lost_launcher(
     _registration: usize,
     _event: c_int,
     _source: *const Process,
@@ -160,31 +161,19 @@ extern "C" fn launcher_is_gone(
     _done: *const c_void,
     _argument: *mut c_void,
 ) {
-    let rank = std::env::var("PMIX_RANK").unwrap_or_default();
-    say(format_args!("rank {rank} ends: its PMIx launcher is gone"));
-    // SAFETY: it may be called at any time; handlers of `exit` belong to other threads, which still run.
-    unsafe { libc::_exit(1) }
+    launcher_is_gone(std::env::var("PMIX_RANK").unwrap_or_default(), "PMIx")
 }
 
 /// The library that a parent of this process has loaded, if the system lets this process see that.
 fn launchers_library() -> Option<PathBuf> {
-    let mut process = getppid();
     // A shell or two may be in between.
-    for _ in 0..4 {
-        let number = process?.as_raw_nonzero();
-        let maps = std::fs::read_to_string(format!("/proc/{number}/maps")).unwrap_or_default();
-        let mapped = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    ancestors().take(4).find_map(|pid| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut mapped = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
         let is_library =
             |path: &&Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(LIBRARY.as_bytes()));
-        if let Some(path) = mapped.into_iter().find(is_library) {
-            return Some(path.to_owned());
-        }
-        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The name of the program, in parentheses, may have spaces; its state and its parent follow.
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
-        process = Pid::from_raw(parent.parse().ok()?);
-    }
-    None
+        mapped.find(is_library).map(Path::to_owned)
+    })
 }
 
 /// The library, connected to the launcher's server. Used by one thread.
@@ -203,7 +192,7 @@ impl Client {
         // number of the registration, or the status of a failure.
         let registered = unsafe {
             let (none, argument) = (std::ptr::null(), std::ptr::null_mut());
-            (functions.register)(&LOST_CONNECTION, 1, std::ptr::null(), 0, launcher_is_gone, none, argument)
+            (functions.register)(&LOST_CONNECTION, 1, std::ptr::null(), 0, lost_launcher, none, argument)
         };
         functions.check("PMIx_Register_event_handler", registered.min(SUCCESS))?;
         Ok(Self { functions, own })
@@ -311,6 +300,7 @@ pub(crate) struct Pmix {
     /// Number of fences whose values are known, by rank.
     read: Vec<u32>,
     known: HashMap<String, Vec<u8>>,
+    _mark: OwnedFd,
 }
 
 impl Pmix {
@@ -320,6 +310,7 @@ impl Pmix {
     /// `Launcher` if the library cannot be loaded or the launcher does not answer as it should; `Timeout`.
     pub(crate) fn join(namespace: &str, rank: u32, timeout: Duration) -> Result<Self> {
         const OP: &str = "bootstrap connect";
+        let mark = mark(&format!("{namespace}.{rank}"))?;
         let functions = Functions::load().map_err(|e| {
             let e = Error::new(ErrorKind::Launcher, OP).rank(rank).cause(format!("the launcher speaks PMIx: {e}"));
             e.remedy(format!(
@@ -350,6 +341,7 @@ impl Pmix {
             fences: 0,
             read: Vec::new(),
             known: HashMap::new(),
+            _mark: mark,
         };
         let (given, number, size) = me.wait(&connected, timeout)?;
         if given != namespace || number != rank || rank >= size {

@@ -1,6 +1,6 @@
 //! Other implementations: MPICH's launcher starts a Farside program, and `farside run` starts an MPI program.
 
-use farside_harness::{Marked, mpich, peer};
+use farside_harness::{Finished, Marked, mpich, peer};
 
 use crate::kvs;
 
@@ -92,6 +92,28 @@ fn prterun_killed_leaves_no_farside_rank() {
     assert_eq!(running.finish().code, None);
     // Rank 1 makes no call that would tell it; the others wait in one.
     job.wait_until_gone();
+}
+
+/// Checks a job in which rank 1 has started a program that takes itself for that rank.
+fn check_child(done: &Finished) {
+    assert!(done.code == Some(0) && done.out.contains("its child ended with Some(1)\n"), "{done:?}");
+    assert!(done.err.contains("a program that a rank starts is not a rank itself"), "{done:?}");
+}
+
+#[test]
+fn child_of_a_rank_is_told_that_it_is_none() {
+    const TEST: &str = "child_of_a_rank_is_told_that_it_is_none";
+    check_child(&Marked::run(3, &[&kvs(), "10", "1", "put", "child"]).finish());
+    if let Some(program) = peer(TEST, "openmpi", "prterun") {
+        check_child(&prterun(&program).finish_with(&["10", "1", "put", "child"]));
+    }
+    if let Some(hydra) = mpich(TEST, "mpiexec.hydra") {
+        for way in [&[][..], &["-pmi-port"]] {
+            check_child(
+                &Marked::new(&hydra).finish_with(&[way, &["-n", "3", &kvs(), "10", "1", "put", "child"]].concat()),
+            );
+        }
+    }
 }
 
 #[test]
