@@ -81,12 +81,12 @@ impl Slurm {
              CommunicationParameters=NoInAddrAny,NoCtldInAddrAny\nStateSaveLocation={place}/state\n\
              SlurmdSpoolDir={place}/spool\nSlurmctldPidFile={place}/slurmctld.pid\nSlurmdPidFile={place}/slurmd.pid\n\
              SelectType=select/cons_tres\nSwitchType=switch/none\nSlurmdParameters=config_overrides\n\
-             MailProg=/bin/true\nReturnToService=2\nInactiveLimit=3\nKillWait=3\n\
+             MailProg=/bin/true\nTmpFS={place}/tmp\nReturnToService=2\nInactiveLimit=3\nKillWait=3\n\
              NodeName={name} NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN\n\
              PartitionName=all Nodes=ALL Default=YES State=UP\n"
         );
         std::fs::write(folder.path().join("slurm.conf"), conf).unwrap();
-        ["state", "spool"].iter().for_each(|name| std::fs::create_dir(folder.path().join(name)).unwrap());
+        ["state", "spool", "tmp"].iter().for_each(|name| std::fs::create_dir(folder.path().join(name)).unwrap());
         // Processes of steps have the folder of the daemon that has started them.
         let script = "cd $0; slurmctld -D -i -f $0/slurm.conf >slurmctld.log 2>&1 & first=$!\n\
                       slurmd -D -f $0/slurm.conf >slurmd.log 2>&1 & second=$!\n\
