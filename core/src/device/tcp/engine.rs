@@ -193,6 +193,7 @@ impl Engine {
     pub(super) fn digest(&mut self, number: u64, peer: u32, placed: usize, stats: &Stats) -> bool {
         let Some(conn) = self.conns.get_mut(number) else { return false };
         let mut input = std::mem::take(&mut conn.input);
+        input.total += placed as u64;
         if let (Some(payload), true) = (&mut input.payload, placed > 0) {
             self.arrived(peer, payload, placed);
         }
@@ -222,10 +223,10 @@ impl Engine {
         let mut blocks = Blocks::new();
         let result = loop {
             blocks.clear();
-            let Some((is_reply, more)) = peer.next(&self.memory, &mut blocks) else { break conn.flush_seal() };
+            let Some((lane, more)) = peer.next(&self.memory, &mut blocks) else { break conn.flush_seal() };
             // SAFETY: buffers, bytes of operations in progress, or of regions that are not released while the lock is held.
             match unsafe { conn.send(&blocks, more) } {
-                Ok(len) => peer.advance(is_reply, len),
+                Ok(len) => peer.advance(lane, len),
                 Err(e) => break Err(e),
             }
         };
@@ -255,6 +256,8 @@ impl Engine {
     /// Whether all requests are complete, and all that was sent has arrived.
     pub(super) fn is_quiet(&self) -> bool {
         let is_flushed = |conn: &Conn| !matches!(conn.stage, Stage::Up(_)) || conn.is_flushed();
-        self.peers.iter().all(Peer::is_idle) && self.conns.iter().all(|(_, conn)| is_flushed(conn))
+        let is_up = |peer: &Peer| !peer.is_met || peer.log.is_empty() || matches!(peer.link, Link::Up(_));
+        self.peers.iter().all(|peer| peer.is_idle() && is_up(peer))
+            && self.conns.iter().all(|(_, conn)| is_flushed(conn))
     }
 }

@@ -68,7 +68,8 @@ kinds! {
     Packet = 7, 0;
     /// Data of a read, or a former value.
     Data = 8, END;
-    /// The code is a number of operations that have succeeded.
+    /// The code is a number of operations that have succeeded; the key of this and the next ones is the number of bytes
+    /// that have arrived from the peer, or 0.
     Ack = 9, 0;
     /// The size is the status of an operation.
     Done = 10, 0;
@@ -76,6 +77,8 @@ kinds! {
     Credit = 11, 0;
     /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that the loss is due to.
     News = 12, 0;
+    /// Only tells how many bytes have arrived.
+    Received = 13, 0;
 }
 
 /// A header.
@@ -131,7 +134,7 @@ impl Header {
             Kind::CompareSwap => return matches!(self.size, 1 | 2 | 4 | 8),
             Kind::Read => return self.offset.checked_add(self.len).is_some(),
             Kind::Ack | Kind::Credit => return self.code > 0,
-            Kind::FetchAdd | Kind::Signal | Kind::Done => return true,
+            Kind::FetchAdd | Kind::Signal | Kind::Done | Kind::Received => return true,
         };
         self.len <= most as u64 && (self.kind != Kind::Accumulate || self.code != code::SWAP)
     }
@@ -142,7 +145,8 @@ impl Header {
             Kind::Write | Kind::Data | Kind::Packet | Kind::News => self.len as usize,
             Kind::CompareSwap => 16,
             Kind::Accumulate => code::operand_len(self.code, self.len as usize),
-            Kind::Read | Kind::FetchAdd | Kind::Signal | Kind::Ack | Kind::Done | Kind::Credit => 0,
+            Kind::Read | Kind::FetchAdd | Kind::Signal => 0,
+            Kind::Ack | Kind::Done | Kind::Credit | Kind::Received => 0,
         }
     }
 

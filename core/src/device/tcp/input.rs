@@ -26,6 +26,8 @@ pub(super) struct Input {
     from: usize,
     to: usize,
     pub(super) payload: Option<Payload>,
+    /// Number of bytes that have arrived, here or directly where they go.
+    pub(super) total: u64,
 }
 
 impl Input {
@@ -50,13 +52,11 @@ impl Input {
         }
     }
 
-    /// A longer buffer with the same bytes.
-    pub(super) fn grown(self, len: usize) -> Self {
-        let mut longer = Self::new(len);
-        let held = self.held();
-        longer.bytes[..held.len()].copy_from_slice(held);
-        longer.to = held.len();
-        longer
+    /// Goes on with bytes that came after the handshake of a connection.
+    pub(super) fn resume(&mut self, early: &[u8], spare: &mut Box<[u8]>) {
+        self.lend(spare);
+        self.free()[..early.len()].copy_from_slice(early);
+        self.arrived(early.len());
     }
 
     /// The bytes that have arrived and are not consumed.
@@ -83,6 +83,7 @@ impl Input {
     /// Counts bytes as arrived that were written to the free part.
     pub(super) fn arrived(&mut self, len: usize) {
         self.to += len;
+        self.total += len as u64;
     }
 
     /// The next frame: its header, and whether its payload is here as a whole. `None` if the header is not here.

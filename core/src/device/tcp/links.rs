@@ -4,6 +4,9 @@
 //! a higher one while it connects itself, and gives its own attempt up when it accepts a lower one. An attempt that is
 //! refused is made again until the limit of silence, unless the other side has connected.
 //!
+//! A connection that breaks is made anew, and what the peer has not got is sent again (see `resend`). The peer is lost if
+//! nothing listens any more, or if that takes longer than the limit of silence.
+//!
 //! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So all
 //! learn of a rank that ends, also those that have no connection to it, and they learn why.
 
@@ -18,11 +21,10 @@ use rustix::event::epoll;
 use super::conn::{Conn, Stage};
 use super::engine::{Engine, LISTENER};
 use super::frame::{Header, Kind, TEXT};
-use super::input::LEN;
+use super::input::Input;
 use super::peer::Link;
-use super::secret::{self, MESSAGE, SECRET, Seal};
+use super::secret;
 use crate::error::{Error, ErrorKind, Result};
-use crate::stats::Stats;
 
 /// Time limit of the first message of a connection that was accepted.
 const FIRST: Duration = Duration::from_secs(5);
@@ -107,6 +109,7 @@ impl Engine {
         if !self.dialing.contains(&peer) {
             self.dialing.push(peer);
         }
+        self.peers[peer as usize].dials += 1;
         let conn = Conn::dial(peer, self.addresses[peer as usize].at, self.silence);
         match conn.and_then(|conn| self.add(conn)) {
             Ok(number) => {
@@ -117,7 +120,7 @@ impl Engine {
         }
     }
 
-    fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
+    pub(super) fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
         let (silence, now) = (self.silence, Instant::now());
         let mut begun = now;
         let state = &mut self.peers[peer as usize];
@@ -133,7 +136,7 @@ impl Engine {
         }
         let (since, attempts) = state.dialing_since.get_or_insert((begun, 0));
         *attempts += 1;
-        let refused = e.kind() == io::ErrorKind::ConnectionRefused && *attempts >= REFUSALS;
+        let refused = e.kind() == io::ErrorKind::ConnectionRefused && (*attempts >= REFUSALS || state.is_met);
         if !refused && !state.left && now.duration_since(*since) < silence {
             let pause = PAUSE * (*attempts).min(20);
             state.link = Link::Again(now + pause);
@@ -141,6 +144,16 @@ impl Engine {
         }
         (state.link, state.dialing_since) = (Link::None, None);
         let at = self.addresses[peer as usize].at;
+        if let Some(why) = state.broken.take() {
+            let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
+            let error = match refused {
+                true => error.cause(format!("its process has ended without leaving the job ({why}): nothing listens at {at}")),
+                false => error
+                    .cause(format!("its connection broke ({why}), and was not made anew within {silence:?}: {e}"))
+                    .remedy("check the network between the hosts, and that host; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S"),
+            };
+            return self.gone(peer, error);
+        }
         let error = |kind, cause: String| self.error(kind, "connect to a peer", peer).cause(cause);
         let error = match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
@@ -209,128 +222,6 @@ impl Engine {
         }
     }
 
-    /// Continues the handshake of a connection.
-    pub(super) fn shake(&mut self, number: u64, stats: &Stats) {
-        match self.next_stage(number) {
-            Ok(None) => {}
-            Ok(Some(peer)) => {
-                if self.digest(number, peer, 0, stats) {
-                    self.receive(number, stats);
-                }
-            }
-            Err(e) => match self.conns.get(number).map(|conn| &conn.stage) {
-                Some(Stage::Connecting(peer) | Stage::Connected(peer) | Stage::Begun(peer, _)) => {
-                    let peer = *peer;
-                    self.attempt_failed(peer, &e);
-                }
-                _ => drop(self.conns.remove(number)),
-            },
-        }
-    }
-
-    /// Returns the peer once the connection is up.
-    #[allow(unsafe_code)]
-    fn next_stage(&mut self, number: u64) -> io::Result<Option<u32>> {
-        let (me, secret) = (self.me, self.secret);
-        let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
-        if let Stage::Connecting(peer) = conn.stage {
-            conn.connected()?;
-            conn.stage = Stage::Connected(peer);
-            conn.set_blocked(&self.epoll, number, false);
-        }
-        // SAFETY: no blocks.
-        unsafe { conn.receive(Default::default()) }?;
-        loop {
-            let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
-            let refused = |_| io::Error::from(io::ErrorKind::PermissionDenied);
-            let held = conn.input.held();
-            match std::mem::replace(&mut conn.stage, Stage::Connecting(me)) {
-                Stage::Connected(peer) => {
-                    let Some(challenge) = held.first_chunk::<SECRET>().copied() else {
-                        conn.stage = Stage::Connected(peer);
-                        return Ok(None);
-                    };
-                    conn.input.consume(SECRET);
-                    conn.stage = Stage::Connected(peer);
-                    let (state, message) = secret::begin(&secret, &challenge, (me, peer)).map_err(refused)?;
-                    conn.stage = Stage::Begun(peer, state);
-                    conn.say(&message)?;
-                }
-                Stage::Begun(peer, state) => {
-                    let Some(answer) = held.first_chunk::<MESSAGE>().copied() else {
-                        conn.stage = Stage::Begun(peer, state);
-                        return Ok(None);
-                    };
-                    conn.input.consume(MESSAGE);
-                    conn.stage = Stage::Connected(peer);
-                    let state = secret::finish(state, (me, peer), &answer).map_err(refused)?;
-                    self.up(number, peer, Seal::new(state))?;
-                    return Ok(Some(peer));
-                }
-                Stage::Accepted(challenge) => {
-                    conn.stage = Stage::Accepted(challenge);
-                    let Some(first) = held.first_chunk::<MESSAGE>().copied() else { return Ok(None) };
-                    conn.input.consume(MESSAGE);
-                    let (peer, message, state) = secret::answer(&secret, &challenge, me, &first).map_err(refused)?;
-                    let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
-                    let is_kept = known.lost.is_none()
-                        && match known.link {
-                            Link::Up(_) => false,
-                            Link::Dialing(_) => peer < me,
-                            Link::None | Link::Again(_) => true,
-                        };
-                    if !is_kept {
-                        return Err(io::ErrorKind::AddrInUse.into());
-                    }
-                    let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
-                    conn.say(&message)?;
-                    self.up(number, peer, Seal::new(state))?;
-                    return Ok(Some(peer));
-                }
-                stage @ (Stage::Connecting(_) | Stage::Up(_)) => {
-                    conn.stage = stage;
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
-    /// Makes an authenticated connection that of a peer.
-    fn up(&mut self, number: u64, peer: u32, mut seal: Seal) -> io::Result<()> {
-        let Some(conn) = self.conns.get_mut(number) else { return Ok(()) };
-        conn.tune(self.silence)?;
-        conn.stage = Stage::Up(peer);
-        if self.encrypts {
-            let early = conn.input.held().len();
-            seal.free()[..early].copy_from_slice(conn.input.held());
-            seal.arrived(early);
-            conn.input.consume(early);
-            conn.seal = Some(Box::new(seal));
-        }
-        conn.input = std::mem::take(&mut conn.input).grown(LEN);
-        let state = &mut self.peers[peer as usize];
-        state.dialing_since = None;
-        if let Link::Dialing(own) = std::mem::replace(&mut state.link, Link::Up(number))
-            && own != number
-        {
-            self.conns.remove(own);
-        }
-        tracing::debug!(rank = self.me, peer, "tcp: connected");
-        if self.said && !self.listeners.is_empty() {
-            self.peers[peer as usize].tell(news(self.me, false, self.me), "");
-        }
-        for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
-            if self.peers[rank as usize].left {
-                self.peers[peer as usize].tell(news(rank, false, rank), "");
-            } else if let Some(e) = &self.peers[rank as usize].lost {
-                let (blamed, why) = (e.blamed_number().unwrap_or(rank), e.reason());
-                self.peers[peer as usize].tell(news(rank, true, blamed), cut(&why));
-            }
-        }
-        self.touch(peer);
-        Ok(())
-    }
-
     /// Handles the end of a connection to a peer.
     pub(super) fn ended(&mut self, number: u64, e: Option<io::Error>) {
         let Some(conn) = self.conns.remove(number) else { return };
@@ -339,19 +230,32 @@ impl Engine {
             return;
         }
         let e = conn.broken.or(e).unwrap_or_else(|| io::ErrorKind::BrokenPipe.into());
-        let lost = |cause: String| self.error(ErrorKind::PeerLost, "receive from a peer", peer).cause(cause);
-        let error = match e.kind() {
-            io::ErrorKind::InvalidData => self
+        if e.kind() == io::ErrorKind::InvalidData {
+            let error = self
                 .error(ErrorKind::Protocol, "receive from a peer", peer)
                 .cause("bytes that it has not encrypted came on its connection")
-                .remedy("find out what changes packets between the hosts"),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                lost("its process has ended without leaving the job, or its connection was cut".into())
-            }
-            _ => lost(format!("its connection has failed: {e}"))
-                .remedy("check the network between the hosts, and that host"),
-        };
-        self.gone(peer, error);
+                .remedy("find out what changes packets between the hosts");
+            return self.gone(peer, error);
+        }
+        if self.peers[peer as usize].left || self.said {
+            let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
+            return self.gone(peer, error.cause(format!("its connection has ended after one of both has left: {e}")));
+        }
+        self.anew(peer, conn.input, e.to_string());
+    }
+
+    /// Makes the connection to a peer anew, which has broken. The lower rank begins.
+    pub(super) fn anew(&mut self, peer: u32, input: Input, why: String) {
+        tracing::debug!(rank = self.me, peer, "tcp: a connection has broken: {why}");
+        let now = Instant::now();
+        let pause = if self.me < peer { Duration::ZERO } else { PAUSE };
+        let state = &mut self.peers[peer as usize];
+        (state.input, state.broken) = (Some(input), Some(why));
+        (state.link, state.dialing_since) = (Link::Again(now + pause), Some((now, 0)));
+        if !self.dialing.contains(&peer) {
+            self.dialing.push(peer);
+        }
+        self.look_after(pause);
     }
 
     /// Records the loss of a peer, and tells the others.
@@ -370,10 +274,10 @@ impl Engine {
         self.tell_all(None, news(peer, true, blamed), cut(&why));
     }
 
-    /// Tells all peers that are connected, except one.
+    /// Tells all peers to which there has been a connection, except one.
     fn tell_all(&mut self, except: Option<u32>, news: Header, text: &str) {
         for peer in (0..self.peers.len() as u32).filter(|peer| Some(*peer) != except) {
-            if matches!(self.peers[peer as usize].link, Link::Up(_)) {
+            if self.peers[peer as usize].is_met {
                 self.peers[peer as usize].tell(news, text);
                 self.touch(peer);
             }
@@ -465,7 +369,7 @@ impl Engine {
     fn tell_neighbors(&mut self, news: Header, text: &str) {
         for neighbor in self.neighbors().into_iter().flatten() {
             let peer = &mut self.peers[neighbor as usize];
-            if !matches!(peer.link, Link::Up(_)) && peer.lost.is_none() {
+            if !peer.is_met && peer.lost.is_none() {
                 peer.tell(news, text);
                 self.touch(neighbor);
             }
@@ -519,12 +423,12 @@ fn is_short(e: &io::Error) -> bool {
 }
 
 /// A frame that tells that a rank has left, or that it is lost due to another one.
-fn news(rank: u32, lost: bool, blamed: u32) -> Header {
+pub(super) fn news(rank: u32, lost: bool, blamed: u32) -> Header {
     Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
 }
 
 /// The start of a text.
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }

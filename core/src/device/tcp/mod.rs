@@ -7,7 +7,8 @@
 //! calls. All frames of a pair stay in order, so a signal is set after all that was posted before it. An operation is
 //! complete when the target has acknowledged it.
 //!
-//! There is no resending above TCP: a connection that breaks is the loss of its peer.
+//! A connection that breaks is made anew, and what was not acknowledged is sent again: every frame is carried out exactly
+//! once. The peer is lost if that takes longer than the limit of silence, or if its process has ended.
 //!
 //! Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read
 //! and write the memory that ranks expose. The secret is as private as the launcher's key-value exchange.
@@ -15,14 +16,18 @@
 mod address;
 mod agent;
 mod conn;
+#[cfg(test)]
+mod cuts;
 mod engine;
 mod frame;
+mod handshake;
 mod input;
 mod links;
 mod memory;
 mod peer;
 mod post;
 mod queue;
+mod resend;
 mod secret;
 mod serve;
 mod start;

@@ -15,8 +15,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, PIECE, RETURN};
+use super::input::Input;
 use super::memory::Memory;
 use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads, append};
+use super::resend::Unacknowledged;
 use super::sys::Blocks;
 use crate::device::{Block, Range, ShortPacket, code, target};
 use crate::error::{Error, ErrorKind};
@@ -35,6 +37,10 @@ const MOST_BUFFERED: usize = 256 << 10;
 const MOST_WAITING: usize = 64;
 /// Operations of up to so many bytes are copied to the buffer.
 const COPIED: usize = 8 << 10;
+
+/// Bytes after which the peer is told how many have arrived, where no answer tells it; payloads that stay where they are
+/// count a sixteenth.
+const OFTEN: usize = 64 << 10;
 
 /// The credits that a packet of `len` bytes needs.
 pub(super) fn cost(len: usize) -> usize {
@@ -94,6 +100,28 @@ pub(super) struct Peer {
     pub(super) dialing_since: Option<(Instant, u32)>,
     pub(super) left: bool,
     pub(super) lost: Option<Error>,
+    /// What may have to be sent again.
+    pub(super) log: Unacknowledged,
+    /// Number of bytes that have arrived, over all connections, and how much has since the peer was told.
+    pub(super) received: u64,
+    unheard: usize,
+    /// What has arrived of a frame whose connection has broken.
+    pub(super) input: Option<Input>,
+    /// Why the last connection has broken.
+    pub(super) broken: Option<String>,
+    /// Whether there has been a connection. One that breaks is made anew until the peer has left or is lost.
+    pub(super) is_met: bool,
+    /// Number of attempts of this rank to connect, and of those of the peer that were accepted or given up.
+    pub(super) dials: u32,
+    pub(super) dialed: u32,
+}
+
+/// What is sent next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    Again,
+    Replies,
+    Requests,
 }
 
 /// An operation's former value or data.
@@ -298,11 +326,28 @@ impl Peer {
     pub(super) fn took(&mut self, len: usize) {
         self.held -= cost(len);
         self.taken += cost(len);
-        // A connection that has ended is not made again for credits.
-        if self.taken >= CREDITS / 2 && matches!(self.link, Link::Up(_)) {
+        // A peer that has left gets none.
+        if self.taken >= CREDITS / 2 && self.is_met {
             let code = std::mem::take(&mut self.taken) as u32;
-            self.answer(Header { code, ..Header::new(Kind::Credit) }, &[]);
+            self.acknowledge(Header { code, ..Header::new(Kind::Credit) });
         }
+    }
+
+    /// Queues an answer that also tells how many bytes have arrived.
+    fn acknowledge(&mut self, answer: Header) {
+        self.unheard = 0;
+        self.answer(Header { key: self.received, ..answer }, &[]);
+    }
+
+    /// Takes note of bytes that have arrived; returns whether the peer is told so.
+    pub(super) fn heard(&mut self, received: u64, weight: usize) -> bool {
+        self.received = received;
+        self.unheard += weight;
+        let is_told = self.unheard >= OFTEN;
+        if is_told {
+            self.acknowledge(Header::new(Kind::Received));
+        }
+        is_told
     }
 
     /// Takes credits that the peer has given.
@@ -346,7 +391,7 @@ impl Peer {
             Some(kind) => {
                 self.flush_acks();
                 let size = target::status(Err(kind)) as u16;
-                self.answer(Header { size, ..Header::new(Kind::Done) }, &[]);
+                self.acknowledge(Header { size, ..Header::new(Kind::Done) });
             }
         }
         true
@@ -355,7 +400,7 @@ impl Peer {
     pub(super) fn flush_acks(&mut self) {
         let code = std::mem::take(&mut self.acks);
         if code > 0 {
-            self.answer(Header { code, ..Header::new(Kind::Ack) }, &[]);
+            self.acknowledge(Header { code, ..Header::new(Kind::Ack) });
         }
     }
 
@@ -415,7 +460,7 @@ impl Peer {
         result: Result<(), ErrorKind>,
     ) -> Result<Option<(u64, Result<(), Error>)>, &'static str> {
         let front = self.awaiting.front().ok_or("an answer to no request")?;
-        if front.is_open {
+        if front.is_open || self.log.uses(self.first) {
             return Err("an answer to a request that was not sent");
         }
         if result.is_ok() && front.expects > 0 && front.id.is_some() {
@@ -442,8 +487,12 @@ impl Peer {
         }
     }
 
-    /// What is sent next, if anything; whether it is an answer, and whether more follows at once.
-    pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) -> Option<(bool, bool)> {
+    /// What is sent next, if anything, and whether more follows at once.
+    pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) -> Option<(Lane, bool)> {
+        if self.log.is_again() {
+            self.log.next(memory, out);
+            return Some((Lane::Again, false));
+        }
         self.flush_acks();
         let is_reply = !self.requests.is_inside() && !self.replies.is_empty();
         let mut all = Vec::new();
@@ -457,12 +506,18 @@ impl Peer {
             more = self.requests.next(memory, room, out, &mut |made| all.push(made));
         }
         all.into_iter().for_each(|made| self.made(made));
-        (!out.is_empty()).then_some((is_reply, more))
+        let lane = if is_reply { Lane::Replies } else { Lane::Requests };
+        (!out.is_empty()).then_some((lane, more))
     }
 
-    pub(super) fn advance(&mut self, is_reply: bool, len: usize) {
-        let queue = if is_reply { &mut self.replies } else { &mut self.requests };
-        if let Some(made) = queue.advance(len) {
+    /// Counts `len` bytes of what [`next`](Self::next) gave as sent.
+    pub(super) fn advance(&mut self, lane: Lane, len: usize) {
+        let made = match lane {
+            Lane::Again => return self.log.advance(len),
+            Lane::Replies => self.replies.advance(len, &mut self.log),
+            Lane::Requests => self.requests.advance(len, &mut self.log),
+        };
+        if let Some(made) = made {
             self.made(made);
         }
     }
@@ -479,13 +534,17 @@ impl Peer {
         }
         let mut all = Vec::new();
         // SAFETY: memory of operations in progress, valid by the contract of `post`.
-        unsafe { self.requests.detach(|serial| serials.contains(&serial), &mut |made| all.push(made)) };
+        unsafe {
+            self.requests.detach(|serial| serials.contains(&serial), &mut |made| all.push(made));
+            self.log.detach(|serial| serials.contains(&serial));
+        }
         all.into_iter().for_each(|made| self.made(made));
     }
 
     /// Ends all operations in progress; returns their ids and names.
     pub(super) fn end(&mut self) -> Vec<(u64, &'static str)> {
         (self.requests, self.replies, self.acks, self.owed) = (Queue::default(), Queue::default(), 0, 0);
+        (self.log, self.input, self.is_met) = (Unacknowledged::default(), None, false);
         self.first += self.awaiting.len() as u64;
         self.awaiting.drain(..).filter_map(|awaited| Some((awaited.id?, awaited.name))).collect()
     }

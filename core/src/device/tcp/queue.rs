@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE, RETURN};
 use super::memory::Memory;
+use super::resend::Unacknowledged;
 use super::sys::{Blocks, MOST_BLOCKS};
 use crate::device::{Block, Range, target};
 use crate::error::ErrorKind;
@@ -15,7 +16,7 @@ pub(super) const ASKED: usize = 64;
 /// Bytes of a buffer that an empty queue keeps.
 const KEPT: usize = 4096;
 /// Sent instead of memory that was released after its length had been announced.
-const ZEROS: &[u8; 4096] = &[0; 4096];
+pub(super) const ZEROS: &[u8; 4096] = &[0; 4096];
 
 /// Blocks of local memory, and how much of them is done.
 #[derive(Debug, Default)]
@@ -86,9 +87,10 @@ impl Current {
         }
     }
 
-    /// Counts `len` bytes as sent; returns how many of them were payload.
-    fn advance(&mut self, len: usize) -> usize {
+    /// Counts `len` bytes as sent, of which those of the header go to `log`; returns how many were payload.
+    fn advance(&mut self, len: usize, log: &mut Unacknowledged) -> usize {
         let header = self.header_left.min(len);
+        log.copy(&self.header[HEADER - self.header_left..][..header]);
         self.header_left -= header;
         self.payload_left -= len - header;
         len - header
@@ -153,11 +155,11 @@ impl Chunks {
     unsafe fn detach(&mut self) -> Vec<u8> {
         let mut blocks = Blocks::new();
         self.current.header(&mut blocks);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut log) = (Vec::new(), Unacknowledged::default());
         loop {
             // SAFETY: by the contract, and the header.
             unsafe { append(&blocks, &mut bytes) };
-            let sent = self.current.advance(blocks.drain(..).map(|b| b.len).sum());
+            let sent = self.current.advance(blocks.drain(..).map(|b| b.len).sum(), &mut log);
             self.local.advance(sent);
             if self.current.is_over() {
                 break;
@@ -462,15 +464,23 @@ impl Queue {
         }
     }
 
-    /// Counts `len` bytes of those that [`next`](Self::next) gave as sent.
-    pub(super) fn advance(&mut self, len: usize) -> Option<Made> {
+    /// Counts `len` bytes of those that [`next`](Self::next) gave as sent, which go to `log`.
+    pub(super) fn advance(&mut self, len: usize, log: &mut Unacknowledged) -> Option<Made> {
         match self.items.front_mut() {
             Some(Item::Bytes { bytes, sent }) => {
+                let is_kept = len == bytes.len() && len > KEPT;
+                if !is_kept {
+                    log.copy(&bytes[*sent..][..len]);
+                }
                 *sent += len;
                 if *sent == bytes.len() {
                     self.buffered -= *sent;
-                    bytes.clear();
-                    self.spare = std::mem::take(bytes);
+                    if is_kept {
+                        self.spare = log.keep(std::mem::take(bytes));
+                    } else {
+                        bytes.clear();
+                        self.spare = std::mem::take(bytes);
+                    }
                     self.items.pop_front();
                     // A peer that is idle keeps little memory.
                     if self.items.is_empty() && self.spare.capacity() > KEPT {
@@ -479,7 +489,10 @@ impl Queue {
                 }
             }
             Some(Item::Chunks(chunks)) => {
-                let sent = chunks.current.advance(len);
+                let sent = chunks.current.advance(len, log);
+                let mut blocks = Blocks::new();
+                chunks.local.next(sent, &mut blocks);
+                blocks.into_iter().for_each(|block| log.lend(chunks.serial, block));
                 chunks.local.advance(sent);
                 // At once: the answer may come before anything else of this queue is sent.
                 if chunks.is_over() {
@@ -488,7 +501,11 @@ impl Queue {
                     return Some(all);
                 }
             }
-            Some(Item::Answer(answer)) => answer.offset += answer.current.advance(len) as u64,
+            Some(Item::Answer(answer)) => {
+                let sent = answer.current.advance(len, log);
+                log.region(answer.key, answer.offset, sent);
+                answer.offset += sent as u64;
+            }
             Some(Item::Reads(_)) | None => {}
         }
         None

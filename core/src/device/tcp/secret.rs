@@ -2,7 +2,7 @@
 //!
 //! The rank that accepts a connection sends 32 random bytes. They are part of the prologue of the handshake, so the first
 //! message of the other side proves that it knows the secret, and now. The answer proves the same of this side. Both
-//! messages carry the numbers of both ranks.
+//! messages carry a [`Greeting`] with the numbers of both ranks.
 
 use std::io;
 
@@ -17,9 +17,9 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const PROLOGUE: &[u8] = b"farside tcp 1";
 /// Bytes of an authentication tag.
 pub(super) const TAG: usize = 16;
-/// Bytes of a message of the handshake: a key, a tag, and the ranks.
-pub(super) const MESSAGE: usize = 32 + TAG + RANKS;
-const RANKS: usize = 8;
+/// Bytes of a message of the handshake: a key, a tag, and a greeting.
+pub(super) const MESSAGE: usize = 32 + TAG + GREETING;
+const GREETING: usize = 29;
 /// Maximum number of bytes of an encrypted record.
 pub(super) const RECORD: usize = 16 << 10;
 
@@ -43,47 +43,82 @@ fn builder<'a>(secret: &'a [u8; SECRET], prologue: &'a [u8]) -> Result<Builder<'
     Ok(Builder::new(pattern).psk(0, secret)?.prologue(prologue)?)
 }
 
-fn message(state: &mut HandshakeState, from: u32, to: u32) -> Result<[u8; MESSAGE], Refused> {
-    let (mut message, ranks) = ([0; MESSAGE], Writer::new().u32(from).u32(to).done());
-    let len = state.write_message(&ranks, &mut message)?;
-    if len == MESSAGE { Ok(message) } else { Err(Refused) }
+/// What each side of a connection tells the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Greeting {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// Number of attempts to connect to the other side; the one that accepts gives up those that it has begun.
+    pub(super) dials: u32,
+    /// Number of bytes that have arrived from the other side, over all connections.
+    pub(super) received: u64,
+    /// The rank to which the connection leads, which is not `to` if `to` is asked to pass it on; the rank that it comes
+    /// from; and over how many further ranks it may lead.
+    pub(super) target: u32,
+    pub(super) origin: u32,
+    pub(super) hops: u8,
 }
 
-/// The ranks in a message of the other side: from, to.
-fn ranks(state: &mut HandshakeState, message: &[u8; MESSAGE]) -> Result<(u32, u32), Refused> {
-    let mut ranks = [0; MESSAGE];
-    let len = state.read_message(message, &mut ranks)?;
-    let mut r = Reader::new(ranks.get(..len).ok_or(Refused)?);
-    (|| Some((r.u32()?, r.u32()?)))().ok_or(Refused)
+impl Greeting {
+    /// Between the two ranks alone.
+    pub(super) fn new(from: u32, to: u32, dials: u32, received: u64) -> Self {
+        Self { from, to, dials, received, target: to, origin: from, hops: 0 }
+    }
+
+    fn message(&self, state: &mut HandshakeState) -> Result<[u8; MESSAGE], Refused> {
+        let Self { from, to, dials, received, target, origin, hops } = *self;
+        let greeting = Writer::new().u32(from).u32(to).u32(dials).u64(received).u32(target).u32(origin).u8(hops);
+        let mut message = [0; MESSAGE];
+        let len = state.write_message(&greeting.done(), &mut message)?;
+        if len == MESSAGE { Ok(message) } else { Err(Refused) }
+    }
+
+    /// Reads a message of the other side.
+    fn read(state: &mut HandshakeState, message: &[u8; MESSAGE]) -> Result<Self, Refused> {
+        let mut greeting = [0; MESSAGE];
+        let len = state.read_message(message, &mut greeting)?;
+        let mut r = Reader::new(greeting.get(..len).ok_or(Refused)?);
+        let mut read = || {
+            let (from, to, dials, received) = (r.u32()?, r.u32()?, r.u32()?, r.u64()?);
+            let (target, origin, hops) = (r.u32()?, r.u32()?, r.u8()?);
+            Some(Self { from, to, dials, received, target, origin, hops })
+        };
+        read().ok_or(Refused)
+    }
 }
 
 /// The side that connects: takes the challenge; returns the state and the message.
 pub(super) fn begin(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
-    (me, peer): (u32, u32),
+    greeting: &Greeting,
 ) -> Result<(Box<HandshakeState>, [u8; MESSAGE]), Refused> {
     let prologue = [PROLOGUE, challenge].concat();
     let mut state = Box::new(builder(secret, &prologue)?.build_initiator()?);
-    let message = message(&mut state, me, peer)?;
+    let message = greeting.message(&mut state)?;
     Ok((state, message))
 }
 
-/// The side that accepts: takes the first message; returns the rank of the other side, the answer, and the state.
-pub(super) fn answer(
+/// The side that accepts: takes the first message; returns the greeting, and the state for [`reply`].
+pub(super) fn hear(
     secret: &[u8; SECRET],
     challenge: &[u8; SECRET],
     me: u32,
     first: &[u8; MESSAGE],
-) -> Result<(u32, [u8; MESSAGE], TransportState), Refused> {
+) -> Result<(Greeting, Box<HandshakeState>), Refused> {
     let prologue = [PROLOGUE, challenge].concat();
-    let mut state = builder(secret, &prologue)?.build_responder()?;
-    let (from, to) = ranks(&mut state, first)?;
-    if to != me || from == me {
-        return Err(Refused);
-    }
-    let answer = message(&mut state, me, from)?;
-    Ok((from, answer, state.into_transport_mode()?))
+    let mut state = Box::new(builder(secret, &prologue)?.build_responder()?);
+    let greeting = Greeting::read(&mut state, first)?;
+    if greeting.to != me || greeting.from == me { Err(Refused) } else { Ok((greeting, state)) }
+}
+
+/// The side that accepts: returns the answer.
+pub(super) fn reply(
+    mut state: Box<HandshakeState>,
+    greeting: &Greeting,
+) -> Result<([u8; MESSAGE], TransportState), Refused> {
+    let answer = greeting.message(&mut state)?;
+    Ok((answer, state.into_transport_mode()?))
 }
 
 /// The side that connects: takes the answer.
@@ -91,11 +126,12 @@ pub(super) fn finish(
     mut state: Box<HandshakeState>,
     (me, peer): (u32, u32),
     answer: &[u8; MESSAGE],
-) -> Result<TransportState, Refused> {
-    if ranks(&mut state, answer)? != (peer, me) {
+) -> Result<(Greeting, TransportState), Refused> {
+    let greeting = Greeting::read(&mut state, answer)?;
+    if (greeting.from, greeting.to) != (peer, me) {
         return Err(Refused);
     }
-    Ok(state.into_transport_mode()?)
+    Ok((greeting, state.into_transport_mode()?))
 }
 
 /// Encrypted records: a length of 2 bytes, and the bytes with a tag.
@@ -178,18 +214,22 @@ mod tests {
     #[test]
     fn both_sides_prove_the_secret_and_the_ranks() {
         let (secret, other, challenge) = ([1; SECRET], [2; SECRET], [3; SECRET]);
-        let (state, first) = begin(&secret, &challenge, (4, 7)).unwrap();
-        assert!(answer(&other, &challenge, 7, &first).is_err(), "another secret");
-        assert!(answer(&secret, &[4; SECRET], 7, &first).is_err(), "an earlier challenge");
-        assert!(answer(&secret, &challenge, 6, &first).is_err(), "another rank");
+        let greeting = Greeting { target: 9, origin: 2, hops: 3, ..Greeting::new(4, 7, 5, 1 << 40) };
+        let (state, first) = begin(&secret, &challenge, &greeting).unwrap();
+        assert!(hear(&other, &challenge, 7, &first).is_err(), "another secret");
+        assert!(hear(&secret, &[4; SECRET], 7, &first).is_err(), "an earlier challenge");
+        assert!(hear(&secret, &challenge, 6, &first).is_err(), "another rank");
         let mut changed = first;
         changed[40] ^= 1;
-        assert!(answer(&secret, &challenge, 7, &changed).is_err());
-        let (from, reply, responder) = answer(&secret, &challenge, 7, &first).unwrap();
-        assert_eq!(from, 4);
-        let (again, _) = begin(&secret, &challenge, (4, 7)).unwrap();
-        assert!(finish(again, (4, 7), &reply).is_err(), "the answer to another first message");
-        let initiator = finish(state, (4, 7), &reply).unwrap();
+        assert!(hear(&secret, &challenge, 7, &changed).is_err());
+        let (heard, responder) = hear(&secret, &challenge, 7, &first).unwrap();
+        assert_eq!(heard, greeting);
+        let own = Greeting::new(7, 4, 1, 20);
+        let (answer, responder) = reply(responder, &own).unwrap();
+        let (again, _) = begin(&secret, &challenge, &greeting).unwrap();
+        assert!(finish(again, (4, 7), &answer).is_err(), "the answer to another first message");
+        let (heard, initiator) = finish(state, (4, 7), &answer).unwrap();
+        assert_eq!(heard, own);
 
         let (mut a, mut b) = (Seal::new(initiator), Seal::new(responder));
         let mut opened = vec![0; RECORD + TAG];

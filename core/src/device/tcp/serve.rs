@@ -14,6 +14,18 @@ impl Engine {
     /// # Errors
     /// How the peer has broken the protocol.
     pub(super) fn process(&mut self, from: u32, input: &mut Input, stats: &Stats) -> Result<(), &'static str> {
+        // Bytes that are in the buffer of the connection are kept if it breaks.
+        self.peers[from as usize].received = input.total;
+        let mut weight = 0;
+        self.frames(from, input, &mut weight, stats)?;
+        if self.peers[from as usize].heard(input.total, weight) {
+            self.touch(from);
+        }
+        Ok(())
+    }
+
+    /// Processes frames, and adds up their weight.
+    fn frames(&mut self, from: u32, input: &mut Input, weight: &mut usize, stats: &Stats) -> Result<(), &'static str> {
         loop {
             if let Some(mut payload) = input.payload.take() {
                 let len = payload.left.min(input.held().len());
@@ -29,8 +41,10 @@ impl Engine {
             let (header, is_whole) = frame?;
             if header.is_bulk() {
                 input.consume(HEADER);
+                *weight += HEADER + header.payload() / 16;
                 input.payload = Some(self.bulk(from, &header)?);
             } else if is_whole {
+                *weight += HEADER + header.payload();
                 self.frame(from, &header, input.whole(&header), stats)?;
                 input.consume(HEADER + header.payload());
             } else {
@@ -110,6 +124,9 @@ impl Engine {
         let place = (header.key, header.offset);
         let peer = &mut self.peers[from as usize];
         let failed = peer.has_failed();
+        if matches!(header.kind, Kind::Ack | Kind::Done | Kind::Credit | Kind::Received) {
+            peer.log.acknowledge(header.key)?;
+        }
         let skipped = Err(ErrorKind::BadKey);
         match header.kind {
             Kind::Write => {
@@ -181,6 +198,7 @@ impl Engine {
             }
             Kind::Credit => peer.credit(header.code)?,
             Kind::News => self.learn(from, header, payload),
+            Kind::Received => {}
         }
         if self.peers[from as usize].asks_too_much() {
             return Err("more requests for data than it may make");

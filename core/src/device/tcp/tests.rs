@@ -10,8 +10,8 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use super::conn::Stage;
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE};
 use super::memory::Memory;
-use super::peer::{Call, MOST_OWED, Peer};
-use super::secret::{self, MESSAGE, SECRET};
+use super::peer::{Call, Lane, MOST_OWED, Peer};
+use super::secret::{self, Greeting, MESSAGE, SECRET};
 use super::sys::Blocks;
 use super::{TcpDevice, open};
 use crate::bootstrap::threads::threads;
@@ -20,7 +20,7 @@ use crate::error::ErrorKind;
 use crate::settings::Settings;
 
 /// The devices of `n` ranks, of which this thread drives all.
-fn devices(n: usize, set: &[(&str, &str)]) -> Vec<TcpDevice> {
+pub(super) fn devices(n: usize, set: &[(&str, &str)]) -> Vec<TcpDevice> {
     let settings =
         Settings::from_lookup(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
             .unwrap();
@@ -44,12 +44,12 @@ struct Moved(TcpDevice);
 unsafe impl Send for Moved {}
 
 impl TcpDevice {
-    fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.shared.lock().addresses[self.me as usize].at
     }
 }
 
-fn turn(device: &TcpDevice) -> Vec<Vec<u8>> {
+pub(super) fn turn(device: &TcpDevice) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     device
         .poll(&mut |event| {
@@ -61,24 +61,24 @@ fn turn(device: &TcpDevice) -> Vec<Vec<u8>> {
     packets
 }
 
-fn send(device: &TcpDevice, peer: u32, bytes: &[u8]) {
+pub(super) fn send(device: &TcpDevice, peer: u32, bytes: &[u8]) {
     let operation = Operation::Send { header: bytes, body: &[] };
     // SAFETY: a packet is copied.
     unsafe { device.post(&WorkRequest { peer, operation, notify: None, id: 0 }) }.unwrap();
 }
 
 /// A generator of numbers, the same in every run.
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next() as u8).collect()
     }
 }
@@ -96,7 +96,8 @@ fn peer(device: &TcpDevice, secret: &[u8; SECRET], me: u32) -> TcpStream {
     };
     let (mut challenge, mut answer) = ([0; SECRET], [0; MESSAGE]);
     read(&mut socket, &mut challenge);
-    let (state, message) = secret::begin(secret, &challenge, (me, device.me)).unwrap();
+    let greeting = Greeting::new(me, device.me, 1, 0);
+    let (state, message) = secret::begin(secret, &challenge, &greeting).unwrap();
     socket.write_all(&message).unwrap();
     read(&mut socket, &mut answer);
     secret::finish(state, (me, device.me), &answer).unwrap();
@@ -129,7 +130,7 @@ fn strangers_are_refused_and_the_ranks_go_on() {
 }
 
 /// Ends all ranks in order.
-fn leave(ranks: &[TcpDevice]) {
+pub(super) fn leave(ranks: &[TcpDevice]) {
     // Every rank makes its turn.
     while ranks.iter().filter(|rank| !rank.leave(Leave::InOrder).unwrap()).count() > 0 {}
 }
@@ -151,6 +152,8 @@ fn peer_that_sends_anything_is_lost_or_served() {
             turn(&ranks[0]);
             let _ = socket.read(&mut [0; 65536]);
         }
+        // Its process ends.
+        ranks[1].shared.lock().listeners.clear();
         drop(socket);
         // It may have said that it leaves.
         while !ranks[0].shared.lock().peers[1].left {
@@ -171,7 +174,7 @@ fn peer_that_sends_anything_is_lost_or_served() {
 /// A frame with some likely and some extreme contents.
 fn hostile(numbers: &mut Numbers, key: u64) -> Vec<u8> {
     let mut pick = |of: &[u64]| of[numbers.next() as usize % of.len()];
-    let kind = pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]) as u8;
+    let kind = pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]) as u8;
     let lens = [0, 1, 8, 12, 2048, 2049, 5000, CHUNK as u64, CHUNK as u64 + 1, 1 << 40, u64::MAX];
     let mut header = Header {
         flags: pick(&[0, 1, 1, 2, 3, 4, 5, 8, 255]) as u8,
@@ -333,10 +336,10 @@ const CALL: Call = Call { id: 7, name: "test", key: 1, notify: None };
 /// Sends at most `most` bytes of what comes next; returns whether it is an answer.
 fn sent(peer: &mut Peer, most: usize) -> Option<bool> {
     let mut blocks = Blocks::new();
-    let (is_reply, _) = peer.next(&Memory::default(), &mut blocks)?;
+    let (lane, _) = peer.next(&Memory::default(), &mut blocks)?;
     let len: usize = blocks.iter().map(|block| block.len).sum();
-    peer.advance(is_reply, len.min(most));
-    Some(is_reply)
+    peer.advance(lane, len.min(most));
+    Some(lane == Lane::Replies)
 }
 
 fn send_all(peer: &mut Peer) {
@@ -344,6 +347,7 @@ fn send_all(peer: &mut Peer) {
 }
 
 fn is_complete(peer: &mut Peer) -> bool {
+    peer.log = Default::default();
     matches!(peer.complete(Ok(())), Ok(Some((7, Ok(())))))
 }
 
@@ -400,7 +404,7 @@ fn short_accumulates_that_return_data_are_limited_by_it() {
 }
 
 /// Calls `step` until it returns true.
-fn until(mut step: impl FnMut() -> bool) {
+pub(super) fn until(mut step: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !step() {
         assert!(Instant::now() < end, "nothing happens");
@@ -491,6 +495,7 @@ fn peer_to_which_nothing_can_be_sent_is_lost() {
     for (_, conn) in ranks[0].shared.lock().conns.iter() {
         conn.socket.shutdown(Shutdown::Write).unwrap();
     }
+    ranks[1].shared.lock().listeners.clear();
     send(&ranks[0], 1, b"hello");
     until(|| {
         turn(&ranks[0]);

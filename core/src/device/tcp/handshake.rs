@@ -1,0 +1,165 @@
+//! The handshake of a connection, and what both sides of a pair agree on in it: which of two connections is kept, and
+//! where the streams of a broken one go on.
+
+use std::io;
+
+use snow::TransportState;
+
+use super::conn::Stage;
+use super::engine::Engine;
+use super::links::{cut, news};
+use super::peer::Link;
+use super::secret::{self, Greeting, MESSAGE, SECRET, Seal};
+use crate::stats::Stats;
+
+impl Engine {
+    /// Continues the handshake of a connection.
+    pub(super) fn shake(&mut self, number: u64, stats: &Stats) {
+        match self.next_stage(number) {
+            Ok(None) => {}
+            Ok(Some(peer)) => {
+                if self.digest(number, peer, 0, stats) {
+                    self.receive(number, stats);
+                }
+            }
+            Err(e) => match self.conns.get(number).map(|conn| &conn.stage) {
+                Some(Stage::Connecting(peer) | Stage::Connected(peer) | Stage::Begun(peer, _)) => {
+                    let peer = *peer;
+                    self.attempt_failed(peer, &e);
+                }
+                _ => drop(self.conns.remove(number)),
+            },
+        }
+    }
+
+    /// What this rank tells a peer.
+    fn greeting(&self, peer: u32) -> Greeting {
+        let state = &self.peers[peer as usize];
+        Greeting::new(self.me, peer, state.dials, state.received)
+    }
+
+    /// Returns the peer once the connection is up.
+    #[allow(unsafe_code)]
+    fn next_stage(&mut self, number: u64) -> io::Result<Option<u32>> {
+        let (me, secret) = (self.me, self.secret);
+        let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+        if let Stage::Connecting(peer) = conn.stage {
+            conn.connected()?;
+            conn.stage = Stage::Connected(peer);
+            conn.set_blocked(&self.epoll, number, false);
+        }
+        // SAFETY: no blocks.
+        unsafe { conn.receive(Default::default()) }?;
+        let refused = |_| io::Error::from(io::ErrorKind::PermissionDenied);
+        loop {
+            let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+            let held = conn.input.held();
+            match std::mem::replace(&mut conn.stage, Stage::Connecting(me)) {
+                Stage::Connected(peer) => {
+                    conn.stage = Stage::Connected(peer);
+                    let Some(challenge) = held.first_chunk::<SECRET>().copied() else { return Ok(None) };
+                    conn.input.consume(SECRET);
+                    let greeting = self.greeting(peer);
+                    let (state, message) = secret::begin(&secret, &challenge, &greeting).map_err(refused)?;
+                    let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+                    conn.stage = Stage::Begun(peer, state);
+                    conn.say(&message)?;
+                }
+                Stage::Begun(peer, state) => {
+                    let Some(answer) = held.first_chunk::<MESSAGE>().copied() else {
+                        conn.stage = Stage::Begun(peer, state);
+                        return Ok(None);
+                    };
+                    conn.input.consume(MESSAGE);
+                    conn.stage = Stage::Connected(peer);
+                    let (greeting, state) = secret::finish(state, (me, peer), &answer).map_err(refused)?;
+                    self.up(number, &greeting, state)?;
+                    return Ok(Some(peer));
+                }
+                Stage::Accepted(challenge) => {
+                    conn.stage = Stage::Accepted(challenge);
+                    let Some(first) = held.first_chunk::<MESSAGE>().copied() else { return Ok(None) };
+                    conn.input.consume(MESSAGE);
+                    let (greeting, state) = secret::hear(&secret, &challenge, me, &first).map_err(refused)?;
+                    self.admit(&greeting)?;
+                    let (message, state) = secret::reply(state, &self.greeting(greeting.from)).map_err(refused)?;
+                    let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
+                    conn.say(&message)?;
+                    self.up(number, &greeting, state)?;
+                    return Ok(Some(greeting.from));
+                }
+                stage @ (Stage::Connecting(_) | Stage::Up(_)) => {
+                    conn.stage = stage;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Decides whether a connection that a peer has begun is taken, which ends one that the peer has given up.
+    fn admit(&mut self, greeting: &Greeting) -> io::Result<()> {
+        let peer = greeting.from;
+        let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
+        // The peer has given up attempts that this rank knows, and begins others only when its connection has ended.
+        let is_new = known.lost.is_none() && greeting.dials > known.dialed && greeting.target == self.me;
+        if !is_new || matches!(known.link, Link::Dialing(_)) && peer > self.me {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        if let Link::Up(former) = known.link
+            && let Some(conn) = self.conns.remove(former)
+        {
+            self.anew(peer, conn.input, "the peer has found it broken".into());
+        }
+        Ok(())
+    }
+
+    /// Makes an authenticated connection that of a peer.
+    fn up(&mut self, number: u64, greeting: &Greeting, seal: TransportState) -> io::Result<()> {
+        let peer = greeting.from;
+        let Some(conn) = self.conns.get_mut(number) else { return Ok(()) };
+        conn.tune(self.silence)?;
+        let state = &mut self.peers[peer as usize];
+        state.log.resume(greeting.received).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+        conn.stage = Stage::Up(peer);
+        let mut input = state.input.take().unwrap_or_default();
+        if self.encrypts {
+            let mut seal = Seal::new(seal);
+            let early = conn.input.held().len();
+            seal.free()[..early].copy_from_slice(conn.input.held());
+            seal.arrived(early);
+            conn.seal = Some(Box::new(seal));
+        } else {
+            input.resume(conn.input.held(), &mut self.spare);
+        }
+        conn.input = input;
+        state.dialed = state.dialed.max(greeting.dials);
+        (state.dialing_since, state.broken) = (None, None);
+        let was_met = std::mem::replace(&mut state.is_met, true);
+        if let Link::Dialing(own) = std::mem::replace(&mut state.link, Link::Up(number))
+            && own != number
+        {
+            self.conns.remove(own);
+        }
+        tracing::debug!(rank = self.me, peer, "tcp: connected");
+        if !was_met {
+            self.tell_first(peer);
+        }
+        self.touch(peer);
+        Ok(())
+    }
+
+    /// Tells a peer what the others were told before there was a connection to it.
+    fn tell_first(&mut self, peer: u32) {
+        if self.said && !self.listeners.is_empty() {
+            self.peers[peer as usize].tell(news(self.me, false, self.me), "");
+        }
+        for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
+            if self.peers[rank as usize].left {
+                self.peers[peer as usize].tell(news(rank, false, rank), "");
+            } else if let Some(e) = &self.peers[rank as usize].lost {
+                let (blamed, why) = (e.blamed_number().unwrap_or(rank), e.reason());
+                self.peers[peer as usize].tell(news(rank, true, blamed), cut(&why));
+            }
+        }
+    }
+}
