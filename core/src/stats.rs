@@ -74,6 +74,8 @@ kinds! {
     Park = "park";
     /// Requests served for others.
     Served = "served";
+    /// Bytes passed on between two other ranks.
+    Relay = "relay";
     /// Operations that `FARSIDE_TEST_FAULT` has damaged.
     Damage = "damage";
 }

@@ -1,29 +1,35 @@
-//! The address at which a rank accepts connections, and the interface to which it belongs.
+//! The addresses at which a rank accepts connections, and the networks to which its host belongs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use rustc_hash::FxHashSet;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
 const OP: &str = "open the tcp device";
+/// Addresses at which a rank accepts connections.
+const MOST_ADDRESSES: usize = 8;
 
 /// What a rank publishes so that others can connect to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EndpointAddress {
-    pub(super) at: SocketAddr,
+    pub(super) at: Vec<SocketAddr>,
     pub(super) encrypts: bool,
 }
 
 impl EndpointAddress {
     pub(super) fn write(&self) -> Vec<u8> {
-        Writer::new().u8(self.encrypts.into()).bytes(self.at.to_string().as_bytes()).done()
+        let at: Vec<String> = self.at.iter().map(SocketAddr::to_string).collect();
+        Writer::new().u8(self.encrypts.into()).bytes(at.join(" ").as_bytes()).done()
     }
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let encrypts = r.u8()? != 0;
-        let at = std::str::from_utf8(r.bytes()?).ok()?.parse().ok()?;
-        Some(Self { at, encrypts })
+        let at = std::str::from_utf8(r.bytes()?).ok()?.split_whitespace().map(str::parse);
+        let at = at.collect::<Result<Vec<_>, _>>().ok()?;
+        (!at.is_empty()).then_some(Self { at, encrypts })
     }
 }
 
@@ -31,8 +37,11 @@ impl EndpointAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
     /// The same for processes with the same network.
-    name: Vec<u8>,
-    addresses: Vec<IpAddr>,
+    pub(super) name: Vec<u8>,
+    /// The name in a table of routes.
+    pub(super) node: String,
+    /// Addresses, and the lengths of the prefixes of their networks.
+    networks: Vec<(IpAddr, u8)>,
 }
 
 impl Host {
@@ -40,23 +49,71 @@ impl Host {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(OP, e))?;
         let network = std::fs::read_link("/proc/self/ns/net").map_err(|e| Error::system(OP, e))?;
         let all = if_addrs::get_if_addrs().map_err(|e| Error::system(OP, e))?;
-        let mut addresses: Vec<IpAddr> = all.iter().map(if_addrs::Interface::ip).filter(is_global).collect();
-        addresses.sort_by_key(IpAddr::is_ipv6);
-        addresses.truncate(16);
-        Ok(Self { name: [boot, network.into_os_string().into_encoded_bytes()].concat(), addresses })
+        let prefix = |interface: &if_addrs::Interface| match &interface.addr {
+            if_addrs::IfAddr::V4(v4) => v4.prefixlen,
+            if_addrs::IfAddr::V6(v6) => v6.prefixlen,
+        };
+        let mut networks: Vec<_> = all.iter().map(|interface| (interface.ip(), prefix(interface))).collect();
+        networks.retain(|(address, _)| is_global(address));
+        networks.sort_by_key(|(address, _)| address.is_ipv6());
+        networks.truncate(16);
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        Ok(Self { name: [boot, network.into_os_string().into_encoded_bytes()].concat(), node, networks })
     }
 
     pub(super) fn write(&self) -> Vec<u8> {
-        let text: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
-        Writer::new().bytes(&self.name).bytes(text.join(" ").as_bytes()).done()
+        let text: Vec<String> = self.networks.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect();
+        Writer::new().bytes(&self.name).bytes(self.node.as_bytes()).bytes(text.join(" ").as_bytes()).done()
     }
 
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader::new(bytes);
         let name = r.bytes()?.to_vec();
-        let addresses = std::str::from_utf8(r.bytes()?).ok()?.split_whitespace().map(str::parse);
-        Some(Self { name, addresses: addresses.collect::<Result<_, _>>().ok()? })
+        let mut text = || std::str::from_utf8(r.bytes()?).ok();
+        let node = text()?.to_owned();
+        Some(Self { name, node, networks: networks(text()?)? })
     }
+
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.networks.iter().map(|(address, _)| *address)
+    }
+
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.addresses().any(|own| own == address)
+    }
+
+    /// Whether an address belongs to a network of this host.
+    pub(super) fn reaches(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|(own, prefix)| bits(*own, *prefix) == bits(address, *prefix))
+    }
+
+    /// Whether this host and another one have a common network.
+    pub(super) fn shares(&self, other: &Self) -> bool {
+        other.addresses().any(|address| self.reaches(address))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(node: &str, text: &str) -> Self {
+        Self { name: node.into(), node: node.into(), networks: networks(text).unwrap() }
+    }
+}
+
+/// Reads addresses with the lengths of prefixes.
+fn networks(text: &str) -> Option<Vec<(IpAddr, u8)>> {
+    let network = |part: &str| {
+        let (address, prefix) = part.split_once('/')?;
+        Some((address.parse().ok()?, prefix.parse().ok()?))
+    };
+    text.split_whitespace().map(network).collect()
+}
+
+/// The family of an address, and the first `prefix` bits of it.
+fn bits(address: IpAddr, prefix: u8) -> (bool, u128) {
+    let (bits, len) = match address {
+        IpAddr::V4(v4) => (v4.to_bits().into(), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    };
+    (len == 32, bits.checked_shr(u32::from(u8::saturating_sub(len, prefix))).unwrap_or(0))
 }
 
 fn is_global(address: &IpAddr) -> bool {
@@ -67,27 +124,39 @@ fn is_global(address: &IpAddr) -> bool {
     !address.is_loopback() && !is_link_local && !address.is_unspecified()
 }
 
-/// The address on which rank `me` accepts connections: as the setting says, or else the loopback address if all ranks
-/// are on one host, or that of the interface through which a rank of another host is reached.
+/// The addresses on which rank `me` accepts connections: as the setting says, or else the loopback address if all ranks
+/// are on one host, or those of the interfaces through which ranks of other hosts are reached.
 ///
 /// # Errors
 /// `Setting` for an interface that does not exist; `Unsupported` if no route leads to another host.
-pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<IpAddr> {
+pub(super) fn choose(setting: &str, me: usize, hosts: &[Host]) -> Result<Vec<IpAddr>> {
     if setting != "auto" {
-        let entries: Vec<&str> = setting.split(',').map(str::trim).collect();
-        return named(entries[me % entries.len()]);
+        let entries: Vec<&str> = setting.split(',').collect();
+        return entries[me % entries.len()].split('+').map(|entry| named(entry.trim())).collect();
     }
     let own = &hosts[me];
-    let Some((rank, other)) = hosts.iter().enumerate().find(|(_, host)| host.name != own.name) else {
-        return Ok(Ipv4Addr::LOCALHOST.into());
-    };
-    other.addresses.iter().find_map(|to| route(*to)).ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, OP)
-            .peer(rank)
+    let mut seen = FxHashSet::default();
+    let others: Vec<&Host> = hosts.iter().filter(|host| host.name != own.name && seen.insert(&host.name)).collect();
+    if others.is_empty() {
+        return Ok(vec![Ipv4Addr::LOCALHOST.into()]);
+    }
+    let mut all = Vec::new();
+    // Those in a common network first: an address may lead to several hosts that do not know each other.
+    let to = || others.iter().flat_map(|host| host.addresses()).filter(|to| !own.has(*to));
+    for to in to().filter(|to| own.reaches(*to)).chain(to().filter(|to| !own.reaches(*to))) {
+        if let Some(at) = route(to).filter(|at| !all.contains(at)) {
+            all.push(at);
+        }
+    }
+    all.truncate(MOST_ADDRESSES);
+    if all.is_empty() {
+        let names: Vec<&str> = others.iter().map(|host| host.node.as_str()).take(8).collect();
+        return Err(Error::new(ErrorKind::Unsupported, OP)
             .device("tcp")
-            .cause(format!("no route leads to any of its addresses: {:?}", other.addresses))
-            .remedy("connect the hosts, or name an interface in FARSIDE_TCP_INTERFACE")
-    })
+            .cause(format!("no route leads to an address of another host ({})", names.join(", ")))
+            .remedy("connect the hosts, or name an interface in FARSIDE_TCP_INTERFACE"));
+    }
+    Ok(all)
 }
 
 /// The own address of the route to another one; nothing is sent.
@@ -122,11 +191,10 @@ mod tests {
 
     #[test]
     fn addresses_are_read_back_and_others_are_refused() {
-        for at in ["127.0.0.1:80", "[fd00::2]:65535"] {
-            let address = EndpointAddress { at: at.parse().unwrap(), encrypts: true };
-            assert_eq!(EndpointAddress::read(&address.write()), Some(address));
-        }
-        let bytes = EndpointAddress { at: "127.0.0.1:80".parse().unwrap(), encrypts: false }.write();
+        let at = ["127.0.0.1:80", "[fd00::2]:65535"].map(|at| at.parse().unwrap()).to_vec();
+        let address = EndpointAddress { at, encrypts: true };
+        assert_eq!(EndpointAddress::read(&address.write()), Some(address));
+        let bytes = EndpointAddress { at: vec!["127.0.0.1:80".parse().unwrap()], encrypts: false }.write();
         (0..bytes.len()).for_each(|len| assert_eq!(EndpointAddress::read(&bytes[..len]), None));
         let here = Host::here().unwrap();
         assert_eq!(Host::read(&here.write()), Some(here));
@@ -135,14 +203,23 @@ mod tests {
 
     #[test]
     fn ranks_of_one_host_use_the_loopback_and_the_setting_decides_otherwise() {
-        let host = |name: u8, address: &str| Host { name: vec![name], addresses: vec![address.parse().unwrap()] };
-        let one = [host(1, "192.0.2.7"), host(1, "192.0.2.7")];
-        assert_eq!(choose("auto", 1, &one).unwrap(), Ipv4Addr::LOCALHOST);
-        assert_eq!(choose("::1, 127.0.0.1", 2, &one).unwrap(), Ipv6Addr::LOCALHOST);
-        assert_eq!(choose("lo", 0, &one).unwrap(), Ipv4Addr::LOCALHOST);
+        let one = [Host::of("a", "192.0.2.7/24"), Host::of("a", "192.0.2.7/24")];
+        assert_eq!(choose("auto", 1, &one).unwrap(), [Ipv4Addr::LOCALHOST]);
+        assert_eq!(choose("::1, 127.0.0.1", 2, &one).unwrap(), [Ipv6Addr::LOCALHOST]);
+        assert_eq!(choose("lo", 0, &one).unwrap(), [Ipv4Addr::LOCALHOST]);
+        let both: [IpAddr; 2] = [Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()];
+        assert_eq!(choose("127.0.0.1,::1 + lo", 1, &one).unwrap(), both);
         assert_eq!(choose("no-such", 0, &one).unwrap_err().kind(), ErrorKind::Setting);
         // A host that is reached by the loopback interface only cannot be another host.
-        let apart = [host(1, "192.0.2.7"), host(2, "127.0.0.1")];
+        let apart = [Host::of("a", "192.0.2.7/24"), Host::of("b", "127.0.0.1/8")];
         assert_eq!(choose("auto", 0, &apart).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn hosts_share_networks_by_the_prefix() {
+        let shares = |a: &str, b: &str| Host::of("a", a).shares(&Host::of("b", b));
+        assert!(shares("10.1.0.1/24 10.0.2.1/24", "10.1.0.200/24") && shares("fd00::1/64", "fd00::ff:1/64"));
+        assert!(!shares("10.1.0.1/24", "10.1.1.1/24") && !shares("10.1.0.1/24", "fd00::1/64"));
+        assert!(shares("10.1.0.1/0", "11.1.1.1/0") && !shares("10.1.0.1/32", "10.1.0.2/32"));
     }
 }

@@ -176,7 +176,8 @@ fn run(shared: &Shared) {
         if is_idle {
             sleep(&doors, LONG * 60);
             shared.agent_wake.clear();
-            shared.lock().accept(0);
+            let mut engine = shared.lock();
+            (0..engine.listeners.len()).for_each(|listener| engine.accept(listener));
             continue;
         }
         // Relaxed: as above.

@@ -13,6 +13,7 @@ use snow::HandshakeState;
 use super::input::{Input, SHORT};
 use super::secret::{RECORD, SECRET, Seal};
 use super::sys::{self, Blocks};
+use super::ways::Way;
 use crate::device::Block;
 
 /// Time without a byte after which the kernel probes the other side, and between two probes.
@@ -30,7 +31,34 @@ pub(super) enum Stage {
     Connected(u32),
     /// This rank has sent the first message; the answer is due.
     Begun(u32, Box<HandshakeState>),
+    /// A relay is authenticated; it tells whether it passes bytes on to this rank.
+    Granted(u32),
     Up(u32),
+    /// The other side is authenticated; this rank connects to the target for it.
+    Bridging(Box<Bridge>),
+    /// What arrives is passed on to the connection with this number.
+    Relay(u64),
+}
+
+/// A request to a relay.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    pub(super) via: u32,
+    pub(super) origin: u32,
+    pub(super) hops: u8,
+}
+
+/// A request that this rank, a relay, serves, until there is a connection to the target.
+#[derive(Debug)]
+pub(super) struct Bridge {
+    pub(super) target: u32,
+    pub(super) origin: u32,
+    pub(super) hops: u8,
+    /// The ways that are left, the next one at the end.
+    pub(super) ways: Vec<Way>,
+    pub(super) back: Option<u64>,
+    /// Whether nothing listens at an address of the target.
+    pub(super) has_ended: bool,
 }
 
 /// A connection.
@@ -43,8 +71,16 @@ pub(super) struct Conn {
     pub(super) input: Input,
     pub(super) seal: Option<Box<Seal>>,
     pub(super) since: Instant,
-    /// Whether the connection waits for room in the send buffer of the kernel.
+    /// Whether the connection waits for room in the send buffer of the kernel, and for bytes.
     blocked: bool,
+    reading: bool,
+    /// The request that the other side, a relay, is told.
+    pub(super) ask: Option<Ask>,
+    /// The connection for which this rank, a relay, makes this one.
+    pub(super) front: Option<u64>,
+    /// What a relayed connection has to send, and whether its other side receives no more.
+    pub(super) pipe: Vec<u8>,
+    pub(super) is_deaf: bool,
     /// Whether the kernel of the other side owed an acknowledgement at the last look.
     is_owed: Cell<bool>,
     /// Whether a warning has told that the other side does not authenticate itself.
@@ -53,8 +89,8 @@ pub(super) struct Conn {
     pub(super) broken: Option<io::Error>,
 }
 
-fn interest(blocked: bool) -> epoll::EventFlags {
-    let readable = epoll::EventFlags::IN;
+fn interest(reading: bool, blocked: bool) -> epoll::EventFlags {
+    let readable = if reading { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
     if blocked { readable | epoll::EventFlags::OUT } else { readable }
 }
 
@@ -68,6 +104,11 @@ impl Conn {
             seal: None,
             since: Instant::now(),
             blocked,
+            reading: true,
+            ask: None,
+            front: None,
+            pipe: Vec::new(),
+            is_deaf: false,
             is_owed: Cell::new(false),
             is_warned: false,
             broken: None,
@@ -96,14 +137,31 @@ impl Conn {
     }
 
     pub(super) fn register(&self, epoll: &OwnedFd, number: u64) -> io::Result<()> {
-        Ok(epoll::add(epoll, &self.socket, epoll::EventData::new_u64(number), interest(self.blocked))?)
+        Ok(epoll::add(epoll, &self.socket, epoll::EventData::new_u64(number), interest(self.reading, self.blocked))?)
     }
 
     /// Sets whether the connection waits for room in the send buffer.
     pub(super) fn set_blocked(&mut self, epoll: &OwnedFd, number: u64, blocked: bool) {
         if std::mem::replace(&mut self.blocked, blocked) != blocked {
-            let _ = epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(number), interest(blocked));
+            self.set_interest(epoll, number);
         }
+    }
+
+    /// Sets whether the connection waits for bytes.
+    pub(super) fn set_reading(&mut self, epoll: &OwnedFd, number: u64, reading: bool) {
+        if std::mem::replace(&mut self.reading, reading) != reading {
+            self.set_interest(epoll, number);
+        }
+    }
+
+    fn set_interest(&self, epoll: &OwnedFd, number: u64) {
+        let interest = interest(self.reading, self.blocked);
+        let _ = epoll::modify(epoll, &self.socket, epoll::EventData::new_u64(number), interest);
+    }
+
+    /// Whether this rank passes bytes on by this connection, or is about to.
+    pub(super) fn is_relayed(&self) -> bool {
+        self.front.is_some() || matches!(self.stage, Stage::Bridging(_) | Stage::Relay(_))
     }
 
     pub(super) fn is_blocked(&self) -> bool {

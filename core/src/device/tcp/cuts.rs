@@ -42,7 +42,7 @@ impl Proxy {
                     return;
                 }
                 let (Ok(to), false) = (TcpStream::connect(to), shared.is_dead.load(Ordering::SeqCst)) else { continue };
-                if most > 0 && numbers.next() % 2 == 0 {
+                if most > 0 && numbers.next().is_multiple_of(2) {
                     // The rest of what is on its way is discarded.
                     for socket in [&from, &to] {
                         set_socket_linger(socket, Some(Duration::ZERO)).unwrap();
@@ -95,7 +95,7 @@ fn through_proxies(n: usize, set: &[(&str, &str)], seed: u64, most: u64) -> (Vec
     let proxies: Vec<_> = (0..).zip(&ranks).map(|(i, rank)| Proxy::new(rank.address(), seed + i, most)).collect();
     for rank in &ranks {
         let mut engine = rank.shared.lock();
-        engine.addresses.iter_mut().zip(&proxies).for_each(|(address, proxy)| address.at = proxy.at);
+        engine.topology.addresses.iter_mut().zip(&proxies).for_each(|(address, proxy)| address.at = vec![proxy.at]);
     }
     (ranks, proxies)
 }
@@ -168,7 +168,7 @@ impl Rank<'_> {
     fn begin(&mut self, peer: usize, numbers: &mut Numbers, sent: &mut u64) {
         let (me, to) = (self.device.me as usize, self.to[peer]);
         let place = |offset| Place { region: to, offset };
-        let len = 1 + numbers.next() as usize % (if numbers.next() % 3 == 0 { OWN } else { 5000 });
+        let len = 1 + numbers.next() as usize % (if numbers.next().is_multiple_of(3) { OWN } else { 5000 });
         self.from[peer] = numbers.bytes(len);
         let from = [Block::of(self.from[peer].as_ptr(), len)];
         self.post(peer as u32, Operation::Write { from: &from, to: place(me * OWN) });
@@ -193,9 +193,17 @@ impl Rank<'_> {
     }
 }
 
-/// Runs `rounds` of operations of all kinds between all pairs of `n` ranks; returns the number of cuts.
-fn exchange(n: usize, encrypt: &str, seed: u64, rounds: u64, most: u64) -> usize {
+/// Runs `rounds` of operations of all kinds between all pairs of `n` ranks, after `prepare` and before `end`; returns the
+/// number of cuts.
+pub(super) fn exchange(
+    n: usize,
+    encrypt: &str,
+    (seed, rounds, most): (u64, u64, u64),
+    prepare: impl Fn(&[TcpDevice]),
+    end: impl Fn(&[TcpDevice]),
+) -> usize {
     let (devices, proxies) = through_proxies(n, &[("FARSIDE_TCP_ENCRYPT", encrypt)], seed, most);
+    prepare(&devices);
     let mut memory = vec![vec![0u64; (n * OWN + 8 + 8 * WORDS) / 8]; n];
     let keys: Vec<_> = devices
         .iter()
@@ -244,9 +252,15 @@ fn exchange(n: usize, encrypt: &str, seed: u64, rounds: u64, most: u64) -> usize
         assert_eq!(words[0], rounds * 3 * (n as u64 - 1), "fetch-adds");
         assert!(words[1..].iter().all(|word| *word == rounds * 2 * (n as u64 - 1)), "accumulates");
     }
+    end(&devices);
     // Connections hold from now on.
-    for (device, rank) in devices.iter().zip(&devices).flat_map(|(a, _)| devices.iter().map(move |b| (a, b))) {
-        device.shared.lock().addresses[rank.me as usize].at = rank.address();
+    let direct: Vec<_> = devices.iter().map(TcpDevice::address).collect();
+    for device in &devices {
+        for address in &mut device.shared.lock().topology.addresses {
+            if let Some(rank) = proxies.iter().position(|proxy| address.at == [proxy.at]) {
+                address.at = vec![direct[rank]];
+            }
+        }
     }
     let cuts = proxies.iter().map(|proxy| proxy.state.cuts.load(Ordering::SeqCst)).sum();
     drop((ranks, proxies));
@@ -260,7 +274,7 @@ fn everything_is_carried_out_once_however_connections_are_cut() {
     for (n, encrypt, seed, rounds, most) in
         [(2, "0", 1, 4, 9000), (2, "1", 2, 4, 50_000), (3, "0", 3, 2, 20_000), (4, "1", 5, 2, 60_000)]
     {
-        let cuts = exchange(n, encrypt, seed, rounds, most);
+        let cuts = exchange(n, encrypt, (seed, rounds, most), |_| (), |_| ());
         assert!(cuts > 10, "{cuts} cuts of {n} ranks");
     }
 }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 
-use super::address::EndpointAddress;
 use super::conn::{Conn, Stage};
 use super::memory::Memory;
 use super::peer::{Link, Peer};
 use super::secret::SECRET;
 use super::sys::Blocks;
+use super::ways::Topology;
 use crate::error::{Error, ErrorKind, Result};
 use crate::slots::Slots;
 use crate::stats::Stats;
@@ -60,7 +60,7 @@ pub(super) struct Engine {
     pub(super) is_paused: bool,
     pub(super) conns: Slots<Conn>,
     pub(super) peers: Vec<Peer>,
-    pub(super) addresses: Vec<EndpointAddress>,
+    pub(super) topology: Topology,
     pub(super) secret: [u8; SECRET],
     pub(super) encrypts: bool,
     pub(super) silence: Duration,
@@ -114,9 +114,18 @@ impl Engine {
         count > 0 || self.has_events()
     }
 
-    /// Whether a connection is being made, or waits for room in the send buffer of the kernel.
+    /// Whether a connection is being made or relayed, or waits for room in the send buffer of the kernel.
     pub(super) fn is_pending(&self) -> bool {
-        self.timer.is_some() || self.conns.iter().any(|(_, conn)| conn.is_blocked())
+        self.timer.is_some() || self.conns.iter().any(|(_, conn)| conn.is_blocked() || conn.is_relayed())
+    }
+
+    /// Ends all connections except relayed ones.
+    pub(super) fn close(&mut self) {
+        let own: Vec<u64> =
+            self.conns.iter().filter(|(_, conn)| !conn.is_relayed()).map(|(number, _)| number).collect();
+        own.into_iter().for_each(|number| drop(self.conns.remove(number)));
+        self.listeners.clear();
+        self.dialing.clear();
     }
 
     /// Whether a poll would deliver something.
@@ -140,7 +149,11 @@ impl Engine {
 
     fn ready(&mut self, number: u64, flags: epoll::EventFlags, stats: &Stats) {
         let Some(conn) = self.conns.get(number) else { return };
-        let Stage::Up(peer) = conn.stage else { return self.shake(number, stats) };
+        let peer = match conn.stage {
+            Stage::Up(peer) => peer,
+            Stage::Relay(_) => return self.pass_on(number, flags, stats),
+            _ => return self.shake(number, stats),
+        };
         if flags.contains(epoll::EventFlags::OUT) {
             self.touch(peer);
         }

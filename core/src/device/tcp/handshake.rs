@@ -5,29 +5,34 @@ use std::io;
 
 use snow::TransportState;
 
-use super::conn::Stage;
+use super::conn::{Ask, Stage};
 use super::engine::Engine;
 use super::links::{cut, news};
 use super::peer::Link;
+use super::relay::granted;
 use super::secret::{self, Greeting, MESSAGE, SECRET, Seal};
+use super::ways::Round;
 use crate::stats::Stats;
 
 impl Engine {
     /// Continues the handshake of a connection.
     pub(super) fn shake(&mut self, number: u64, stats: &Stats) {
-        match self.next_stage(number) {
+        match self.next_stage(number, stats) {
             Ok(None) => {}
             Ok(Some(peer)) => {
                 if self.digest(number, peer, 0, stats) {
                     self.receive(number, stats);
                 }
             }
-            Err(e) => match self.conns.get(number).map(|conn| &conn.stage) {
-                Some(Stage::Connecting(peer) | Stage::Connected(peer) | Stage::Begun(peer, _)) => {
-                    let peer = *peer;
-                    self.attempt_failed(peer, &e);
-                }
-                _ => drop(self.conns.remove(number)),
+            Err(e) => match self.conns.get(number) {
+                Some(conn) if conn.front.is_some() => self.bridge_failed(number, &e),
+                Some(conn) => match conn.stage {
+                    Stage::Connecting(peer) | Stage::Connected(peer) | Stage::Begun(peer, _) | Stage::Granted(peer) => {
+                        self.attempt_failed(peer, &e);
+                    }
+                    _ => self.end_relay(number),
+                },
+                None => {}
             },
         }
     }
@@ -40,13 +45,19 @@ impl Engine {
 
     /// Returns the peer once the connection is up.
     #[allow(unsafe_code)]
-    fn next_stage(&mut self, number: u64) -> io::Result<Option<u32>> {
+    fn next_stage(&mut self, number: u64, stats: &Stats) -> io::Result<Option<u32>> {
         let (me, secret) = (self.me, self.secret);
         let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
         if let Stage::Connecting(peer) = conn.stage {
-            conn.connected()?;
+            let connected = conn.connected();
+            // That a relay has ended says nothing of the peer.
+            if conn.ask.is_some() { connected.map_err(io::Error::other) } else { connected }?;
             conn.stage = Stage::Connected(peer);
             conn.set_blocked(&self.epoll, number, false);
+            if conn.front.is_some() && conn.ask.is_none() {
+                self.splice(number, stats);
+                return Ok(None);
+            }
         }
         // SAFETY: no blocks.
         unsafe { conn.receive(Default::default()) }?;
@@ -59,7 +70,13 @@ impl Engine {
                     conn.stage = Stage::Connected(peer);
                     let Some(challenge) = held.first_chunk::<SECRET>().copied() else { return Ok(None) };
                     conn.input.consume(SECRET);
-                    let greeting = self.greeting(peer);
+                    let ask = conn.ask.map(|Ask { via, origin, hops }| Greeting {
+                        target: peer,
+                        origin,
+                        hops,
+                        ..Greeting::new(me, via, 0, 0)
+                    });
+                    let greeting = ask.unwrap_or_else(|| self.greeting(peer));
                     let (state, message) = secret::begin(&secret, &challenge, &greeting).map_err(refused)?;
                     let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
                     conn.stage = Stage::Begun(peer, state);
@@ -72,15 +89,36 @@ impl Engine {
                     };
                     conn.input.consume(MESSAGE);
                     conn.stage = Stage::Connected(peer);
+                    if let Some(Ask { via, .. }) = conn.ask {
+                        conn.stage = Stage::Granted(peer);
+                        secret::finish(state, (me, via), &answer).map_err(refused)?;
+                        continue;
+                    }
                     let (greeting, state) = secret::finish(state, (me, peer), &answer).map_err(refused)?;
                     self.up(number, &greeting, state)?;
                     return Ok(Some(peer));
+                }
+                Stage::Granted(peer) => {
+                    conn.stage = Stage::Granted(peer);
+                    let Some(answer) = held.first().copied() else { return Ok(None) };
+                    conn.input.consume(1);
+                    granted(answer)?;
+                    // The target, or the next rank of the way, is at the other side now.
+                    (conn.ask, conn.stage) = (None, Stage::Connected(peer));
+                    if conn.front.is_some() {
+                        self.splice(number, stats);
+                        return Ok(None);
+                    }
                 }
                 Stage::Accepted(challenge) => {
                     conn.stage = Stage::Accepted(challenge);
                     let Some(first) = held.first_chunk::<MESSAGE>().copied() else { return Ok(None) };
                     conn.input.consume(MESSAGE);
                     let (greeting, state) = secret::hear(&secret, &challenge, me, &first).map_err(refused)?;
+                    if greeting.target != me {
+                        self.begin_relay(number, &greeting, state)?;
+                        return Ok(None);
+                    }
                     self.admit(&greeting)?;
                     let (message, state) = secret::reply(state, &self.greeting(greeting.from)).map_err(refused)?;
                     let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
@@ -88,7 +126,7 @@ impl Engine {
                     self.up(number, &greeting, state)?;
                     return Ok(Some(greeting.from));
                 }
-                stage @ (Stage::Connecting(_) | Stage::Up(_)) => {
+                stage @ (Stage::Connecting(_) | Stage::Up(_) | Stage::Bridging(_) | Stage::Relay(_)) => {
                     conn.stage = stage;
                     return Ok(None);
                 }
@@ -101,7 +139,7 @@ impl Engine {
         let peer = greeting.from;
         let known = self.peers.get(peer as usize).ok_or(io::ErrorKind::PermissionDenied)?;
         // The peer has given up attempts that this rank knows, and begins others only when its connection has ended.
-        let is_new = known.lost.is_none() && greeting.dials > known.dialed && greeting.target == self.me;
+        let is_new = known.lost.is_none() && greeting.dials > known.dialed;
         if !is_new || matches!(known.link, Link::Dialing(_)) && peer > self.me {
             return Err(io::ErrorKind::AddrInUse.into());
         }
@@ -133,7 +171,7 @@ impl Engine {
         }
         conn.input = input;
         state.dialed = state.dialed.max(greeting.dials);
-        (state.dialing_since, state.broken) = (None, None);
+        (state.dialing_since, state.broken, state.round) = (None, None, Round::default());
         let was_met = std::mem::replace(&mut state.is_met, true);
         if let Link::Dialing(own) = std::mem::replace(&mut state.link, Link::Up(number))
             && own != number

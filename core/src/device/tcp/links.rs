@@ -27,20 +27,18 @@ use super::secret;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Time limit of the first message of a connection that was accepted.
-const FIRST: Duration = Duration::from_secs(5);
+pub(super) const FIRST: Duration = Duration::from_secs(5);
 /// Maximum number of connections whose other side has not authenticated itself; one is ended for a new one.
 const MOST_STRANGERS: usize = 256;
 /// Connections that a turn accepts from one listener.
 const ACCEPTS: usize = 16;
 /// Time to the next attempt to connect, for each that has failed.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Attempts that the kernel of the other side may refuse.
-const REFUSALS: u32 = 3;
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// Time between two looks at the acknowledgements of all connections.
-const LOOK: Duration = Duration::from_secs(1);
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 impl Engine {
-    fn error(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
+    pub(super) fn error(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
@@ -90,7 +88,7 @@ impl Engine {
         }
     }
 
-    fn add(&mut self, conn: Conn) -> io::Result<u64> {
+    pub(super) fn add(&mut self, conn: Conn) -> io::Result<u64> {
         let number = self.conns.next();
         conn.register(&self.epoll, number)?;
         self.conns.add(conn);
@@ -104,77 +102,8 @@ impl Engine {
         self.begun = true;
     }
 
-    /// Begins to connect to a peer.
-    pub(super) fn dial(&mut self, peer: u32) {
-        if !self.dialing.contains(&peer) {
-            self.dialing.push(peer);
-        }
-        self.peers[peer as usize].dials += 1;
-        let conn = Conn::dial(peer, self.addresses[peer as usize].at, self.silence);
-        match conn.and_then(|conn| self.add(conn)) {
-            Ok(number) => {
-                self.peers[peer as usize].link = Link::Dialing(number);
-                self.look_after(LOOK);
-            }
-            Err(e) => self.attempt_failed(peer, &e),
-        }
-    }
-
-    pub(super) fn attempt_failed(&mut self, peer: u32, e: &io::Error) {
-        let (silence, now) = (self.silence, Instant::now());
-        let mut begun = now;
-        let state = &mut self.peers[peer as usize];
-        if let Link::Dialing(number) = state.link
-            && let Some(conn) = self.conns.remove(number)
-        {
-            match conn.stage {
-                Stage::Connecting(_) => begun = conn.since,
-                // The other side has ended it since this rank did not go on with it.
-                Stage::Begun(..) if now.duration_since(conn.since) >= FIRST => state.dialing_since = None,
-                _ => {}
-            }
-        }
-        let (since, attempts) = state.dialing_since.get_or_insert((begun, 0));
-        *attempts += 1;
-        let refused = e.kind() == io::ErrorKind::ConnectionRefused && (*attempts >= REFUSALS || state.is_met);
-        if !refused && !state.left && now.duration_since(*since) < silence {
-            let pause = PAUSE * (*attempts).min(20);
-            state.link = Link::Again(now + pause);
-            return self.look_after(pause);
-        }
-        (state.link, state.dialing_since) = (Link::None, None);
-        let at = self.addresses[peer as usize].at;
-        if let Some(why) = state.broken.take() {
-            let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
-            let error = match refused {
-                true => error.cause(format!("its process has ended without leaving the job ({why}): nothing listens at {at}")),
-                false => error
-                    .cause(format!("its connection broke ({why}), and was not made anew within {silence:?}: {e}"))
-                    .remedy("check the network between the hosts, and that host; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S"),
-            };
-            return self.gone(peer, error);
-        }
-        let error = |kind, cause: String| self.error(kind, "connect to a peer", peer).cause(cause);
-        let error = match e.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied => {
-                let cause = "ends connections before they are authenticated: it is no rank of this job";
-                error(ErrorKind::PeerLost, format!("{at} {cause}, or has another secret")).remedy(
-                    "start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share",
-                )
-            }
-            io::ErrorKind::ConnectionRefused => {
-                error(ErrorKind::PeerLost, format!("its process has ended: nothing listens at {at}"))
-            }
-            _ if is_short(e) => error(ErrorKind::Limit, format!("no socket for its connection: {e}"))
-                .remedy("raise the limit of open files: ulimit -n"),
-            _ => error(ErrorKind::PeerLost, format!("{at} cannot be reached: {e}"))
-                .remedy("check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE"),
-        };
-        self.gone(peer, error);
-    }
-
     /// Ends the connection to a peer, which is lost unless it or this rank has left.
-    fn gone(&mut self, peer: u32, error: Error) {
+    pub(super) fn gone(&mut self, peer: u32, error: Error) {
         let state = &mut self.peers[peer as usize];
         if !state.left && !self.said {
             return self.lose(peer, error);
@@ -199,27 +128,8 @@ impl Engine {
                 None => drop(self.conns.remove(number)),
             }
         }
-        for peer in std::mem::take(&mut self.dialing) {
-            match self.peers[peer as usize].link {
-                Link::Again(at) if now >= at => self.dial(peer),
-                Link::Again(at) => self.look_after(at - now),
-                Link::Dialing(number) => {
-                    let Some(conn) = self.conns.get_mut(number) else { continue };
-                    let is_late = now.duration_since(conn.since) > self.silence;
-                    if is_late && matches!(conn.stage, Stage::Connecting(_)) {
-                        self.attempt_failed(peer, &io::ErrorKind::TimedOut.into());
-                    } else if is_late && !std::mem::replace(&mut conn.is_warned, true) {
-                        let at = self.addresses[peer as usize].at;
-                        tracing::warn!(rank = self.me, peer, %at, "tcp: the peer accepts no connection, and its host answers: it computes, or is stopped");
-                    }
-                    self.look_after(LOOK);
-                }
-                Link::None | Link::Up(_) => continue,
-            }
-            if !self.dialing.contains(&peer) {
-                self.dialing.push(peer);
-            }
-        }
+        self.continue_attempts();
+        self.look_at_relays();
     }
 
     /// Handles the end of a connection to a peer.
@@ -322,20 +232,13 @@ impl Engine {
         }
         if self.last_look.elapsed() >= LOOK {
             self.last_look = Instant::now();
-            let silent = self.conns.iter().filter_map(|(_, conn)| match conn.stage {
-                Stage::Connected(peer) | Stage::Begun(peer, _) | Stage::Up(peer) => {
-                    conn.is_silent(self.silence).then_some(peer)
-                }
-                Stage::Accepted(_) | Stage::Connecting(_) => None,
-            });
-            for peer in silent.collect::<Vec<_>>() {
-                let e = self
-                    .error(ErrorKind::PeerLost, "check the other ranks", peer)
-                    .cause(format!("its host has not acknowledged anything for {:?}", self.silence))
-                    .remedy(
-                        "check that host and the network; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S",
-                    );
-                self.gone(peer, e);
+            let is_watched = |conn: &Conn| match conn.stage {
+                Stage::Accepted(_) | Stage::Connecting(_) => false,
+                _ => !conn.is_relayed(),
+            };
+            let silent = self.conns.iter().filter(|(_, conn)| is_watched(conn) && conn.is_silent(self.silence));
+            for number in silent.map(|(number, _)| number).collect::<Vec<_>>() {
+                self.silent(number);
             }
         }
         self.loss.as_ref().map_or(Ok(()), |e| Err(e.again().rank(self.me)))
@@ -418,7 +321,7 @@ impl Engine {
 }
 
 /// Whether this process, or its host, has no descriptors or no memory for a socket.
-fn is_short(e: &io::Error) -> bool {
+pub(super) fn is_short(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 

@@ -10,14 +10,19 @@
 //! A connection that breaks is made anew, and what was not acknowledged is sent again: every frame is carried out exactly
 //! once. The peer is lost if that takes longer than the limit of silence, or if its process has ended.
 //!
+//! Ranks without a common network communicate over a rank that passes their bytes on (see `relay`).
+//!
 //! Without encryption only the start of a connection is authenticated: whoever can change packets on the network can read
 //! and write the memory that ranks expose. The secret is as private as the launcher's key-value exchange.
 
 mod address;
 mod agent;
+mod attempts;
 mod conn;
 #[cfg(test)]
 mod cuts;
+#[cfg(test)]
+mod detours;
 mod engine;
 mod frame;
 mod handshake;
@@ -27,13 +32,16 @@ mod memory;
 mod peer;
 mod post;
 mod queue;
+mod relay;
 mod resend;
 mod secret;
 mod serve;
 mod start;
 mod sys;
+mod table;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -330,9 +338,15 @@ impl Drop for TcpDevice {
             engine.turn(&self.stats);
             std::thread::yield_now();
         }
+        engine.close();
+        // Others go on by connections that this rank relays. Ranks that end close their own ones first, so all end.
+        let end = Instant::now() + engine.silence;
+        while has_left && engine.relays() > 0 && Instant::now() < end {
+            engine.turn(&self.stats);
+            sleep(&[self.shared.epoll.as_fd()], LINGER / 30);
+        }
         // Wakers may live on; the sockets and the uses of memory end here.
         engine.conns = Slots::default();
-        engine.listeners.clear();
         (0..self.size as usize).for_each(|peer| _ = engine.peers[peer].end());
         self.owned.borrow().keys().for_each(|key| _ = engine.memory.0.remove(*key));
     }

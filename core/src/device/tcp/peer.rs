@@ -20,6 +20,7 @@ use super::memory::Memory;
 use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads, append};
 use super::resend::Unacknowledged;
 use super::sys::Blocks;
+use super::ways::Round;
 use crate::device::{Block, Range, ShortPacket, code, target};
 use crate::error::{Error, ErrorKind};
 
@@ -96,8 +97,9 @@ pub(super) struct Peer {
     /// The failure of the operation of the peer that is being served.
     failed: Option<ErrorKind>,
     pub(super) link: Link,
-    /// When the first of the failed attempts to connect began, and their number.
+    /// When the first of the failed attempts to connect began, and the number of their rounds.
     pub(super) dialing_since: Option<(Instant, u32)>,
+    pub(super) round: Round,
     pub(super) left: bool,
     pub(super) lost: Option<Error>,
     /// What may have to be sent again.

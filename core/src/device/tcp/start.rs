@@ -1,4 +1,4 @@
-//! Start-up: the ranks tell each other on which hosts they are; each listens on an interface and publishes its address.
+//! Start-up: the ranks tell each other on which hosts they are; each listens on interfaces and publishes its addresses.
 //! No connection is made yet.
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +17,8 @@ use super::frame::MAX_PACKET;
 use super::memory::Memory;
 use super::peer::Peer;
 use super::secret::{SECRET, challenge};
+use super::table::Table;
+use super::ways::Topology;
 use crate::bootstrap::Bootstrap;
 use crate::device::{Capabilities, CutOffs, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,10 +43,22 @@ fn raise_limit() {
     }
 }
 
+/// Reads the table of routes.
+fn read_table(settings: &Settings) -> Result<Table> {
+    let Some(path) = &settings.routes else { return Ok(Table::default()) };
+    let read = std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Table::read(&text));
+    read.map_err(|why| {
+        Error::new(ErrorKind::Setting, OP)
+            .device("tcp")
+            .cause(format!("FARSIDE_ROUTES: {path}: {why}"))
+            .remedy("make the file by `farside routes NETWORK.toml --output FILE`, on every host")
+    })
+}
+
 /// Opens the device. Collective; takes two fences of the bootstrap.
 ///
 /// # Errors
-/// `Setting`, `Mismatch`, `Unsupported` if no route leads to another host; errors of `bootstrap`.
+/// `Setting`, also for a table of routes that cannot be read; `Mismatch`, `Unsupported` if no route leads to another host; errors of `bootstrap`.
 pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<TcpDevice> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");
@@ -61,19 +75,23 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     for rank in 0..size {
         hosts.push(Host::read(&bootstrap.get(&format!("tcp.host.{rank}"))?).ok_or_else(malformed(rank))?);
     }
-    let at = choose(&settings.tcp_interface, me as usize, &hosts).map_err(|e| e.rank(me))?;
+    let table = read_table(settings).map_err(|e| e.rank(me))?;
     raise_limit();
-    let listener = TcpListener::bind((at, 0)).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        // Many ranks may connect before this one accepts.
-        rustix::net::listen(&listener, BACKLOG)?;
-        Ok((listener.local_addr()?, listener))
-    });
-    let (at, listener) = listener.map_err(|e| {
-        let e = Error::system("listen for TCP connections", e).rank(me).device("tcp").cause(format!("at {at}"));
-        e.remedy("correct FARSIDE_TCP_INTERFACE")
-    })?;
-    let own = EndpointAddress { at, encrypts: settings.tcp_encrypt };
+    let (mut listeners, mut own) = (Vec::new(), EndpointAddress { at: Vec::new(), encrypts: settings.tcp_encrypt });
+    for at in choose(&settings.tcp_interface, me as usize, &hosts).map_err(|e| e.rank(me))? {
+        let listener = TcpListener::bind((at, 0)).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            // Many ranks may connect before this one accepts.
+            rustix::net::listen(&listener, BACKLOG)?;
+            Ok((listener.local_addr()?, listener))
+        });
+        let (at, listener) = listener.map_err(|e| {
+            let e = Error::system("listen for TCP connections", e).rank(me).device("tcp").cause(format!("at {at}"));
+            e.remedy("correct FARSIDE_TCP_INTERFACE")
+        })?;
+        own.at.push(at);
+        listeners.push(listener);
+    }
     bootstrap.put(&format!("tcp.{me}"), &own.write())?;
     bootstrap.fence()?;
     let mut addresses = Vec::new();
@@ -84,17 +102,19 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     if let Some(other) = addresses.iter().position(|address| address.encrypts != own.encrypts) {
         return Err(fail(ErrorKind::Mismatch, other as u32).cause("FARSIDE_TCP_ENCRYPT differs between ranks"));
     }
-    tracing::debug!(rank = me, %at, encrypts = own.encrypts, "tcp: listening");
+    tracing::debug!(rank = me, at = ?own.at, encrypts = own.encrypts, "tcp: listening");
+    let topology = Topology { addresses, hosts, table };
+    let may_relay = topology.may_relay(me);
     let system = |e: std::io::Error| Error::system(OP, e).rank(me).device("tcp");
     let engine = Engine {
         me,
         epoll: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?),
         doors: Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| system(e.into()))?),
-        listeners: vec![listener],
+        listeners,
         is_paused: false,
         conns: Slots::default(),
         peers: (0..size).map(|_| Peer::new()).collect(),
-        addresses,
+        topology,
         secret,
         encrypts: own.encrypts,
         silence: Duration::from_secs(settings.tcp_silence_s.into()),
@@ -112,7 +132,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         last_look: Instant::now(),
     };
     engine.listen().map_err(system)?;
-    Ok(TcpDevice {
+    let device = TcpDevice {
         agent: RefCell::default(),
         shared: Arc::new(Shared::new(engine).map_err(system)?),
         me,
@@ -133,7 +153,12 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         inbox: RefCell::default(),
         polling: Cell::new(false),
         left: Cell::new(None),
-    })
+    };
+    if may_relay {
+        // Others may ask this rank to pass bytes on before it uses the device itself.
+        device.start_agent().map_err(|e| e.rank(me))?;
+    }
+    Ok(device)
 }
 
 /// Reports whether and how the device works here, for `farside info`.
@@ -143,7 +168,10 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
 pub(crate) fn probe(settings: &Settings) -> Result<String> {
     let here = Host::here()?;
     let at = choose(&settings.tcp_interface, 0, &[here])?;
-    TcpListener::bind((at, 0)).map_err(|e| Error::system("listen for TCP connections", e))?;
+    for at in &at {
+        TcpListener::bind((*at, 0)).map_err(|e| Error::system("listen for TCP connections", e))?;
+    }
+    let at = at.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
     let kept = if settings.tcp_encrypt {
         "encrypted"
     } else {

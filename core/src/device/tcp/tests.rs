@@ -45,7 +45,7 @@ unsafe impl Send for Moved {}
 
 impl TcpDevice {
     pub(super) fn address(&self) -> SocketAddr {
-        self.shared.lock().addresses[self.me as usize].at
+        self.shared.lock().topology.addresses[self.me as usize].at[0]
     }
 }
 

@@ -1,0 +1,158 @@
+//! The ways to a peer: directly, to each of its addresses, or over a rank that passes the bytes on.
+//!
+//! Without a table of routes, a rank is reached directly if that is possible, and else over ranks of a third host which
+//! shares a network with both hosts. Which one serves a pair is chosen by the sum of its numbers, so that both choose the
+//! same, and pairs spread over all that can serve. With a table, the next node of it comes first.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use super::address::{EndpointAddress, Host};
+use super::table::Table;
+
+/// Relays that are tried for a pair.
+const MOST_RELAYS: usize = 3;
+
+/// A way to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Direct(SocketAddr),
+    /// Over this rank.
+    Over(u32),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct(at) => write!(f, "at {at}"),
+            Self::Over(rank) => write!(f, "over rank {rank}"),
+        }
+    }
+}
+
+/// A round of attempts to connect to a peer, on one way after the other.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) ways: Vec<Way>,
+    /// The way that is tried.
+    pub(super) at: usize,
+    pub(super) has_relays: bool,
+    /// Whether nothing listens at an address of the peer, and whether one has accepted a connection.
+    pub(super) is_refused: bool,
+    pub(super) is_reached: bool,
+    pub(super) failures: Vec<String>,
+}
+
+/// What is known of all ranks when the device is opened.
+#[derive(Debug)]
+pub(super) struct Topology {
+    pub(super) addresses: Vec<EndpointAddress>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) table: Table,
+}
+
+impl Topology {
+    /// The addresses of a peer, those of a common network first.
+    pub(super) fn direct(&self, me: u32, peer: u32) -> Vec<Way> {
+        let own = &self.hosts[me as usize];
+        let mut all: Vec<SocketAddr> = self.addresses[peer as usize].at.clone();
+        if own.name != self.hosts[peer as usize].name {
+            // An address that this host has, too, leads to this host.
+            all.retain(|at| at.ip().is_loopback() || !own.has(at.ip()));
+        }
+        all.sort_by_key(|at| !own.reaches(at.ip()));
+        all.into_iter().map(Way::Direct).collect()
+    }
+
+    fn node(&self, rank: u32) -> Option<u32> {
+        self.table.node(&self.hosts[rank as usize].node)
+    }
+
+    /// The ways that are tried first: those of the table, and direct ones. If `is_relay`, this rank passes on bytes for a
+    /// pair, and takes only the way of the table, if there is one.
+    pub(super) fn first(&self, me: u32, peer: u32, is_relay: bool) -> Vec<Way> {
+        let next = self.node(me).zip(self.node(peer)).and_then(|(from, to)| Some((self.table.next(from, to)?, to)));
+        let mut ways = match next {
+            Some((next, to)) if next != to => self.spread(me, peer, |rank| self.node(rank) == Some(next)),
+            _ => Vec::new(),
+        };
+        if ways.is_empty() || !is_relay {
+            ways.extend(self.direct(me, peer));
+        }
+        ways
+    }
+
+    /// The ways over ranks of hosts that share networks with both.
+    pub(super) fn relays(&self, me: u32, peer: u32) -> Vec<Way> {
+        let [a, b] = [me, peer].map(|rank| &self.hosts[rank as usize]);
+        self.spread(me, peer, |rank| {
+            let host = &self.hosts[rank as usize];
+            a.name != b.name && ![&a.name, &b.name].contains(&&host.name) && host.shares(a) && host.shares(b)
+        })
+    }
+
+    /// Some of the ranks that can serve a pair.
+    fn spread(&self, me: u32, peer: u32, can: impl Fn(u32) -> bool) -> Vec<Way> {
+        let mut all: Vec<u32> =
+            (0..self.hosts.len() as u32).filter(|rank| *rank != me && *rank != peer && can(*rank)).collect();
+        if !all.is_empty() {
+            let first = (me as usize + peer as usize) % all.len();
+            all.rotate_left(first);
+        }
+        all.into_iter().take(MOST_RELAYS).map(Way::Over).collect()
+    }
+
+    /// Whether other ranks may need this one as a relay.
+    pub(super) fn may_relay(&self, me: u32) -> bool {
+        let own = &self.hosts[me as usize];
+        let mut others = self.hosts.iter().filter(|host| host.name != own.name && host.shares(own));
+        let first = others.next().map(|host| &host.name);
+        self.table != Table::default() || others.any(|host| Some(&host.name) != first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ranks on each of the hosts a, b and c; a and c have no common network.
+    fn triangle(table: &str) -> Topology {
+        let host = |name: &str, networks: &str| Host::of(name, networks);
+        let hosts = [host("a", "10.0.1.1/24"), host("b", "10.0.1.2/24 10.0.2.2/24"), host("c", "10.0.2.3/24")];
+        let hosts: Vec<Host> = hosts.into_iter().flat_map(|host| [host.clone(), host]).collect();
+        let addresses = (5000..).zip(&hosts).map(|(port, host)| EndpointAddress {
+            at: host.addresses().map(|ip| (ip, port).into()).collect(),
+            encrypts: false,
+        });
+        Topology { addresses: addresses.collect(), table: Table::read(table).unwrap_or_default(), hosts }
+    }
+
+    fn over(ranks: &[u32]) -> Vec<Way> {
+        ranks.iter().copied().map(Way::Over).collect()
+    }
+
+    #[test]
+    fn both_ranks_of_a_pair_choose_the_same_relay_and_pairs_spread() {
+        let topology = triangle("");
+        assert_eq!((topology.relays(0, 4), topology.relays(4, 0)), (over(&[2, 3]), over(&[2, 3])));
+        assert_eq!((topology.relays(0, 5), topology.relays(5, 0)), (over(&[3, 2]), over(&[3, 2])));
+        assert_eq!((topology.relays(0, 1), topology.relays(0, 2)), (vec![], vec![]));
+        let at = |text: &str| Way::Direct(text.parse().unwrap());
+        assert_eq!(topology.first(0, 4, false), [at("10.0.2.3:5004")]);
+        // The address in the common network first.
+        assert_eq!(topology.first(4, 2, false), [at("10.0.2.2:5002"), at("10.0.1.2:5002")]);
+        assert!(topology.may_relay(2));
+    }
+
+    #[test]
+    fn table_decides_the_next_node() {
+        let routes = [("a", "b", "c"), ("b", "a", "b"), ("c", "c", "a")].map(|(from, next, to)| {
+            format!("[[routes]]\nfrom = \"{from}\"\nto = \"{to}\"\nnext = [\"{next}\", \"{next}\", \"{next}\"]\n")
+        });
+        let topology = triangle(&format!("version = 1\nnodes = [\"a\", \"b\", \"c\"]\n{}", routes.concat()));
+        let at = |text: &str| Way::Direct(text.parse().unwrap());
+        assert_eq!(topology.first(0, 4, false), [over(&[2, 3]), vec![at("10.0.2.3:5004")]].concat());
+        assert_eq!(topology.first(0, 5, true), over(&[3, 2]));
+        assert_eq!(topology.first(2, 4, true), [at("10.0.2.3:5004")]);
+    }
+}
