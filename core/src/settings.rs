@@ -1,8 +1,11 @@
 //! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
 
+mod devices;
+
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
+pub use devices::{DeviceLists, ListedDevice, ListedKind};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -284,6 +287,8 @@ settings! {
     device: DeviceChoice = "FARSIDE_DEVICE", "auto", "auto, shm, verbs, route, tcp, sim",
         |s| match s { "auto" => Some(DeviceChoice::Auto), "shm" => Some(DeviceChoice::Shm), "verbs" => Some(DeviceChoice::Verbs), "route" => Some(DeviceChoice::Route), "tcp" => Some(DeviceChoice::Tcp), "sim" => Some(DeviceChoice::Sim), _ => None },
         "How ranks reach each other: shm by shared memory; verbs by an HCA, within a node too; route by shared memory within a node and by an HCA between nodes; auto is shm if all ranks are on one node, verbs if no two are, else route; tcp by TCP connections, within a node too. sim runs a Rust program that starts by `Job::run` as all ranks of a simulation in one process.";
+    devices: Option<DeviceLists> = "FARSIDE_DEVICES", "auto", "auto, or a list of shm, verbs, verbs:NAME[:PORT], tcp, tcp:INTERFACE with commas, each as it is or with @ and sizes (small, medium, large, with + between them); lists with ; between them (rank r takes list r modulo their number)", DeviceLists::parse,
+        "Devices of a job with several, best first; auto is shm,verbs with FARSIDE_DEVICE=route. Two ranks use the first device that both have: shm if they are on one node, and the nth verbs or tcp device of one is connected to the nth of the other. A device that does not work is left out, as the log says. A device with sizes carries reads and writes of these sizes only: medium is 8192 bytes and more, large 262144 and more. Atomic operations between nodes use the first device that all ranks have.";
     simulation: String = "FARSIDE_SIM", "ranks=2", "options with commas between them: ranks=N, topology=TOPOLOGY, latency=NANOSECONDS, ...", |s| Some(s.to_owned()),
         "Ranks, network and faults of the simulation with FARSIDE_DEVICE=sim, as `farside sim --help` lists them.";
     seed: u64 = "FARSIDE_SEED", "0", "0 to 18446744073709551615", number,
@@ -361,6 +366,19 @@ impl Settings {
     pub(crate) fn parking(mut self) -> Self {
         self.values.wait = WaitPolicy::Park;
         self
+    }
+
+    /// The same settings for a device of a list.
+    pub(crate) fn for_device(&self, device: &ListedDevice) -> Self {
+        let mut own = self.clone();
+        if let Some(name) = &device.name {
+            match device.kind {
+                ListedKind::Verbs => own.values.verbs_device.clone_from(name),
+                ListedKind::Tcp => own.values.tcp_interface.clone_from(name),
+                ListedKind::Shm => {}
+            }
+        }
+        own
     }
 
     /// Reads the environment.

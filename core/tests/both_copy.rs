@@ -55,7 +55,7 @@ fn over_two(f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
 /// The same with these settings, on any processors.
 fn with(set: &[(&str, &str)], f: impl Fn(&Job, &Turns) -> Result<()> + Sync) -> Result<()> {
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
             || name.starts_with("FARSIDE_TCP_");
         device.then(|| std::env::var(name).ok()).flatten()

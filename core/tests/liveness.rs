@@ -38,7 +38,7 @@ fn end(how: End) -> Result<()> {
 fn settings(set: &[(&str, &str)]) -> Settings {
     let find = |name: &str| {
         let given = set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
             || name.starts_with("FARSIDE_TCP_");
         given.or_else(|| device.then(|| std::env::var(name).ok()).flatten())

@@ -130,6 +130,47 @@ fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
     });
 }
 
+/// In fence and PSCW epochs, puts, gets and accumulates within a node cause no message besides the signals of the calls.
+#[test]
+fn operations_of_epochs_within_a_node_cause_no_messages() {
+    const MANY: u64 = 20;
+    every(|job| {
+        let world = job.world()?;
+        let target = (world.rank() + 2) % world.size();
+        if world.size() < 4 {
+            return Ok(());
+        }
+        assert!(nodes().is_none_or(|nodes| nodes != 2) || job.device().shares_memory(world.members()[target]));
+        let mut window = Window::<u64>::allocate(&world, 4)?;
+        let messages = |before: &[(&str, Snapshot)]| {
+            let sums = job.stats_by_device().iter().zip(before).map(|(a, b)| a.1 - b.1).collect::<Vec<_>>();
+            // An operation may carry the signal of a closing call.
+            let kinds = [Kind::Signal, Kind::Notify, Kind::Send, Kind::FetchAdd];
+            let sent = |s: &Snapshot| kinds.iter().map(|kind| s.count(*kind)).sum::<u64>();
+            sums.iter().map(sent).sum::<u64>() + sums[1..].iter().map(|s| s.count(Kind::Write)).sum::<u64>()
+        };
+        let mut counts = Vec::new();
+        for many in [0, MANY] {
+            let before = job.stats_by_device();
+            let mut got = vec![0; many as usize];
+            window.fence(Assert::empty(), |e| {
+                (0..many).try_for_each(|i| e.put_value(i, target, 0))?;
+                (0..many).try_for_each(|_| e.accumulate(Op::Sum, &[1], target, 1))?;
+                got.iter_mut().try_for_each(|got| e.get(std::slice::from_mut(got), target, 2))
+            })?;
+            window.expose(&[target], Assert::empty(), |x| {
+                x.start(&[target], Assert::empty(), |e| {
+                    (0..many).try_for_each(|i| e.put_value(i, target, 0))?;
+                    (0..many).try_for_each(|_| e.accumulate(Op::Sum, &[1], target, 1))
+                })
+            })?;
+            counts.push(messages(&before));
+        }
+        assert_eq!(counts[0], counts[1]);
+        window.free()
+    });
+}
+
 /// Windows over all ranks and over a node, with epochs of both open at a time.
 #[test]
 fn windows_of_the_node_and_of_all_ranks_side_by_side() {
@@ -179,25 +220,27 @@ fn shared_window_is_for_the_ranks_of_a_node() {
     });
 }
 
-/// A put uses the device of its window, for every pair of ranks, and is counted by that device.
+/// A put within a node is a copy, also on a window over several nodes; to another node it uses the device between nodes.
 #[test]
-fn puts_are_counted_by_the_device_of_their_window() {
+fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
     const PUTS: u64 = 10;
     every(|job| {
         for team in teams(job)? {
             let window = LockWindow::<u64>::allocate(&team, 1)?;
-            let before = job.stats_by_device();
-            let target = (team.rank() + 1) % team.size();
-            window.lock(LockKind::Shared, target, Assert::empty(), |e| {
-                (0..PUTS).try_for_each(|i| e.put_value(i, target, 0))
-            })?;
-            let after = job.stats_by_device();
-            let writes = |s: &[(&str, Snapshot)]| s.iter().map(|d| d.1.count(Kind::Write)).collect::<Vec<_>>();
-            let spent: Vec<u64> = writes(&after).iter().zip(writes(&before)).map(|(a, b)| a - b).collect();
-            assert_eq!(spent.iter().sum::<u64>(), PUTS);
-            if nodes().is_some() {
-                assert_eq!(after.iter().map(|d| d.0).collect::<Vec<_>>(), ["shm", "verbs"]);
-                assert_eq!(spent[usize::from(!team.is_on_one_node())], PUTS);
+            for target in 0..team.size() {
+                let before = job.stats_by_device();
+                window.lock(LockKind::Shared, target, Assert::NOCHECK, |e| {
+                    (0..PUTS).try_for_each(|i| e.put_value(i, target, 0))
+                })?;
+                let after = job.stats_by_device();
+                let writes = |s: &[(&str, Snapshot)]| s.iter().map(|d| d.1.count(Kind::Write)).collect::<Vec<_>>();
+                let spent: Vec<u64> = writes(&after).iter().zip(writes(&before)).map(|(a, b)| a - b).collect();
+                assert_eq!(spent.iter().sum::<u64>(), PUTS);
+                if nodes().is_some() {
+                    assert_eq!(after[0].0, "shm");
+                    let near = target == team.rank() || job.device().shares_memory(team.members()[target]);
+                    assert_eq!(spent[0], if near { PUTS } else { 0 }, "to rank {target}");
+                }
             }
             team.barrier()?;
             window.free()?;

@@ -85,13 +85,13 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 /// [`allgather`] of data that mostly has at most `most` bytes, the same number at all ranks. In a team of more than 256 ranks,
-/// each of them takes `most` + 8 bytes of the messages and of the result, instead of 128. ⌈log2 P⌉ messages a rank, twice as many
-/// if any rank has more than `most` bytes.
+/// each of them takes `most` + 8 bytes of the messages and of the result, instead of 128 or more. ⌈log2 P⌉ messages a rank,
+/// twice as many if any rank has more than `most` bytes.
 ///
 /// # Errors
 /// Those of [`allgather`].
 pub fn allgather_short(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
-    gather_records(team, mine, if team.size() > MANY { most } else { RECORD - LENGTH })
+    gather_records(team, mine, if team.size() > MANY { most } else { most.max(RECORD - LENGTH) })
 }
 
 fn gather_records(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {

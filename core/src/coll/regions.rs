@@ -58,8 +58,9 @@ fn exchange_and_import(
         Ok(r) => Writer::new().u8(1).bytes(&r.key).done(),
         Err(e) => failure_message(e),
     };
-    // Keys of a network have fewer bytes than these.
-    let others = allgather_short(team, &message, 56)?;
+    // Keys of a network have fewer bytes than these, and so have those of shared memory and networks together.
+    let joined = !team.is_on_one_node() && !device.capabilities().node.is_empty();
+    let others = allgather_short(team, &message, if joined { 248 } else { 56 })?;
     if let Some(e) = first_failure(team, &others) {
         return Err(own.err().filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e));
     }

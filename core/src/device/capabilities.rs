@@ -24,6 +24,9 @@ pub struct Capabilities {
     /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes. If not,
     /// [`service`](crate::service) composes them of operations that the device supports.
     pub(crate) accumulate: bool,
+    /// Whether atomics and accumulates are coherent with atomic operations of the ranks' processors on the same memory,
+    /// which carry them out.
+    pub coherent: bool,
     /// Limits of [`Operation::Scatter`](super::Operation::Scatter) and [`Operation::Gather`](super::Operation::Gather);
     /// `None` if the device does not support them.
     pub lists: Option<Lists>,
@@ -54,6 +57,7 @@ impl Capabilities {
             max_packet,
             mapped: false,
             accumulate: false,
+            coherent: false,
             lists: None,
             cut_offs: CutOffs::UNMEASURED,
             messages: MessageCutOffs::UNMEASURED,

@@ -152,7 +152,11 @@ impl Loopback {
     #[must_use]
     pub fn new(hub: &Arc<Hub>, me: u32) -> Self {
         let minimal = Capabilities::minimal("loopback", MAX_PACKET);
-        Self::with(hub, me, Capabilities { max_blocks: 16, accumulate: true, own_by_copy: true, ..minimal })
+        Self::with(
+            hub,
+            me,
+            Capabilities { max_blocks: 16, accumulate: true, coherent: true, own_by_copy: true, ..minimal },
+        )
     }
 
     /// The device of rank `me` without optional features.

@@ -11,7 +11,6 @@ pub(crate) mod fault;
 mod forward;
 pub mod loopback;
 pub mod report;
-#[cfg(any(test, feature = "verbs"))]
 pub(crate) mod route;
 pub(crate) mod shm;
 pub(crate) mod sim;
@@ -111,7 +110,7 @@ pub struct Registration {
 }
 
 /// Longest remote key in bytes.
-pub const MAX_KEY: usize = 96;
+pub const MAX_KEY: usize = 288;
 
 /// A peer's region as this rank reaches it.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +141,9 @@ pub struct Mapped {
     pub lo: usize,
     /// One past the last mapped byte.
     pub hi: usize,
+    /// Whether this rank's processor may also change the bytes atomically. If not, only loads and stores are allowed
+    /// while other ranks use atomics and accumulates of the device, which are not coherent with the processor's.
+    pub atomics: bool,
 }
 
 /// A remote address: a byte of a peer's region.

@@ -1,14 +1,15 @@
 //! Chooses the device of a job: shared memory if all ranks are on one node, verbs if each is on its own, and both if
-//! some share a node. All ranks decide by the same endpoint addresses, so they decide alike.
+//! some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so they decide alike.
 
-#[cfg(feature = "verbs")]
-use super::steps::Steps;
+mod group;
+mod list;
+
 use crate::bootstrap::Bootstrap;
-use crate::device::{Device, shm, tcp};
 #[cfg(feature = "verbs")]
-use crate::device::{route, verbs};
+use crate::device::verbs;
+use crate::device::{Device, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::settings::{DeviceChoice, Settings};
+use crate::settings::{DeviceChoice, DeviceLists, ListedKind, Settings};
 
 /// Opens the device that the settings name, and publishes this rank's endpoint address to the other ranks. Collective;
 /// takes at least one fence of the bootstrap.
@@ -26,22 +27,43 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         DeviceChoice::Tcp => return Ok(Box::new(tcp::open(bootstrap, settings)?)),
         _ => {}
     }
+    let may_list = matches!(settings.device, DeviceChoice::Auto | DeviceChoice::Route);
+    let listed = settings.devices.as_ref().filter(|_| may_list);
+    if let Some(lists) = listed.filter(|lists| !lists.has_shared_memory()) {
+        return list::open(bootstrap, settings, lists, None);
+    }
     let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
     let addresses = exchange(bootstrap, "shm", &prepared.address()?)?;
     let nodes = shm::Nodes::of(&addresses)?;
-    let auto = settings.device == DeviceChoice::Auto;
+    let auto = settings.device == DeviceChoice::Auto && listed.is_none();
     if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
         let device = prepared.connect(&addresses, size)?;
         // Every rank maps all segments before a rank may end and its segment goes.
         bootstrap.fence()?;
-        Ok(Box::new(device))
-    } else {
-        // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
-        drop(prepared);
-        tracing::info!("{} nodes: {nodes}", nodes.count());
-        let alone = auto && nodes.count() == size as usize;
-        let opened = if alone { open_verbs(bootstrap, settings) } else { open_both(bootstrap, settings, &nodes) };
-        opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
+        return Ok(Box::new(device));
+    }
+    // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
+    drop(prepared);
+    tracing::info!("{} nodes: {nodes}", nodes.count());
+    let default = DeviceLists::of(&[ListedKind::Shm, ListedKind::Verbs]);
+    let opened = match auto && nodes.count() == size as usize {
+        true => open_verbs(bootstrap, settings),
+        false => list::open(bootstrap, settings, listed.unwrap_or(&default), Some(&nodes)),
+    };
+    opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
+}
+
+/// Opens a device that connects all ranks of `bootstrap`.
+fn open_one(kind: ListedKind, bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+    match kind {
+        ListedKind::Verbs => open_verbs(bootstrap, settings),
+        ListedKind::Tcp => Ok(Box::new(tcp::open(bootstrap, settings)?)),
+        ListedKind::Shm => {
+            let (me, size) = (bootstrap.rank(), bootstrap.size());
+            let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
+            let addresses = exchange(bootstrap, "shm", &prepared.address()?)?;
+            Ok(Box::new(prepared.connect(&addresses, size)?))
+        }
     }
 }
 
@@ -52,35 +74,26 @@ fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<
     Ok(Box::new(prepared.connect(&addresses)?))
 }
 
+/// Reports why rank `rank` has no port.
 #[cfg(feature = "verbs")]
-fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, nodes: &shm::Nodes) -> Result<Box<dyn Device>> {
-    let me = bootstrap.rank();
-    let ranks = nodes.sharing_with(me);
-    let number = ranks.iter().position(|r| *r == me).unwrap_or(0);
-    let intra = shm::Prepared::new(number, ranks.clone(), settings)?;
-    let inter = verbs::Prepared::new(bootstrap, settings)?;
-    bootstrap.put(&format!("node.{me}"), &intra.address()?)?;
-    let addresses = exchange(bootstrap, "verbs", &inter.address())?;
-    let intra_addresses = ranks.iter().map(|r| bootstrap.get(&format!("node.{r}"))).collect::<Result<Vec<_>>>()?;
-    let (intra, inter) = (intra.connect(&intra_addresses, bootstrap.size())?, inter.connect(&addresses)?);
-    // Every rank maps the segments of its node before a rank may end.
-    bootstrap.fence()?;
-    // Only accumulates on regions of the inter-node device take steps.
-    let inter = Steps::over(Box::new(inter));
-    Ok(Box::new(route::RouteDevice::new(intra, inter, bootstrap.size())?.on_nodes(nodes.lowest())))
+fn probe_verbs(rank: u32, settings: &Settings) -> Result<()> {
+    verbs::has_port(rank, settings)
 }
 
 #[cfg(not(feature = "verbs"))]
-fn open_verbs(bootstrap: &mut dyn Bootstrap, _settings: &Settings) -> Result<Box<dyn Device>> {
+fn open_verbs(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+    probe_verbs(bootstrap.rank(), settings).and(Err(Error::new(ErrorKind::Unsupported, "open a verbs device")))
+}
+
+#[cfg(not(feature = "verbs"))]
+fn probe_verbs(rank: u32, _settings: &Settings) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, "open a verbs device")
-        .rank(bootstrap.rank())
+        .rank(rank)
         .cause("this build is without the verbs device")
-        .remedy("build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), or start all ranks on one node"))
-}
-
-#[cfg(not(feature = "verbs"))]
-fn open_both(bootstrap: &mut dyn Bootstrap, settings: &Settings, _: &shm::Nodes) -> Result<Box<dyn Device>> {
-    open_verbs(bootstrap, settings)
+        .remedy(
+            "build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), start all ranks on one node, or set \
+             FARSIDE_DEVICES=shm,tcp",
+        ))
 }
 
 /// Publishes this rank's endpoint address; returns the addresses of all ranks.

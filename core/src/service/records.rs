@@ -9,12 +9,13 @@
 //!
 //! | accumulates of one rank to one target, in one epoch | messages |
 //! |---|---|
-//! | to this rank itself | none |
+//! | to this rank itself, or to memory that it maps | none |
 //! | the closing call notifies the target | one for each full packet; the last is the notification |
 //! | the closing call does not notify it | one for each full packet, and one answer |
 //! | with former values | in addition an answer to each packet that requests former values |
 
 use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -105,16 +106,18 @@ pub struct RecordQueue {
     peer: u32,
     handler: u16,
     alignment: usize,
+    /// The address of the memory, if it is mapped whole.
+    mapped: Option<NonNull<u8>>,
     batch: RefCell<Batch>,
     unanswered: Rc<Cell<usize>>,
 }
 
 impl RecordQueue {
     /// The queue to rank `peer`, where `handler` passes messages to [`Records::receive`], and the address of the region
-    /// is `alignment` modulo 16.
+    /// is `alignment` modulo 16; `mapped`: its address here, if it is mapped whole.
     #[must_use]
-    pub fn new(peer: u32, handler: u16, alignment: usize) -> Self {
-        Self { peer, handler, alignment, ..Self::default() }
+    pub fn new(peer: u32, handler: u16, alignment: usize, mapped: Option<NonNull<u8>>) -> Self {
+        Self { peer, handler, alignment, mapped, ..Self::default() }
     }
 
     /// Whether all records have been sent.
@@ -202,12 +205,12 @@ impl Records {
         Self { memory, accumulate, cells, me, last, awaited, wrong }
     }
 
-    /// Applies an accumulate or a compare-and-swap to this rank's own memory, or batches it; returns `false`, and does
+    /// Applies an accumulate or a compare-and-swap to this rank's own memory or to mapped memory, or batches it; returns `false`, and does
     /// nothing, for other operations. Batched records are complete at the target when [`send`](Self::send) has sent
     /// them and no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
     ///
     /// # Safety
-    /// The target has the range, and exposes it until the accumulate is complete; the operand is valid during the call,
+    /// The target has the range, mapped as its queue says, and exposes it until the accumulate is complete; the operand is valid during the call,
     /// and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
@@ -224,8 +227,9 @@ impl Records {
         if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
             return Err(refused(ErrorKind::Misaligned));
         }
-        if to.peer == job.rank_number() {
-            let at = self.memory.base.wrapping_add(rest.at.offset);
+        let own = (to.peer == job.rank_number()).then_some(self.memory.base);
+        if let Some(base) = own.or(to.mapped.map(NonNull::as_ptr)) {
+            let at = base.wrapping_add(rest.at.offset);
             // SAFETY: the range is inside the memory, and the buffers are valid, by the contract.
             let applied = unsafe { apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };
             return applied.map(|()| true).map_err(refused);

@@ -93,7 +93,7 @@ impl Steps {
     #[must_use]
     pub(crate) fn over(device: Box<dyn Device>) -> Self {
         Self {
-            capabilities: Capabilities { accumulate: true, ..device.capabilities().clone() },
+            capabilities: Capabilities { accumulate: true, coherent: false, ..device.capabilities().clone() },
             inner: device,
             locks: RefCell::default(),
             peer_locks: RefCell::default(),

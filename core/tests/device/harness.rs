@@ -66,7 +66,8 @@ impl Config {
 /// Settings with the given values and defaults otherwise. Of the environment only the choice of the device counts.
 pub(crate) fn settings(set: &[(&str, &str)]) -> Settings {
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES") || name.starts_with("FARSIDE_VERBS_");
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
+            || name.starts_with("FARSIDE_VERBS_");
         device.then(|| std::env::var(name).ok()).flatten()
     };
     let given = |name: &str| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());

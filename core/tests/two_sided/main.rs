@@ -18,7 +18,7 @@ const CONTEXT: u32 = 5;
 fn settings(set: &[(&str, &str)]) -> Settings {
     // The device comes from the environment.
     let machine = |name: &str| {
-        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+        let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
             || name.starts_with("FARSIDE_VERBS_")
             || name.starts_with("FARSIDE_TCP_");
         device.then(|| std::env::var(name).ok()).flatten()

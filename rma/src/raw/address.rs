@@ -175,7 +175,7 @@ impl Attachments {
             return Some(direct);
         }
         let one = known.find(address, len)?;
-        let Mapped { base, lo, hi } = one.region?.mapped?;
+        let Mapped { base, lo, hi, .. } = one.region?.mapped.filter(|mapped| mapped.atomics)?;
         let range = MappedRange { address: one.base.checked_add(lo)?, len: hi - lo, base: base.wrapping_add(lo) };
         known.recent.set(Some(range));
         range.direct(address, len)

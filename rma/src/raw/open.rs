@@ -190,6 +190,12 @@ impl RawWindow {
         Ok(Place { region, offset: start + offset })
     }
 
+    /// Whether a store signals `target` where its memory is mapped: a store could overwrite an addition of the device.
+    #[inline]
+    fn takes_signals(&self, target: usize) -> bool {
+        self.mapped || self.targets[target].atomics || target == self.team.rank()
+    }
+
     /// Sets the word at byte `offset` of `target` and wakes its rank. The operations of this rank on the target that were
     /// issued before are visible to a rank that sees the value. One message; a store where the memory is mapped.
     ///
@@ -197,7 +203,7 @@ impl RawWindow {
     /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`, `PeerLost`.
     #[inline]
     pub(crate) fn signal(&self, target: usize, offset: usize, value: u64) -> Result<()> {
-        if let Some(word) = self.mapped_word(target, offset) {
+        if let Some(word) = self.mapped_word(target, offset).filter(|_| self.takes_signals(target)) {
             self.stats().add(Kind::Signal, 8);
             // Release: pairs with the Acquire of a rank that waits for the word.
             word.store(value, Ordering::Release);
@@ -205,7 +211,7 @@ impl RawWindow {
             return Ok(());
         }
         let at = self.signal_place("signal a peer", target, offset)?;
-        if let Some(word) = self.watched_word(target, offset, value) {
+        if let Some(word) = self.watched_word(target, offset, value).filter(|_| self.takes_signals(target)) {
             self.stats().add(Kind::Signal, 8);
             // Release: as above.
             word.store(value, Ordering::Release);

@@ -235,7 +235,7 @@ impl RawWindow {
             return self.begin_by_address(attachments, t, item, request);
         }
         self.order_stores(item.reads_and_stores());
-        if (self.mapped || t.own_unmapped) && self.copied(t, &item) || self.recorded(t, &item, request.is_some())? {
+        if (self.mapped || t.copies) && self.copied(t, &item) || self.recorded(t, &item, request.is_some())? {
             return Ok(());
         }
         if self.holds_back() {
@@ -289,9 +289,9 @@ impl RawWindow {
     /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
     /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not
     /// be coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
-    /// (MPI-5.0 section 12.5.3). Attached memory (dynamic windows) is updated by the HCA's atomics in all epochs.
+    /// (MPI-5.0 section 12.5.3). So this rank's CPU applies those to memory that it maps, at once. Attached memory (dynamic windows) is updated by the HCA's atomics in all epochs.
     fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
-        if !self.serving.accumulates || !matches!(self.access.get(), Access::Fence(_) | Access::Start) {
+        if !self.processors_apply() {
             return Ok(false);
         }
         let taken = item.with_operation((t.region.handle, 0), |operation| {
@@ -307,6 +307,17 @@ impl RawWindow {
             self.complete_at(t.team_rank)?;
         }
         Ok(true)
+    }
+
+    /// Whether the targets' processors carry out all accumulates of the current epoch, although the device has atomics.
+    fn processors_apply(&self) -> bool {
+        self.serving.accumulates && matches!(self.access.get(), Access::Fence(_) | Access::Start)
+    }
+
+    /// Whether this rank's processor may do atomic operations on the mapped memory of `t` now, if not the whole window is
+    /// mapped.
+    pub(super) fn takes_atomics(&self, t: &Target) -> bool {
+        if t.atomics { !t.has_withheld() } else { self.processors_apply() }
     }
 
     fn send_records(&self, t: &Target, notify: Option<(usize, u64)>, answered: bool) -> Result<()> {

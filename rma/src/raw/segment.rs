@@ -39,7 +39,8 @@ impl RawWindow {
         for (t, len) in window.targets.iter_mut().zip(lens) {
             let here = base.wrapping_add(start);
             (t.base, t.lo, t.hi) = (here, 0, len);
-            t.region = RemoteRegion { len, mapped: Some(Mapped { base: here, lo: 0, hi: len }), ..t.region };
+            t.region =
+                RemoteRegion { len, mapped: Some(Mapped { base: here, lo: 0, hi: len, atomics: true }), ..t.region };
             t.move_to((first.peer, first.handle, start));
             start += len;
         }

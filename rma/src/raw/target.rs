@@ -83,8 +83,10 @@ pub(crate) struct Target {
     pub(super) base: *mut u8,
     pub(super) lo: usize,
     pub(super) hi: usize,
-    /// The target is this rank and the window is not mapped: puts and gets are copies, atomics and accumulates are not.
-    pub(super) own_unmapped: bool,
+    /// Its whole memory can be loaded and stored here although the window is not mapped, so puts and gets are copies.
+    pub(super) copies: bool,
+    /// Whether this rank's processor may change its mapped memory atomically in every epoch.
+    pub(super) atomics: bool,
     pub(super) region: RemoteRegion,
     pub(super) lock: Cell<LockState>,
     /// Its rank in the window's team.
@@ -177,12 +179,14 @@ impl OpenExposure {
 impl Target {
     pub(super) fn new((team_rank, region): (usize, RemoteRegion)) -> Self {
         let (base, lo, hi) = region.mapped.map_or((std::ptr::null_mut(), 1, 0), |m| (m.base, m.lo, m.hi));
+        let atomics = region.mapped.is_none_or(|m| m.atomics);
         Self {
             ready: Cell::new(0),
             base,
             lo,
             hi,
-            own_unmapped: false,
+            copies: (lo, hi) == (0, region.len),
+            atomics,
             region,
             lock: Cell::new(LockState::No),
             team_rank,
@@ -193,6 +197,11 @@ impl Target {
         }
     }
 
+    /// The address of its memory, if all of it can be loaded and stored here.
+    fn whole(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.base).filter(|_| self.copies)
+    }
+
     #[cold]
     fn make_used(&self) -> Box<Used> {
         let RemoteRegion { peer, handle, .. } = self.region;
@@ -201,7 +210,7 @@ impl Target {
             track: Track::new(),
             packed: Cell::new(0),
             unpacked: Counter::new(),
-            records: RecordQueue::new(peer, self.listens, usize::from(self.alignment)),
+            records: RecordQueue::new(peer, self.listens, usize::from(self.alignment), self.whole()),
             starts: Cell::new(0),
             posts: Cell::new(0),
             withheld: RefCell::new(None),
@@ -274,13 +283,9 @@ impl Target {
     /// Makes puts and gets to this target copies. The target is this rank itself, with the memory `own`.
     pub(super) fn copy_own(&mut self, own: &Registration) {
         if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
-            (self.base, self.lo, self.hi, self.own_unmapped) = (own.base, 0, own.len, true);
+            (self.base, self.lo, self.hi) = (own.base, 0, own.len);
+            (self.copies, self.atomics) = (true, false);
         }
-    }
-
-    /// Whether the CPU may do atomic operations on mapped memory now, if not the whole window is mapped.
-    pub(super) fn takes_atomics(&self) -> bool {
-        !self.own_unmapped && !self.has_withheld()
     }
 
     /// The bias, claim and waiter words, if the lock can be entered by claim.

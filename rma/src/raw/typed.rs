@@ -185,7 +185,7 @@ impl RawWindow {
         let own = l.attached.is_none();
         let mapped = self.direct_layout(t.team_rank, l.offset, l.target).filter(|_| own);
         if let Action::Accumulate { code } = l.action {
-            return match mapped.filter(|_| self.mapped || t.takes_atomics()) {
+            return match mapped.filter(|_| self.mapped || self.takes_atomics(t)) {
                 Some(_) => self.accumulate_mapped(t, code, l),
                 None => l.for_each_piece(|operand, old, offset, len| {
                     self.begin(t, Item::Accumulate { code, operand, old, len, offset }.at(l.attached), request)

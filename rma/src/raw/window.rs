@@ -257,8 +257,8 @@ impl RawWindow {
     #[inline(always)]
     fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
         let to = self.direct(target, offset, len)?;
-        // On a mapped window no operation is withheld, and this rank's own memory is mapped.
-        if self.mapped || self.targets[target].takes_atomics() { Some(to) } else { None }
+        // On a mapped window no operation is withheld.
+        if self.mapped || self.takes_atomics(&self.targets[target]) { Some(to) } else { None }
     }
 
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the

@@ -89,6 +89,10 @@ impl SignalArray {
         }
         // The same on every rank, since all ranks check the same words.
         signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
+        if !signals.mapped {
+            // If some ranks cannot map the words, all access them by the device, which makes their atomics coherent.
+            signals.remotes.iter_mut().for_each(|remote| remote.mapped = None);
+        }
         // A counter does not tell which rank is missing.
         signals.oversubscribed = size > 2
             && signals.mapped

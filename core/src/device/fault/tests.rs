@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::wrap;
 use crate::device::loopback::{Hub, Loopback};
-use crate::device::route::RouteDevice;
+use crate::device::route::tests::joined;
 use crate::device::{
     BarrierRequest, Block, Device, Event, Operation, Place, Posted, Range, Region, RemoteVector, ShortPacket,
     WorkRequest, shm,
@@ -69,7 +69,8 @@ impl Ranks {
                     let on_node: Vec<Vec<u8>> =
                         node(rank).iter().map(|r| addresses[usize::from(*r != 0)].clone()).collect();
                     let intra = prepared.connect(&on_node, 3).unwrap();
-                    Box::new(RouteDevice::new(intra, Loopback::new(&hub, rank), 3).unwrap()) as Box<dyn Device>
+                    let inter = Box::new(Loopback::new(&hub, rank));
+                    Box::new(joined(rank, 3, Box::new(intra), inter).unwrap()) as Box<dyn Device>
                 })
             }
         };

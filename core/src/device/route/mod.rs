@@ -1,123 +1,137 @@
 #![allow(unsafe_code)]
-//! Joins two devices: an intra-node device for the ranks of this node, and an inter-node device for all ranks.
+//! The multidevice: joins an intra-node device for the ranks of this node and devices between nodes.
 //!
-//! A packet to a rank of the same node uses the intra-node device, any other packet the inter-node device. A pair of
-//! ranks always uses the same device, so packets stay in order.
+//! Each rank has a connection table ([`table`]): for each peer, the device for small, medium-sized and large reads and
+//! writes. Packets of a pair use the device of the small ones, always the same, so they stay in order.
 //!
-//! A region belongs to one device, for all pairs of ranks: to the intra-node device if all its users are on one node
-//! ([`Region::one_node`]), otherwise to the inter-node device, also between ranks of one node. The atomics of an HCA
-//! need not be coherent with the processor's: a word changed by one rank through the HCA and by another through its
-//! processor could lose updates. One device per region means one atomic domain. The cost: operations on such a region
-//! take a round trip through the HCA within a node instead of a copy. A program that wants both makes a team of each
-//! node ([`Team::split_by_node`](crate::Team::split_by_node)) and windows over it.
+//! A region whose users are all on one node ([`Region::one_node`]) belongs to the intra-node device. Any other region is
+//! registered with all devices that carry anything, and its key has the keys of all of them ([`regions`]). Its atomics and
+//! accumulates use one device for all pairs of ranks, the first that all ranks have: the atomics of an HCA need not be
+//! coherent with the processor's, and a word changed by both could lose updates. Between ranks of one node:
 //!
-//! The device of a region is encoded in its handle (lowest bit) and in its key (first byte).
+//! | atomics of the device between nodes | reads, writes | signals | atomics, accumulates |
+//! |---|---|---|---|
+//! | coherent ([`Capabilities::coherent`]), as tcp | intra-node device | intra-node device | intra-node device |
+//! | not coherent, as verbs; the region is mapped whole | intra-node device | intra-node device, if the region has no accumulates | that device |
+//! | not coherent; not mapped whole | that device | that device | that device |
 //!
-//! A wait polls both devices. A rank sleeps on the intra-node device, after it has given the other device its waker; an
-//! inter-node event therefore costs a sleeping rank one thread switch more than the inter-node device alone.
+//! In the second row [`Mapped::atomics`] is false: a rank may load and store the memory, and while no rank uses atomics of
+//! the device, as between fences if the target's processor applies accumulates, also change it atomically.
+//!
+//! Requests on several devices to one peer keep the order that a single device gives ([`requests`]).
+//!
+//! A wait polls all devices. A rank sleeps on the first device, after it has given the others its waker; an event of
+//! theirs therefore costs a sleeping rank one thread switch more than the bare device.
 
+mod imports;
+mod regions;
+mod requests;
+pub(crate) mod subset;
+mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub(crate) use table::{MOST, Member};
+
 use super::{
-    Block, Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
+    Block, Capabilities, Device, Event, Leave, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
     Registration, RemoteRegion, Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
+use crate::slots::Slots;
 use crate::stats::Stats;
+use regions::{Handles, Imported, NO_HANDLE, translated};
+use requests::{Requests, Signal, Tracked, UNTRACKED, Unnotified};
+use table::{Connection, Table};
 
-/// The device of a region or packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// The device of the ranks of this node.
-    Intra,
-    /// The device that reaches all ranks.
-    Inter,
-}
+/// The operation in errors of [`Device::post`] and [`Device::import`].
+const POST: &str = "post a work request";
+const IMPORT: &str = "import a peer's region";
 
-impl Side {
-    fn of(handle: u64) -> Self {
-        if handle & 1 == 0 { Self::Intra } else { Self::Inter }
-    }
-
-    /// The handle that the job sees for a handle of this side's device.
-    fn outer(self, handle: u64) -> u64 {
-        handle << 1 | u64::from(self == Self::Inter)
-    }
-}
-
-/// The handle of the region in its own device.
-fn inner(handle: u64) -> u64 {
-    handle >> 1
-}
-
-/// The same operation with the device's own handle, and the job's handle that it replaces.
-fn translated<'a>(operation: &Operation<'a>) -> (Operation<'a>, Option<u64>) {
-    let mut o = *operation;
-    let region = match &mut o {
-        Operation::Write { to: at, .. }
-        | Operation::Read { from: at, .. }
-        | Operation::FetchAdd { at, .. }
-        | Operation::CompareSwap { at, .. }
-        | Operation::Accumulate { at, .. }
-        | Operation::Signal { at, .. } => &mut at.region,
-        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => &mut at.region,
-        Operation::SendShort(_)
-        | Operation::Send { .. }
-        | Operation::Scatter { .. }
-        | Operation::Gather { .. }
-        | Operation::Barrier(_) => return (o, None),
-    };
-    let outer = std::mem::replace(region, inner(*region));
-    (o, Some(outer))
-}
-
-/// The intra-node and the inter-node device as one device.
-pub(crate) struct RouteDevice<N, F> {
-    intra: N,
-    inter: F,
-    /// Whether each rank of the job is on this node.
-    on_node: Vec<bool>,
+/// Several devices as one device.
+pub(crate) struct RouteDevice {
+    /// The intra-node device, if there is one, and the devices between nodes, best first.
+    devices: Vec<Box<dyn Device>>,
+    /// The numbers of the devices in the job.
+    numbers: Vec<u8>,
+    /// Whether the first device is an intra-node device.
+    has_intra: bool,
+    /// Whether other ranks are on this node.
+    has_neighbours: bool,
+    table: Table,
     capabilities: Capabilities,
     waker: Waker,
+    owned: RefCell<Slots<Handles>>,
+    imports: RefCell<Slots<Imported>>,
+    requests: Requests,
     polling: Cell<bool>,
 }
 
-impl<N: fmt::Debug, F: fmt::Debug> fmt::Debug for RouteDevice<N, F> {
+impl fmt::Debug for RouteDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteDevice").field("intra", &self.intra).field("inter", &self.inter).finish_non_exhaustive()
+        f.debug_struct("RouteDevice")
+            .field("devices", &self.devices)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }
 
-impl<N: Device, F: Device> RouteDevice<N, F> {
-    /// Joins `intra`, which connects the ranks of its [`Capabilities::node`], and `inter`, which connects all `size`.
+impl RouteDevice {
+    /// Joins `intra`, number 0 of the job, which connects the ranks of its [`Capabilities::node`], and the devices
+    /// `inter`, best first. `has`: the devices of each rank of the job, as bits. The devices connect all ranks of the job
+    /// that have them.
     ///
     /// # Errors
-    /// `Unsupported` if the intra-node device has no waker.
-    pub(crate) fn new(intra: N, inter: F, size: u32) -> Result<Self> {
-        let waker = intra.waker()?;
-        let (n, f) = (intra.capabilities(), inter.capabilities());
-        let on_node = (0..size).map(|rank| n.node.contains(&rank)).collect();
-        // The capabilities that hold for regions of either device.
+    /// `Unsupported` if a pair of ranks has no device in common, if no device between nodes is common to all ranks, or if
+    /// the first device has no waker.
+    pub(crate) fn new(
+        me: u32,
+        intra: Option<Box<dyn Device>>,
+        inter: Vec<(Member, Box<dyn Device>)>,
+        has: &[u8],
+    ) -> Result<Self> {
+        let node = intra.as_ref().map_or(Vec::new(), |intra| intra.capabilities().node.clone());
+        let has_intra = intra.is_some();
+        let (members, inter): (Vec<Member>, Vec<_>) = inter.into_iter().unzip();
+        let table = Table::new(me, &node, &members, has)?;
+        let numbers = has_intra.then_some(0).into_iter().chain(members.iter().map(|member| member.number)).collect();
+        let devices: Vec<_> = intra.into_iter().chain(inter).collect();
+        let waker = devices[0].waker()?;
+        // The capabilities that hold for regions and pairs of every device; those of lists and barriers are the domain's.
+        let all = || devices.iter().map(|device| device.capabilities());
+        let (first, domain) = (devices[0].capabilities(), devices[usize::from(table.domain)].capabilities());
         let capabilities = Capabilities {
             name: "route",
-            node: n.node.clone(),
-            max_blocks: n.max_blocks.min(f.max_blocks),
-            max_packet: n.max_packet.min(f.max_packet),
-            messages: MessageCutOffs { read_intra: n.messages.read_intra, ..f.messages },
+            node: node.clone(),
+            max_blocks: all().map(|c| c.max_blocks).min().unwrap_or(1),
+            max_packet: all().map(|c| c.max_packet).min().unwrap_or(0),
+            messages: MessageCutOffs { read_intra: first.messages.read_intra, ..domain.messages },
             mapped: false,
-            accumulate: n.accumulate && f.accumulate,
-            sleepers_fence: n.sleepers_fence,
-            ..f.clone()
+            accumulate: domain.accumulate && (!has_intra || first.accumulate),
+            coherent: domain.coherent && (!has_intra || first.coherent),
+            sleepers_fence: first.sleepers_fence,
+            ..domain.clone()
         };
-        Ok(Self { intra, inter, on_node, capabilities, waker, polling: Cell::new(false) })
+        Ok(Self {
+            devices,
+            numbers,
+            has_intra,
+            has_neighbours: node.len() > 1,
+            table,
+            capabilities,
+            waker,
+            owned: RefCell::default(),
+            imports: RefCell::default(),
+            requests: Requests::default(),
+            polling: Cell::new(false),
+        })
     }
 
     /// Sets the lowest rank of each rank's node.
@@ -127,190 +141,313 @@ impl<N: Device, F: Device> RouteDevice<N, F> {
         self
     }
 
-    fn is_on_node(&self, peer: u32, operation: &'static str) -> Result<bool> {
-        let known = self.on_node.get(peer as usize).copied();
-        known.ok_or_else(|| Error::new(ErrorKind::NoSuchRank, operation).peer(peer).device("route"))
+    #[inline(always)]
+    fn device(&self, number: u8) -> &dyn Device {
+        &*self.devices[usize::from(number)]
     }
 
-    fn device(&self, side: Side) -> &dyn Device {
-        match side {
-            Side::Intra => &self.intra,
-            Side::Inter => &self.inter,
+    #[inline(always)]
+    fn connection(&self, peer: u32, operation: &'static str) -> Result<&Connection> {
+        match self.table.get(peer) {
+            Some(connection) => Ok(connection),
+            None => Err(Error::new(ErrorKind::NoSuchRank, operation).peer(peer).device("route")),
         }
     }
 
-    /// The device for a request to `region` and for its notification.
-    fn side(&self, request: &WorkRequest<'_>, region: Option<u64>) -> Result<Side> {
-        const OP: &str = "post a work request";
-        let on_node = self.is_on_node(request.peer, OP)?;
-        let bad = |why: &str| {
-            Err(Error::new(ErrorKind::BadArgument, OP).peer(request.peer).device("route").cause(why.to_owned()))
+    /// The device of the domain.
+    fn domain(&self) -> &dyn Device {
+        self.device(self.table.domain)
+    }
+
+    fn intra(&self) -> Option<&dyn Device> {
+        self.has_intra.then(|| &*self.devices[0])
+    }
+
+    /// The device for `operation` on a region of `peer`, or for a signal at a place there, and the device's handle.
+    #[inline(always)]
+    fn find(&self, peer: u32, region: u64, operation: Option<&Operation<'_>>) -> Result<(u8, u64, bool)> {
+        let imports = self.imports.borrow();
+        match imports.get(region) {
+            Some(import) if import.peer == peer => {
+                let device = operation.map_or(import.signal, |operation| import.device(operation));
+                Ok((device, import.handles[usize::from(device)], import.is_mapped && device == 0))
+            }
+            other => Err(no_region(peer, region, other.is_some())),
+        }
+    }
+
+    /// Posts a request on a peer's region.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`].
+    #[inline]
+    unsafe fn post_access(&self, request: &WorkRequest<'_>, region: u64) -> Result<Posted> {
+        let connection = self.connection(request.peer, POST)?;
+        let (device, handle, is_mapped) = self.find(request.peer, region, Some(&request.operation))?;
+        let operation = translated(&request.operation, handle);
+        let notify = match request.notify {
+            Some((at, value)) => {
+                let (device, handle, _) = self.find(request.peer, at.region, None)?;
+                Some(Signal { peer: request.peer, device, at: Place { region: handle, ..at }, value })
+            }
+            None => None,
         };
-        match (&request.operation, region) {
-            (Operation::SendShort(_), _) => Ok(if on_node { Side::Intra } else { Side::Inter }),
-            (Operation::Send { header, body }, _) => {
-                let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-                let most = self.capabilities.max_packet;
-                if len > most {
-                    return bad(&format!("a packet of {len} bytes, {most} allowed"));
-                }
-                Ok(if on_node { Side::Intra } else { Side::Inter })
-            }
-            // Lists and barriers in a switch work the same between all ranks; the inter-node device reports what is wrong
-            // with one.
-            (_, None) => Ok(Side::Inter),
-            (_, Some(region)) => {
-                let side = Side::of(region);
-                match request.notify {
-                    Some((at, _)) if Side::of(at.region) != side => {
-                        bad("the region and the cell belong to different devices")
-                    }
-                    _ => Ok(side),
-                }
-            }
+        if connection.is_mixed {
+            // SAFETY: the same contract.
+            return unsafe { self.post_in_order(&WorkRequest { operation, ..*request }, device, notify, is_mapped) };
         }
+        let notify = notify.map(|signal| (signal.at, signal.value));
+        // SAFETY: the same contract.
+        unsafe { self.device(device).post(&WorkRequest { operation, notify, ..*request }) }
     }
 
-    fn poll_both(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let intra = self.intra.poll(sink)?;
-        let inter = self.inter.poll(&mut |event| {
-            if let Event::Completed { result: Err(e), .. } = &event {
-                self.tell_node(e);
+    /// Posts a translated request to a peer that several devices access.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`].
+    unsafe fn post_in_order(
+        &self,
+        request: &WorkRequest<'_>,
+        device: u8,
+        notify: Option<Signal>,
+        is_mapped: bool,
+    ) -> Result<Posted> {
+        let is_write = matches!(request.operation, Operation::Write { .. } | Operation::WriteBlocks { .. });
+        let is_read = matches!(request.operation, Operation::Read { .. } | Operation::ReadBlocks { .. });
+        let elsewhere = notify.filter(|signal| signal.device != device);
+        if (notify.is_some() || !is_write && !is_read)
+            && self.requests.would_overtake(request.peer, device, elsewhere.is_some())
+        {
+            return Ok(Posted::Busy);
+        }
+        let is_tracked = elsewhere.is_some() || is_write && !is_mapped;
+        let id = if is_tracked { self.requests.next() } else { request.id };
+        let with = if elsewhere.is_none() { notify.map(|signal| (signal.at, signal.value)) } else { None };
+        // SAFETY: the same contract.
+        let posted = unsafe { self.device(device).post(&WorkRequest { id, notify: with, ..*request }) }?;
+        match (posted, elsewhere) {
+            (Posted::Pending, _) if is_tracked => {
+                let WorkRequest { id, peer, .. } = *request;
+                self.requests.add(Tracked { id, peer, device, is_write, notify: elsewhere });
             }
-            sink(event);
-        });
-        Ok(inter.inspect_err(|e| self.tell_node(e))? || intra)
+            (Posted::Done, Some(signal)) if !self.signal(&signal)? => {
+                self.requests.add_unnotified(Unnotified { id: request.id, signal });
+                return Ok(Posted::Pending);
+            }
+            _ => {}
+        }
+        Ok(posted)
     }
 
-    /// Tells the ranks of this node of a loss that the other device has noticed: if this rank ends for it, they report
-    /// the first loss.
+    /// Sets a signal cell; `false` if the device had no room.
+    fn signal(&self, signal: &Signal) -> Result<bool> {
+        let Signal { peer, device, at, value } = *signal;
+        let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: UNTRACKED };
+        // SAFETY: a signal touches no local memory.
+        unsafe { self.device(device).post(&request) }.map(|posted| posted != Posted::Busy)
+    }
+
+    /// Reports the end of a tracked request, after its notification.
+    fn end(&self, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
+        let Some(Tracked { id, notify, .. }) = self.requests.remove(id) else { return };
+        let result = match (result, notify) {
+            (Ok(()), Some(signal)) => match self.signal(&signal) {
+                Ok(false) => return self.requests.add_unnotified(Unnotified { id, signal }),
+                notified => notified.map(drop),
+            },
+            (result, _) => result,
+        };
+        Requests::report(id, result, sink);
+    }
+
+    /// Posts notifications that found a busy device; returns whether there were any.
+    fn notify(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
+        let mut any = false;
+        while let Some(Unnotified { id, signal }) = self.requests.first_unnotified() {
+            let result = match self.signal(&signal) {
+                Ok(false) => break,
+                notified => notified.map(drop),
+            };
+            self.requests.remove_unnotified();
+            Requests::report(id, result, sink);
+            any = true;
+        }
+        any
+    }
+
+    fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        let mut any = self.notify(sink);
+        for (number, device) in self.devices.iter().enumerate() {
+            let mut ended = Vec::new();
+            let polled = device.poll(&mut |event| match event {
+                Event::Completed { id, result } => {
+                    if let Err(e) = &result {
+                        self.tell_others(number, e);
+                    }
+                    match Requests::is_tracked(id) {
+                        true => ended.push((id, result)),
+                        false => sink(Event::Completed { id, result }),
+                    }
+                }
+                event => sink(event),
+            });
+            any |= !ended.is_empty();
+            ended.into_iter().for_each(|(id, result)| self.end(id, result, sink));
+            any |= polled.inspect_err(|e| self.tell_others(number, e))?;
+        }
+        Ok(any)
+    }
+
+    /// Tells the other devices of a loss that one has noticed: if this rank ends for it, the ranks that these devices
+    /// reach report the first loss.
     #[cold]
-    fn tell_node(&self, e: &Error) {
+    fn tell_others(&self, number: usize, e: &Error) {
         if e.kind() == ErrorKind::PeerLost {
-            let _ = self.intra.check_peers(PeerCheck::Met(e));
+            let others = self.devices.iter().enumerate().filter(|(other, _)| *other != number);
+            others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
         }
     }
 }
 
-impl<N: Device, F: Device> Device for RouteDevice<N, F> {
+#[cold]
+fn no_region(peer: u32, region: u64, is_other: bool) -> Error {
+    let fail = |kind| Error::new(kind, POST).peer(peer).device("route");
+    match is_other {
+        true => fail(ErrorKind::BadArgument).cause("the region belongs to another rank"),
+        false => fail(ErrorKind::BadKey).cause(format!("region {region}")),
+    }
+}
+
+impl Device for RouteDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
-        let side = if region.one_node { Side::Intra } else { Side::Inter };
         // SAFETY: the same contract.
-        let mut made = unsafe { self.device(side).register(region) }?;
-        made.handle = side.outer(made.handle);
-        made.key.insert(0, side as u8);
-        debug_assert!(made.key.len() <= MAX_KEY);
-        Ok(made)
+        unsafe { self.register_with_all(region) }
     }
 
     fn sealed(&self, handle: u64) {
-        self.device(Side::of(handle)).sealed(inner(handle));
+        let Some(handles) = self.owned.borrow().get(handle).copied() else { return };
+        let all = self.devices.iter().zip(handles);
+        all.filter(|(_, handle)| *handle != NO_HANDLE).for_each(|(device, handle)| device.sealed(handle));
     }
 
     unsafe fn peers_can_map(&self, memory: Block) -> bool {
         // SAFETY: the same contract.
-        unsafe { self.intra.peers_can_map(memory) }
+        unsafe { self.devices[0].peers_can_map(memory) }
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
+        let handles = self.owned.borrow_mut().remove(handle);
+        let handles = handles.ok_or_else(|| Error::new(ErrorKind::Freed, "release memory").device("route"))?;
         // SAFETY: the same contract.
-        unsafe { self.device(Side::of(handle)).release(inner(handle)) }
+        unsafe { self.release_all(&handles) }
     }
 
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        const OP: &str = "import a peer's region";
-        let on_node = self.is_on_node(peer, OP)?;
-        let bad = |why: &str| Error::new(ErrorKind::Protocol, OP).peer(peer).device("route").cause(why.to_owned());
-        let (side, mut remote) = match key.split_first() {
-            Some((0, key)) if on_node => (Side::Intra, self.intra.import(peer, key, accumulate)?),
-            Some((0, _)) => return Err(bad("a key of shared memory from another node")),
-            Some((1, key)) => (Side::Inter, self.inter.import(peer, key, accumulate)?),
-            _ => return Err(bad("malformed key")),
-        };
-        remote.handle = side.outer(remote.handle);
-        Ok(remote)
+        self.import_by_all(peer, key, accumulate)
     }
 
     unsafe fn forget(&self, handle: u64) {
-        // SAFETY: the same contract.
-        unsafe { self.device(Side::of(handle)).forget(inner(handle)) };
+        let imported = self.imports.borrow_mut().remove(handle);
+        imported.iter().for_each(|imported| self.forget_all(imported));
     }
 
+    #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let (operation, region) = translated(&request.operation);
-        let side = self.side(request, region)?;
-        let notify = request.notify.map(|(at, value)| (Place { region: inner(at.region), ..at }, value));
-        let own = WorkRequest { operation, notify, ..*request };
-        // SAFETY: the same contract, in both.
-        unsafe {
-            match side {
-                Side::Intra => self.intra.post(&own),
-                Side::Inter => self.inter.post(&own),
+        let device = match &request.operation {
+            Operation::SendShort(_) => self.connection(request.peer, POST)?.by_size[0],
+            Operation::Send { header, body } => {
+                let device = self.connection(request.peer, POST)?.by_size[0];
+                let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+                let most = self.capabilities.max_packet;
+                if len > most {
+                    let e = Error::new(ErrorKind::BadArgument, POST).peer(request.peer).device("route");
+                    return Err(e.cause(format!("a packet of {len} bytes, {most} allowed")));
+                }
+                device
             }
-        }
+            // Lists and barriers in a switch work the same between all ranks; the device reports what is wrong with one.
+            Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => self.table.domain,
+            operation => match operation.region() {
+                // SAFETY: the same contract.
+                Some(region) => return unsafe { self.post_access(request, region) },
+                None => self.table.domain,
+            },
+        };
+        // SAFETY: the same contract.
+        unsafe { self.device(device).post(request) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        self.intra.cancel(which);
-        self.inter.cancel(which);
+        let tracked = self.requests.cancel(which);
+        let of_device = |id: u64| if Requests::is_tracked(id) { tracked.contains(&id) } else { which(id) };
+        self.devices.iter().for_each(|device| device.cancel(&of_device));
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        // A handler that polls gets no events of either device.
+        // A handler that polls gets no events of any device.
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
-        self.poll_both(sink)
+        self.poll_all(sink)
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
+        if self.requests.first_unnotified().is_some() {
+            std::thread::yield_now();
+            return true;
+        }
         let mut work = false;
-        // Peers of the node know by now that this rank is about to sleep; the other device is then polled a last time.
-        let intra = self.intra.park(sleep, &mut || {
-            work = self.inter.park(Sleep::Elsewhere(&self.waker), &mut || false);
+        // Peers know by now that this rank is about to sleep; the other devices are then polled a last time.
+        let first = self.devices[0].park(sleep, &mut || {
+            for device in &self.devices[1..] {
+                work |= device.park(Sleep::Elsewhere(&self.waker), &mut || false);
+            }
             work || ready()
         });
         if work {
             std::thread::yield_now();
         }
-        intra || work
+        first || work
     }
 
     fn waker(&self) -> Result<Waker> {
         Ok(Arc::clone(&self.waker))
     }
 
+    #[inline]
     fn wake(&self, peer: u32) {
-        if self.on_node.get(peer as usize) == Some(&true) {
-            self.intra.wake(peer);
+        if self.table.get(peer).is_some_and(|connection| connection.on_node) {
+            self.devices[0].wake(peer);
         }
     }
 
     fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
         if matches!(about, PeerCheck::Asleep(_)) {
-            return self.intra.check_peers(about);
+            return self.intra().map_or(Ok(None), |intra| intra.check_peers(about));
         }
-        let stopped = self.intra.check_peers(about).inspect_err(|e| {
-            let _ = self.inter.check_peers(PeerCheck::Met(e));
-        })?;
-        let other = self.inter.check_peers(about).inspect_err(|e| self.tell_node(e))?;
-        Ok(stopped.or(other))
+        let mut found = None;
+        for (number, device) in self.devices.iter().enumerate() {
+            found = found.or(device.check_peers(about).inspect_err(|e| self.tell_others(number, e))?);
+        }
+        Ok(found)
     }
 
     fn now(&self) -> Instant {
-        self.inter.now()
+        self.domain().now()
     }
 
     /// The counters of the intra-node device come first: only its operations bypass `post`.
     fn stats<'a>(&'a self, each: &mut dyn FnMut(&'static str, &'a Stats)) {
-        self.intra.stats(each);
-        self.inter.stats(each);
+        self.devices.iter().for_each(|device| device.stats(each));
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        let intra = self.intra.leave(how)?;
-        Ok(self.inter.leave(how)? && intra)
+        let mut all = self.requests.first_unnotified().is_none();
+        for device in &self.devices {
+            all &= device.leave(how)?;
+        }
+        Ok(all)
     }
 }

@@ -7,17 +7,21 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::RouteDevice;
+use super::table::SIZES;
+use super::{Member, RouteDevice};
 use crate::am::{self, Counters, Delivery, HandlerId};
 use crate::bootstrap::{Bootstrap, threads};
 use crate::device::loopback::{Hub, Loopback};
-use crate::device::{Block, Leave, Operation, Place, Region, Registration, RemoteRegion, Sleep, WorkRequest, shm};
+use crate::device::{
+    Block, Device, Leave, Operation, Place, Region, Registration, RemoteRegion, Sleep, WorkRequest, shm,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::memory::keys::AccumulateFn;
+use crate::service::steps::Steps;
 use crate::settings::Settings;
 use crate::signal::SignalArray;
-use crate::stats::Kind;
+use crate::stats::{Kind, Snapshot};
 use crate::{Team, coll};
 
 const NODES: u32 = 2;
@@ -25,7 +29,27 @@ const ID: HandlerId = HandlerId(1);
 /// Longer than any test takes; turns a hang into a failure.
 const WATCHDOG: Duration = Duration::from_secs(100);
 
-fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings: &Settings) -> Result<Job> {
+/// Joins an intra-node device and one that connects all ranks.
+pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn Device>) -> Result<RouteDevice> {
+    let member = Member { number: 1, carries: [true; SIZES] };
+    RouteDevice::new(me, Some(intra), vec![(member, inter)], &vec![0b11; size as usize])
+}
+
+/// The network between the nodes.
+#[derive(Clone, Copy, Debug)]
+enum Between {
+    /// Atomics are coherent with the processor's.
+    Coherent,
+    /// They count as not coherent, as those of an HCA.
+    Apart,
+}
+
+fn start(
+    mut bootstrap: Box<dyn Bootstrap>,
+    hub: &std::sync::Arc<Hub>,
+    settings: &Settings,
+    between: Between,
+) -> Result<Job> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let ranks: Vec<u32> = (0..size).filter(|r| r % NODES == me % NODES).collect();
     let intra = shm::Prepared::new((me / NODES) as usize, ranks.clone(), settings)?;
@@ -34,7 +58,11 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
     let addresses = ranks.iter().map(|r| bootstrap.get(&format!("intra.{r}"))).collect::<Result<Vec<_>>>()?;
     let intra = intra.connect(&addresses, size)?;
     let lowest: Vec<u32> = (0..size).map(|rank| rank % NODES).collect();
-    let device = RouteDevice::new(intra, Loopback::new(hub, me), size)?.on_nodes(&lowest);
+    let inter: Box<dyn Device> = match between {
+        Between::Coherent => Box::new(Loopback::new(hub, me)),
+        Between::Apart => Box::new(Steps::over(Box::new(Loopback::minimal(hub, me)))),
+    };
+    let device = joined(me, size, Box::new(intra), inter)?.on_nodes(&lowest);
     Job::start_on(bootstrap, settings.clone(), Box::new(device))
 }
 
@@ -42,6 +70,7 @@ fn start(mut bootstrap: Box<dyn Bootstrap>, hub: &std::sync::Arc<Hub>, settings:
 fn mixed<R: Send + 'static>(
     n: u32,
     wait: &'static str,
+    between: Between,
     f: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
 ) -> Vec<Result<R>> {
     let (done, results) = mpsc::channel();
@@ -58,7 +87,7 @@ fn mixed<R: Send + 'static>(
                 .map(|b| {
                     let (f, hub, settings) = (&f, &hub, &settings);
                     scope.spawn(move || {
-                        let job = start(Box::new(b), hub, settings)?;
+                        let job = start(Box::new(b), hub, settings, between)?;
                         let result = f(&job).and_then(|r| job.finalize().map(|()| r));
                         job.device().leave(Leave::Lost)?;
                         result
@@ -77,7 +106,13 @@ fn well<R: Send + 'static>(
     wait: &'static str,
     f: impl Fn(&Job) -> Result<R> + Send + Sync + 'static,
 ) -> Vec<R> {
-    mixed(n, wait, f).into_iter().map(|r| r.unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"))).collect()
+    let f = std::sync::Arc::new(f);
+    let over = |between| {
+        let f = std::sync::Arc::clone(&f);
+        let results = mixed(n, wait, between, move |job| f(job));
+        results.into_iter().map(move |r| r.unwrap_or_else(|e| panic!("{n} ranks, {wait}, {between:?}: {e}")))
+    };
+    [Between::Coherent, Between::Apart].into_iter().flat_map(over).collect()
 }
 
 fn region(team: &Team) -> Region {
@@ -188,8 +223,13 @@ fn barriers_and_gathers_in_two_levels() {
     }
 }
 
-/// All ranks or none map a region, so it has a single atomic domain: ranks of the same node and of others add to its
-/// words at the same time, and no addition is lost.
+/// The device that a request is counted by, of shared memory and the network: 0 or 1.
+fn spent(job: &Job, before: &[(&'static str, Snapshot)], kind: Kind) -> Vec<u64> {
+    job.stats_by_device().iter().zip(before).map(|(a, b)| (a.1 - b.1).count(kind)).collect()
+}
+
+/// A region has a single atomic domain: ranks of the same node and of others add to its words at the same time, and no
+/// addition is lost. Writes and reads within a node are copies.
 #[test]
 fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
     const ADDS: u64 = 2000;
@@ -197,10 +237,15 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
         well(n, "auto", move |job| {
             let world = job.world()?;
             let node = world.split_by_node()?;
+            let coherent = job.device().capabilities().coherent;
             for team in [&world, &node] {
                 let own = job.device().allocate(Region { len: 64, ..region(team) });
                 let (own, remotes) = exchange_regions(team, own, None)?;
-                assert!(remotes.iter().all(|r| r.mapped.is_some() == team.is_on_one_node()));
+                for remote in &remotes {
+                    let near = job.device().shares_memory(remote.peer) && (node.size() > 1 || team.is_on_one_node());
+                    let atomics = near.then_some(coherent || team.is_on_one_node());
+                    assert_eq!(remote.mapped.map(|mapped| mapped.atomics), atomics, "{remote:?}");
+                }
                 assert_eq!(remotes.iter().map(|r| r.peer).collect::<Vec<_>>(), team.members());
                 team.barrier()?;
                 let before = job.stats_by_device();
@@ -211,9 +256,24 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                     // SAFETY: `old` outlives the call.
                     unsafe { job.complete("add", team.members()[0], add) }?;
                 }
-                let adds: Vec<u64> =
-                    job.stats_by_device().iter().zip(&before).map(|(a, b)| (a.1 - b.1).count(Kind::FetchAdd)).collect();
-                assert_eq!(adds, if team.is_on_one_node() { [ADDS, 0] } else { [0, ADDS] });
+                let near = remotes[0].mapped.is_some_and(|mapped| mapped.atomics);
+                assert_eq!(spent(job, &before, Kind::FetchAdd), if near { [ADDS, 0] } else { [0, ADDS] });
+                let before = job.stats_by_device();
+                let (word, mut back) = (job.rank() as u64, [0u64]);
+                let offset = 16 + 8 * team.rank();
+                let to = Place { region: remotes[0].handle, offset };
+                let from = [Block::of((&raw const word).cast(), 8)];
+                let into = [Block { base: back.as_mut_ptr().cast(), len: 8 }];
+                // SAFETY: the words outlive the calls.
+                unsafe {
+                    job.complete("write", team.members()[0], Operation::Write { from: &from, to })?;
+                    job.complete("read", team.members()[0], Operation::Read { into: &into, from: to })?;
+                }
+                assert_eq!(back, [word]);
+                let near = remotes[0].mapped.is_some();
+                for kind in [Kind::Write, Kind::Read] {
+                    assert_eq!(spent(job, &before, kind), if near { [1, 0] } else { [0, 1] }, "{kind:?}");
+                }
                 team.barrier()?;
                 if team.rank() == 0 {
                     // SAFETY: this rank's own word, which no rank changes any more.
@@ -267,7 +327,7 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
 fn rank_lost_on_the_node_or_elsewhere_is_named_at_every_rank() {
     for wait in ["auto", "park", "spin"] {
         for victim in 0..4 {
-            let ends = mixed(4, wait, move |job| {
+            let ends = mixed(4, wait, Between::Coherent, move |job| {
                 let team = job.world()?;
                 team.barrier()?;
                 if job.rank() == victim {
@@ -321,7 +381,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
             assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)));
         }
         assert_eq!(device.import(4, &intra.0.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
-        let cell = arrays[1].cell_at(mate as usize, 0, 1);
+        let cell = arrays[1].cell_at(((mate + 1) % 4) as usize, 0, 1);
         assert_eq!(write(mate, at_mate, 0, Some((cell, 1))), (ErrorKind::BadArgument, Some(mate)));
         for key in [&[][..], &[9], &[0, 1, 2], &[1, 2]] {
             let e = device.import(mate, key, None).unwrap_err();

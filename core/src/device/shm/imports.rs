@@ -464,7 +464,7 @@ fn own(device: &ShmDevice, key: &[u8], handle: u64, accumulate: Option<Accumulat
     let request_key = KeyFields::read(&mut Reader::new(key))?.request_key;
     let region = owned.get_mut(&request_key).filter(|region| region.key == key)?;
     region.imports.push(handle);
-    let mapped = Mapped { base: region.base, lo: 0, hi: region.len };
+    let mapped = Mapped { base: region.base, lo: 0, hi: region.len, atomics: true };
     let (peer, len) = (device.shared.me as u32, region.len);
     Some(Import { peer, len, mapped, _pages: None, request_key, live: None, vm: None, accumulate, brief: false })
 }
@@ -577,7 +577,7 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     Ok(Some(Import {
         peer,
         len,
-        mapped: Mapped { base, lo, hi },
+        mapped: Mapped { base, lo, hi, atomics: true },
         _pages: pages,
         request_key,
         live,

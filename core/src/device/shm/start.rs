@@ -168,6 +168,7 @@ impl Prepared {
             max_blocks: 1024,
             mapped: true,
             accumulate: true,
+            coherent: true,
             node: self.ranks.clone(),
             sleepers_fence: asymmetric,
             messages: messages(layout.ring),

@@ -141,6 +141,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         capabilities: Capabilities {
             max_blocks: MAX_BLOCKS,
             accumulate: true,
+            coherent: true,
             own_by_copy: true,
             messages: MESSAGES,
             cut_offs: CUT_OFFS,

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-pub(crate) use start::{Prepared, report};
+pub(crate) use start::{Prepared, has_port, report};
 
 use super::{
     Capabilities, Device, Event, Leave, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep, Waker,

@@ -283,6 +283,14 @@ fn atomics(capability: u32) -> &'static str {
     }
 }
 
+/// Checks that `rank` can open a port.
+///
+/// # Errors
+/// `Setting`; `Unsupported` if no port can be opened.
+pub(crate) fn has_port(rank: u32, settings: &Settings) -> Result<()> {
+    LocalPorts::find(rank, settings).and_then(LocalPorts::alone).map(drop).map_err(|e| e.rank(rank))
+}
+
 /// Describes the device as a job of one rank would use it.
 fn probe(found: LocalPorts, settings: &Settings) -> Result<String> {
     let prepared = Prepared::over(0, found.alone()?, settings)?;

@@ -156,7 +156,7 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
 #[test]
 fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
     over_words(|job, records, _, words| {
-        let (to, operand, mut old) = (RecordQueue::new(0, 0, 0), [7u64, 1], [9u64]);
+        let (to, operand, mut old) = (RecordQueue::new(0, 0, 0, None), [7u64, 1], [9u64]);
         let place = |offset| Place { region: 0, offset };
         let sum = Operation::Accumulate {
             at: place(0),
@@ -188,7 +188,7 @@ fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
         let swap = |len, old| Operation::CompareSwap { at, len, expected: 0, desired: 1, old };
         // The rank itself applies at once, and another one's records wait in the queue: both refuse the same.
         for peer in [0, 1] {
-            let to = RecordQueue::new(peer, 0, 0);
+            let to = RecordQueue::new(peer, 0, 0, None);
             // SAFETY: the buffers live during the calls, and nothing is sent.
             let add = |operation| unsafe { records.add(job, &to, 0, &operation) }.map_err(|e| e.kind());
             for len in [0, 3, 16] {
@@ -214,7 +214,7 @@ fn an_element_longer_than_a_packet_is_refused() {
     };
     let run = |job: &Job| {
         with_records(job, |records, _, _| {
-            let (to, operand) = (RecordQueue::new(1, 0, 0), [0u8; 2 * 255]);
+            let (to, operand) = (RecordQueue::new(1, 0, 0, None), [0u8; 2 * 255]);
             let add = |size, old| {
                 let (at, code) = (Place { region: 0, offset: 0 }, hint(size, Effect::Other));
                 let operation = Operation::Accumulate { at, code, operand: Block::of(operand.as_ptr(), size * 2), old };

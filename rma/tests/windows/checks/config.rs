@@ -77,7 +77,7 @@ pub(crate) fn quick() -> bool {
 
 /// Settings of the device that always come from the environment.
 fn of_the_machine(name: &str) -> Option<String> {
-    let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
+    let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_DEVICES" | "FARSIDE_TEST_NODES")
         || name.starts_with("FARSIDE_VERBS_")
         || name.starts_with("FARSIDE_TCP_");
     device.then(|| std::env::var(name).ok()).flatten()

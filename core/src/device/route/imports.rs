@@ -1,0 +1,192 @@
+#![allow(unsafe_code)]
+//! Registration of memory with several devices, and imports of peers' regions by the devices to them.
+
+use super::regions::{Handles, Imported, NO_HANDLE, read_key, write_key};
+use super::table::{MOST, SIZES};
+use super::{IMPORT, RouteDevice};
+use crate::device::{MAX_KEY, Mapped, Region, Registration, RemoteRegion};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::keys::AccumulateFn;
+
+impl RouteDevice {
+    /// Registers memory with the devices that its users need.
+    ///
+    /// # Safety
+    /// The contract of [`Device::register`].
+    pub(super) unsafe fn register_with_all(&self, region: Region) -> Result<Registration> {
+        let (mut keys, mut handles) = (Vec::new(), [NO_HANDLE; MOST]);
+        let (wanted, mut base) = (self.devices_of(&region), region.base);
+        for (at, device) in self.devices.iter().enumerate().filter(|(at, _)| wanted >> at & 1 == 1) {
+            // SAFETY: the same contract, or memory that the first of the devices has allocated and releases last.
+            match unsafe { device.register(Region { base, ..region }) } {
+                Ok(made) => {
+                    base = made.base;
+                    handles[at] = made.handle;
+                    keys.push((self.numbers[at], made.key));
+                }
+                // Ranks of this node then use the device between nodes.
+                Err(e) if at == 0 && self.has_intra && wanted != 1 => tracing::info!("memory is not mapped: {e}"),
+                Err(e) => {
+                    // SAFETY: no peer has a key yet.
+                    unsafe { self.release_all(&handles) }?;
+                    return Err(e);
+                }
+            }
+        }
+        let key = write_key(&keys);
+        debug_assert!(key.len() <= MAX_KEY);
+        let mut owned = self.owned.borrow_mut();
+        let handle = owned.next();
+        owned.add(handles);
+        Ok(Registration { base, len: region.len, key, handle })
+    }
+
+    /// Imports a region by the devices that this rank uses to `peer`.
+    pub(super) fn import_by_all(
+        &self,
+        peer: u32,
+        key: &[u8],
+        accumulate: Option<AccumulateFn>,
+    ) -> Result<RemoteRegion> {
+        let connection = self.connection(peer, IMPORT)?;
+        let keys = read_key(key).ok_or_else(|| malformed(peer))?;
+        let (imported, remote) = match (keys[0].is_some(), connection.on_node) {
+            (true, true) => self.import_on_node(peer, &keys, accumulate)?,
+            (true, false) if keys.iter().flatten().count() == 1 => {
+                return Err(malformed(peer).cause("a key of shared memory from another node"));
+            }
+            (false, true) => self.import_between(peer, [self.table.domain; SIZES], &keys, accumulate)?,
+            (_, false) => self.import_between(peer, connection.by_size, &keys, accumulate)?,
+        };
+        let mut imports = self.imports.borrow_mut();
+        let handle = imports.next();
+        imports.add(imported);
+        Ok(RemoteRegion { handle, ..remote })
+    }
+
+    /// The devices with which a region is registered, as bits.
+    fn devices_of(&self, region: &Region) -> u8 {
+        let used = self.table.used();
+        match region.one_node && self.has_intra {
+            true => 1,
+            // It is for one peer, which the device that all have reaches.
+            false if region.brief => 1 << self.table.domain,
+            false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used & !1,
+            false => used,
+        }
+    }
+
+    /// Imports a region by one device.
+    fn import_by(
+        &self,
+        device: u8,
+        peer: u32,
+        keys: &[Option<&[u8]>; MOST],
+        accumulate: Option<AccumulateFn>,
+    ) -> Result<RemoteRegion> {
+        let key = keys[usize::from(self.numbers[usize::from(device)])].ok_or_else(|| malformed(peer))?;
+        self.device(device).import(peer, key, accumulate)
+    }
+
+    /// Imports a region of a rank of this node, which has registered it with the intra-node device.
+    fn import_on_node(
+        &self,
+        peer: u32,
+        keys: &[Option<&[u8]>; MOST],
+        accumulate: Option<AccumulateFn>,
+    ) -> Result<(Imported, RemoteRegion)> {
+        let near = self.import_by(0, peer, keys, accumulate)?;
+        let alone = Imported { is_mapped: is_whole(&near), ..Imported::alone(peer, 0, near.handle) };
+        if self.capabilities.coherent || keys.iter().flatten().count() == 1 {
+            return Ok((alone, near));
+        }
+        // SAFETY, for the calls of `forget`: no mapping has been passed on.
+        let forget = |device: u8, handle: u64| unsafe { self.device(device).forget(handle) };
+        let domain = self.table.domain;
+        let other = self.import_by(domain, peer, keys, accumulate).inspect_err(|_| forget(0, near.handle))?;
+        if near.len != other.len {
+            forget(0, near.handle);
+            forget(domain, other.handle);
+            return Err(malformed(peer));
+        }
+        if !is_whole(&near) {
+            forget(0, near.handle);
+            return Ok((Imported::alone(peer, domain, other.handle), other));
+        }
+        let signal = if accumulate.is_some() { domain } else { 0 };
+        let mut imported = Imported { atomic: domain, signal, ..alone };
+        imported.handles[usize::from(domain)] = other.handle;
+        let mapped = near.mapped.map(|mapped| Mapped { atomics: false, ..mapped });
+        Ok((imported, RemoteRegion { mapped, lists: near.lists, ..other }))
+    }
+
+    /// Imports a region of another node, or one that is not registered with the intra-node device.
+    fn import_between(
+        &self,
+        peer: u32,
+        by_size: [u8; SIZES],
+        keys: &[Option<&[u8]>; MOST],
+        accumulate: Option<AccumulateFn>,
+    ) -> Result<(Imported, RemoteRegion)> {
+        let domain = self.table.domain;
+        let mut remote = self.import_by(domain, peer, keys, accumulate)?;
+        let mut imported = Imported::alone(peer, domain, remote.handle);
+        for (size, device) in by_size.into_iter().enumerate() {
+            let known = imported.handles[usize::from(device)] != NO_HANDLE;
+            if !known && keys[usize::from(self.numbers[usize::from(device)])].is_some() {
+                let other = match self.import_by(device, peer, keys, accumulate) {
+                    Ok(other) if other.len == remote.len => other,
+                    failed => {
+                        if let Ok(other) = &failed {
+                            imported.handles[usize::from(device)] = other.handle;
+                        }
+                        self.forget_all(&imported);
+                        return Err(failed.err().unwrap_or_else(|| malformed(peer)));
+                    }
+                };
+                imported.handles[usize::from(device)] = other.handle;
+                // What every device of the region does.
+                remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
+            }
+            if imported.handles[usize::from(device)] != NO_HANDLE {
+                imported.by_size[size] = device;
+            }
+        }
+        if accumulate.is_none() {
+            imported.signal = imported.by_size[0];
+        }
+        Ok((imported, remote))
+    }
+
+    /// Forgets an import at all devices.
+    pub(super) fn forget_all(&self, imported: &Imported) {
+        for (device, handle) in self.devices.iter().zip(imported.handles).filter(|(_, handle)| *handle != NO_HANDLE) {
+            // SAFETY: the contract of `forget`, or no mapping has been passed on.
+            unsafe { device.forget(handle) };
+        }
+    }
+
+    /// Ends registrations, those with the device that has allocated the memory last.
+    ///
+    /// # Safety
+    /// The contract of [`Device::release`].
+    pub(super) unsafe fn release_all(&self, handles: &Handles) -> Result<()> {
+        let mut result = Ok(());
+        for (device, handle) in self.devices.iter().zip(*handles).rev().filter(|(_, handle)| *handle != NO_HANDLE) {
+            // SAFETY: the same contract.
+            let released = unsafe { device.release(handle) };
+            result = result.and(released);
+        }
+        result
+    }
+}
+
+/// Whether a region is mapped whole.
+fn is_whole(remote: &RemoteRegion) -> bool {
+    remote.mapped.is_some_and(|mapped| (mapped.lo, mapped.hi) == (0, remote.len))
+}
+
+#[cold]
+fn malformed(peer: u32) -> Error {
+    Error::new(ErrorKind::Protocol, IMPORT).peer(peer).device("route").cause("malformed key")
+}

@@ -1,0 +1,129 @@
+//! Regions in several devices: keys, the handles of a rank's own regions, and the devices by which a peer's region is
+//! accessed.
+//!
+//! A key begins with a byte in which a bit is set for each device of the job that the region is registered with. The
+//! devices' own keys follow in the order of their numbers, each but the last after a byte with its length.
+
+use super::table::{MOST, SIZES, size_of};
+use crate::device::Operation;
+
+/// Instead of a handle, where a region is not in a device.
+pub(super) const NO_HANDLE: u64 = u64::MAX;
+
+/// Handles of a region in the devices of this rank.
+pub(super) type Handles = [u64; MOST];
+
+/// Joins keys of devices, in ascending order of the devices' numbers in the job.
+pub(super) fn write_key(keys: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let mut all = vec![keys.iter().fold(0, |bits, (number, _)| bits | 1 << number)];
+    for (at, (_, key)) in keys.iter().enumerate() {
+        if at + 1 < keys.len() {
+            all.push(key.len() as u8);
+        }
+        all.extend(key);
+    }
+    all
+}
+
+/// The keys of the devices, by their numbers in the job; `None` for a malformed key.
+pub(super) fn read_key(key: &[u8]) -> Option<[Option<&[u8]>; MOST]> {
+    let (bits, mut rest) = key.split_first()?;
+    let mut keys = [None; MOST];
+    if *bits == 0 || bits >> MOST != 0 {
+        return None;
+    }
+    for (number, slot) in keys.iter_mut().enumerate().filter(|(number, _)| bits >> number & 1 == 1) {
+        if bits >> number == 1 {
+            *slot = Some(std::mem::take(&mut rest));
+            continue;
+        }
+        let (len, after) = rest.split_first()?;
+        let (one, after) = after.split_at_checked(usize::from(*len))?;
+        (*slot, rest) = (Some(one), after);
+    }
+    Some(keys)
+}
+
+/// A peer's region.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Imported {
+    pub(super) peer: u32,
+    /// Device for reads and writes of each range of sizes.
+    pub(super) by_size: [u8; SIZES],
+    /// Device for atomics and accumulates.
+    pub(super) atomic: u8,
+    /// Device for signals.
+    pub(super) signal: u8,
+    /// Whether writes are complete when they have been posted.
+    pub(super) is_mapped: bool,
+    pub(super) handles: Handles,
+}
+
+impl Imported {
+    /// A region that is accessed by one device alone.
+    pub(super) fn alone(peer: u32, device: u8, handle: u64) -> Self {
+        let mut handles = [NO_HANDLE; MOST];
+        handles[usize::from(device)] = handle;
+        Self { peer, by_size: [device; SIZES], atomic: device, signal: device, is_mapped: false, handles }
+    }
+
+    /// The device for an operation on the region.
+    #[inline(always)]
+    pub(super) fn device(&self, operation: &Operation<'_>) -> u8 {
+        let blocks = match operation {
+            Operation::Write { from, .. } | Operation::WriteBlocks { from, .. } => *from,
+            Operation::Read { into, .. } | Operation::ReadBlocks { into, .. } => *into,
+            Operation::Signal { .. } => return self.signal,
+            _ => return self.atomic,
+        };
+        if self.by_size == [self.by_size[0]; SIZES] {
+            return self.by_size[0];
+        }
+        self.by_size[size_of(blocks.iter().map(|block| block.len).sum())]
+    }
+}
+
+/// The same operation on the region with handle `region`.
+#[inline(always)]
+pub(super) fn translated<'a>(operation: &Operation<'a>, region: u64) -> Operation<'a> {
+    let mut o = *operation;
+    match &mut o {
+        Operation::Write { to: at, .. }
+        | Operation::Read { from: at, .. }
+        | Operation::FetchAdd { at, .. }
+        | Operation::CompareSwap { at, .. }
+        | Operation::Accumulate { at, .. }
+        | Operation::Signal { at, .. } => at.region = region,
+        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => at.region = region,
+        Operation::SendShort(_)
+        | Operation::Send { .. }
+        | Operation::Scatter { .. }
+        | Operation::Gather { .. }
+        | Operation::Barrier(_) => {}
+    }
+    o
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_back_and_others_are_refused() {
+        let keys = [(0, vec![1, 2, 3]), (2, vec![4; 200]), (5, vec![])];
+        for first in 0..3 {
+            for last in first..3 {
+                let key = write_key(&keys[first..=last]);
+                let mut expected = [None; MOST];
+                keys[first..=last].iter().for_each(|(number, key)| expected[usize::from(*number)] = Some(&key[..]));
+                assert_eq!(read_key(&key), Some(expected));
+                if first < last {
+                    (0..2 + keys[first].1.len()).for_each(|len| assert_eq!(read_key(&key[..len]), None, "{len}"));
+                }
+            }
+        }
+        for key in [&[][..], &[0], &[0, 1, 2], &[1 << MOST, 1], &[0b11], &[0b11, 3, 0]] {
+            assert_eq!(read_key(key), None, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The connection table: the devices that this rank uses to each peer.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Largest number of devices of a job.
+pub(crate) const MOST: usize = 6;
+/// Length in bytes from which a read or write is medium-sized, and from which it is large.
+const MEDIUM: usize = 8 << 10;
+const LARGE: usize = 256 << 10;
+
+/// Number of ranges of sizes: small, medium-sized, large.
+pub(crate) const SIZES: usize = 3;
+
+/// The range that a length in bytes is in.
+#[inline(always)]
+pub(super) fn size_of(len: usize) -> usize {
+    usize::from(len >= MEDIUM) + usize::from(len >= LARGE)
+}
+
+/// A device of a rank, as the table is made from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    /// Its number in the job, the same at all ranks that have it.
+    pub(crate) number: u8,
+    /// Whether it carries reads and writes of each range of sizes.
+    pub(crate) carries: [bool; SIZES],
+}
+
+/// The devices to one peer, by their numbers at this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Connection {
+    /// Device for reads and writes of each range of sizes; the first is also that of packets.
+    pub(super) by_size: [u8; SIZES],
+    /// Whether the peer is on this node and reached by shared memory.
+    pub(super) on_node: bool,
+    /// Whether requests to the peer use several devices, whose requests overtake each other.
+    pub(super) is_mixed: bool,
+}
+
+/// The connections to all ranks.
+#[derive(Debug)]
+pub(super) struct Table {
+    connections: Vec<Connection>,
+    /// The device of atomics on regions that ranks of several nodes use: all ranks have it.
+    pub(super) domain: u8,
+}
+
+impl Table {
+    /// The table of rank `me`. `node`: the ranks reached by the intra-node device, which then is device 0. `inter`: the
+    /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank.
+    ///
+    /// # Errors
+    /// `Unsupported` if this rank has no device in common with another one, or if no device is common to all ranks.
+    pub(super) fn new(me: u32, node: &[u32], inter: &[Member], has: &[u8]) -> Result<Self> {
+        const OP: &str = "choose devices";
+        let first = u8::from(!node.is_empty());
+        let lacking = |peer: usize| {
+            Error::new(ErrorKind::Unsupported, OP).rank(me).peer(peer).device("route").remedy(
+                "give all ranks a device in common in FARSIDE_DEVICES, and see the log (FARSIDE_LOG=info) for devices that do not work",
+            )
+        };
+        let all = has.iter().fold(u8::MAX, |all, one| all & one);
+        let domain = inter.iter().position(|member| all >> member.number & 1 == 1);
+        let Some(domain) = domain.map(|at| at as u8 + first).or((node.len() == has.len()).then_some(0)) else {
+            let with = |number: u8| has.iter().filter(|one| **one >> number & 1 == 1).count();
+            let best = inter.iter().max_by_key(|member| with(member.number)).map_or(0, |member| member.number);
+            let without = has.iter().position(|one| one >> best & 1 == 0).unwrap_or(me as usize);
+            return Err(lacking(without).cause("no device between nodes is common to all ranks"));
+        };
+        let connection = |(peer, has): (usize, &u8)| {
+            if node.contains(&(peer as u32)) {
+                return Ok(Connection { by_size: [0; SIZES], on_node: true, is_mixed: true });
+            }
+            let common = || inter.iter().enumerate().filter(|(_, member)| has >> member.number & 1 == 1);
+            let place = |at: usize| at as u8 + first;
+            let Some((any, _)) = common().next() else { return Err(lacking(peer).cause("no device in common")) };
+            let by_size = std::array::from_fn(|size| {
+                place(common().find(|(_, member)| member.carries[size]).map_or(any, |(at, _)| at))
+            });
+            let is_mixed = by_size.iter().any(|device| *device != domain);
+            Ok(Connection { by_size, on_node: false, is_mixed })
+        };
+        Ok(Self { connections: has.iter().enumerate().map(connection).collect::<Result<_>>()?, domain })
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, peer: u32) -> Option<&Connection> {
+        self.connections.get(peer as usize)
+    }
+
+    /// The devices that carry anything, as bits.
+    pub(super) fn used(&self) -> u8 {
+        let of = |c: &Connection| c.by_size.iter().fold(0, |bits, device| bits | 1 << device);
+        self.connections.iter().fold(1 << self.domain, |bits, connection| bits | of(connection))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(number: u8) -> Member {
+        Member { number, carries: [true; SIZES] }
+    }
+
+    /// Device 0 of the job is shared memory, 1 verbs, 2 tcp.
+    #[test]
+    fn pairs_use_the_best_device_that_both_have_and_atomics_the_one_that_all_have() {
+        let has = [0b111, 0b111, 0b101, 0b111];
+        let table = Table::new(0, &[0, 3], &[member(1), member(2)], &has).unwrap();
+        let devices: Vec<[u8; 3]> = (0..4).map(|rank| table.get(rank).unwrap().by_size).collect();
+        assert_eq!(devices, [[0; 3], [1; 3], [2; 3], [0; 3]]);
+        assert_eq!((table.domain, table.used()), (2, 0b111));
+        assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().is_mixed), [true, true, false]);
+        assert_eq!(table.get(4), None);
+        // Rank 2 has two devices, numbered 0 and 1 there.
+        let table = Table::new(2, &[2], &[member(2)], &has).unwrap();
+        assert_eq!((table.domain, table.get(0).unwrap().by_size, table.get(0).unwrap().is_mixed), (1, [1; 3], false));
+        assert!(size_of_connection() <= 8);
+    }
+
+    fn size_of_connection() -> usize {
+        std::mem::size_of::<Connection>()
+    }
+
+    #[test]
+    fn sizes_choose_among_the_devices_of_a_pair() {
+        let small = Member { number: 1, carries: [true, false, false] };
+        let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2]).unwrap();
+        assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
+        assert_eq!([0, MEDIUM - 1, MEDIUM, LARGE - 1, LARGE].map(size_of), [0, 0, 1, 1, 2]);
+        // A range that no device carries goes by the first.
+        assert_eq!(Table::new(0, &[], &[small], &[0b10; 2]).unwrap().get(1).unwrap().by_size, [0; 3]);
+    }
+
+    #[test]
+    fn ranks_without_a_common_device_are_named() {
+        let e = Table::new(0, &[0], &[member(1)], &[0b011, 0b101]).unwrap_err();
+        assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::Unsupported, Some(1)), "{e}");
+        let devices = [member(1), member(2)];
+        let e = Table::new(0, &[0], &devices, &[0b111, 0b011, 0b101]).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
+        // All ranks on one node need no other device.
+        assert_eq!(Table::new(0, &[0, 1], &[], &[1; 2]).unwrap().domain, 0);
+    }
+}

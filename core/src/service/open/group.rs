@@ -1,0 +1,82 @@
+//! The key-value exchange as a device sees it that connects some ranks of a job.
+
+use crate::bootstrap::Bootstrap;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Fences in which a device that connects only some ranks is opened; the other ranks take part in them too.
+pub(super) const FENCES: usize = 4;
+
+/// A group of ranks of a job, with keys of its own. All ranks of the job take part in its fences.
+pub(super) struct Group<'a> {
+    inner: &'a mut dyn Bootstrap,
+    /// The ranks, in ascending order.
+    ranks: &'a [u32],
+    /// This rank's number in the group.
+    me: u32,
+    prefix: String,
+    fences: usize,
+}
+
+impl<'a> Group<'a> {
+    /// The group of `ranks`, to which this rank belongs; `prefix` tells its keys from others.
+    pub(super) fn new(inner: &'a mut dyn Bootstrap, ranks: &'a [u32], prefix: String) -> Self {
+        let me = ranks.iter().position(|rank| *rank == inner.rank()).unwrap_or(0) as u32;
+        Self { inner, ranks, me, prefix, fences: 0 }
+    }
+
+    /// Passes the fences that are left of [`FENCES`], in which ranks that are not in the group take part.
+    pub(super) fn end(mut self) -> Result<()> {
+        while self.fences < FENCES {
+            self.fence()?;
+        }
+        Ok(())
+    }
+
+    /// Takes part in the fences of a group to which this rank does not belong.
+    pub(super) fn pass(bootstrap: &mut dyn Bootstrap) -> Result<()> {
+        (0..FENCES).try_for_each(|_| bootstrap.fence())
+    }
+}
+
+impl Bootstrap for Group<'_> {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn rank(&self) -> u32 {
+        self.me
+    }
+
+    fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    fn job_id(&self) -> &str {
+        self.inner.job_id()
+    }
+
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {
+        self.inner.put(&format!("{}{key}", self.prefix), value)
+    }
+
+    fn fence(&mut self) -> Result<()> {
+        self.fences += 1;
+        if self.fences > FENCES {
+            let e = Error::new(ErrorKind::Unsupported, "open a device").rank(self.inner.rank());
+            return Err(e.cause("it takes more fences of the launcher than the ranks without it take part in"));
+        }
+        self.inner.fence()
+    }
+
+    fn get(&mut self, key: &str) -> Result<Vec<u8>> {
+        self.inner.get(&format!("{}{key}", self.prefix))
+    }
+
+    fn finalize(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn abort(&mut self, code: i32, reason: &str) {
+        self.inner.abort(code, reason);
+    }
+}

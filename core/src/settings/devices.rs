@@ -1,0 +1,127 @@
+//! Lists of devices (`FARSIDE_DEVICES`).
+
+/// A kind of device that several devices of a job may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedKind {
+    /// Shared memory, between ranks of one node.
+    Shm,
+    /// An HCA.
+    Verbs,
+    /// TCP connections.
+    Tcp,
+}
+
+impl ListedKind {
+    /// The name of the device.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Verbs => "verbs",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// A device of the list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedDevice {
+    /// Its kind.
+    pub kind: ListedKind,
+    /// The RDMA device or the interface; `None` for that of the other settings.
+    pub name: Option<String>,
+    /// Whether it carries small, medium-sized and large reads and writes.
+    pub sizes: [bool; 3],
+}
+
+impl ListedDevice {
+    /// A device for all sizes.
+    #[must_use]
+    pub(crate) fn new(kind: ListedKind) -> Self {
+        Self { kind, name: None, sizes: [true; 3] }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (device, sizes) = match text.trim().split_once('@') {
+            Some((device, sizes)) => (device, sizes_of(sizes)?),
+            None => (text.trim(), [true; 3]),
+        };
+        let (kind, name) = match device.split_once(':') {
+            Some((kind, name)) => (kind, Some(name.to_owned()).filter(|name| !name.is_empty())),
+            None => (device, None),
+        };
+        if device.contains(':') && name.is_none() {
+            return None;
+        }
+        let kind = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp].into_iter().find(|k| k.name() == kind)?;
+        let is_plain = name.is_none() && sizes == [true; 3];
+        (kind != ListedKind::Shm || is_plain).then_some(Self { kind, name, sizes })
+    }
+}
+
+fn sizes_of(text: &str) -> Option<[bool; 3]> {
+    text.split('+').try_fold([false; 3], |mut sizes, size| {
+        sizes[["small", "medium", "large"].iter().position(|name| *name == size)?] = true;
+        Some(sizes)
+    })
+}
+
+/// The devices of the ranks of a job, best first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceLists(Vec<Vec<ListedDevice>>);
+
+impl DeviceLists {
+    /// The list of every rank.
+    #[must_use]
+    pub(crate) fn of(devices: &[ListedKind]) -> Self {
+        Self(vec![devices.iter().map(|kind| ListedDevice::new(*kind)).collect()])
+    }
+
+    /// Parses `auto` (`Some(None)`), or lists with semicolons between them, which ranks take in turn. Either all lists
+    /// have shared memory or none, each at most once.
+    pub(super) fn parse(text: &str) -> Option<Option<Self>> {
+        if text == "auto" {
+            return Some(None);
+        }
+        let list = |text: &str| text.split(',').map(ListedDevice::parse).collect::<Option<Vec<_>>>();
+        let lists = Self(text.split(';').map(list).collect::<Option<_>>()?);
+        let shared = |list: &Vec<ListedDevice>| list.iter().filter(|device| device.kind == ListedKind::Shm).count();
+        let first = shared(&lists.0[0]);
+        (first <= 1 && lists.0.iter().all(|list| shared(list) == first)).then_some(Some(lists))
+    }
+
+    /// The devices of `rank`.
+    #[must_use]
+    pub(crate) fn of_rank(&self, rank: u32) -> &[ListedDevice] {
+        &self.0[rank as usize % self.0.len()]
+    }
+
+    /// Whether ranks of one node use shared memory.
+    #[must_use]
+    pub(crate) fn has_shared_memory(&self) -> bool {
+        self.0[0].iter().any(|device| device.kind == ListedKind::Shm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_devices_sizes_and_ranks() {
+        let lists = DeviceLists::parse("shm,verbs:rxe0,tcp:fd00::2@medium+large;shm, tcp").unwrap().unwrap();
+        let device = |kind, name: Option<&str>, sizes| ListedDevice { kind, name: name.map(Into::into), sizes };
+        let first = [
+            device(ListedKind::Shm, None, [true; 3]),
+            device(ListedKind::Verbs, Some("rxe0"), [true; 3]),
+            device(ListedKind::Tcp, Some("fd00::2"), [false, true, true]),
+        ];
+        assert_eq!((lists.of_rank(0), lists.of_rank(4)), (&first[..], &first[..]));
+        assert_eq!(lists.of_rank(1), [ListedDevice::new(ListedKind::Shm), ListedDevice::new(ListedKind::Tcp)]);
+        assert!(lists.has_shared_memory());
+        assert_eq!(DeviceLists::parse("auto"), Some(None));
+        for wrong in ["", "shm;", "sim", "tcp:", "shm:0", "shm@small", "tcp@tiny", "shm,tcp;tcp", "shm,shm", "tcp,"] {
+            assert_eq!(DeviceLists::parse(wrong), None, "{wrong}");
+        }
+    }
+}
