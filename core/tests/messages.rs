@@ -364,7 +364,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
         let team = job.world()?;
         let (c, me) = (job.device().capabilities(), job.rank_number());
         let cut_offs = c.messages.adjusted(&settings.transfer);
-        let read_from = if c.node.is_empty() { cut_offs.read_inter } else { cut_offs.read_intra };
+        let read_from = if job.device().shares_memory(1 - me) { cut_offs.read_intra } else { cut_offs.read_inter };
         for (len, to) in LENGTHS.into_iter().flat_map(|len| [(len, me), (len, 1 - me)]) {
             // SAFETY: no message is in progress.
             unsafe { memory.as_ptr().cast_mut().write_bytes(0xee, memory.len()) };
@@ -379,6 +379,7 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
             let spent = job.stats() - before;
             // A read costs the request to send and the end of the other rank's message; packets beyond the eager limit
             // cost the request to send, the clear to send for the other rank's message, and the packets.
+            let near = job.device().shares_memory(to);
             let (most, len) = (c.max_packet - 24, len as u64);
             let (sends, reads) = match len as usize {
                 _ if to == me => (0, 0),
@@ -387,10 +388,10 @@ fn copied_at_most_once(set: &[(&str, &str)]) {
                 len if len <= cut_offs.eager => (len.div_ceil(most) as u64, 0),
                 len => (2 + len.div_ceil(most) as u64, 0),
             };
-            let copies = if to == me || (reads > 0 && !c.node.is_empty()) { (1, len) } else { (0, 0) };
+            let copies = if to == me || (reads > 0 && near) { (1, len) } else { (0, 0) };
             let copied = (spent.count(Kind::Copy), spent.bytes(Kind::Copy));
             println!("{len} bytes to rank {to} from {me}: {sends} packets, {reads} reads, {} copies", copied.0);
-            if reads > 0 && len >= 128 << 10 && !c.node.is_empty() {
+            if reads > 0 && len >= 128 << 10 && near {
                 // Both ranks may copy: a sink and a number of pieces may travel too.
                 assert!((sends..=sends + 2).contains(&spent.count(Kind::Send)), "{len} bytes: {spent:?}");
                 let all = coll::allgather(&team, &copied.1.to_le_bytes())?;

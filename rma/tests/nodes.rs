@@ -1,6 +1,6 @@
 //! Windows in a job in which only some ranks share memory: over all ranks and over those of each node. With
 //! `FARSIDE_DEVICE=route` and `FARSIDE_TEST_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2.
-//! Otherwise all ranks are on one node, with the same results.
+//! Otherwise all ranks are on one node, and then on two nodes joined by TCP, with the same results.
 
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::{Kind, Snapshot};
@@ -9,21 +9,29 @@ use farside_rma::{Epoch, ErrorKind, SharedWindow};
 
 const RANKS: [u32; 3] = [2, 3, 4];
 
+/// Two nodes on this machine, whose ranks share memory.
+const TWO_NODES: &[(&str, &str)] = &[("FARSIDE_DEVICES", "shm,tcp"), ("FARSIDE_TEST_NODES", "2")];
+
 fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
-    for n in RANKS {
+    let sets = if std::env::var_os("FARSIDE_DEVICE").is_some() { &[&[][..]][..] } else { &[&[][..], TWO_NODES] };
+    for (n, set) in RANKS.iter().flat_map(|n| sets.iter().map(move |set| (*n, *set))) {
         for wait in ["auto", "park"] {
-            let find =
-                |name: &str| if name == "FARSIDE_WAIT" { Some(wait.to_owned()) } else { std::env::var(name).ok() };
+            let find = |name: &str| match set.iter().find(|(set, _)| *set == name) {
+                Some((_, value)) => Some((*value).to_owned()),
+                None if name == "FARSIDE_WAIT" => Some(wait.to_owned()),
+                None => std::env::var(name).ok(),
+            };
             let settings = Settings::from_lookup(find).unwrap();
-            Job::threads_with(n as usize, &settings, &f).unwrap_or_else(|e| panic!("{n} ranks, {wait}: {e}"));
+            let ended = Job::threads_with(n as usize, &settings, &f);
+            ended.unwrap_or_else(|e| panic!("{n} ranks, {wait}, {set:?}: {e}"));
         }
     }
 }
 
-/// The number of nodes that the environment demands on this machine, if any.
-fn nodes() -> Option<u32> {
-    let asked = std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "route");
-    asked.then(|| std::env::var("FARSIDE_TEST_NODES").ok()?.parse().ok()).flatten()
+/// The number of nodes of the job, if it has several.
+fn nodes(job: &Job) -> Option<u32> {
+    let of_environment = || std::env::var("FARSIDE_TEST_NODES").map_or(2, |nodes| nodes.parse().unwrap());
+    (job.device().capabilities().name == "route").then(of_environment)
 }
 
 /// The teams of all ranks and of this node.
@@ -37,7 +45,7 @@ fn teams(job: &Job) -> Result<[Team; 2]> {
 fn team_of_a_node_has_the_ranks_that_share_memory() {
     every(|job| {
         let [world, node] = teams(job)?;
-        if let Some(nodes) = nodes() {
+        if let Some(nodes) = nodes(job) {
             let here = |r: &u32| r % nodes == job.rank_number() % nodes;
             assert_eq!(node.members(), (0..job.size_number()).filter(here).collect::<Vec<_>>());
             assert!(!world.is_on_one_node());
@@ -140,7 +148,7 @@ fn operations_of_epochs_within_a_node_cause_no_messages() {
         if world.size() < 4 {
             return Ok(());
         }
-        assert!(nodes().is_none_or(|nodes| nodes != 2) || job.device().shares_memory(world.members()[target]));
+        assert!(nodes(job).is_none_or(|nodes| nodes != 2) || job.device().shares_memory(world.members()[target]));
         let mut window = Window::<u64>::allocate(&world, 4)?;
         let messages = |before: &[(&str, Snapshot)]| {
             let sums = job.stats_by_device().iter().zip(before).map(|(a, b)| a.1 - b.1).collect::<Vec<_>>();
@@ -236,7 +244,7 @@ fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
                 let writes = |s: &[(&str, Snapshot)]| s.iter().map(|d| d.1.count(Kind::Write)).collect::<Vec<_>>();
                 let spent: Vec<u64> = writes(&after).iter().zip(writes(&before)).map(|(a, b)| a - b).collect();
                 assert_eq!(spent.iter().sum::<u64>(), PUTS);
-                if nodes().is_some() {
+                if nodes(job).is_some() {
                     assert_eq!(after[0].0, "shm");
                     let near = target == team.rank() || job.device().shares_memory(team.members()[target]);
                     assert_eq!(spent[0], if near { PUTS } else { 0 }, "to rank {target}");

@@ -80,6 +80,11 @@ pub(crate) fn verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|d| d == "verbs" || d == "route")
 }
 
+/// Whether an HCA carries out operations on the memory of another node.
+pub(crate) fn hca() -> bool {
+    verbs() && std::env::var("FARSIDE_DEVICES").map_or(true, |list| list.contains("verbs"))
+}
+
 /// Whether the device is shared memory where a test does not name another one.
 pub(crate) fn shm() -> bool {
     std::env::var("FARSIDE_DEVICE").map_or(true, |d| d == "auto" || d == "shm")

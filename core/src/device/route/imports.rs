@@ -2,7 +2,7 @@
 //! Registration of memory with several devices, and imports of peers' regions by the devices to them.
 
 use super::regions::{Handles, Imported, NO_HANDLE, read_key, write_key};
-use super::table::{MOST, SIZES};
+use super::table::{Connection, LARGE, MOST, SIZES};
 use super::{IMPORT, RouteDevice};
 use crate::device::{MAX_KEY, Mapped, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,8 +55,11 @@ impl RouteDevice {
             (true, false) if keys.iter().flatten().count() == 1 => {
                 return Err(malformed(peer).cause("a key of shared memory from another node"));
             }
-            (false, true) => self.import_between(peer, [self.table.domain; SIZES], &keys, accumulate)?,
-            (_, false) => self.import_between(peer, connection.by_size, &keys, accumulate)?,
+            (false, true) => {
+                let by_domain = Connection { by_size: [self.table.domain; SIZES], ..*connection };
+                self.import_between(peer, &by_domain, &keys, accumulate)?
+            }
+            (_, false) => self.import_between(peer, connection, &keys, accumulate)?,
         };
         let mut imports = self.imports.borrow_mut();
         let handle = imports.next();
@@ -66,13 +69,14 @@ impl RouteDevice {
 
     /// The devices with which a region is registered, as bits.
     fn devices_of(&self, region: &Region) -> u8 {
-        let used = self.table.used();
+        let used = |rails| self.table.used(rails);
         match region.one_node && self.has_intra {
             true => 1,
-            // It is for one peer, which the device that all have reaches.
-            false if region.brief => 1 << self.table.domain,
-            false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used & !1,
-            false => used,
+            // It is for one peer, on another node.
+            false if region.brief && self.has_intra && self.table.domain != 0 => used(region.len >= LARGE) & !1,
+            false if region.brief => used(region.len >= LARGE),
+            false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used(true) & !1,
+            false => used(true),
         }
     }
 
@@ -124,34 +128,32 @@ impl RouteDevice {
     fn import_between(
         &self,
         peer: u32,
-        by_size: [u8; SIZES],
+        connection: &Connection,
         keys: &[Option<&[u8]>; MOST],
         accumulate: Option<AccumulateFn>,
     ) -> Result<(Imported, RemoteRegion)> {
         let domain = self.table.domain;
         let mut remote = self.import_by(domain, peer, keys, accumulate)?;
         let mut imported = Imported::alone(peer, domain, remote.handle);
-        for (size, device) in by_size.into_iter().enumerate() {
-            let known = imported.handles[usize::from(device)] != NO_HANDLE;
-            if !known && keys[usize::from(self.numbers[usize::from(device)])].is_some() {
-                let other = match self.import_by(device, peer, keys, accumulate) {
-                    Ok(other) if other.len == remote.len => other,
-                    failed => {
-                        if let Ok(other) = &failed {
-                            imported.handles[usize::from(device)] = other.handle;
-                        }
-                        self.forget_all(&imported);
-                        return Err(failed.err().unwrap_or_else(|| malformed(peer)));
-                    }
-                };
-                imported.handles[usize::from(device)] = other.handle;
-                // What every device of the region does.
-                remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
+        let wanted = connection.by_size.iter().fold(connection.rails, |bits, device| bits | 1 << device);
+        for device in (0..self.devices.len() as u8).filter(|device| wanted >> device & 1 == 1 && *device != domain) {
+            if keys[usize::from(self.numbers[usize::from(device)])].is_none() {
+                continue;
             }
-            if imported.handles[usize::from(device)] != NO_HANDLE {
-                imported.by_size[size] = device;
+            let other = self.import_by(device, peer, keys, accumulate).inspect_err(|_| self.forget_all(&imported))?;
+            imported.handles[usize::from(device)] = other.handle;
+            if other.len != remote.len {
+                self.forget_all(&imported);
+                return Err(malformed(peer));
             }
+            // What every device of the region does.
+            remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
         }
+        let is_known = |device: u8| imported.handles[usize::from(device)] != NO_HANDLE;
+        let by_size = connection.by_size.map(|device| if is_known(device) { device } else { domain });
+        let rails = (0..MOST as u8).filter(|device| is_known(*device)).fold(0, |bits, device| bits | 1 << device);
+        let rails = Some(rails & connection.rails).filter(|rails| rails.count_ones() > 1);
+        (imported.by_size, imported.rails) = (by_size, rails.unwrap_or(0));
         if accumulate.is_none() {
             imported.signal = imported.by_size[0];
         }

@@ -18,6 +18,9 @@
 //! In the second row [`Mapped::atomics`] is false: a rank may load and store the memory, and while no rank uses atomics of
 //! the device, as between fences if the target's processor applies accumulates, also change it atomically.
 //!
+//! Large reads and writes are striped over all devices of the kind of the device for large ones ([`stripes`]): two HCAs or
+//! two interfaces are rails.
+//!
 //! Requests on several devices to one peer keep the order that a single device gives ([`requests`]).
 //!
 //! A wait polls all devices. A rank sleeps on the first device, after it has given the others its waker; an event of
@@ -26,6 +29,7 @@
 mod imports;
 mod regions;
 mod requests;
+mod stripes;
 pub(crate) mod subset;
 mod table;
 #[cfg(test)]
@@ -192,6 +196,12 @@ impl RouteDevice {
             }
             None => None,
         };
+        if connection.rails != 0
+            && let Some(import) = self.striped(request, region)?
+        {
+            // SAFETY: the same contract.
+            return unsafe { self.post_striped(request, &import, notify) };
+        }
         if connection.is_mixed {
             // SAFETY: the same contract.
             return unsafe { self.post_in_order(&WorkRequest { operation, ..*request }, device, notify, is_mapped) };
@@ -228,7 +238,7 @@ impl RouteDevice {
         match (posted, elsewhere) {
             (Posted::Pending, _) if is_tracked => {
                 let WorkRequest { id, peer, .. } = *request;
-                self.requests.add(Tracked { id, peer, device, is_write, notify: elsewhere });
+                self.requests.add(Tracked { is_write, notify: elsewhere, ..Tracked::new(id, peer, 1 << device, 1) });
             }
             (Posted::Done, Some(signal)) if !self.signal(&signal)? => {
                 self.requests.add_unnotified(Unnotified { id: request.id, signal });
@@ -249,7 +259,7 @@ impl RouteDevice {
 
     /// Reports the end of a tracked request, after its notification.
     fn end(&self, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
-        let Some(Tracked { id, notify, .. }) = self.requests.remove(id) else { return };
+        let Some((Tracked { id, notify, .. }, result)) = self.requests.ended(id, result) else { return };
         let result = match (result, notify) {
             (Ok(()), Some(signal)) => match self.signal(&signal) {
                 Ok(false) => return self.requests.add_unnotified(Unnotified { id, signal }),
@@ -276,7 +286,7 @@ impl RouteDevice {
     }
 
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.notify(sink);
+        let mut any = self.notify(sink) | self.post_stripes(sink);
         for (number, device) in self.devices.iter().enumerate() {
             let mut ended = Vec::new();
             let polled = device.poll(&mut |event| match event {
@@ -394,7 +404,7 @@ impl Device for RouteDevice {
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        if self.requests.first_unnotified().is_some() {
+        if self.is_restless() {
             std::thread::yield_now();
             return true;
         }
@@ -444,7 +454,7 @@ impl Device for RouteDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        let mut all = self.requests.first_unnotified().is_none();
+        let mut all = !self.is_restless();
         for device in &self.devices {
             all &= device.leave(how)?;
         }

@@ -5,7 +5,7 @@
 //! devices' own keys follow in the order of their numbers, each but the last after a byte with its length.
 
 use super::table::{MOST, SIZES, size_of};
-use crate::device::Operation;
+use crate::device::{Block, Operation};
 
 /// Instead of a handle, where a region is not in a device.
 pub(super) const NO_HANDLE: u64 = u64::MAX;
@@ -50,6 +50,8 @@ pub(super) struct Imported {
     pub(super) peer: u32,
     /// Device for reads and writes of each range of sizes.
     pub(super) by_size: [u8; SIZES],
+    /// Devices over which large reads and writes are striped, as bits; 0 unless there are several.
+    pub(super) rails: u8,
     /// Device for atomics and accumulates.
     pub(super) atomic: u8,
     /// Device for signals.
@@ -64,7 +66,7 @@ impl Imported {
     pub(super) fn alone(peer: u32, device: u8, handle: u64) -> Self {
         let mut handles = [NO_HANDLE; MOST];
         handles[usize::from(device)] = handle;
-        Self { peer, by_size: [device; SIZES], atomic: device, signal: device, is_mapped: false, handles }
+        Self { peer, by_size: [device; SIZES], rails: 0, atomic: device, signal: device, is_mapped: false, handles }
     }
 
     /// The device for an operation on the region.
@@ -81,6 +83,17 @@ impl Imported {
         }
         self.by_size[size_of(blocks.iter().map(|block| block.len).sum())]
     }
+}
+
+/// A part of the bytes of blocks, from byte `start` to byte `end`.
+pub(super) fn part(blocks: &[Block], start: usize, end: usize) -> Vec<Block> {
+    let mut at = 0;
+    let mut within = |block: &Block| {
+        let (lo, hi) = (start.clamp(at, at + block.len) - at, end.clamp(at, at + block.len) - at);
+        at += block.len;
+        (lo < hi).then(|| Block { base: block.base.wrapping_add(lo), len: hi - lo })
+    };
+    blocks.iter().filter_map(&mut within).collect()
 }
 
 /// The same operation on the region with handle `region`.
@@ -107,6 +120,21 @@ pub(super) fn translated<'a>(operation: &Operation<'a>, region: u64) -> Operatio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_blocks_cover_them_without_overlap() {
+        let memory = [0u8; 100];
+        let block = |at: usize, len| Block::of(memory[at..].as_ptr(), len);
+        let blocks = [block(0, 10), block(20, 0), block(30, 25), block(60, 5)];
+        let bytes = |blocks: &[Block]| -> Vec<usize> {
+            blocks.iter().flat_map(|b| (0..b.len).map(|i| b.base.addr() + i - memory.as_ptr().addr())).collect()
+        };
+        for cut in 0..=40 {
+            let (first, second) = (part(&blocks, 0, cut), part(&blocks, cut, 40));
+            assert_eq!([bytes(&first), bytes(&second)].concat(), bytes(&blocks), "{cut}");
+            assert_eq!(bytes(&first).len(), cut);
+        }
+    }
 
     #[test]
     fn keys_are_read_back_and_others_are_refused() {

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use crate::device::Place;
-use crate::error::Result;
+use crate::device::{Block, Place};
+use crate::error::{Error, Result};
 use crate::slots::Slots;
 
 /// Marks ids of requests that are tracked here. Ids of the job have no such bits, nor those that the devices below add.
@@ -30,16 +30,40 @@ pub(super) struct Signal {
 }
 
 /// A request in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Tracked {
     /// The id that the job knows.
     pub(super) id: u64,
     pub(super) peer: u32,
-    pub(super) device: u8,
+    /// The devices that carry it, as bits.
+    pub(super) devices: u8,
+    /// Number of requests of devices that are not complete.
+    pub(super) left: u32,
+    /// The first error of these.
+    pub(super) error: Option<Error>,
     /// Whether later atomics and signals wait for it.
     pub(super) is_write: bool,
     /// Posted when the request is complete.
     pub(super) notify: Option<Signal>,
+}
+
+impl Tracked {
+    /// A request that `devices` carry by `parts` requests; it is not a write and has no notification.
+    pub(super) fn new(id: u64, peer: u32, devices: u8, parts: u32) -> Self {
+        Self { id, peer, devices, left: parts, error: None, is_write: false, notify: None }
+    }
+}
+
+/// A piece of a read or write that has not been posted.
+#[derive(Debug)]
+pub(super) struct Stripe {
+    /// The id of its request.
+    pub(super) id: u64,
+    pub(super) peer: u32,
+    pub(super) device: u8,
+    pub(super) is_write: bool,
+    pub(super) blocks: Vec<Block>,
+    pub(super) place: Place,
 }
 
 /// A request that is complete except for its notification.
@@ -55,10 +79,12 @@ pub(super) struct Requests {
     tracked: RefCell<Slots<Tracked>>,
     /// Number of entries of `tracked` and `unnotified`.
     open: Cell<usize>,
-    /// Writes in progress, by peer and device.
+    /// Writes in progress, by peer and devices.
     writes: RefCell<FxHashMap<(u32, u8), u32>>,
     /// Requests whose notification found a busy device.
-    pub(super) unnotified: RefCell<VecDeque<Unnotified>>,
+    unnotified: RefCell<VecDeque<Unnotified>>,
+    /// Pieces that found a busy device.
+    stripes: RefCell<VecDeque<Stripe>>,
 }
 
 impl Requests {
@@ -70,7 +96,7 @@ impl Requests {
     /// Tracks a request in progress.
     pub(super) fn add(&self, request: Tracked) {
         if request.is_write {
-            *self.writes.borrow_mut().entry((request.peer, request.device)).or_default() += 1;
+            *self.writes.borrow_mut().entry((request.peer, request.devices)).or_default() += 1;
         }
         self.tracked.borrow_mut().add(request);
         self.open.set(self.open.get() + 1);
@@ -82,11 +108,50 @@ impl Requests {
         id != UNTRACKED && id & TRACKED != 0
     }
 
-    /// Removes a request that has ended; `None` if it has been cancelled.
+    /// Records the end of a part of a request; the request and its result, if it was the last part. `None` also if the
+    /// request has been cancelled.
+    pub(super) fn ended(&self, id: u64, result: Result<()>) -> Option<(Tracked, Result<()>)> {
+        {
+            let mut tracked = self.tracked.borrow_mut();
+            let request = tracked.get_mut(id & !TRACKED)?;
+            if let Err(e) = result {
+                request.error.get_or_insert(e);
+            }
+            request.left = request.left.saturating_sub(1);
+            if request.left > 0 {
+                return None;
+            }
+        }
+        let mut request = self.remove(id)?;
+        let result = request.error.take().map_or(Ok(()), Err);
+        Some((request, result))
+    }
+
+    /// Adds a piece that found a busy device.
+    pub(super) fn add_stripe(&self, stripe: Stripe) {
+        self.stripes.borrow_mut().push_back(stripe);
+    }
+
+    /// Removes the oldest piece that has not been posted.
+    pub(super) fn take_stripe(&self) -> Option<Stripe> {
+        self.stripes.borrow_mut().pop_front()
+    }
+
+    /// Puts back the piece that was just removed.
+    pub(super) fn put_back(&self, stripe: Stripe) {
+        self.stripes.borrow_mut().push_front(stripe);
+    }
+
+    /// Whether pieces have not been posted.
+    pub(super) fn has_stripes(&self) -> bool {
+        !self.stripes.borrow().is_empty()
+    }
+
+    /// Removes a request; `None` if it has been cancelled.
     pub(super) fn remove(&self, id: u64) -> Option<Tracked> {
         let request = self.tracked.borrow_mut().remove(id & !TRACKED)?;
         self.open.set(self.open.get() - 1);
-        let of = (request.peer, request.device);
+        let of = (request.peer, request.devices);
         let mut writes = self.writes.borrow_mut();
         if request.is_write
             && let Some(count) = writes.get_mut(&of)
@@ -127,7 +192,7 @@ impl Requests {
     #[cold]
     fn is_behind(&self, peer: u32, device: u8, any: bool) -> bool {
         self.unnotified.borrow().iter().any(|request| request.signal.peer == peer)
-            || self.writes.borrow().keys().any(|(of, by)| *of == peer && (any || *by != device))
+            || self.writes.borrow().keys().any(|(of, by)| *of == peer && (any || *by != 1 << device))
             || self.tracked.borrow().iter().any(|(_, request)| request.peer == peer && request.notify.is_some())
     }
 
@@ -136,6 +201,7 @@ impl Requests {
         let tracked = self.tracked.borrow().iter().filter(|(_, request)| which(request.id)).map(|(id, _)| id).collect();
         let ids: Vec<u64> = tracked;
         ids.iter().for_each(|id| _ = self.remove(*id));
+        self.stripes.borrow_mut().retain(|stripe| !ids.contains(&(stripe.id & !TRACKED)));
         let mut unnotified = self.unnotified.borrow_mut();
         let before = unnotified.len();
         unnotified.retain(|request| !which(request.id));
@@ -158,9 +224,9 @@ mod tests {
     #[test]
     fn signals_wait_for_writes_on_other_devices_to_the_same_peer() {
         let requests = Requests::default();
-        let write = |peer, device, id| {
+        let write = |peer, device: u8, id| {
             let number = requests.next();
-            requests.add(Tracked { id, peer, device, is_write: true, notify: None });
+            requests.add(Tracked { is_write: true, ..Tracked::new(id, peer, 1u8 << device, 1) });
             number
         };
         let (a, b) = (write(1, 0, 7), write(2, 1, 8));
@@ -172,6 +238,14 @@ mod tests {
         assert!(!overtakes(2, 0) && requests.remove(b).is_none());
         assert_eq!(requests.remove(a).unwrap().id, 7);
         assert_eq!((overtakes(1, 1), requests.open.get()), (false, 0));
+        // A write in two pieces, on two devices.
+        let id = requests.next();
+        requests.add(Tracked { is_write: true, ..Tracked::new(5, 1, 0b11, 2) });
+        assert!(overtakes(1, 0) && overtakes(1, 1));
+        let lost = || Error::new(crate::error::ErrorKind::PeerLost, "write");
+        assert!(requests.ended(id, Err(lost())).is_none());
+        let (request, result) = requests.ended(id, Ok(())).unwrap();
+        assert_eq!((request.id, result.is_err(), overtakes(1, 0)), (5, true, false));
         let signal = Signal { peer: 1, device: 0, at: Place { region: 1, offset: 0 }, value: 1 };
         requests.add_unnotified(Unnotified { id: 9, signal });
         assert!(overtakes(1, 0) && !overtakes(2, 0));

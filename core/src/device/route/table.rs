@@ -6,10 +6,11 @@ use crate::error::{Error, ErrorKind, Result};
 pub(crate) const MOST: usize = 6;
 /// Length in bytes from which a read or write is medium-sized, and from which it is large.
 const MEDIUM: usize = 8 << 10;
-const LARGE: usize = 256 << 10;
+pub(super) const LARGE: usize = 256 << 10;
 
 /// Number of ranges of sizes: small, medium-sized, large.
 pub(crate) const SIZES: usize = 3;
+const LARGEST: usize = SIZES - 1;
 
 /// The range that a length in bytes is in.
 #[inline(always)]
@@ -22,6 +23,8 @@ pub(super) fn size_of(len: usize) -> usize {
 pub(crate) struct Member {
     /// Its number in the job, the same at all ranks that have it.
     pub(crate) number: u8,
+    /// Its kind: devices of one kind share the large reads and writes of a pair.
+    pub(crate) kind: u8,
     /// Whether it carries reads and writes of each range of sizes.
     pub(crate) carries: [bool; SIZES],
 }
@@ -31,6 +34,8 @@ pub(crate) struct Member {
 pub(super) struct Connection {
     /// Device for reads and writes of each range of sizes; the first is also that of packets.
     pub(super) by_size: [u8; SIZES],
+    /// Devices over which large reads and writes are striped, as bits; 0 unless there are several.
+    pub(super) rails: u8,
     /// Whether the peer is on this node and reached by shared memory.
     pub(super) on_node: bool,
     /// Whether requests to the peer use several devices, whose requests overtake each other.
@@ -69,16 +74,19 @@ impl Table {
         };
         let connection = |(peer, has): (usize, &u8)| {
             if node.contains(&(peer as u32)) {
-                return Ok(Connection { by_size: [0; SIZES], on_node: true, is_mixed: true });
+                return Ok(Connection { by_size: [0; SIZES], rails: 0, on_node: true, is_mixed: true });
             }
             let common = || inter.iter().enumerate().filter(|(_, member)| has >> member.number & 1 == 1);
             let place = |at: usize| at as u8 + first;
             let Some((any, _)) = common().next() else { return Err(lacking(peer).cause("no device in common")) };
-            let by_size = std::array::from_fn(|size| {
-                place(common().find(|(_, member)| member.carries[size]).map_or(any, |(at, _)| at))
-            });
-            let is_mixed = by_size.iter().any(|device| *device != domain);
-            Ok(Connection { by_size, on_node: false, is_mixed })
+            let first = |size: usize| common().find(|(_, member)| member.carries[size]).map_or(any, |(at, _)| at);
+            let by_size = std::array::from_fn(|size| place(first(size)));
+            let kind = inter[first(LARGEST)].kind;
+            let alike = common().filter(|(_, member)| member.carries[LARGEST] && member.kind == kind);
+            let rails = alike.fold(0u8, |bits, (at, _)| bits | 1 << place(at));
+            let rails = if rails.count_ones() > 1 { rails } else { 0 };
+            let is_mixed = rails != 0 || by_size.iter().any(|device| *device != domain);
+            Ok(Connection { by_size, rails, on_node: false, is_mixed })
         };
         Ok(Self { connections: has.iter().enumerate().map(connection).collect::<Result<_>>()?, domain })
     }
@@ -88,9 +96,10 @@ impl Table {
         self.connections.get(peer as usize)
     }
 
-    /// The devices that carry anything, as bits.
-    pub(super) fn used(&self) -> u8 {
-        let of = |c: &Connection| c.by_size.iter().fold(0, |bits, device| bits | 1 << device);
+    /// The devices that carry anything, as bits; with `rails`, also what carries only stripes.
+    pub(super) fn used(&self, rails: bool) -> u8 {
+        let start = |c: &Connection| if rails { c.rails } else { 0 };
+        let of = |c: &Connection| c.by_size.iter().fold(start(c), |bits, device| bits | 1 << device);
         self.connections.iter().fold(1 << self.domain, |bits, connection| bits | of(connection))
     }
 }
@@ -100,7 +109,7 @@ mod tests {
     use super::*;
 
     fn member(number: u8) -> Member {
-        Member { number, carries: [true; SIZES] }
+        Member { number, kind: number, carries: [true; SIZES] }
     }
 
     /// Device 0 of the job is shared memory, 1 verbs, 2 tcp.
@@ -110,7 +119,7 @@ mod tests {
         let table = Table::new(0, &[0, 3], &[member(1), member(2)], &has).unwrap();
         let devices: Vec<[u8; 3]> = (0..4).map(|rank| table.get(rank).unwrap().by_size).collect();
         assert_eq!(devices, [[0; 3], [1; 3], [2; 3], [0; 3]]);
-        assert_eq!((table.domain, table.used()), (2, 0b111));
+        assert_eq!((table.domain, table.used(true)), (2, 0b111));
         assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().is_mixed), [true, true, false]);
         assert_eq!(table.get(4), None);
         // Rank 2 has two devices, numbered 0 and 1 there.
@@ -125,12 +134,23 @@ mod tests {
 
     #[test]
     fn sizes_choose_among_the_devices_of_a_pair() {
-        let small = Member { number: 1, carries: [true, false, false] };
+        let small = Member { carries: [true, false, false], ..member(1) };
         let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2]).unwrap();
         assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
         assert_eq!([0, MEDIUM - 1, MEDIUM, LARGE - 1, LARGE].map(size_of), [0, 0, 1, 1, 2]);
         // A range that no device carries goes by the first.
         assert_eq!(Table::new(0, &[], &[small], &[0b10; 2]).unwrap().get(1).unwrap().by_size, [0; 3]);
+    }
+
+    #[test]
+    fn devices_of_one_kind_are_rails_for_large_transfers() {
+        let rail = |number| Member { kind: 7, ..member(number) };
+        let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011]).unwrap();
+        let of = |peer| table.get(peer).map(|c| (c.rails, c.is_mixed, c.by_size)).unwrap();
+        assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, false, [1; 3])));
+        assert_eq!((table.used(true), table.used(false), table.domain), (0b111, 0b011, 1));
+        let small = Member { carries: [true, true, false], ..rail(2) };
+        assert_eq!(Table::new(0, &[], &[rail(1), small], &[0b110; 2]).unwrap().get(1).unwrap().rails, 0);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! Jobs of threads on two nodes: rank r is on node r modulo 2, the ranks of a node share memory, and an in-memory
 //! network connects all ranks. `ci/test verbs` runs the same over verbs.
 
+mod late;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc;
@@ -31,7 +33,7 @@ const WATCHDOG: Duration = Duration::from_secs(100);
 
 /// Joins an intra-node device and one that connects all ranks.
 pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn Device>) -> Result<RouteDevice> {
-    let member = Member { number: 1, carries: [true; SIZES] };
+    let member = Member { number: 1, kind: 0, carries: [true; SIZES] };
     RouteDevice::new(me, Some(intra), vec![(member, inter)], &vec![0b11; size as usize])
 }
 

@@ -127,7 +127,7 @@ pub(super) fn open(
         if ranks.len() < size as usize {
             device = Box::new(Subset::new(device, ranks, size));
         }
-        inter.push((Member { number: number as u8, carries: listed.sizes }, device));
+        inter.push((Member { number: number as u8, kind: listed.kind as u8, carries: listed.sizes }, device));
     }
     // Every rank maps the segments of its node before a rank may end.
     bootstrap.fence()?;

@@ -1,0 +1,145 @@
+#![allow(unsafe_code)]
+//! Large reads and writes that several devices of one kind carry together.
+//!
+//! The bytes are cut into as many pieces as there are devices, at multiples of a page. The request is complete when all
+//! pieces are; its notification follows.
+
+use super::regions::{Imported, part};
+use super::requests::{Requests, Signal, Stripe, Tracked, Unnotified};
+use super::table::LARGE;
+use super::{RouteDevice, no_region};
+use crate::device::{Block, Event, Operation, Place, Posted, WorkRequest};
+use crate::error::Result;
+
+/// Pieces begin at multiples of this.
+const PAGE: usize = 4096;
+
+/// The blocks and the place of a read or write, and whether it is a write.
+fn transfer<'a>(operation: &Operation<'a>) -> Option<(&'a [Block], Place, bool)> {
+    match *operation {
+        Operation::Write { from, to } => Some((from, to, true)),
+        Operation::Read { into, from } => Some((into, from, false)),
+        _ => None,
+    }
+}
+
+impl RouteDevice {
+    /// The region of a request that is striped; `None` for other requests.
+    pub(super) fn striped(&self, request: &WorkRequest<'_>, region: u64) -> Result<Option<Imported>> {
+        let Some((blocks, ..)) = transfer(&request.operation) else { return Ok(None) };
+        if blocks.iter().map(|block| block.len).sum::<usize>() < LARGE {
+            return Ok(None);
+        }
+        match self.imports.borrow().get(region) {
+            Some(import) if import.peer == request.peer => Ok(Some(*import).filter(|import| import.rails != 0)),
+            other => Err(no_region(request.peer, region, other.is_some())),
+        }
+    }
+
+    /// Posts a read or write in pieces.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`](crate::device::Device::post).
+    pub(super) unsafe fn post_striped(
+        &self,
+        request: &WorkRequest<'_>,
+        import: &Imported,
+        notify: Option<Signal>,
+    ) -> Result<Posted> {
+        let WorkRequest { peer, id: outer, .. } = *request;
+        let Some((blocks, place, is_write)) = transfer(&request.operation) else { return Ok(Posted::Busy) };
+        if notify.is_some() && self.requests.would_overtake(peer, import.by_size[0], true) {
+            return Ok(Posted::Busy);
+        }
+        let len: usize = blocks.iter().map(|block| block.len).sum();
+        let step = len.div_ceil(import.rails.count_ones() as usize).next_multiple_of(PAGE);
+        let devices = (0..u8::BITS as u8).filter(|device| import.rails >> device & 1 == 1);
+        let pieces: Vec<_> = devices.zip((0..len).step_by(step)).collect();
+        let tracked = Tracked { is_write, notify, ..Tracked::new(outer, peer, import.rails, pieces.len() as u32) };
+        let id = self.requests.next();
+        self.requests.add(tracked);
+        for (number, (device, start)) in pieces.into_iter().enumerate() {
+            let stripe = Stripe {
+                id,
+                peer,
+                device,
+                is_write,
+                blocks: part(blocks, start, len.min(start + step)),
+                place: Place { region: import.handles[usize::from(device)], offset: place.offset + start },
+            };
+            // SAFETY: the same contract.
+            match unsafe { self.post_stripe(&stripe) } {
+                Ok(Posted::Busy) if number == 0 => {
+                    self.requests.remove(id);
+                    return Ok(Posted::Busy);
+                }
+                Err(e) if number == 0 => {
+                    self.requests.remove(id);
+                    return Err(e);
+                }
+                Ok(Posted::Busy) => self.requests.add_stripe(stripe),
+                Ok(Posted::Pending) => {}
+                done => {
+                    if let Some((_, result)) = self.requests.ended(id, done.map(drop)) {
+                        return self.posted_whole(outer, result, notify);
+                    }
+                }
+            }
+        }
+        Ok(Posted::Pending)
+    }
+
+    /// The result of posting a request whose pieces are complete already.
+    fn posted_whole(&self, id: u64, result: Result<()>, notify: Option<Signal>) -> Result<Posted> {
+        result?;
+        match notify {
+            Some(signal) if !self.signal(&signal)? => {
+                self.requests.add_unnotified(Unnotified { id, signal });
+                Ok(Posted::Pending)
+            }
+            _ => Ok(Posted::Done),
+        }
+    }
+
+    /// # Safety
+    /// The blocks are valid until the request is complete or cancelled.
+    unsafe fn post_stripe(&self, stripe: &Stripe) -> Result<Posted> {
+        let Stripe { id, peer, device, is_write, ref blocks, place } = *stripe;
+        let operation = match is_write {
+            true => Operation::Write { from: blocks, to: place },
+            false => Operation::Read { into: blocks, from: place },
+        };
+        // SAFETY: the same contract.
+        unsafe { self.device(device).post(&WorkRequest { peer, operation, notify: None, id }) }
+    }
+
+    /// Posts pieces that found a busy device; returns whether there were any.
+    pub(super) fn post_stripes(&self, sink: &mut dyn FnMut(Event<'_>)) -> bool {
+        let mut any = false;
+        while let Some(stripe) = self.requests.take_stripe() {
+            // SAFETY: the blocks are valid until the request is complete or cancelled, which removes its pieces.
+            match unsafe { self.post_stripe(&stripe) } {
+                Ok(Posted::Busy) => {
+                    self.requests.put_back(stripe);
+                    break;
+                }
+                Ok(Posted::Pending) => {}
+                done => self.end(stripe.id, done.map(drop), sink),
+            }
+            any = true;
+        }
+        any
+    }
+
+    /// Whether requests wait for room in a device, which no event announces.
+    pub(super) fn is_restless(&self) -> bool {
+        self.requests.has_waiting()
+    }
+}
+
+impl Requests {
+    /// Whether notifications or pieces wait for room in a device.
+    fn has_waiting(&self) -> bool {
+        self.first_unnotified().is_some() || self.has_stripes()
+    }
+}
