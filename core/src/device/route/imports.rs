@@ -104,7 +104,7 @@ impl RouteDevice {
         if self.capabilities.coherent || keys.iter().flatten().count() == 1 {
             return Ok((alone, near));
         }
-        // SAFETY, for the calls of `forget`: no mapping has been passed on.
+        // SAFETY: no mapping has been passed on.
         let forget = |device: u8, handle: u64| unsafe { self.device(device).forget(handle) };
         let domain = self.table.domain;
         let other = self.import_by(domain, peer, keys, accumulate).inspect_err(|_| forget(0, near.handle))?;

@@ -115,7 +115,8 @@ impl RouteDevice {
             name: "route",
             node: node.clone(),
             max_blocks: all().map(|c| c.max_blocks).min().unwrap_or(1),
-            max_packet: all().map(|c| c.max_packet).min().unwrap_or(0),
+            // The intra-node device of a rank that is alone on its node carries no packets.
+            max_packet: all().filter(|c| c.node.len() != 1).map(|c| c.max_packet).min().unwrap_or(first.max_packet),
             messages: MessageCutOffs { read_intra: first.messages.read_intra, ..domain.messages },
             mapped: false,
             accumulate: domain.accumulate && (!has_intra || first.accumulate),

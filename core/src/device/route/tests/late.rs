@@ -111,7 +111,7 @@ impl Device for Late {
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let any = self.inner.poll(sink)?;
         self.polled.set(self.polled.get() + 1);
-        let held = if self.polled.get() % self.polls == 0 { self.held.borrow_mut().pop_front() } else { None };
+        let held = if self.polled.get().is_multiple_of(self.polls) { self.held.borrow_mut().pop_front() } else { None };
         let Some(Held { peer, blocks, place, value, what, notify, id }) = held else { return Ok(any) };
         let operation = match what {
             What::Write => Operation::Write { from: &blocks, to: place },
