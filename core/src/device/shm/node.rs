@@ -92,7 +92,6 @@ impl Nodes {
     }
 
     /// The lowest rank of each rank's node.
-    #[cfg(feature = "verbs")]
     #[must_use]
     pub(crate) fn lowest(&self) -> &[u32] {
         &self.first

@@ -133,7 +133,8 @@ pub(super) fn open(
     bootstrap.fence()?;
     let has: Vec<u8> = has.iter().map(|bits| *bits as u8).collect();
     let joined = RouteDevice::new(me, intra, inter, &has);
-    joined.map(|device| Box::new(device) as Box<dyn Device>).map_err(|e| match left_out {
+    let lowest = nodes.map_or(&[][..], shm::Nodes::lowest);
+    joined.map(|device| Box::new(device.on_nodes(lowest)) as Box<dyn Device>).map_err(|e| match left_out {
         Some(reason) if e.kind() == ErrorKind::Unsupported => {
             reason.because(&format!("it is left out, and without it: {e}"))
         }
