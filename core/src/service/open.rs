@@ -1,5 +1,5 @@
-//! Chooses the device of a job: shared memory if all ranks are on one node, verbs if each is on its own, and both if
-//! some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so they decide alike.
+//! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each is on its
+//! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so they decide alike.
 
 mod group;
 mod list;
@@ -45,12 +45,34 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
     drop(prepared);
     tracing::info!("{} nodes: {nodes}", nodes.count());
-    let default = DeviceLists::of(&[ListedKind::Shm, ListedKind::Verbs]);
-    let opened = match auto && nodes.count() == size as usize {
-        true => open_verbs(bootstrap, settings),
-        false => list::open(bootstrap, settings, listed.unwrap_or(&default), Some(&nodes)),
+    let kinds = if auto { between(bootstrap, settings)? } else { vec![ListedKind::Verbs] };
+    let opened = match kinds[..] {
+        [kind] if auto && nodes.count() == size as usize => open_one(kind, bootstrap, settings),
+        _ => {
+            let default = DeviceLists::of(&[&[ListedKind::Shm], &kinds[..]].concat());
+            list::open(bootstrap, settings, listed.unwrap_or(&default), Some(&nodes))
+        }
     };
     opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
+}
+
+/// The devices between nodes that a job uses if nobody chooses one: verbs if all ranks have a port, tcp if none has one, else
+/// both. Collective; one fence.
+fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<ListedKind>> {
+    if settings.verbs_device != "auto" {
+        return Ok(vec![ListedKind::Verbs]);
+    }
+    let port = probe_verbs(bootstrap.rank(), settings);
+    if let Err(e) = &port {
+        tracing::info!("without verbs: {e}");
+    }
+    let ports = exchange(bootstrap, "port", &[u8::from(port.is_ok())])?;
+    let has = |port: u8| ports.iter().any(|other| other[..] == [port]);
+    Ok(match (has(1), has(0)) {
+        (true, false) => vec![ListedKind::Verbs],
+        (true, true) => vec![ListedKind::Verbs, ListedKind::Tcp],
+        _ => vec![ListedKind::Tcp],
+    })
 }
 
 /// Opens a device that connects all ranks of `bootstrap`.

@@ -14,7 +14,7 @@ use crate::{kvs, options::script};
 /// The addresses of the nodes, which are their names too, since no service would find an address by a name.
 const NAMES: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
 /// Devices between the nodes; of one that does not reach them, a part of the error of each rank.
-const DEVICES: [(&str, Option<&str>); 2] = [("shm", Some("FARSIDE_DEVICE")), ("tcp", None)];
+const DEVICES: [(&str, Option<&str>); 3] = [("shm", Some("FARSIDE_DEVICE")), ("tcp", None), ("auto", None)];
 
 /// Not a test: the program of the ranks of a job.
 #[test]

@@ -129,7 +129,7 @@ impl Prepared {
                 return Err(fail(ErrorKind::Unsupported)
                     .cause(format!("it is on `{}`, this rank on `{}`", address.node, self.node))
                     .remedy(
-                        "start all ranks on one node, or leave FARSIDE_DEVICE at auto, which uses verbs between nodes",
+                        "start all ranks on one node, or leave FARSIDE_DEVICE at auto, which uses verbs or tcp between nodes",
                     ));
             }
             if address.sizes != [self.layout.ring as u64, self.layout.bounce as u64]
