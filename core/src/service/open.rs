@@ -1,5 +1,6 @@
 //! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each is on its
-//! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so they decide alike.
+//! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so
+//! they decide alike.
 
 mod group;
 mod list;

@@ -205,13 +205,14 @@ impl Records {
         Self { memory, accumulate, cells, me, last, awaited, wrong }
     }
 
-    /// Applies an accumulate or a compare-and-swap to this rank's own memory or to mapped memory, or batches it; returns `false`, and does
-    /// nothing, for other operations. Batched records are complete at the target when [`send`](Self::send) has sent
-    /// them and no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
+    /// Applies an accumulate or a compare-and-swap to this rank's own memory or to mapped memory, or batches it;
+    /// returns `false`, and does nothing, for other operations. Batched records are complete at the target when
+    /// [`send`](Self::send) has sent them and no answer is outstanding, or with the notification that they carry.
+    /// Answers come to `reply`.
     ///
     /// # Safety
-    /// The target has the range, mapped as its queue says, and exposes it until the accumulate is complete; the operand is valid during the call,
-    /// and `old` until then or until [`forget`](Self::forget).
+    /// The target has the range, mapped as its queue says, and exposes it until the accumulate is complete; the operand
+    /// is valid during the call, and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
     /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that no packet has room for; those of

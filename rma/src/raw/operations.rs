@@ -289,7 +289,8 @@ impl RawWindow {
     /// All accumulates of such an epoch go this way, whatever their length, operation and type, so that they are atomic
     /// with each other; those of [`update`](Self::update) have a lock of their own. The HCA's atomics, which need not
     /// be coherent with the CPU's, are used only in lock epochs: memory is never exposed and locked at the same time
-    /// (MPI-5.0 section 12.5.3). So this rank's CPU applies those to memory that it maps, at once. Attached memory (dynamic windows) is updated by the HCA's atomics in all epochs.
+    /// (MPI-5.0 section 12.5.3). So this rank's CPU applies those to memory that it maps, at once. Attached memory
+    /// (dynamic windows) is updated by the HCA's atomics in all epochs.
     fn recorded(&self, t: &Target, item: &Item, singly: bool) -> Result<bool> {
         if !self.processors_apply() {
             return Ok(false);

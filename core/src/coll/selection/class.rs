@@ -6,7 +6,8 @@ use super::{Facts, Placement};
 use crate::coll::operation::{Call, Operation};
 use crate::coll::two_level;
 
-/// The calls of an operation with one number of ranks, one placement, one number of nodes, and a size between two powers of two.
+/// The calls of an operation with one number of ranks, one placement, one number of nodes, and a size between two
+/// powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Class {
     /// The operation.

@@ -238,10 +238,10 @@ impl Team {
         self.inner.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
     }
 
-    /// Makes a barrier by signals, which `run` does with its number and this rank's mark. Its signals do not carry the number of
-    /// the call, so their marks tell how many collectives by messages the ranks have made before it, modulo the bits of a
-    /// mark, which are few if the team [is oversubscribed](Self::is_oversubscribed). Fails if this number is not the same at
-    /// all ranks.
+    /// Makes a barrier by signals, which `run` does with its number and this rank's mark. Its signals do not carry the
+    /// number of the call, so their marks tell how many collectives by messages the ranks have made before it, modulo
+    /// the bits of a mark, which are few if the team [is oversubscribed](Self::is_oversubscribed). Fails if this number
+    /// is not the same at all ranks.
     #[inline]
     fn signal_barrier(&self, is_oversubscribed: bool, run: impl Fn(u64, u16) -> Result<u16>) -> Result<()> {
         if let Some(bill) = self.job().bill() {

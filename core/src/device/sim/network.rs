@@ -69,9 +69,10 @@ impl Default for Interface {
 /// A simulated network. Times are in nanoseconds.
 ///
 /// A message takes o of its sender's processor, enters the network when the sender's interface is free, keeps each link of
-/// its way busy for G a byte and a time for each block of a list, arrives L later, and passes the receiver's interface when that is free: interfaces are free g
-/// and G a byte after the message before. Ranks that share a [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled; writes, reads and
-/// atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
+/// its way busy for G a byte and a time for each block of a list, arrives L later, and passes the receiver's interface
+/// when that is free: interfaces are free g and G a byte after the message before. Ranks that share a
+/// [node](Self::nodes) share its interface. A packet takes o of its receiver's processor when it is polled; writes,
+/// reads and atomics take none of the target's. The acknowledgement of a write takes L, and keeps nothing busy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// The interfaces.

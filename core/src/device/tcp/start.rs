@@ -58,7 +58,8 @@ fn read_table(settings: &Settings) -> Result<Table> {
 /// Opens the device. Collective; takes two fences of the bootstrap.
 ///
 /// # Errors
-/// `Setting`, also for a table of routes that cannot be read; `Mismatch`, `Unsupported` if no route leads to another host; errors of `bootstrap`.
+/// `Setting`, also for a table of routes that cannot be read; `Mismatch`, `Unsupported` if no route leads to another
+/// host; errors of `bootstrap`.
 pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<TcpDevice> {
     let (me, size) = (bootstrap.rank(), bootstrap.size());
     let fail = |kind, peer: u32| Error::new(kind, OP).rank(me).peer(peer).device("tcp");

@@ -155,8 +155,8 @@ fn member(number: u8, kind: u8, carries: [bool; SIZES]) -> Member {
     Member { number, kind, carries }
 }
 
-/// Rank 0 writes `len` bytes to rank 1, adds to a word of its region, and notifies rank 1 with the write or, if not `carried`, with the addition after it; rank 1 then
-/// finds the bytes and the sum.
+/// Rank 0 writes `len` bytes to rank 1, adds to a word of its region, and notifies rank 1 with the write or, if not
+/// `carried`, with the addition after it; rank 1 then finds the bytes and the sum.
 fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Result<()> {
     let team = job.world()?;
     let signals = SignalArray::new(&team, 0)?;

@@ -1,6 +1,6 @@
-//! Receive queues of limited length, as those of HCAs: a packet, a signal and a notification each take a receive of their target,
-//! until the target polls. A message that finds none is refused and sent again after some time, together with those that its
-//! rank has sent to the same target after it, as on a reliable connection (RNR, endlessly).
+//! Receive queues of limited length, as those of HCAs: a packet, a signal and a notification each take a receive of
+//! their target, until the target polls. A message that finds none is refused and sent again after some time, together
+//! with those that its rank has sent to the same target after it, as on a reliable connection (RNR, endlessly).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
