@@ -51,7 +51,7 @@ enum Order<'a> {
 /// - one of them is a signal, an await or a barrier in the switch, or a [`fence`](Self::fence) is between them; but an await does not wait for
 ///   the signals and awaits directly before it.
 ///
-/// Steps of a [part](Self::add_part) wait for each other as in the schedule of the part, and for earlier steps by the
+/// Steps of a part (`add_part`) wait for each other as in the schedule of the part, and for earlier steps by the
 /// blocks that both touch; the first of them also wait for the last signals, awaits or fence.
 #[derive(Debug)]
 pub struct Builder {
