@@ -13,6 +13,9 @@ pub struct Capabilities {
     /// The lowest rank of each rank's node, by rank, the same at all ranks; empty if the device does not know the nodes, or
     /// is as fast within one as between them.
     pub nodes: Vec<u32>,
+    /// Maximum length in bytes of the keys of regions, a multiple of 8, the same at all ranks; at most
+    /// [`MAX_KEY`](super::MAX_KEY).
+    pub max_key: usize,
     /// Maximum number of blocks in one gather or scatter list.
     pub max_blocks: usize,
     /// Maximum length in bytes of a packet of [`Operation::Send`](super::Operation::Send), header and body.
@@ -53,6 +56,7 @@ impl Capabilities {
             name,
             node: Vec::new(),
             nodes: Vec::new(),
+            max_key: 96,
             max_blocks: 1,
             max_packet,
             mapped: false,

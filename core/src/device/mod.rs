@@ -103,7 +103,7 @@ pub struct Registration {
     pub base: *mut u8,
     /// Length in bytes.
     pub len: usize,
-    /// The remote key, opaque, of at most [`MAX_KEY`] bytes.
+    /// The remote key, opaque, of at most [`Capabilities::max_key`] bytes.
     pub key: Vec<u8>,
     /// The device's handle of the registration.
     pub handle: u64,

@@ -10,11 +10,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farside_core::device::{MAX_KEY, Mapped, RemoteRegion};
+use farside_core::device::{Mapped, RemoteRegion};
 use farside_core::{Error, ErrorKind, Result};
 
 use super::RawWindow;
-use super::dynamic::{Attachment, CHANGES, ENTRY, KEPT_CHANGES, MAX_ATTACHED, TABLE};
+use super::dynamic::{Attachment, CHANGES, HEAD, KEPT_CHANGES, MAX_ATTACHED, MAX_ENTRY, TABLE, entry_of};
 
 /// Reading one entry by itself is taken to cost as much as reading this many of them together.
 const MANY: usize = 64;
@@ -24,6 +24,8 @@ const MANY: usize = 64;
 pub(super) struct Attachments {
     /// The window of the tables.
     pub(super) table: RawWindow,
+    /// Bytes of an entry of a table.
+    pub(super) entry: usize,
     /// Indexed by rank of the team.
     known: Vec<RefCell<KnownTable>>,
 }
@@ -152,7 +154,8 @@ impl Attachments {
     /// Starts with empty copies of the tables.
     pub(super) fn new(table: RawWindow) -> Self {
         let known = (0..table.team().size()).map(|_| RefCell::default()).collect();
-        Self { table, known }
+        let entry = entry_of(table.team());
+        Self { table, entry, known }
     }
 
     #[cold]
@@ -224,10 +227,10 @@ impl Attachments {
             } else {
                 (0..used).collect()
             };
-            let mut entries = vec![0u64; slots.len() * ENTRY / 8];
+            let mut entries = vec![0u64; slots.len() * self.entry / 8];
             if few {
-                for (slot, entry) in slots.iter().zip(entries.chunks_exact_mut(ENTRY / 8)) {
-                    self.look_up(entry, target, TABLE + slot * ENTRY)?;
+                for (slot, entry) in slots.iter().zip(entries.chunks_exact_mut(self.entry / 8)) {
+                    self.look_up(entry, target, TABLE + slot * self.entry)?;
                 }
             } else {
                 self.look_up(&mut entries, target, TABLE)?;
@@ -235,7 +238,7 @@ impl Attachments {
             let mut again = [0u64; 1];
             self.look_up(&mut again, target, 0)?;
             if again[0] == version {
-                let entries = slots.iter().map(|slot| *slot as u64).zip(entries.chunks_exact(ENTRY / 8));
+                let entries = slots.iter().map(|slot| *slot as u64).zip(entries.chunks_exact(self.entry / 8));
                 let gone = known.borrow_mut().update(version, entries);
                 gone.into_iter().for_each(|region| self.forget(region));
                 return Ok(());
@@ -276,7 +279,7 @@ impl Attachments {
         let gone = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
         self.table.target(target, operation)?;
         let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
-        let offset = TABLE + offset * ENTRY;
+        let offset = TABLE + offset * self.entry;
         let mut id = [0u64; 1];
         self.look_up(&mut id, target, offset)?;
         if id[0] != attachment.id || attachment.id == 0 {
@@ -287,11 +290,11 @@ impl Attachments {
         if let Some(region) = self.imported(target, attachment) {
             return Ok(region);
         }
-        let mut entry = [0u64; ENTRY / 8];
-        self.look_up(&mut entry, target, offset)?;
+        let mut entry = [0u64; MAX_ENTRY / 8];
+        self.look_up(&mut entry[..self.entry / 8], target, offset)?;
         self.look_up(&mut id, target, offset)?;
         let key_len = entry[2] as usize;
-        if entry[0] != attachment.id || id[0] != attachment.id || key_len > MAX_KEY {
+        if entry[0] != attachment.id || id[0] != attachment.id || key_len > self.entry - HEAD {
             return Err(gone());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
@@ -325,6 +328,8 @@ impl Drop for Attachments {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ENTRY: usize = MAX_ENTRY;
 
     /// Entries of attachments with these ids, of 8 bytes each; 0 is an empty slot.
     fn table(ids: &[u64]) -> Vec<u64> {

@@ -22,16 +22,24 @@ use crate::elements::WindowElement;
 /// Largest number of attachments of one rank at a time.
 pub const MAX_ATTACHED: usize = 16_384;
 
-/// Bytes of a table entry: id, length in bytes, length of the key, address of the first byte, the key.
-pub(super) const ENTRY: usize = 32 + MAX_KEY;
+/// Bytes of a table entry before the key: id, length in bytes, length of the key, address of the first byte.
+pub(super) const HEAD: usize = 32;
+
+/// Bytes of the longest table entry of any device.
+pub(super) const MAX_ENTRY: usize = HEAD + MAX_KEY;
 
 /// Offset of the entries, behind the header: the version of the table, the number of slots that were ever used, and the
 /// slots of the last changes. The change of version `v` is in word `v` modulo [`KEPT_CHANGES`] from [`CHANGES`] on.
-pub(super) const TABLE: usize = ENTRY;
+pub(super) const TABLE: usize = 128;
 
 /// Index of the first word of the last changes, and their number.
 pub(super) const CHANGES: usize = 2;
 pub(super) const KEPT_CHANGES: usize = TABLE / 8 - CHANGES;
+
+/// Bytes of a table entry.
+pub(super) fn entry_of(team: &Team) -> usize {
+    HEAD + team.job().device().capabilities().max_key
+}
 
 /// Identifies an attachment of a rank. The owner sends it to the ranks that use the attachment.
 ///
@@ -140,12 +148,12 @@ pub struct RawDynamicWindow {
 
 impl RawDynamicWindow {
     /// Makes a window with no memory attached, which all ranks use for elements of one type. Collective. Memory: the
-    /// table has 2 MiB of address space per rank, of which only used pages are touched.
+    /// table has 2 MiB of address space per rank (5 MiB with several devices), of which only used pages are touched.
     ///
     /// # Errors
     /// Those of [`RawWindow::allocate`]; `Mismatch` on every rank if element types differ.
     pub fn new(team: &Team, element: Option<WindowElement>, options: Options) -> Result<Self> {
-        let len = TABLE + MAX_ATTACHED * ENTRY;
+        let len = TABLE + MAX_ATTACHED * entry_of(team);
         let table = RawWindow::allocate_of(team, Ok(len), Options::default(), element)?;
         table.lock_all(Assert::NOCHECK)?;
         let attachments = Rc::new(Attachments::new(table));
@@ -190,12 +198,12 @@ impl RawDynamicWindow {
     }
 
     fn word(&self, slot: u64, index: usize) -> &AtomicU64 {
-        self.word_at(TABLE / 8 + slot as usize * ENTRY / 8 + index)
+        self.word_at(TABLE / 8 + slot as usize * self.attachments.entry / 8 + index)
     }
 
     /// A word of this rank's table.
     fn word_at(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < (TABLE + MAX_ATTACHED * ENTRY) / 8);
+        debug_assert!(index < (TABLE + MAX_ATTACHED * self.attachments.entry) / 8);
         // SAFETY: the word is inside this rank's table, aligned, and accessed only atomically.
         unsafe { AtomicU64::from_ptr(self.table().base().cast::<u64>().add(index).cast()) }
     }
@@ -253,7 +261,7 @@ impl RawDynamicWindow {
         self.word(slot, 2).store(registration.key.len() as u64, Ordering::Relaxed);
         // Relaxed, as above.
         self.word(slot, 3).store(base.addr() as u64, Ordering::Relaxed);
-        for (i, w) in key.chunks_exact(8).enumerate() {
+        for (i, w) in key[..self.attachments.entry - HEAD].chunks_exact(8).enumerate() {
             // Relaxed, as above.
             self.word(slot, 4 + i).store(u64::from_le_bytes(w.try_into().unwrap_or_default()), Ordering::Relaxed);
         }

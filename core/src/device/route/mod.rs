@@ -43,7 +43,7 @@ use std::time::Instant;
 pub(crate) use table::{MOST, Member};
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
+    Block, Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
     Registration, RemoteRegion, Sleep, Waker, WorkRequest,
 };
 use crate::entered::Entered;
@@ -114,6 +114,7 @@ impl RouteDevice {
         let capabilities = Capabilities {
             name: "route",
             node: node.clone(),
+            max_key: MAX_KEY,
             max_blocks: all().map(|c| c.max_blocks).min().unwrap_or(1),
             // The intra-node device of a rank that is alone on its node carries no packets.
             max_packet: all().filter(|c| c.node.len() != 1).map(|c| c.max_packet).min().unwrap_or(first.max_packet),
