@@ -46,6 +46,8 @@ fn receive(job: &Job) -> Result<Vec<(u32, Vec<u8>)>> {
 /// connection, and a rank that waits for one takes packets.
 fn barrier_by_signals(job: &Job, receiver: usize) -> Result<SignalArray> {
     let team = job.world()?;
+    // The first barrier of a team that spans nodes sends packets.
+    team.barrier()?;
     let signals = SignalArray::new(&team, 0)?;
     let others = |rank: usize| (0..team.size()).filter(move |other| *other != rank);
     for round in 1..=2 {
