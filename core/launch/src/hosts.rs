@@ -16,7 +16,7 @@ pub(crate) struct Host {
 /// Adds hosts to a list: each is `NAME`, `NAME:N` or `NAME slots=N`; a name that comes again adds its slots.
 ///
 /// # Errors
-/// Names the first host whose number of slots is none.
+/// The first host whose number of slots is not a number.
 pub(crate) fn add<'a>(list: &mut Vec<Host>, hosts: impl Iterator<Item = &'a str>) -> Result<(), String> {
     for host in hosts.filter(|host| !host.is_empty()) {
         let (name, slots) = parse(host)?;

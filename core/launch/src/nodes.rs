@@ -90,7 +90,7 @@ async fn watch(command: Command, limit: Option<u64>, guard: i32) -> Result<u8> {
 /// The command that starts a job by another launcher; its exit code is that of the job.
 ///
 /// # Errors
-/// `Launcher` if there is none; `Unsupported` for options that it does not have.
+/// `Launcher` without a launcher; `Unsupported` for options that the launcher lacks.
 fn command(launch: &Launch) -> Result<Command> {
     let (kind, program) = launcher(launch)?;
     let mut command = Command::new(program);
@@ -102,7 +102,7 @@ fn command(launch: &Launch) -> Result<Command> {
         command.env_remove(name);
     }
     if let (Kind::Hydra, Some(agent)) = (kind, &launch.agent) {
-        // Hydra uses no agent where each name is an address of this machine, unless it is told to.
+        // Hydra uses no agent where each name is an address of this machine, without an option that demands it.
         command.env("HYDRA_LAUNCHER_AUTOFORK", "0");
         if let Some((_, arguments)) = agent.trim().split_once(' ') {
             command.env("HYDRA_LAUNCHER_EXTRA_ARGS", arguments);

@@ -97,7 +97,7 @@ pub(crate) struct Launch {
     pub timeout: Option<u64>,
     /// The processors that ranks may use.
     pub bind: Bind,
-    /// The machines that ranks run on; this one if there is none.
+    /// The machines that ranks run on; empty for this machine.
     pub hosts: Vec<Host>,
     /// Number of ranks of each machine, instead of its slots.
     pub per_node: Option<u32>,

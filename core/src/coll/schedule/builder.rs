@@ -38,7 +38,7 @@ struct Borrowed {
 enum Order<'a> {
     /// After all earlier steps and before all later ones, if it is a signal; else by the blocks that it touches.
     Whole,
-    /// By the blocks that it touches.
+    /// The step is ordered by the blocks that it touches.
     Blocks,
     /// After these steps, and by the blocks that it touches.
     After(&'a [u32]),

@@ -14,7 +14,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// An algorithm for some calls of an operation. As text: `OPERATION RANKS BYTES PLACEMENT ALGORITHM`, where ranks and
 /// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`], `NODESxRANKS` for ranks on so
-/// many nodes, of so many ranks at most, or `*`.
+/// many nodes, with at most the second number of ranks each, or `*`.
 ///
 /// ```
 /// use farside_core::coll::selection::Rule;

@@ -235,9 +235,9 @@ fn alltoall(call: &Call<'_>) -> Schedule {
     let (p, own, is_alone) = (call.size, levels.own(), levels.is_alone());
     let count = own.len() as u32;
     let mut s = call.builder(0);
-    // Of each rank of the node, its blocks to all ranks.
+    // The blocks of each rank of the node to all ranks.
     let mut gathered = vec![Slice::input(0, p)];
-    // Of each node, for each of its ranks, the blocks to the ranks of this node.
+    // The blocks of the ranks of each node to the ranks of this node.
     let mut received: Vec<Vec<Slice>> = levels.nodes.iter().map(|ranks| outputs(ranks)).collect();
     // All blocks have the same size.
     let blocks = |count: u32| (0..count).map(|_| 0);

@@ -146,7 +146,7 @@ impl RouteDevice {
                 self.forget_all(&imported);
                 return Err(malformed(peer));
             }
-            // What every device of the region does.
+            // The properties that all devices of the region have.
             remote.lists = remote.lists.zip(other.lists).map(|(one, other)| one.max(other));
         }
         let is_known = |device: u8| imported.handles[usize::from(device)] != NO_HANDLE;

@@ -11,7 +11,7 @@ const OP: &str = "open the tcp device";
 /// Addresses at which a rank accepts connections.
 const MOST_ADDRESSES: usize = 8;
 
-/// What a rank publishes so that others can connect to it.
+/// The endpoint address of a rank, which it publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EndpointAddress {
     pub(super) at: Vec<SocketAddr>,

@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_micros(500);
 /// Longest sleep of the agent.
 const LONG: Duration = Duration::from_secs(1);
 
-/// What the rank and its agent share.
+/// The state that the rank and its agent share.
 pub(super) struct Shared {
     engine: Mutex<Engine>,
     pub(super) epoll: Arc<OwnedFd>,

@@ -36,7 +36,7 @@ pub(super) enum Stage {
     Up(u32),
     /// The other side is authenticated; this rank connects to the target for it.
     Bridging(Box<Bridge>),
-    /// What arrives is passed on to the connection with this number.
+    /// Arriving bytes are passed on to the connection with this number.
     Relay(u64),
 }
 
@@ -74,16 +74,16 @@ pub(super) struct Conn {
     /// Whether the connection waits for room in the send buffer of the kernel, and for bytes.
     blocked: bool,
     reading: bool,
-    /// The request that the other side, a relay, is told.
+    /// The request to the other side, which is a relay.
     pub(super) ask: Option<Ask>,
     /// The connection for which this rank, a relay, makes this one.
     pub(super) front: Option<u64>,
-    /// What a relayed connection has to send, and whether its other side receives no more.
+    /// The bytes that a relayed connection has to send, and whether its other side receives no more.
     pub(super) pipe: Vec<u8>,
     pub(super) is_deaf: bool,
     /// Whether the kernel of the other side owed an acknowledgement at the last look.
     is_owed: Cell<bool>,
-    /// Whether a warning has told that the other side does not authenticate itself.
+    /// Whether a warning has said that the other side does not authenticate itself.
     pub(super) is_warned: bool,
     /// An error of sending; what the other side has sent before is received first.
     pub(super) broken: Option<io::Error>,

@@ -82,7 +82,7 @@ fn ranks_without_a_common_network_use_a_rank_between_them() {
     }
 }
 
-/// A relay that loses its connection to the target is left for another one; if there is none, the error names the ways.
+/// A relay that loses its connection to the target is replaced by another one; without another one, the error names the ways.
 #[test]
 fn another_relay_takes_over() {
     let ranks = devices(4, &[("FARSIDE_TCP_SILENCE_S", "3")]);

@@ -77,7 +77,7 @@ pub(super) struct Engine {
     pub(super) dialing: Vec<u32>,
     /// Connections on which sending has failed, of which the kernel may report no event.
     pub(super) broken: Vec<u64>,
-    /// Whether something has begun that goes on when a socket is ready or at a time, since the agent was told.
+    /// Whether something has begun that goes on when a socket is ready or at a time, and the agent was not woken for it yet.
     pub(super) begun: bool,
     /// The first loss that this rank has learned of.
     pub(super) loss: Option<Error>,

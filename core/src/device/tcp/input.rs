@@ -35,7 +35,7 @@ impl Input {
         Self { bytes: vec![0; len].into(), ..Self::default() }
     }
 
-    /// Takes `spare` as the buffer if there is none.
+    /// Takes `spare` as the buffer unless a buffer is in use.
     pub(super) fn lend(&mut self, spare: &mut Box<[u8]>) {
         if self.bytes.is_empty() {
             self.bytes = std::mem::take(spare);

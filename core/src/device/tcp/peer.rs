@@ -36,7 +36,7 @@ const PER_CREDIT: usize = 2048;
 const MOST_BUFFERED: usize = 256 << 10;
 /// Operations that wait to be sent from the memory of the caller.
 const MOST_WAITING: usize = 64;
-/// Operations of up to so many bytes are copied to the buffer.
+/// Maximum length in bytes of operations that are copied to the buffer.
 const COPIED: usize = 8 << 10;
 
 /// Bytes after which the peer is told how many have arrived, where no answer tells it; payloads that stay where they are

@@ -189,7 +189,7 @@ impl Seal {
         held.split_first_chunk().is_some_and(|(len, rest)| rest.len() >= usize::from(u16::from_le_bytes(*len)))
     }
 
-    /// Decrypts the next record that has arrived as a whole and for which `to` has room; `None` if there is none.
+    /// Decrypts the next record that has arrived as a whole and for which `to` has room; `None` until a whole record has arrived.
     pub(super) fn open(&mut self, to: &mut [u8]) -> Result<Option<usize>, Refused> {
         let held = &self.received[self.used..self.arrived];
         let Some((len, rest)) = held.split_first_chunk() else { return Ok(None) };
