@@ -35,6 +35,12 @@ pub fn over_verbs() -> bool {
     std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "verbs")
 }
 
+/// Whether the ranks reach each other by TCP alone.
+#[must_use]
+pub fn over_tcp() -> bool {
+    std::env::var("FARSIDE_DEVICE").is_ok_and(|device| device == "tcp")
+}
+
 /// Does the work of one rank.
 ///
 /// # Errors

@@ -68,6 +68,12 @@ impl<T> Slots<T> {
         }
     }
 
+    /// The only value, if there is exactly one.
+    pub(crate) fn sole(&self) -> Option<(u64, &T)> {
+        let mut all = self.iter();
+        all.next().filter(|_| all.next().is_none())
+    }
+
     /// All values and their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let slots = self.slots.iter().enumerate();

@@ -5,16 +5,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, value_parser};
+use farside_benches::limits::sockets;
 use farside_benches::record::{Library, Op, Suite};
 use farside_benches::session::peers;
 use farside_benches::table::{number, text};
 use farside_benches::two_sided::{WAYS, measure};
+use farside_benches::worker::over_tcp;
 use farside_benches::{launch, program};
 use farside_core::error::Result;
 
 /// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers
 /// also one C program on Farside's MPI library and on others: latency, bandwidth, message rate, and the time of a
 /// message while 1 to 10,000 receives or unexpected messages are outstanding.
+///
+/// With `FARSIDE_DEVICE=tcp` the C program alone, over TCP with every library, beside bare sockets.
 #[derive(Parser)]
 struct Arguments {
     /// Fewer sizes and shorter blocks of the C program.
@@ -61,12 +65,15 @@ fn libraries(arguments: &Arguments) -> Result<bool> {
     let mut asked = vec!["--suites".to_owned(), "two-sided".into()];
     asked.extend(arguments.quick.then(|| "--quick".into()));
     asked.extend(["--sizes".into(), sizes]);
-    let all: Vec<Library> = std::iter::once(Library::Farside).chain(peers().iter().copied()).collect();
+    let mut all: Vec<Library> = std::iter::once(Library::Farside).chain(peers().iter().copied()).collect();
+    all.extend(over_tcp().then_some(Library::Limit));
     let mut best: BTreeMap<(Op, u64), BTreeMap<Library, f64>> = BTreeMap::new();
     let limit = Duration::from_secs(arguments.time_limit);
     for (_, library) in (0..arguments.rounds).flat_map(|round| all.iter().map(move |library| (round, *library))) {
-        let command = launch::peer(library, 2, limit, &asked)?;
-        let (records, notes) = launch::run(command, library, 2, limit, |_| ());
+        let (records, notes) = match library {
+            Library::Limit => (sockets::measure(&arguments.sizes)?, Vec::new()),
+            _ => launch::run(launch::peer(library, 2, limit, &asked)?, library, 2, limit, |_| ()),
+        };
         notes.iter().for_each(|note| println!("{note}"));
         for record in records.iter().filter(|record| record.key.suite == Suite::TwoSided) {
             let us = best.entry((record.key.op, record.key.bytes)).or_default().entry(library).or_insert(f64::MAX);
@@ -76,12 +83,14 @@ fn libraries(arguments: &Arguments) -> Result<bool> {
     let header: Vec<&str> = ["us", "bytes, number"]
         .into_iter()
         .chain(all.iter().map(|library| library.label()))
-        .chain(["of the best"])
+        .chain(["of the best peer"])
+        .chain(over_tcp().then_some("of sockets"))
         .collect();
     let rows = best.iter().map(|((op, bytes), us)| {
-        let peer = us.iter().filter(|(library, _)| **library != Library::Farside).map(|(_, us)| *us).reduce(f64::min);
-        let ratio = us.get(&Library::Farside).zip(peer).map(|(own, peer)| own / peer);
-        let times = all.iter().map(|library| number(us.get(library).copied())).chain([number(ratio)]);
+        let peer = us.iter().filter(|(library, _)| Library::PEERS.contains(library)).map(|(_, us)| *us).reduce(f64::min);
+        let ratio = |to: Option<f64>| number(us.get(&Library::Farside).zip(to).map(|(own, other)| own / other));
+        let sockets = over_tcp().then(|| ratio(us.get(&Library::Limit).copied()));
+        let times = all.iter().map(|library| number(us.get(library).copied())).chain([ratio(peer)]).chain(sockets);
         [op.label().to_owned(), bytes.to_string()].into_iter().chain(times).collect()
     });
     println!(
@@ -94,7 +103,9 @@ fn libraries(arguments: &Arguments) -> Result<bool> {
 
 fn main() -> ExitCode {
     program(|arguments: Arguments| {
-        layers(&arguments)?;
+        if !over_tcp() {
+            layers(&arguments)?;
+        }
         if arguments.peers { libraries(&arguments) } else { Ok(true) }
     })
 }

@@ -19,6 +19,7 @@
 pub mod perftest;
 pub mod queue_pair;
 mod raw;
+pub mod sockets;
 
 use std::collections::BTreeMap;
 

@@ -490,7 +490,8 @@ pub trait Device: fmt::Debug {
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted>;
     /// Forgets pending requests whose id satisfies `which`. Their local pointers are not used after the call.
     fn cancel(&self, which: &dyn Fn(u64) -> bool);
-    /// Delivers events; returns whether there were any. A handler that polls gets no events.
+    /// Delivers events; returns whether there were any, or requests of peers were served: then more may follow soon. A
+    /// handler that polls gets no events.
     ///
     /// # Errors
     /// `Protocol`, `PeerLost`.

@@ -167,18 +167,20 @@ fn run(shared: &Shared) {
     let mut polls = shared.polls.load(Ordering::Relaxed);
     while !shared.stops.load(Ordering::SeqCst) {
         let is_away = shared.elsewhere().is_some();
-        let (is_idle, limit) = {
-            let engine = shared.lock();
-            let is_idle = !is_away && !shared.serves.load(Ordering::SeqCst) && !engine.is_pending();
-            shared.idle.store(is_idle, Ordering::SeqCst);
-            (is_idle, if engine.timer.is_some() { NAP * 20 } else { LONG })
-        };
-        if is_idle {
-            sleep(&doors, LONG * 60);
-            shared.agent_wake.clear();
-            let mut engine = shared.lock();
-            (0..engine.listeners.len()).for_each(|listener| engine.accept(listener));
-            continue;
+        if !is_away && !shared.serves.load(Ordering::SeqCst) {
+            let is_idle = {
+                let engine = shared.lock();
+                let is_idle = !engine.is_pending();
+                shared.idle.store(is_idle, Ordering::SeqCst);
+                is_idle
+            };
+            if is_idle {
+                sleep(&doors, LONG * 60);
+                shared.agent_wake.clear();
+                let mut engine = shared.lock();
+                (0..engine.listeners.len()).for_each(|listener| engine.accept(listener));
+                continue;
+            }
         }
         // Relaxed: as above.
         let now = shared.polls.load(Ordering::Relaxed);
@@ -197,6 +199,7 @@ fn run(shared: &Shared) {
             continue;
         }
         naps = 0;
+        let limit = if shared.lock().timer.is_some() { NAP * 20 } else { LONG };
         sleep(&both, limit);
         shared.agent_wake.clear();
         // Relaxed: as above.

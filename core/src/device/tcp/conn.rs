@@ -204,15 +204,16 @@ impl Conn {
             return Self::unseal(socket, input, seal);
         }
         let wanted: usize = direct.iter().map(|b| b.len).sum();
-        let free = input.free();
-        let all = wanted + free.len();
-        direct.push(Block { base: free.as_mut_ptr(), len: free.len() });
+        let room = input.room();
+        let all = wanted + room.len();
+        direct.push(Block { base: room.as_mut_ptr(), len: room.len() });
         // SAFETY: by the contract, and the free part of the buffer.
         match unsafe { sys::receive(socket.as_fd(), &direct) } {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 let placed = n.min(wanted);
                 input.arrived(n - placed);
+                input.is_bulky &= n < all;
                 Ok(Some((placed, n == all)))
             }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),

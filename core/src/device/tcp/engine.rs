@@ -26,6 +26,8 @@ pub(super) const LISTENER: u64 = u64::MAX - 64;
 const EVENTS: usize = 64;
 /// Times that a turn receives from one connection, so that every connection has its turn.
 const RECEIVES: usize = 16;
+/// Turns in a row that receive from the only connection without asking the kernel for events of all sockets.
+const SOLE: u32 = 64;
 
 /// Packets that have arrived: their senders, lengths and bytes.
 #[derive(Debug, Default)]
@@ -84,6 +86,8 @@ pub(super) struct Engine {
     /// Whether this rank has announced its end.
     pub(super) said: bool,
     pub(super) last_look: Instant,
+    /// Number of turns.
+    pub(super) turns: u32,
 }
 
 // SAFETY: the raw pointers are those of operations in progress, whose memory stays valid until they are complete,
@@ -93,6 +97,16 @@ unsafe impl Send for Engine {}
 impl Engine {
     /// Handles what the sockets are ready for; returns whether there was anything, or a poll would deliver something.
     pub(super) fn turn(&mut self, stats: &Stats) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        let sole = self.conns.sole().filter(|(_, conn)| matches!(conn.stage, Stage::Up(_)) && !conn.is_blocked());
+        if let Some((number, _)) = sole
+            && self.timer.is_none_or(|timer| Instant::now() < timer)
+            && !self.turns.is_multiple_of(SOLE)
+        {
+            let any = self.receive(number, stats);
+            self.settle(stats);
+            return any || self.has_events();
+        }
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; EVENTS];
         let count = epoll::wait(&self.epoll, &mut events[..], Some(&Timespec::default())).unwrap_or(0);
@@ -107,11 +121,16 @@ impl Engine {
         if self.timer.is_some_and(|timer| Instant::now() >= timer) {
             self.look_at_attempts();
         }
+        self.settle(stats);
+        count > 0 || self.has_events()
+    }
+
+    /// Sends what there is to send, and ends the connections on which that fails.
+    fn settle(&mut self, stats: &Stats) {
         self.flush();
         for number in std::mem::take(&mut self.broken) {
-            self.receive(number, stats);
+            let _ = self.receive(number, stats);
         }
-        count > 0 || self.has_events()
     }
 
     /// Whether a connection is being made or relayed, or waits for room in the send buffer of the kernel.
@@ -158,15 +177,15 @@ impl Engine {
             self.touch(peer);
         }
         if flags != epoll::EventFlags::OUT {
-            self.receive(number, stats);
+            let _ = self.receive(number, stats);
         }
     }
 
-    /// Receives from a connection to a peer, and processes what has arrived.
-    pub(super) fn receive(&mut self, number: u64, stats: &Stats) {
+    /// Receives from a connection to a peer, and processes what has arrived; returns whether anything has.
+    pub(super) fn receive(&mut self, number: u64, stats: &Stats) -> bool {
         for turn in 0.. {
-            let Some(conn) = self.conns.get_mut(number) else { return };
-            let Stage::Up(peer) = conn.stage else { return };
+            let Some(conn) = self.conns.get_mut(number) else { break };
+            let Stage::Up(peer) = conn.stage else { break };
             let mut direct = Blocks::new();
             let is_sealed = conn.seal.is_some();
             if conn.input.held().is_empty()
@@ -176,29 +195,40 @@ impl Engine {
                 let payload = super::input::Payload { ..*payload };
                 direct = self.direct(peer, &payload);
             }
-            let Some(conn) = self.conns.get_mut(number) else { return };
+            let Some(conn) = self.conns.get_mut(number) else { break };
             conn.input.lend(&mut self.spare);
             // SAFETY: bytes of an operation in progress, or of a region that is not released while the lock is held.
             let (placed, is_full) = match unsafe { conn.receive(direct) } {
                 Ok(Some(received)) => received,
-                Ok(None) if conn.broken.is_none() => return conn.input.give_back(&mut self.spare),
-                Ok(None) => return self.ended(number, None),
-                Err(e) => return self.ended(number, Some(e)),
+                Ok(None) if conn.broken.is_none() => {
+                    conn.input.give_back(&mut self.spare);
+                    return turn > 0;
+                }
+                Ok(None) => {
+                    self.ended(number, None);
+                    break;
+                }
+                Err(e) => {
+                    self.ended(number, Some(e));
+                    break;
+                }
             };
             if !self.digest(number, peer, placed, stats) {
-                return;
+                break;
             }
-            let Some(conn) = self.conns.get(number) else { return };
+            let Some(conn) = self.conns.get(number) else { break };
             let is_last = turn >= RECEIVES;
             if conn.broken.is_some() {
                 if is_last {
-                    return self.ended(number, None);
+                    self.ended(number, None);
+                    break;
                 }
             } else if !is_full || is_last && !conn.seal.as_ref().is_some_and(|seal| seal.has_record()) {
                 // The kernel tells of the rest again, but not of records that were received.
-                return;
+                break;
             }
         }
+        true
     }
 
     /// Processes what is in the buffer of a connection, after `placed` bytes of a payload went to where they go; returns

@@ -5,6 +5,8 @@ use super::frame::{HEADER, Header, Kind, WHOLE};
 
 /// Length of the buffer of a connection to a peer.
 pub(super) const LEN: usize = 64 << 10;
+/// How much of it is filled at once while payloads arrive that are placed as they arrive: little of them is copied.
+const BRIEF: usize = 4 << 10;
 /// Length of the buffer during the handshake.
 pub(super) const SHORT: usize = 512;
 
@@ -26,6 +28,8 @@ pub(super) struct Input {
     from: usize,
     to: usize,
     pub(super) payload: Option<Payload>,
+    /// Whether the last bytes had such a payload.
+    pub(super) is_bulky: bool,
     /// Number of bytes that have arrived, here or directly where they go.
     pub(super) total: u64,
 }
@@ -78,6 +82,14 @@ impl Input {
             (self.from, self.to) = (0, self.to - self.from);
         }
         &mut self.bytes[self.to..]
+    }
+
+    /// The free part that is filled at once.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        let most = if self.is_bulky { BRIEF } else { LEN };
+        let free = self.free();
+        let len = free.len().min(most);
+        &mut free[..len]
     }
 
     /// Counts bytes as arrived that were written to the free part.

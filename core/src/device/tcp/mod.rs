@@ -219,14 +219,15 @@ impl Device for TcpDevice {
         let Some(_entered) = Entered::new(&self.polling) else { return Ok(false) };
         let mut inbox = self.inbox.borrow_mut();
         inbox.clear();
-        {
+        let any = {
             let mut engine = self.shared.lock();
             self.shared.count_poll();
-            engine.turn(&self.stats);
+            let any = engine.turn(&self.stats);
             self.hand_on(&mut engine);
             std::mem::swap(&mut *inbox, &mut engine.inbox);
             self.done.borrow_mut().append(&mut engine.done);
-        }
+            any
+        };
         let count = self.done.borrow().len();
         let mut at = 0;
         for (source, len) in &inbox.packets {
@@ -247,7 +248,7 @@ impl Device for TcpDevice {
             let Some((id, result)) = self.done.borrow_mut().pop_front() else { break };
             sink(Event::Completed { id, result: result.map_err(|e| e.rank(self.me)) });
         }
-        Ok(count > 0 || !inbox.packets.is_empty())
+        Ok(any)
     }
 
     fn park(&self, sleep_by: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {

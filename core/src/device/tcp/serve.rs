@@ -42,6 +42,7 @@ impl Engine {
             if header.is_bulk() {
                 input.consume(HEADER);
                 *weight += HEADER + header.payload() / 16;
+                input.is_bulky = true;
                 input.payload = Some(self.bulk(from, &header)?);
             } else if is_whole {
                 *weight += HEADER + header.payload();

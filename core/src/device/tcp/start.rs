@@ -131,6 +131,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         loss: None,
         said: false,
         last_look: Instant::now(),
+        turns: 0,
     };
     engine.listen().map_err(system)?;
     let device = TcpDevice {
