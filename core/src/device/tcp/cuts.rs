@@ -272,7 +272,7 @@ pub(super) fn exchange(
 fn everything_is_carried_out_once_however_connections_are_cut() {
     // An encrypted record of up to 16 KiB is received as a whole.
     for (n, encrypt, seed, rounds, most) in
-        [(2, "0", 1, 4, 9000), (2, "1", 2, 4, 50_000), (3, "0", 3, 2, 20_000), (4, "1", 5, 2, 60_000)]
+        [(2, "0", 1, 2, 9000), (2, "1", 2, 2, 50_000), (3, "0", 3, 1, 20_000), (4, "1", 5, 1, 60_000)]
     {
         let cuts = exchange(n, encrypt, (seed, rounds, most), |_| (), |_| ());
         assert!(cuts > 10, "{cuts} cuts of {n} ranks");

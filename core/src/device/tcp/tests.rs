@@ -232,7 +232,7 @@ impl TcpDevice {
 #[test]
 fn ranks_that_connect_at_the_same_time_have_one_connection() {
     for encrypt in ["0", "1"] {
-        for _ in 0..20 {
+        for _ in 0..8 {
             let ranks = devices(4, &[("FARSIDE_TCP_ENCRYPT", encrypt)]);
             for (rank, to) in (0..4).flat_map(|rank| (0..4).map(move |to| (rank, to))).filter(|(rank, to)| rank != to) {
                 send(&ranks[rank], to as u32, &[rank as u8; 100]);
