@@ -46,6 +46,11 @@ pub use job::Job;
 pub use say::say;
 pub use team::Team;
 
+/// Discovery of the network between the hosts of a job, for `farside routes`.
+pub mod discovery {
+    pub use crate::lifecycle::discover::{Discovery, Host, Link, discover};
+}
+
 /// Simulation: ranks on a network that takes virtual time, with one seed for whatever may happen in several orders.
 pub mod sim {
     pub use crate::device::sim::{Flap, Interface, Network, Nodes, Switch, Topology, Trace};

@@ -381,6 +381,16 @@ impl Settings {
         own
     }
 
+    /// The settings of two ranks that look for a link: their own interfaces and RDMA devices, no reports, no ways over
+    /// other ranks, and the shortest time after which tcp gives a peer up.
+    #[must_use]
+    pub(crate) fn for_pairs(&self, tcp_interface: String, verbs_device: String) -> Self {
+        let mut own = self.clone();
+        (own.values.tcp_interface, own.values.verbs_device) = (tcp_interface, verbs_device);
+        (own.values.bill, own.values.trace, own.values.routes, own.values.tcp_silence_s) = (None, None, None, 3);
+        own
+    }
+
     /// Reads the environment.
     ///
     /// # Errors

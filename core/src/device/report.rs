@@ -36,7 +36,7 @@ pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
         report("shm", shm, Vec::new()),
         report("verbs", verbs, ports),
         report("route", route, Vec::new()),
-        report("tcp", tcp::probe(settings).map_err(|e| e.to_string()), Vec::new()),
+        report("tcp", tcp::probe(settings).map_err(|e| e.to_string()), tcp::ports()),
         report("sim", not_built(), Vec::new()),
     ]
 }

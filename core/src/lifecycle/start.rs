@@ -27,11 +27,29 @@ use crate::two_sided::{self, TwoSided};
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
 
 /// Publishes where this rank runs and which reports it makes; rank 0 checks that it can write them.
-fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
+pub(super) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
     if bootstrap.rank() == 0 {
         check_files(settings)?;
     }
     Sharing::publish(bootstrap, settings.reports())
+}
+
+/// Reads the settings, and connects this process with its launcher.
+pub(super) fn connect() -> Result<(Box<dyn Bootstrap>, Settings)> {
+    let settings = Settings::from_env()?;
+    let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
+    if bootstrap.rank() == 0 {
+        mistyped::warn();
+    }
+    if let Some(level) = settings.log {
+        #[cfg(feature = "log")]
+        crate::log::show(level, bootstrap.rank());
+        #[cfg(not(feature = "log"))]
+        return Err(Error::new(ErrorKind::Unsupported, "read the settings")
+            .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
+            .remedy("build farside-core with it, or install a tracing subscriber"));
+    }
+    Ok((bootstrap, settings))
 }
 
 impl Job {
@@ -52,19 +70,7 @@ impl Job {
     /// `Launcher` when the launcher cannot be used, `Setting`, `SharedMemoryFull`, `PeerLost`, `Unsupported` when the
     /// ranks are on several nodes and no device connects them.
     pub fn init() -> Result<Self> {
-        let settings = Settings::from_env()?;
-        let mut bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
-        if bootstrap.rank() == 0 {
-            mistyped::warn();
-        }
-        if let Some(level) = settings.log {
-            #[cfg(feature = "log")]
-            crate::log::show(level, bootstrap.rank());
-            #[cfg(not(feature = "log"))]
-            return Err(Error::new(ErrorKind::Unsupported, "read the settings")
-                .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
-                .remedy("build farside-core with it, or install a tracing subscriber"));
-        }
+        let (mut bootstrap, settings) = connect()?;
         let calibration = Calibration::publish(&mut *bootstrap, &settings)?;
         tuning::publish(&mut *bootstrap, &settings)?;
         let job = Self::start(bootstrap, settings)?;
@@ -113,6 +119,16 @@ impl Job {
         }
         bootstrap.fence()?;
         Self::with_device(bootstrap, settings, user, device, (Sharing { ranks: 1, processors: 1 }, false))
+    }
+
+    /// Starts a rank on an open device, for whose ranks the bootstrap has passed all values.
+    pub(super) fn on_open(
+        bootstrap: Box<dyn Bootstrap>,
+        settings: Settings,
+        device: Box<dyn Device>,
+        sharing: (Sharing, bool),
+    ) -> Result<Self> {
+        Self::with_device(bootstrap, settings, Rules::default(), device, sharing)
     }
 
     /// Starts a rank on an open device, after a fence.

@@ -2,7 +2,7 @@
 //! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so
 //! they decide alike.
 
-mod group;
+pub(crate) mod group;
 mod list;
 
 use crate::bootstrap::Bootstrap;
@@ -77,7 +77,7 @@ fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<Lis
 }
 
 /// Opens a device that connects all ranks of `bootstrap`.
-fn open_one(kind: ListedKind, bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+pub(crate) fn open_one(kind: ListedKind, bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
     match kind {
         ListedKind::Verbs => open_verbs(bootstrap, settings),
         ListedKind::Tcp => Ok(Box::new(tcp::open(bootstrap, settings)?)),

@@ -1,6 +1,7 @@
-//! `farside routes`: fastest routes through a network of several devices, from its description.
+//! `farside routes`: fastest routes through a network of several devices, from its description, which it can discover.
 
 mod description;
+mod discover;
 mod explain;
 mod fastest;
 mod network;
@@ -23,8 +24,10 @@ use table::Routes;
 #[command(after_long_help = format!("A description:\n\n{}", description::EXAMPLE))]
 pub(crate) struct Options {
     /// The description of the network, in TOML: nodes, devices, links with their performance, and the weight of forwarding.
-    #[arg(value_name = "NETWORK.toml")]
-    network: PathBuf,
+    #[arg(value_name = "NETWORK.toml", required_unless_present = "discover")]
+    network: Option<PathBuf>,
+    #[command(flatten)]
+    discovery: discover::Options,
     /// Write the table of every node: to each other node the next one, and the device that leads there, for each range of
     /// sizes.
     #[arg(long, value_name = "FILE")]
@@ -32,23 +35,32 @@ pub(crate) struct Options {
     /// Draw the network, its links and how many routes use them.
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
-    /// Explain the route of a message, such as `--explain a b 64KiB`, instead of printing the tables.
+    /// Explain the route of a message, such as `--explain a b 64KiB`, instead of printing the tables, or the description.
     #[arg(long, num_args = 3, value_names = ["FROM", "TO", "SIZE"])]
     explain: Option<Vec<String>>,
 }
 
-/// Computes the routes, prints them, and writes the files.
+/// Computes the routes, prints them, or the description that was discovered, and writes the files.
 ///
 /// # Errors
-/// Those of the description; `BadArgument` for an unknown node or size; `System` if a file cannot be written.
+/// Those of the description or of its discovery; `BadArgument` for an unknown node or size; `System` if a file cannot be
+/// written.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let network = description::read(&options.network)?;
+    let (discovered, network) = match &options.network {
+        Some(path) => (None, description::read(path)?),
+        None => {
+            let Some(text) = discover::describe(&options.discovery)? else { return Ok(()) };
+            let network = description::parse("the network that was discovered", &text)?;
+            (Some(text), network)
+        }
+    };
     let question = options.explain.as_deref().map(|words| question(&network, words)).transpose()?;
     let routes = Routes::of(&network);
     routes.check(&network)?;
-    let text = match question {
-        Some((from, to, bytes)) => explain::explain(&network, &routes, from, to, bytes),
-        None => routes.text(&network),
+    let text = match (question, discovered) {
+        (Some((from, to, bytes)), _) => explain::explain(&network, &routes, from, to, bytes),
+        (None, Some(description)) => description,
+        (None, None) => routes.text(&network),
     };
     let printed = std::io::stdout().lock().write_all(text.as_bytes());
     printed.map_err(|e| Error::system("write the answer", e))?;

@@ -48,14 +48,7 @@ impl Host {
     pub(super) fn here() -> Result<Self> {
         let boot = std::fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(OP, e))?;
         let network = std::fs::read_link("/proc/self/ns/net").map_err(|e| Error::system(OP, e))?;
-        let all = if_addrs::get_if_addrs().map_err(|e| Error::system(OP, e))?;
-        let prefix = |interface: &if_addrs::Interface| match &interface.addr {
-            if_addrs::IfAddr::V4(v4) => v4.prefixlen,
-            if_addrs::IfAddr::V6(v6) => v6.prefixlen,
-        };
-        let mut networks: Vec<_> = all.iter().map(|interface| (interface.ip(), prefix(interface))).collect();
-        networks.retain(|(address, _)| is_global(address));
-        networks.sort_by_key(|(address, _)| address.is_ipv6());
+        let mut networks: Vec<_> = interfaces()?.into_iter().map(|(_, address, prefix)| (address, prefix)).collect();
         networks.truncate(16);
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
         Ok(Self { name: [boot, network.into_os_string().into_encoded_bytes()].concat(), node, networks })
@@ -96,6 +89,19 @@ impl Host {
     pub(super) fn of(node: &str, text: &str) -> Self {
         Self { name: node.into(), node: node.into(), networks: networks(text).unwrap() }
     }
+}
+
+/// The interfaces of this host with the addresses that others may reach, and the lengths of the prefixes of their networks.
+pub(super) fn interfaces() -> Result<Vec<(String, IpAddr, u8)>> {
+    let all = if_addrs::get_if_addrs().map_err(|e| Error::system(OP, e))?;
+    let prefix = |interface: &if_addrs::Interface| match &interface.addr {
+        if_addrs::IfAddr::V4(v4) => v4.prefixlen,
+        if_addrs::IfAddr::V6(v6) => v6.prefixlen,
+    };
+    let mut interfaces: Vec<_> = all.iter().map(|i| (i.name.clone(), i.ip(), prefix(i))).collect();
+    interfaces.retain(|(_, address, _)| is_global(address));
+    interfaces.sort_by_key(|(_, address, _)| address.is_ipv6());
+    Ok(interfaces)
 }
 
 /// Reads addresses with the lengths of prefixes.

@@ -51,7 +51,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-pub(crate) use start::{open, probe};
+pub(crate) use start::{host, open, ports, probe};
 
 use super::loopback::Owned;
 use super::wait::sleep;

@@ -10,7 +10,7 @@ use rustix::event::epoll;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::TcpDevice;
-use super::address::{EndpointAddress, Host, choose};
+use super::address::{EndpointAddress, Host, choose, interfaces};
 use super::agent::Shared;
 use super::engine::Engine;
 use super::frame::MAX_PACKET;
@@ -181,4 +181,18 @@ pub(crate) fn probe(settings: &Settings) -> Result<String> {
         "then neither authenticated nor encrypted (FARSIDE_TCP_ENCRYPT=1 does both)"
     };
     Ok(format!("within this host at {at}; connections are authenticated at their start by a secret of the job, {kept}"))
+}
+
+/// The interfaces of this host and their networks, for `farside info`.
+pub(crate) fn ports() -> Vec<String> {
+    let interfaces = interfaces().unwrap_or_default();
+    interfaces.into_iter().map(|(name, address, prefix)| format!("{name} {address}/{prefix}")).collect()
+}
+
+/// What is the same for processes with the same network, and the name of this host.
+///
+/// # Errors
+/// `System`.
+pub(crate) fn host() -> Result<(Vec<u8>, String)> {
+    Host::here().map(|host| (host.name, host.node))
 }

@@ -4,10 +4,10 @@ use crate::bootstrap::Bootstrap;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Fences in which a device that connects only some ranks is opened; the other ranks take part in them too.
-pub(super) const FENCES: usize = 4;
+const FENCES: usize = 4;
 
 /// A group of ranks of a job, with keys of its own. All ranks of the job take part in its fences.
-pub(super) struct Group<'a> {
+pub(crate) struct Group<'a> {
     inner: &'a mut dyn Bootstrap,
     /// The ranks, in ascending order.
     ranks: &'a [u32],
@@ -19,13 +19,13 @@ pub(super) struct Group<'a> {
 
 impl<'a> Group<'a> {
     /// The group of `ranks`, to which this rank belongs; `prefix` tells its keys from others.
-    pub(super) fn new(inner: &'a mut dyn Bootstrap, ranks: &'a [u32], prefix: String) -> Self {
+    pub(crate) fn new(inner: &'a mut dyn Bootstrap, ranks: &'a [u32], prefix: String) -> Self {
         let me = ranks.iter().position(|rank| *rank == inner.rank()).unwrap_or(0) as u32;
         Self { inner, ranks, me, prefix, fences: 0 }
     }
 
     /// Passes the fences that are left of [`FENCES`], in which ranks that are not in the group take part.
-    pub(super) fn end(mut self) -> Result<()> {
+    pub(crate) fn end(mut self) -> Result<()> {
         while self.fences < FENCES {
             self.fence()?;
         }
@@ -33,7 +33,7 @@ impl<'a> Group<'a> {
     }
 
     /// Takes part in the fences of a group to which this rank does not belong.
-    pub(super) fn pass(bootstrap: &mut dyn Bootstrap) -> Result<()> {
+    pub(crate) fn pass(bootstrap: &mut dyn Bootstrap) -> Result<()> {
         (0..FENCES).try_for_each(|_| bootstrap.fence())
     }
 }
