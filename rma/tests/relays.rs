@@ -1,18 +1,21 @@
 //! Jobs over tcp on hosts that are network namespaces, which the tests make and remove: three of them, in a triangle, of
-//! which one link is missing, or is cut while the job runs. Ranks that cannot connect directly communicate over another one.
-//! The ranks run this program. Needs the rights of root.
+//! which one link is missing, or is cut while the job runs; or four in a chain. Ranks that cannot connect directly communicate
+//! over others, by themselves or as a table of routes says. The ranks run this program. Needs the rights of root.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::io::BufRead;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use farside_harness::{farside, itself, skip, works};
+use farside_harness::{Marked, farside, itself, signal, skip, works};
 use farside_rma::prelude::*;
 
 /// Variable that is set only in ranks: the file that exists when the link is cut, or `-` if none is.
 const CUT: &str = "FARSIDE_TEST_CUT";
-/// The hosts of ranks 0 to 3.
-const HOSTS: [usize; 4] = [0, 1, 2, 1];
+/// The hosts of ranks 0 to 3 of most jobs.
+const RANKS: [usize; 4] = [0, 1, 2, 1];
+/// The links of a triangle without one of them, and of a chain.
+const OPEN: [[usize; 2]; 2] = [[0, 1], [1, 2]];
+const CHAIN: [[usize; 2]; 3] = [[0, 1], [1, 2], [2, 3]];
 /// Elements of a long transfer.
 const LONG: usize = 20_000;
 
@@ -71,8 +74,13 @@ fn rank(cut: &str) -> Result<()> {
         assert_eq!(sums[0], (1 << size) - 1);
         left -= i32::from(sums[1] == size as u64);
         round += 1;
-        if me == 0 && round == 3 {
-            println!("the job runs");
+        if round == 3 {
+            let mut processes = [0; 4];
+            processes[me] = u64::from(std::process::id());
+            world.allreduce(&mut processes, Commutative(|a: u64, b: u64| a + b))?;
+            if me == 0 {
+                println!("the job runs as {processes:?}");
+            }
         }
     }
     let relayed = job.stats().bytes(farside_core::stats::Kind::Relay);
@@ -88,28 +96,29 @@ fn ip(arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Three namespaces; dropping them removes them, with their links.
+/// Namespaces; dropping them removes them, with their links.
 struct Hosts {
-    names: [String; 3],
+    names: Vec<String>,
 }
 
 impl Hosts {
-    /// The namespaces with some of the links 0-1, 1-2 and 0-2; `None` if they cannot be made, which is reported.
+    /// The namespaces of some links between hosts; `None` if they cannot be made, which is reported.
     fn new(test: &'static str, links: &[[usize; 2]]) -> Option<Self> {
-        let names = ["a", "b", "c"].map(|host| format!("fs{}{}{host}", std::process::id(), test.len()));
+        let count = 1 + links.iter().flatten().max().unwrap();
+        let name = |host: &str| format!("fs{}{}{host}", std::process::id(), test.len());
+        let names: Vec<String> = ["a", "b", "c", "d"][..count].iter().map(|host| name(host)).collect();
         if !works("ip", &["netns", "add", &names[0]]) {
             skip(test, "network namespaces cannot be made: it needs root, and iproute2");
             return None;
         }
-        ip(&format!("netns add {}", names[1]));
-        ip(&format!("netns add {}", names[2]));
+        names[1..].iter().for_each(|name| ip(&format!("netns add {name}")));
         let hosts = Self { names };
         hosts.names.iter().for_each(|name| ip(&format!("-n {name} link set lo up")));
         for [a, b] in links {
             let [from, to] = [*a, *b].map(|host| &hosts.names[host]);
             ip(&format!("-n {from} link add v{a}{b} type veth peer name v{b}{a} netns {to}"));
             for (name, host, other) in [(from, a, b), (to, b, a)] {
-                ip(&format!("-n {name} address add 10.77.{}.{}/24 dev v{host}{other}", a + b, host + 1));
+                ip(&format!("-n {name} address add 10.77.{}.{}/24 dev v{host}{other}", 10 * a + b, host + 1));
                 ip(&format!("-n {name} link set v{host}{other} up"));
             }
         }
@@ -139,27 +148,48 @@ impl Hosts {
         ip(&format!("-n {to} address flush dev v{b}{a}"));
     }
 
-    /// Runs ranks on the hosts; calls `act` when they communicate; returns what they have written, and how long they took
-    /// after that.
-    fn job(&self, set: &[(&str, &str)], act: impl FnOnce()) -> (String, bool, Duration) {
-        let mut launcher = Command::new("timeout");
-        launcher.arg("100").arg(farside()).args(["run", "-n", "4", "--", "sh", "-c"]);
+    /// A job of a program with a rank on each of these hosts, which have names of one letter.
+    fn launch(&self, ranks: &[usize], program: &[String], set: &[(&str, &str)]) -> Marked {
+        let mut job = Marked::run(ranks.len() as u32, &["--timeout", "90", "--", "sh", "-c"]);
+        let launcher = &mut job.command;
         launcher.args([r#"eval name=\$HOST$PMI_RANK; exec ip netns exec $name unshare --uts sh -c 'echo $0 > /proc/sys/kernel/hostname; exec "$@"' ${name#"${name%?}"} "$@""#, "sh"]);
-        launcher.args(itself("as_a_rank")).env("FARSIDE_DEVICE", "tcp").env("FARSIDE_TCP_SILENCE_S", "3");
+        launcher.args(program).env("FARSIDE_DEVICE", "tcp").env("FARSIDE_TCP_SILENCE_S", "3");
         launcher.env_remove("FARSIDE_TEST_NODES").env(CUT, "-").envs(set.iter().copied());
-        for (rank, host) in HOSTS.into_iter().enumerate() {
-            launcher.env(format!("HOST{rank}"), &self.names[host]);
+        for (rank, host) in ranks.iter().enumerate() {
+            launcher.env(format!("HOST{rank}"), &self.names[*host]);
         }
-        let mut job = launcher.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut output = BufReader::new(job.stdout.take().unwrap());
+        job
+    }
+
+    /// Runs ranks on hosts; calls `act` with their processes when they communicate; returns what they have written, and how
+    /// long they took after that. Then nothing is left of them.
+    fn job(&self, ranks: &[usize; 4], set: &[(&str, &str)], act: impl FnOnce(&[u32])) -> (String, bool, Duration) {
+        let mut job = self.launch(ranks, &itself("as_a_rank"), set);
+        let mut running = job.start();
         let mut text = String::new();
-        while !text.contains("the job runs") && output.read_line(&mut text).unwrap() > 0 {}
+        let out = running.out.as_mut().unwrap();
+        let processes = loop {
+            if let Some((_, processes)) = text.split_once("the job runs as [") {
+                break processes
+                    .split(']')
+                    .next()
+                    .unwrap()
+                    .split(", ")
+                    .map(|pid| pid.parse().unwrap())
+                    .collect::<Vec<u32>>();
+            }
+            if out.read_line(&mut text).unwrap() == 0 {
+                break Vec::new();
+            }
+        };
         let begin = Instant::now();
-        act();
-        output.read_to_string(&mut text).unwrap();
-        job.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        let is_success = job.wait().unwrap().success();
-        (text, is_success, begin.elapsed())
+        if !processes.is_empty() {
+            act(&processes);
+        }
+        let done = running.finish();
+        let took = begin.elapsed();
+        job.wait_until_gone();
+        (text + &done.out + &done.err, done.code == Some(0), took)
     }
 }
 
@@ -178,12 +208,11 @@ fn relayed(text: &str, rank: usize) -> u64 {
 
 #[test]
 fn hosts_without_a_link_communicate_over_another_one() {
-    const LINKS: [[usize; 2]; 2] = [[0, 1], [1, 2]];
     const TEST: &str = "hosts_without_a_link_communicate_over_another_one";
     if std::env::var_os(CUT).is_some() {
         return;
     }
-    let Some(hosts) = Hosts::new(TEST, &LINKS) else { return };
+    let Some(hosts) = Hosts::new(TEST, &OPEN) else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("routes");
     let row = |from: &str, next: &str, to: &str| {
@@ -191,9 +220,10 @@ fn hosts_without_a_link_communicate_over_another_one() {
     };
     let rows = [row("a", "b", "c"), row("c", "b", "a"), row("b", "a", "a"), row("b", "c", "c")].concat();
     std::fs::write(&path, format!("version = 1\nnodes = [\"a\", \"b\", \"c\"]\n{rows}")).unwrap();
-    hosts.lose_some(TEST, &LINKS);
+    hosts.lose_some(TEST, &OPEN);
     for (encrypt, routes) in [("0", "none"), ("1", path.to_str().unwrap())] {
-        let (text, is_success, _) = hosts.job(&[("FARSIDE_TCP_ENCRYPT", encrypt), ("FARSIDE_ROUTES", routes)], || ());
+        let (text, is_success, _) =
+            hosts.job(&RANKS, &[("FARSIDE_TCP_ENCRYPT", encrypt), ("FARSIDE_ROUTES", routes)], |_| ());
         assert!(is_success, "{text}");
         assert_eq!(relayed(&text, 0) + relayed(&text, 2), 0);
         assert!(relayed(&text, 1) + relayed(&text, 3) > 100_000, "{text}");
@@ -211,7 +241,7 @@ fn another_way_is_taken_when_a_link_is_cut() {
     hosts.lose_some(TEST, &LINKS);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cut");
-    let (text, is_success, _) = hosts.job(&[(CUT, path.to_str().unwrap())], || {
+    let (text, is_success, _) = hosts.job(&RANKS, &[(CUT, path.to_str().unwrap())], |_| {
         hosts.cut([0, 2]);
         std::fs::write(&path, "").unwrap();
     });
@@ -221,14 +251,75 @@ fn another_way_is_taken_when_a_link_is_cut() {
 
 #[test]
 fn peer_is_lost_when_the_only_way_is_cut() {
-    const LINKS: [[usize; 2]; 2] = [[0, 1], [1, 2]];
     if std::env::var_os(CUT).is_some() {
         return;
     }
-    let Some(hosts) = Hosts::new("peer_is_lost_when_the_only_way_is_cut", &LINKS) else { return };
-    let (text, is_success, time) = hosts.job(&[(CUT, "/none")], || hosts.cut([1, 2]));
+    let Some(hosts) = Hosts::new("peer_is_lost_when_the_only_way_is_cut", &OPEN) else { return };
+    let (text, is_success, time) = hosts.job(&RANKS, &[(CUT, "/none")], |_| hosts.cut([1, 2]));
     assert!(!is_success, "{text}");
     assert!(time < Duration::from_secs(30), "{time:?}: {text}");
     // Those on the other side of the link lose rank 2.
     assert!(text.contains("rank says") && text.contains("rank 2"), "{text}");
+}
+
+/// The rank that passes on the bytes of ranks 0 and 2 is killed: a rank of the job is lost, and all others say which.
+#[test]
+fn relay_that_is_killed_is_named() {
+    if std::env::var_os(CUT).is_some() {
+        return;
+    }
+    let Some(hosts) = Hosts::new("relay_that_is_killed_is_named", &OPEN) else { return };
+    let (text, is_success, time) = hosts.job(&RANKS, &[(CUT, "/none")], |processes| signal(processes[1], "KILL"));
+    assert!(!is_success && text.contains("killed by signal 9"), "{text}");
+    assert!(time < Duration::from_secs(30), "{time:?}: {text}");
+    let said: Vec<&str> = text.lines().filter(|line| line.contains("rank says")).collect();
+    assert!(said.len() == 3 && said.iter().all(|line| line.contains("rank 1") && line.contains("is gone")), "{text}");
+}
+
+#[test]
+fn discovered_network_is_the_table_of_a_job() {
+    const TEST: &str = "discovered_network_is_the_table_of_a_job";
+    if std::env::var_os(CUT).is_some() {
+        return;
+    }
+    for (links, ranks, far) in [(&OPEN[..], RANKS, "c"), (&CHAIN, [0, 1, 2, 3], "d")] {
+        let Some(hosts) = Hosts::new(TEST, links) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let [network, table] = ["network.toml", "table.toml"].map(|name| folder.path().join(name));
+        let mut discover = vec![farside().to_str().unwrap().to_owned()];
+        discover
+            .extend(["routes", "--discover", "--seconds", "0.3", "--output", table.to_str().unwrap()].map(Into::into));
+        let found = hosts.launch(&ranks, &discover, &[]).finish();
+        assert_eq!(found.code, Some(0), "{found:?}");
+        // The links that are there, and no others; subnets, and the reason why a link is missing, are comments.
+        let of_tcp: Vec<&str> =
+            found.out.split("[[links]]\ndevice = \"tcp\"\n").skip(1).map(|link| link.lines().next().unwrap()).collect();
+        let name = |host: usize| ["a", "b", "c", "d"][host];
+        assert_eq!(of_tcp.len(), links.len(), "{found:?}");
+        for [a, b] in links {
+            assert!(of_tcp.contains(&&*format!("between = [\"{}\", \"{}\"]", name(*a), name(*b))), "{found:?}");
+        }
+        let missing = format!("# no tcp between \"a\", \"{far}\": ");
+        assert!(found.out.contains("# tcp: v10 10.77.1.2/24\n") && found.out.contains(&missing), "{found:?}");
+
+        // The description is read back, with the same table.
+        std::fs::write(&network, &found.out).unwrap();
+        let again = folder.path().join("again.toml");
+        let read = Command::new(farside()).arg("routes").arg(&network).arg("--output").arg(&again).output().unwrap();
+        let text = String::from_utf8_lossy(&read.stdout).into_owned() + &String::from_utf8_lossy(&read.stderr);
+        assert!(read.status.success() && text.contains(&format!("tcp to b, {} hops", links.len())), "{text}");
+        let [written, again] = [&table, &again].map(|file| std::fs::read_to_string(file).unwrap());
+        assert_eq!(written, again);
+        assert!(written.contains(&format!("from = \"a\"\nto = \"{far}\"\nnext = [\"b\", \"b\", \"b\"]")), "{written}");
+
+        // Without the table, the ends of the chain do not find each other: no rank shares a network with both.
+        let (text, is_success, _) = hosts.job(&ranks, &[], |_| ());
+        assert_eq!(is_success, far == "c", "{text}");
+        hosts.lose_some(TEST, links);
+        let (text, is_success, _) = hosts.job(&ranks, &[("FARSIDE_ROUTES", table.to_str().unwrap())], |_| ());
+        assert!(is_success, "{text}");
+        let relays =
+            if far == "c" { relayed(&text, 1) + relayed(&text, 3) } else { relayed(&text, 1).min(relayed(&text, 2)) };
+        assert!(relays > 100_000, "{text}");
+    }
 }

@@ -347,7 +347,8 @@ mod tests {
             assert_eq!((read.kinds, &read.host), (announced.kinds, &announced.host));
             read
         };
-        let all = [("a", 0b111), ("b", 0b101), ("a", 0b111), ("c", 0b110)].map(|(name, kinds)| read(announced(name, kinds)));
+        let all =
+            [("a", 0b111), ("b", 0b101), ("a", 0b111), ("c", 0b110)].map(|(name, kinds)| read(announced(name, kinds)));
         let members = members(all.into()).unwrap();
         assert_eq!(members.iter().map(|member| &member.ranks[..]).collect::<Vec<_>>(), [&[0, 2][..], &[1], &[3]]);
         let steps = steps(&members);

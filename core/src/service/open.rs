@@ -77,7 +77,11 @@ fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<Lis
 }
 
 /// Opens a device that connects all ranks of `bootstrap`.
-pub(crate) fn open_one(kind: ListedKind, bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Box<dyn Device>> {
+pub(crate) fn open_one(
+    kind: ListedKind,
+    bootstrap: &mut dyn Bootstrap,
+    settings: &Settings,
+) -> Result<Box<dyn Device>> {
     match kind {
         ListedKind::Verbs => open_verbs(bootstrap, settings),
         ListedKind::Tcp => Ok(Box::new(tcp::open(bootstrap, settings)?)),

@@ -161,7 +161,7 @@ mod tests {
     fn models(latency: f64) -> Models {
         let interface = Interface { latency, gap_per_byte: 1.0, ..Interface::log_p(latency, 200.0, 300.0) };
         let simulation = Simulation::new(2).network(Network { interface, ..Network::default() });
-        let measured = simulation.run(|job: &Job| Models::measure(job, &[0, 1], Duration::from_millis(500)));
+        let measured = simulation.run(|job: &Job| Models::measure(job, &[0, 1], Duration::from_millis(20)));
         measured.unwrap().results.remove(0)
     }
 
@@ -178,12 +178,13 @@ mod tests {
             link([0, 2], "tcp", none()),
             link([0, 2], "verbs", Ok(slow)),
         ];
-        let hosts = ["a", "b.example.org", "it's \"c\""].map(host).into();
-        let mut found = Discovery { hosts, links };
-        found.hosts[2].name = "c".into();
+        let mut found = Discovery { hosts: ["a", "b.example.org", "it's"].map(host).into(), links };
         let text = text(&found);
         let network = parse("text", &text).unwrap();
-        assert_eq!((network.nodes.len(), network.links.len(), &network.devices[..]), (3, 4, &["shm", "tcp", "verbs"].map(String::from)[..]));
+        assert_eq!(
+            (network.nodes.len(), network.links.len(), &network.devices[..]),
+            (3, 4, &["shm", "tcp", "verbs"].map(String::from)[..])
+        );
         let routes = Routes::of(&network);
         routes.check(&network).unwrap();
         // Two fast links instead of a slow one; the missing one is not used.
