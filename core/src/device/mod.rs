@@ -12,6 +12,7 @@ mod forward;
 pub mod loopback;
 pub mod report;
 pub(crate) mod route;
+pub(crate) mod routing;
 pub(crate) mod shm;
 pub(crate) mod sim;
 pub(crate) mod target;

@@ -41,6 +41,13 @@ impl ListedDevice {
         Self { kind, name: None, sizes: [true; 3] }
     }
 
+    /// The device as a list names it, without sizes.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        let name = self.name.iter().map(|name| format!(":{name}"));
+        name.fold(self.kind.name().to_owned(), |text, name| text + &name)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let (device, sizes) = match text.trim().split_once('@') {
             Some((device, sizes)) => (device, sizes_of(sizes)?),

@@ -40,7 +40,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(crate) use table::{MOST, Member};
+pub(crate) use table::{Choice, Chosen, MOST, Member};
 
 use super::{
     Block, Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
@@ -90,7 +90,7 @@ impl fmt::Debug for RouteDevice {
 impl RouteDevice {
     /// Joins `intra`, number 0 of the job, which connects the ranks of its [`Capabilities::node`], and the devices
     /// `inter`, best first. `has`: the devices of each rank of the job, as bits. The devices connect all ranks of the job
-    /// that have them.
+    /// that have them. `chosen`: the devices that a table of routes names for each rank, if there is one.
     ///
     /// # Errors
     /// `Unsupported` if a pair of ranks has no device in common, if no device between nodes is common to all ranks, or if
@@ -100,11 +100,12 @@ impl RouteDevice {
         intra: Option<Box<dyn Device>>,
         inter: Vec<(Member, Box<dyn Device>)>,
         has: &[u8],
+        chosen: &[Choice],
     ) -> Result<Self> {
         let node = intra.as_ref().map_or(Vec::new(), |intra| intra.capabilities().node.clone());
         let has_intra = intra.is_some();
         let (members, inter): (Vec<Member>, Vec<_>) = inter.into_iter().unzip();
-        let table = Table::new(me, &node, &members, has)?;
+        let table = Table::new(me, &node, &members, has, chosen)?;
         let numbers = has_intra.then_some(0).into_iter().chain(members.iter().map(|member| member.number)).collect();
         let devices: Vec<_> = intra.into_iter().chain(inter).collect();
         let waker = devices[0].waker()?;

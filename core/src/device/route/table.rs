@@ -29,6 +29,18 @@ pub(crate) struct Member {
     pub(crate) carries: [bool; SIZES],
 }
 
+/// The device that a table of routes names for a range of sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    /// The best of this kind, which is [`Member::kind`]; large reads and writes may be striped over all of it.
+    Kind(u8),
+    /// The one with this number in the job, alone.
+    Device(u8),
+}
+
+/// The devices that a table of routes names for a peer.
+pub(crate) type Choice = [Option<Chosen>; SIZES];
+
 /// The devices to one peer, by their numbers at this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Connection {
@@ -52,11 +64,13 @@ pub(super) struct Table {
 
 impl Table {
     /// The table of rank `me`. `node`: the ranks reached by the intra-node device, which then is device 0. `inter`: the
-    /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank.
+    /// other devices, best first. `has`: a bit for each device of the job that a rank has, by rank. `chosen`: what a table
+    /// of routes names, by rank, the same at both ranks of a pair; none where it is empty. A device that the pair does not
+    /// have leaves the choice to the order.
     ///
     /// # Errors
     /// `Unsupported` if this rank has no device in common with another one, or if no device is common to all ranks.
-    pub(super) fn new(me: u32, node: &[u32], inter: &[Member], has: &[u8]) -> Result<Self> {
+    pub(super) fn new(me: u32, node: &[u32], inter: &[Member], has: &[u8], chosen: &[Choice]) -> Result<Self> {
         const OP: &str = "choose devices";
         let first = u8::from(!node.is_empty());
         let lacking = |peer: usize| {
@@ -79,12 +93,24 @@ impl Table {
             let common = || inter.iter().enumerate().filter(|(_, member)| has >> member.number & 1 == 1);
             let place = |at: usize| at as u8 + first;
             let Some((any, _)) = common().next() else { return Err(lacking(peer).cause("no device in common")) };
-            let first = |size: usize| common().find(|(_, member)| member.carries[size]).map_or(any, |(at, _)| at);
+            let choice = chosen.get(peer).copied().unwrap_or_default();
+            let named = |size: usize| match choice[size]? {
+                Chosen::Device(number) => common().find(|(_, member)| member.number == number),
+                Chosen::Kind(kind) => {
+                    let of_kind = || common().filter(move |(_, member)| member.kind == kind);
+                    of_kind().find(|(_, member)| member.carries[size]).or_else(|| of_kind().next())
+                }
+            };
+            let first = |size: usize| {
+                let found = named(size).or_else(|| common().find(|(_, member)| member.carries[size]));
+                found.map_or(any, |(at, _)| at)
+            };
             let by_size = std::array::from_fn(|size| place(first(size)));
             let kind = inter[first(LARGEST)].kind;
             let alike = common().filter(|(_, member)| member.carries[LARGEST] && member.kind == kind);
             let rails = alike.fold(0u8, |bits, (at, _)| bits | 1 << place(at));
-            let rails = if rails.count_ones() > 1 { rails } else { 0 };
+            let is_alone = matches!(choice[LARGEST], Some(Chosen::Device(_)));
+            let rails = if rails.count_ones() > 1 && !is_alone { rails } else { 0 };
             let is_mixed = rails != 0 || by_size.iter().any(|device| *device != domain);
             Ok(Connection { by_size, rails, on_node: false, is_mixed })
         };
@@ -116,14 +142,14 @@ mod tests {
     #[test]
     fn pairs_use_the_best_device_that_both_have_and_atomics_the_one_that_all_have() {
         let has = [0b111, 0b111, 0b101, 0b111];
-        let table = Table::new(0, &[0, 3], &[member(1), member(2)], &has).unwrap();
+        let table = Table::new(0, &[0, 3], &[member(1), member(2)], &has, &[]).unwrap();
         let devices: Vec<[u8; 3]> = (0..4).map(|rank| table.get(rank).unwrap().by_size).collect();
         assert_eq!(devices, [[0; 3], [1; 3], [2; 3], [0; 3]]);
         assert_eq!((table.domain, table.used(true)), (2, 0b111));
         assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().is_mixed), [true, true, false]);
         assert_eq!(table.get(4), None);
         // Rank 2 has two devices, numbered 0 and 1 there.
-        let table = Table::new(2, &[2], &[member(2)], &has).unwrap();
+        let table = Table::new(2, &[2], &[member(2)], &has, &[]).unwrap();
         assert_eq!((table.domain, table.get(0).unwrap().by_size, table.get(0).unwrap().is_mixed), (1, [1; 3], false));
         assert!(size_of_connection() <= 8);
     }
@@ -135,32 +161,54 @@ mod tests {
     #[test]
     fn sizes_choose_among_the_devices_of_a_pair() {
         let small = Member { carries: [true, false, false], ..member(1) };
-        let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2]).unwrap();
+        let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2], &[]).unwrap();
         assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
         assert_eq!([0, MEDIUM - 1, MEDIUM, LARGE - 1, LARGE].map(size_of), [0, 0, 1, 1, 2]);
         // A range that no device carries goes by the first.
-        assert_eq!(Table::new(0, &[], &[small], &[0b10; 2]).unwrap().get(1).unwrap().by_size, [0; 3]);
+        assert_eq!(Table::new(0, &[], &[small], &[0b10; 2], &[]).unwrap().get(1).unwrap().by_size, [0; 3]);
     }
 
     #[test]
     fn devices_of_one_kind_are_rails_for_large_transfers() {
         let rail = |number| Member { kind: 7, ..member(number) };
-        let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011]).unwrap();
+        let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011], &[]).unwrap();
         let of = |peer| table.get(peer).map(|c| (c.rails, c.is_mixed, c.by_size)).unwrap();
         assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, false, [1; 3])));
         assert_eq!((table.used(true), table.used(false), table.domain), (0b111, 0b011, 1));
         let small = Member { carries: [true, true, false], ..rail(2) };
-        assert_eq!(Table::new(0, &[], &[rail(1), small], &[0b110; 2]).unwrap().get(1).unwrap().rails, 0);
+        assert_eq!(Table::new(0, &[], &[rail(1), small], &[0b110; 2], &[]).unwrap().get(1).unwrap().rails, 0);
+    }
+
+    #[test]
+    fn table_of_routes_chooses_among_the_devices_of_a_pair() {
+        let rail = |number| Member { kind: 7, ..member(number) };
+        let devices = [rail(1), rail(2), member(3)];
+        let of = |choice: Choice, has: u8| {
+            let table = Table::new(0, &[0], &devices, &[0b1111, has], &[Choice::default(), choice]).unwrap();
+            assert_eq!((table.domain, table.get(0).unwrap().by_size), (1, [0; 3]), "the domain and the node stay");
+            table.get(1).map(|c| (c.by_size, c.rails, c.is_mixed)).unwrap()
+        };
+        let device = |number| Some(Chosen::Device(number));
+        assert_eq!(of(Choice::default(), 0b1111), ([1; 3], 0b110, true));
+        assert_eq!(of([device(3), None, device(2)], 0b1111), ([3, 1, 2], 0, true));
+        assert_eq!(of([Some(Chosen::Kind(3)); 3], 0b1111), ([3; 3], 0, true));
+        assert_eq!(of([Some(Chosen::Kind(7)); 3], 0b1111), ([1; 3], 0b110, true));
+        // What the pair does not have is left to the order.
+        assert_eq!(of([device(3), device(5), Some(Chosen::Kind(9))], 0b0111), ([1; 3], 0b110, true));
+        // Both ranks of a pair use the same device for packets, whatever their orders.
+        let other = Table::new(1, &[1], &[member(3), rail(1)], &[0b1111, 0b1011], &[[device(3); 3]]).unwrap();
+        assert_eq!(other.get(0).unwrap().by_size, [1; 3]);
+        assert_eq!(of([device(3); 3], 0b1011).0, [3; 3]);
     }
 
     #[test]
     fn ranks_without_a_common_device_are_named() {
-        let e = Table::new(0, &[0], &[member(1)], &[0b011, 0b101]).unwrap_err();
+        let e = Table::new(0, &[0], &[member(1)], &[0b011, 0b101], &[]).unwrap_err();
         assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::Unsupported, Some(1)), "{e}");
         let devices = [member(1), member(2)];
-        let e = Table::new(0, &[0], &devices, &[0b111, 0b011, 0b101]).unwrap_err();
+        let e = Table::new(0, &[0], &devices, &[0b111, 0b011, 0b101], &[]).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
         // All ranks on one node need no other device.
-        assert_eq!(Table::new(0, &[0, 1], &[], &[1; 2]).unwrap().domain, 0);
+        assert_eq!(Table::new(0, &[0, 1], &[], &[1; 2], &[]).unwrap().domain, 0);
     }
 }

@@ -3,6 +3,7 @@
 //! network connects all ranks. `ci/test verbs` runs the same over verbs.
 
 mod late;
+mod routed;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,7 +35,7 @@ const WATCHDOG: Duration = Duration::from_secs(100);
 /// Joins an intra-node device and one that connects all ranks.
 pub(crate) fn joined(me: u32, size: u32, intra: Box<dyn Device>, inter: Box<dyn Device>) -> Result<RouteDevice> {
     let member = Member { number: 1, kind: 0, carries: [true; SIZES] };
-    RouteDevice::new(me, Some(intra), vec![(member, inter)], &vec![0b11; size as usize])
+    RouteDevice::new(me, Some(intra), vec![(member, inter)], &vec![0b11; size as usize], &[])
 }
 
 /// The network between the nodes.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use rustc_hash::FxHashSet;
 
+use crate::device::routing::host_name;
 use crate::error::{Error, ErrorKind, Result};
 use crate::wire::{Reader, Writer};
 
@@ -50,8 +51,8 @@ impl Host {
         let network = std::fs::read_link("/proc/self/ns/net").map_err(|e| Error::system(OP, e))?;
         let mut networks: Vec<_> = interfaces()?.into_iter().map(|(_, address, prefix)| (address, prefix)).collect();
         networks.truncate(16);
-        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-        Ok(Self { name: [boot, network.into_os_string().into_encoded_bytes()].concat(), node, networks })
+        let name = [boot, network.into_os_string().into_encoded_bytes()].concat();
+        Ok(Self { name, node: host_name(), networks })
     }
 
     pub(super) fn write(&self) -> Vec<u8> {

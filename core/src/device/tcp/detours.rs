@@ -10,8 +10,8 @@ use super::conn::Stage;
 use super::cuts::exchange;
 use super::relay::MOST_HOPS;
 use super::secret::{self, Greeting, MESSAGE, SECRET};
-use super::table::Table;
 use super::tests::{devices, leave, send, turn, until};
+use crate::device::routing::RoutingTable;
 use crate::device::{Device, PeerCheck};
 use crate::error::ErrorKind;
 use crate::stats::Kind;
@@ -174,7 +174,7 @@ fn requests_of_strangers_and_in_a_cycle_are_refused() {
     });
     let file = format!("version = 1\nnodes = [\"b1\", \"b3\", \"c\"]\n{}", routes.concat());
     for rank in &ranks {
-        rank.shared.lock().topology.table = Table::read(&file).unwrap();
+        rank.shared.lock().topology.table = RoutingTable::read(&file).unwrap();
     }
     assert_eq!(ask(&ranks, &secret, &request), Some(2), "a cycle");
     until(|| {

@@ -38,7 +38,6 @@ mod secret;
 mod serve;
 mod start;
 mod sys;
-mod table;
 #[cfg(test)]
 mod tests;
 mod ways;

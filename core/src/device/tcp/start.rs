@@ -17,9 +17,9 @@ use super::frame::MAX_PACKET;
 use super::memory::Memory;
 use super::peer::Peer;
 use super::secret::{SECRET, challenge};
-use super::table::Table;
 use super::ways::Topology;
 use crate::bootstrap::Bootstrap;
+use crate::device::routing::RoutingTable;
 use crate::device::{Capabilities, CutOffs, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::settings::Settings;
@@ -43,18 +43,6 @@ fn raise_limit() {
     }
 }
 
-/// Reads the table of routes.
-fn read_table(settings: &Settings) -> Result<Table> {
-    let Some(path) = &settings.routes else { return Ok(Table::default()) };
-    let read = std::fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| Table::read(&text));
-    read.map_err(|why| {
-        Error::new(ErrorKind::Setting, OP)
-            .device("tcp")
-            .cause(format!("FARSIDE_ROUTES: {path}: {why}"))
-            .remedy("make the file by `farside routes NETWORK.toml --output FILE`, on every host")
-    })
-}
-
 /// Opens the device. Collective; takes two fences of the bootstrap.
 ///
 /// # Errors
@@ -76,7 +64,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     for rank in 0..size {
         hosts.push(Host::read(&bootstrap.get(&format!("tcp.host.{rank}"))?).ok_or_else(malformed(rank))?);
     }
-    let table = read_table(settings).map_err(|e| e.rank(me))?;
+    let table = RoutingTable::of(settings).map_err(|e| e.rank(me).device("tcp"))?;
     raise_limit();
     let (mut listeners, mut own) = (Vec::new(), EndpointAddress { at: Vec::new(), encrypts: settings.tcp_encrypt });
     for at in choose(&settings.tcp_interface, me as usize, &hosts).map_err(|e| e.rank(me))? {

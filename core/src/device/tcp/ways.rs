@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use super::address::{EndpointAddress, Host};
-use super::table::Table;
+use crate::device::routing::RoutingTable;
 
 /// Relays that are tried for a pair.
 const MOST_RELAYS: usize = 3;
@@ -48,7 +48,7 @@ pub(super) struct Round {
 pub(super) struct Topology {
     pub(super) addresses: Vec<EndpointAddress>,
     pub(super) hosts: Vec<Host>,
-    pub(super) table: Table,
+    pub(super) table: RoutingTable,
 }
 
 impl Topology {
@@ -107,7 +107,7 @@ impl Topology {
         let own = &self.hosts[me as usize];
         let mut others = self.hosts.iter().filter(|host| host.name != own.name && host.shares(own));
         let first = others.next().map(|host| &host.name);
-        self.table != Table::default() || others.any(|host| Some(&host.name) != first)
+        self.table != RoutingTable::default() || others.any(|host| Some(&host.name) != first)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
             at: host.addresses().map(|ip| (ip, port).into()).collect(),
             encrypts: false,
         });
-        Topology { addresses: addresses.collect(), table: Table::read(table).unwrap_or_default(), hosts }
+        Topology { addresses: addresses.collect(), table: RoutingTable::read(table).unwrap_or_default(), hosts }
     }
 
     fn over(ranks: &[u32]) -> Vec<Way> {

@@ -4,11 +4,13 @@ use super::group::Group;
 use super::{exchange, open_one};
 use crate::bootstrap::Bootstrap;
 use crate::device::route::subset::Subset;
-use crate::device::route::{MOST, Member, RouteDevice};
+use crate::device::route::{Choice, Chosen, MOST, Member, RouteDevice};
+use crate::device::routing::{RoutingTable, host_name};
 use crate::device::{Device, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::service::steps::Steps;
 use crate::settings::{DeviceLists, ListedDevice, ListedKind, Settings};
+use crate::wire::{Reader, Writer};
 
 const OP: &str = "open the devices of the job";
 
@@ -30,28 +32,82 @@ fn named(list: &[ListedDevice]) -> Vec<(Named, ListedDevice)> {
     list.iter().enumerate().map(|(at, device)| ((device.kind, nth(at)), device.clone())).collect()
 }
 
-fn write(devices: &[(Named, ListedDevice)]) -> Vec<u8> {
-    devices.iter().flat_map(|((kind, nth), _)| [*kind as u8, *nth as u8]).collect()
+/// What a rank tells others about its devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Announced {
+    /// That of the table of routes.
+    digest: u64,
+    host: String,
+    devices: Vec<Named>,
+    /// The devices as the rank lists them.
+    names: Vec<String>,
 }
 
-fn read(bytes: &[u8]) -> Option<Vec<Named>> {
-    let kinds = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp];
-    let one = |bytes: &[u8]| Some((*kinds.get(usize::from(bytes[0]))?, usize::from(*bytes.get(1)?)));
-    bytes.chunks(2).map(one).collect()
+impl Announced {
+    fn new(digest: u64, host: String, devices: &[(Named, ListedDevice)]) -> Self {
+        let names = devices.iter().map(|(_, device)| device.text()).collect();
+        Self { digest, host, devices: devices.iter().map(|(named, _)| *named).collect(), names }
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let w = Writer::new().u64(self.digest).bytes(self.host.as_bytes());
+        let all = self.devices.iter().zip(&self.names);
+        all.fold(w, |w, ((kind, nth), name)| w.u8(*kind as u8).u8(*nth as u8).bytes(name.as_bytes())).done()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        const KINDS: [ListedKind; 3] = [ListedKind::Shm, ListedKind::Verbs, ListedKind::Tcp];
+        let mut r = Reader::new(bytes);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let (digest, host) = (r.u64()?, text(r.bytes()?)?);
+        let (mut devices, mut names) = (Vec::new(), Vec::new());
+        while !r.is_empty() {
+            devices.push((*KINDS.get(usize::from(r.u8()?))?, usize::from(r.u8()?)));
+            names.push(text(r.bytes()?)?);
+        }
+        Some(Self { digest, host, devices, names })
+    }
+}
+
+/// The devices that the table of routes names for ranks `me` and `peer`: those of the way from the host of the lower rank
+/// to that of the higher one, so that both ranks choose alike. A name is that of a kind, or that of a device as the
+/// lower rank lists it, or else as the higher one does.
+fn choice(table: &RoutingTable, all: &[Announced], devices: &[Named], (me, peer): (usize, usize)) -> Choice {
+    let [low, high] = [me.min(peer), me.max(peer)].map(|rank| &all[rank]);
+    let Some((from, to)) = table.node(&low.host).zip(table.node(&high.host)) else { return Choice::default() };
+    table.devices(from, to).map(|name| {
+        let name = name?;
+        let has = |rank: &Announced, named: &Named| rank.devices.contains(named);
+        let kind = low.devices.iter().find(|named| named.0.name() == name && has(high, named));
+        let listed = |rank: &Announced| Some(rank.devices[rank.names.iter().position(|listed| listed == name)?]);
+        let found = match kind {
+            Some((kind, _)) => Some(Chosen::Kind(*kind as u8)),
+            None => {
+                let both = [low, high].into_iter().filter_map(listed).find(|named| has(low, named) && has(high, named));
+                let number = both.and_then(|named| devices.iter().position(|other| *other == named));
+                number.map(|number| Chosen::Device(number as u8))
+            }
+        };
+        if found.is_none() {
+            let hosts = [&low.host, &high.host];
+            tracing::info!(rank = me, peer, "FARSIDE_ROUTES names {name} between {hosts:?}, which the ranks do not both have: the order of FARSIDE_DEVICES decides");
+        }
+        found
+    })
 }
 
 /// The devices of the job, by number, and those of each rank, as bits.
-fn numbered(ranks: &[Vec<Named>]) -> (Vec<Named>, Vec<u64>) {
+fn numbered(ranks: &[Announced]) -> (Vec<Named>, Vec<u64>) {
     // Number 0 is shared memory, also where there is none.
     let mut all = vec![(ListedKind::Shm, 0)];
-    for named in ranks.iter().flatten() {
+    for named in ranks.iter().flat_map(|rank| &rank.devices) {
         if !all.contains(named) {
             all.push(*named);
         }
     }
     // By the order in which the ranks list them, but the same for all ranks.
     let bit = |named: &Named| all.iter().position(|other| other == named).map_or(0, |at| 1u64 << at.min(63));
-    let has = ranks.iter().map(|rank| rank.iter().fold(0, |bits, named| bits | bit(named))).collect();
+    let has = ranks.iter().map(|rank| rank.devices.iter().fold(0, |bits, named| bits | bit(named))).collect();
     (all, has)
 }
 
@@ -60,7 +116,8 @@ fn numbered(ranks: &[Vec<Named>]) -> (Vec<Named>, Vec<u64>) {
 ///
 /// # Errors
 /// `Unsupported` if two ranks have no device in common, or no device is common to all ranks; `Setting` for more than
-/// [`MOST`] devices; those of the devices.
+/// [`MOST`] devices, or a table of routes that cannot be read; `Mismatch` if ranks have different tables; those of the
+/// devices.
 pub(super) fn open(
     bootstrap: &mut dyn Bootstrap,
     settings: &Settings,
@@ -88,10 +145,16 @@ pub(super) fn open(
         }
         None => None,
     };
-    let all = exchange(bootstrap, "devices", &write(&own))?;
+    let table = RoutingTable::of(settings).map_err(|e| e.rank(me))?;
+    let all = exchange(bootstrap, "devices", &Announced::new(table.digest(), host_name(), &own).write())?;
     let malformed = |rank: usize| Error::new(ErrorKind::Protocol, OP).rank(me).peer(rank).cause("malformed list");
-    let all = all.iter().enumerate().map(|(rank, bytes)| read(bytes).ok_or_else(|| malformed(rank)));
-    let (devices, has) = numbered(&all.collect::<Result<Vec<_>>>()?);
+    let all = all.iter().enumerate().map(|(rank, bytes)| Announced::read(bytes).ok_or_else(|| malformed(rank)));
+    let all = all.collect::<Result<Vec<_>>>()?;
+    if let Some(other) = all.iter().position(|other| other.digest != table.digest()) {
+        let e = Error::new(ErrorKind::Mismatch, OP).rank(me).peer(other);
+        return Err(e.cause("FARSIDE_ROUTES names another table there").remedy("copy one file to every host"));
+    }
+    let (devices, has) = numbered(&all);
     if devices.len() > MOST {
         let e = Error::new(ErrorKind::Setting, OP).rank(me);
         return Err(e.cause(format!("{} devices in FARSIDE_DEVICES, {MOST} allowed", devices.len())));
@@ -132,7 +195,9 @@ pub(super) fn open(
     // Every rank maps the segments of its node before a rank may end.
     bootstrap.fence()?;
     let has: Vec<u8> = has.iter().map(|bits| *bits as u8).collect();
-    let joined = RouteDevice::new(me, intra, inter, &has);
+    let chosen: Vec<Choice> =
+        (0..size as usize).map(|peer| choice(&table, &all, &devices, (me as usize, peer))).collect();
+    let joined = RouteDevice::new(me, intra, inter, &has, &chosen);
     let lowest = nodes.map_or(&[][..], shm::Nodes::lowest);
     joined.map(|device| Box::new(device.on_nodes(lowest)) as Box<dyn Device>).map_err(|e| match left_out {
         Some(reason) if e.kind() == ErrorKind::Unsupported => {
@@ -147,14 +212,61 @@ mod tests {
     use super::*;
     use crate::settings::ListedKind::{Shm, Tcp, Verbs};
 
+    /// Ranks on hosts with devices, each a kind and the name of an interface.
+    fn ranks(lists: &[(&str, &[(ListedKind, &str)])]) -> Vec<Announced> {
+        let device = |(kind, name): &(ListedKind, &str)| {
+            let name = Some((*name).to_owned()).filter(|name| !name.is_empty());
+            ListedDevice { name, ..ListedDevice::new(*kind) }
+        };
+        let rank = |(host, list): &(&str, &[(ListedKind, &str)])| {
+            let list: Vec<ListedDevice> = list.iter().map(device).collect();
+            let announced = Announced::new(7, (*host).to_owned(), &named(&list));
+            assert_eq!(Announced::read(&announced.write()).as_ref(), Some(&announced));
+            announced
+        };
+        lists.iter().map(rank).collect()
+    }
+
     #[test]
     fn devices_are_numbered_alike_at_all_ranks() {
-        let list = |kinds: &[ListedKind]| named(&kinds.iter().map(|k| ListedDevice::new(*k)).collect::<Vec<_>>());
-        let ranks = [list(&[Shm, Tcp]), list(&[Shm, Verbs, Tcp, Tcp])];
-        let ranks = ranks.map(|devices| read(&write(&devices)).unwrap());
+        let ranks = ranks(&[("a", &[(Shm, ""), (Tcp, "")]), ("b", &[(Shm, ""), (Verbs, ""), (Tcp, ""), (Tcp, "v")])]);
         let (all, has) = numbered(&ranks);
         assert_eq!(all, [(Shm, 0), (Tcp, 0), (Verbs, 0), (Tcp, 1)]);
         assert_eq!(has, [0b0011, 0b1111]);
-        assert_eq!((read(&[0]), read(&[3, 0]), read(&[])), (None, None, Some(Vec::new())));
+        let none = Announced { devices: Vec::new(), names: Vec::new(), ..ranks[0].clone() }.write();
+        let read = |more: &[u8]| Announced::read(&[&none, more].concat());
+        assert!(read(&[]).is_some() && read(&[0]).is_none() && read(&[3, 0, 0, 0, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn table_of_routes_is_read_alike_by_both_ranks() {
+        let row = |from: &str, next: &str, to: &str, device: [&str; 3]| {
+            let next = format!("[\"{next}\", \"{next}\", \"{to}\"]");
+            format!("[[routes]]\nfrom = \"{from}\"\nto = \"{to}\"\nnext = {next}\ndevice = {device:?}\n")
+        };
+        let rows = [
+            row("a", "b", "b", ["tcp:v1", "verbs", "tcp:w0"]),
+            row("b", "a", "a", ["tcp:w0", "tcp:v1", "shm"]),
+            row("a", "b", "c", ["tcp", "tcp", "tcp"]),
+        ];
+        let text = format!("version = 1\nnodes = [\"a\", \"b\", \"c\"]\n{}", rows.concat());
+        let table = RoutingTable::read(&text).unwrap();
+        let all = ranks(&[
+            ("a.example.org", &[(Verbs, ""), (Tcp, "v0"), (Tcp, "v1")]),
+            ("b", &[(Tcp, "w0"), (Tcp, "w1")]),
+            ("a", &[(Verbs, ""), (Tcp, "v0"), (Tcp, "v1")]),
+            ("c", &[(Tcp, "")]),
+            ("d", &[(Tcp, "")]),
+        ]);
+        let (devices, _) = numbered(&all);
+        assert_eq!(devices, [(Shm, 0), (Verbs, 0), (Tcp, 0), (Tcp, 1)]);
+        let of = |me, peer| choice(&table, &all, &devices, (me, peer));
+        let device = |number| Some(Chosen::Device(number));
+        // Names of the lower rank, and then of the higher one; the second rank has no verbs.
+        assert_eq!((of(0, 1), of(1, 0)), ([device(3), None, device(2)], [device(3), None, device(2)]));
+        // The way from b to a, as rank 1 is lower.
+        assert_eq!((of(1, 2), of(2, 1)), ([device(2), device(3), None], [device(2), device(3), None]));
+        // A direct route only for large messages, and no row.
+        assert_eq!((of(0, 3), of(1, 3), of(0, 4)), ([None, None, Some(Chosen::Kind(Tcp as u8))], [None; 3], [None; 3]));
     }
 }

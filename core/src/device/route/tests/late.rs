@@ -146,7 +146,7 @@ fn over_two(members: [Member; 2], polls: [u32; 2], room: usize, f: impl Fn(&Job)
     let device = |me: u32| {
         let late = |at: usize| Box::new(Late::new(&hubs[at], me, polls[at], room)) as Box<dyn Device>;
         let devices = vec![(members[0], late(0)), (members[1], late(1))];
-        Ok(Box::new(RouteDevice::new(me, None, devices, &[0b110; 2])?) as Box<dyn Device>)
+        Ok(Box::new(RouteDevice::new(me, None, devices, &[0b110; 2], &[])?) as Box<dyn Device>)
     };
     Job::threads_on(2, &settings, device, f).map(drop).unwrap_or_else(|e| panic!("{members:?}, {polls:?}: {e}"));
 }
