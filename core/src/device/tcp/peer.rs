@@ -408,7 +408,9 @@ impl Peer {
 
     /// Whether the peer has made this rank keep more answers than it may.
     pub(super) fn asks_too_much(&self) -> bool {
-        self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED || self.replies.buffered > 4 << 20
+        self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED
+            || self.replies.buffered > 4 << 20
+            || self.log.is_excessive()
     }
 
     /// The blocks into which the next data goes, at most `len` bytes of them; none if it goes nowhere.

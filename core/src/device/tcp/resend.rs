@@ -15,6 +15,9 @@ use crate::device::Block;
 
 /// Short parts are copied to one buffer of up to this length.
 const JOINED: usize = 16 << 10;
+/// Bytes of a stream that a peer may leave unacknowledged. They exceed all buffers of the kernel between two ranks, so a peer
+/// that reads and follows the protocol acknowledges earlier.
+const MOST_UNACKNOWLEDGED: u64 = 1 << 30;
 
 #[derive(Debug)]
 enum Part {
@@ -59,6 +62,11 @@ impl Unacknowledged {
     /// Whether the peer has everything.
     pub(super) fn is_empty(&self) -> bool {
         self.acknowledged == self.end
+    }
+
+    /// Whether the peer has left more unacknowledged than it may.
+    pub(super) fn is_excessive(&self) -> bool {
+        self.end - self.acknowledged > MOST_UNACKNOWLEDGED
     }
 
     /// Whether bytes are to be sent again.
@@ -245,6 +253,18 @@ mod tests {
             all.extend(bytes);
         }
         all
+    }
+
+    #[test]
+    fn peer_may_leave_so_much_unacknowledged_and_no_more() {
+        let mut log = Unacknowledged::default();
+        log.copy(&[1; 100]);
+        log.region(5, 0, MOST_UNACKNOWLEDGED as usize - 100);
+        assert!(!log.is_excessive());
+        log.copy(&[1]);
+        assert!(log.is_excessive());
+        log.acknowledge(1).unwrap();
+        assert!(!log.is_excessive());
     }
 
     proptest! {

@@ -1,6 +1,8 @@
 #![allow(unsafe_code)]
 //! Strangers, and peers that break the protocol: refused within bounds, whatever they send.
 
+mod storms;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
