@@ -23,7 +23,7 @@ const BANDWIDTHS: [f64; 2] = [1e-3, 1e7];
 
 /// The options of `farside routes --discover`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Options {
+pub(crate) struct DiscoverOptions {
     /// Discover the network and print its description. As a rank of a job, it discovers the network between the hosts of
     /// that job: `srun -N 4 farside routes --discover`.
     #[arg(long, conflicts_with = "network")]
@@ -48,7 +48,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 ///
 /// # Errors
 /// `Launcher` if the ranks cannot be started, or fail; those of [`discover`].
-pub(super) fn describe(options: &Options) -> Result<Option<String>> {
+pub(super) fn describe(options: &DiscoverOptions) -> Result<Option<String>> {
     match choose(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))? {
         Start::Singleton => launch(options).map(Some),
         _ => Ok(discover(Duration::from_secs_f64(options.seconds))?.map(|found| text(&found))),
@@ -56,7 +56,7 @@ pub(super) fn describe(options: &Options) -> Result<Option<String>> {
 }
 
 /// Starts ranks of this program; returns what the first one prints.
-fn launch(options: &Options) -> Result<String> {
+fn launch(options: &DiscoverOptions) -> Result<String> {
     let failed = |e| Error::system("start the ranks that discover the network", e);
     Settings::from_env()?;
     let own = std::env::current_exe().map_err(failed)?;

@@ -27,7 +27,7 @@ pub(crate) struct Options {
     #[arg(value_name = "NETWORK.toml", required_unless_present = "discover")]
     network: Option<PathBuf>,
     #[command(flatten)]
-    discovery: discover::Options,
+    discovery: discover::DiscoverOptions,
     /// Write the table of every node: to each other node the next one, and the device that leads there, for each range of
     /// sizes.
     #[arg(long, value_name = "FILE")]
