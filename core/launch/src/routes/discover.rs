@@ -29,13 +29,13 @@ pub(crate) struct DiscoverOptions {
     #[arg(long, conflicts_with = "network")]
     pub(super) discover: bool,
     /// The hosts on which this command starts a rank each, as `farside run --hosts` does.
-    #[arg(long, value_name = "HOST,..", requires = "discover")]
+    #[arg(long, value_name = "HOST,..", conflicts_with = "network")]
     hosts: Option<String>,
     /// Number of ranks that this command starts, instead of one a host; without --hosts two on this machine.
-    #[arg(short, long = "ranks", value_name = "N", requires = "discover", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short, long = "ranks", value_name = "N", conflicts_with = "network", value_parser = clap::value_parser!(u32).range(1..=1024))]
     n: Option<u32>,
     /// Seconds to measure each link, from 0.2 to 600. Disjoint pairs of hosts are measured at the same time.
-    #[arg(long, default_value_t = 0.5, value_parser = seconds, requires = "discover")]
+    #[arg(long, default_value_t = 0.5, value_parser = seconds, conflicts_with = "network")]
     seconds: f64,
 }
 

@@ -234,3 +234,15 @@ fn job_on_two_nodes_meets_by_a_device_or_says_what_is_missing() {
         }
     });
 }
+
+#[test]
+fn network_of_two_nodes_is_discovered() {
+    by_each_launcher("network_of_two_nodes_is_discovered", |nodes, launcher| {
+        let command = farside();
+        let words = ["--hosts", "10.0.0.1,10.0.0.2", command.to_str().unwrap(), "routes", "--discover"];
+        let done = nodes.run(launcher, &words).finish();
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let link = format!("[[links]]\ndevice = \"tcp\"\nbetween = [\"{}\", \"{}\"]\n", NAMES[0], NAMES[1]);
+        assert!(done.out.contains(&link) && done.out.contains("# tcp: v 10.0.0.1/24\n"), "{done:?}");
+    });
+}

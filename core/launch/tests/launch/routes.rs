@@ -78,6 +78,11 @@ fn what_cannot_be_computed_is_an_error() {
         (&[&network, "--explain", "a", "b", "1kB"], "\"1kB\" is not a number of bytes"),
         (&[&network, "--explain", "a", "b"], "3 values required"),
         (&[&network, "--output", &no_folder], "name a file in a folder that can be written"),
+        (&[], "required arguments were not provided"),
+        (&["--hosts", "a"], "required arguments were not provided"),
+        (&[&network, "--discover"], "cannot be used with"),
+        (&[&network, "--hosts", "a"], "cannot be used with"),
+        (&["--discover", "--seconds", "0.01"], "a number from 0.2 to 600"),
     ] {
         let output = run(arguments);
         let error = text(&output.stderr);
@@ -95,4 +100,25 @@ fn description_of_the_help_is_accepted() {
     let (_, example) = help.split_once("A description:").unwrap();
     let made = run(&[&write(dir.path(), example)]);
     assert!(made.status.success(), "{}", text(&made.stderr));
+}
+
+#[test]
+fn network_of_this_machine_is_discovered_and_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("table.toml").to_str().unwrap().to_owned();
+    let made = run(&["--discover", "-n", "3", "--seconds", "0.2", "--output", &table]);
+    let (out, error) = (text(&made.stdout), text(&made.stderr));
+    assert!(made.status.success(), "{out}{error}");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let link = format!("[[links]]\ndevice = \"shm\"\nbetween = [\"{}\"]\nperformance = ", host.trim());
+    assert!(out.contains(&link) && out.contains("\n# tcp"), "{out}");
+    let table = std::fs::read_to_string(table).unwrap();
+    assert!(table.contains("device = [\"shm\", \"shm\", \"shm\"]"), "{table}");
+    let said = text(&run(&[&write(dir.path(), &out), "--explain", host.trim(), host.trim(), "8"]).stdout);
+    assert!(said.contains("shm"), "{said}");
+    // The error of a rank is that of the command.
+    let mut failing = Command::new(farside());
+    failing.args(["routes", "--discover"]).env("FARSIDE_TIMEOUT_S", "never");
+    let failed = failing.output().unwrap();
+    assert!(!failed.status.success() && text(&failed.stderr).contains("FARSIDE_TIMEOUT_S"), "{}", text(&failed.stderr));
 }
