@@ -74,6 +74,11 @@ impl<T> Slots<T> {
         all.next().filter(|_| all.next().is_none())
     }
 
+    /// All values, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|(_, value)| value.as_mut())
+    }
+
     /// All values and their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let slots = self.slots.iter().enumerate();

@@ -10,6 +10,7 @@ pub mod code;
 pub(crate) mod fault;
 mod forward;
 pub mod loopback;
+mod packet;
 pub mod report;
 pub(crate) mod route;
 pub(crate) mod routing;
@@ -36,6 +37,8 @@ pub(crate) use barrier::no_barrier;
 pub(crate) use capabilities::no_lists;
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
 pub(crate) use forward::forward;
+pub(crate) use packet::SHORT_WORDS;
+pub use packet::ShortPacket;
 pub(crate) use unread::Unread;
 pub use watch::Watch;
 
@@ -311,60 +314,6 @@ pub struct WorkRequest<'a> {
     pub id: u64,
 }
 
-/// Number of words of the longest short packet.
-pub(crate) const SHORT_WORDS: usize = 6;
-
-/// A packet short enough to travel in registers: eight bytes per word, the first in the lowest bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShortPacket {
-    words: [u64; SHORT_WORDS],
-    len: usize,
-}
-
-impl ShortPacket {
-    /// A packet of the first `len` bytes of these words.
-    ///
-    /// # Panics
-    /// If `len` is more than the words hold.
-    #[must_use]
-    #[inline(always)]
-    pub(crate) fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
-        assert!(len <= 8 * SHORT_WORDS, "a short packet of {len} bytes");
-        Self { words, len }
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the packet has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The words, of which the first [`len`](Self::len) bytes are valid.
-    #[must_use]
-    #[inline(always)]
-    pub(crate) fn words(&self) -> [u64; SHORT_WORDS] {
-        self.words
-    }
-
-    /// The words as bytes, of which the first [`len`](Self::len) are valid.
-    #[must_use]
-    #[inline(always)]
-    pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
-        let mut bytes = [0; 8 * SHORT_WORDS];
-        for (at, word) in bytes.chunks_exact_mut(8).zip(self.words) {
-            at.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes
-    }
-}
-
 /// Result of posting a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
@@ -415,6 +364,9 @@ pub enum PeerCheck<'a> {
     /// Checks whether the other peers are alive after this loss, which another component noticed; operations in
     /// progress to the lost rank fail.
     Met(&'a Error),
+    /// Ends all use of this device with a peer that another device reaches: operations in progress to it fail with
+    /// `PeerLost`, nothing that the peer has posted takes effect after the return, and its loss is not reported any more.
+    Left(u32),
 }
 
 /// The way in which a rank ends.

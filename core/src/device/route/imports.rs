@@ -2,7 +2,7 @@
 //! Registration of memory with several devices, and imports of peers' regions by the devices to them.
 
 use super::regions::{Handles, Imported, NO_HANDLE, read_key, write_key};
-use super::table::{Connection, LARGE, MOST, SIZES};
+use super::table::{Connection, MOST, SIZES};
 use super::{IMPORT, RouteDevice};
 use crate::device::{MAX_KEY, Mapped, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -61,6 +61,10 @@ impl RouteDevice {
             }
             (_, false) => self.import_between(peer, connection, &keys, accumulate)?,
         };
+        let mut imported = imported;
+        if let Some(pair) = self.pairs.get(peer) {
+            self.move_import(&mut imported, pair.borrow().left());
+        }
         let mut imports = self.imports.borrow_mut();
         let handle = imports.next();
         imports.add(imported);
@@ -69,14 +73,14 @@ impl RouteDevice {
 
     /// The devices with which a region is registered, as bits.
     fn devices_of(&self, region: &Region) -> u8 {
-        let used = |rails| self.table.used(rails);
+        let used = self.table.used();
         match region.one_node && self.has_intra {
             true => 1,
             // It is for one peer, on another node.
-            false if region.brief && self.has_intra && self.table.domain != 0 => used(region.len >= LARGE) & !1,
-            false if region.brief => used(region.len >= LARGE),
-            false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used(true) & !1,
-            false => used(true),
+            false if region.brief && self.has_intra && self.table.domain != 0 => used & !1,
+            false if region.brief => used,
+            false if self.has_intra && !self.has_neighbours && self.table.domain != 0 => used & !1,
+            false => used,
         }
     }
 
@@ -135,7 +139,7 @@ impl RouteDevice {
         let domain = self.table.domain;
         let mut remote = self.import_by(domain, peer, keys, accumulate)?;
         let mut imported = Imported::alone(peer, domain, remote.handle);
-        let wanted = connection.by_size.iter().fold(connection.rails, |bits, device| bits | 1 << device);
+        let wanted = connection.by_size.iter().fold(connection.common, |bits, device| bits | 1 << device);
         for device in (0..self.devices.len() as u8).filter(|device| wanted >> device & 1 == 1 && *device != domain) {
             if keys[usize::from(self.numbers[usize::from(device)])].is_none() {
                 continue;
@@ -154,10 +158,43 @@ impl RouteDevice {
         let rails = (0..MOST as u8).filter(|device| is_known(*device)).fold(0, |bits, device| bits | 1 << device);
         let rails = Some(rails & connection.rails).filter(|rails| rails.count_ones() > 1);
         (imported.by_size, imported.rails) = (by_size, rails.unwrap_or(0));
+        imported.has_accumulates = accumulate.is_some();
         if accumulate.is_none() {
             imported.signal = imported.by_size[0];
         }
         Ok((imported, remote))
+    }
+
+    /// Replaces the devices `left` of an import by the first of the others that the region is registered with. Atomics, and
+    /// signals to words that atomics may change too, stay with their device unless those of the other one are coherent
+    /// with them.
+    pub(super) fn move_import(&self, imported: &mut Imported, left: u8) {
+        let is_left = |device: u8| left >> device & 1 == 1;
+        let is_usable = |device: &u8| imported.handles[usize::from(*device)] != NO_HANDLE && !is_left(*device);
+        let Some(next) = (0..self.devices.len() as u8).find(is_usable).filter(|_| left != 0) else { return };
+        let is_coherent = self.capabilities.coherent && self.device(next).capabilities().coherent;
+        for device in imported.by_size.iter_mut().filter(|device| is_left(**device)) {
+            *device = next;
+        }
+        if is_left(imported.signal) && (is_coherent || !imported.has_accumulates) {
+            imported.signal = next;
+        }
+        if is_left(imported.atomic) && is_coherent {
+            imported.atomic = next;
+        }
+        let rails = imported.rails & !left;
+        imported.rails = if rails.count_ones() > 1 { rails } else { 0 };
+    }
+
+    /// Replaces the devices `left` in all imports of regions of `peer`.
+    pub(super) fn move_imports(&self, peer: u32, left: u8) {
+        let mut imports = self.imports.borrow_mut();
+        let of_peer: Vec<u64> = imports.iter().filter(|(_, i)| i.peer == peer).map(|(handle, _)| handle).collect();
+        for handle in of_peer {
+            if let Some(imported) = imports.get_mut(handle) {
+                self.move_import(imported, left);
+            }
+        }
     }
 
     /// Forgets an import at all devices.

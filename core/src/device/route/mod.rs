@@ -23,10 +23,15 @@
 //!
 //! Requests on several devices to one peer keep the order that a single device gives ([`requests`]).
 //!
+//! A device that fails between two ranks which have another one in common is left, and the next in the table carries on
+//! ([`failover`]).
+//!
 //! A wait polls all devices. A rank sleeps on the first device, after it has given the others its waker; an event of
 //! theirs therefore costs a sleeping rank one thread switch more than the bare device.
 
+mod failover;
 mod imports;
+mod pairs;
 mod regions;
 mod requests;
 mod stripes;
@@ -51,8 +56,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::slots::Slots;
 use crate::stats::Stats;
+use pairs::{Pair, Pairs, Waiting};
 use regions::{Handles, Imported, NO_HANDLE, translated};
-use requests::{Requests, Signal, Tracked, UNTRACKED, Unnotified};
+use requests::{Notification, Repeat, Requests, Signal, Told, Tracked, UNTRACKED, Unnotified};
 use table::{Connection, Table};
 
 /// The operation in errors of [`Device::post`] and [`Device::import`].
@@ -75,6 +81,7 @@ pub(crate) struct RouteDevice {
     owned: RefCell<Slots<Handles>>,
     imports: RefCell<Slots<Imported>>,
     requests: Requests,
+    pairs: Pairs,
     polling: Cell<bool>,
 }
 
@@ -126,6 +133,8 @@ impl RouteDevice {
             sleepers_fence: first.sleepers_fence,
             ..domain.clone()
         };
+        let pair = |peer| table.get(peer).filter(|c| c.common != 0).map(|c| Pair::new(c.common, c.by_size[0]));
+        let pairs = Pairs::new((0..has.len() as u32).map(pair));
         Ok(Self {
             devices,
             numbers,
@@ -137,6 +146,7 @@ impl RouteDevice {
             owned: RefCell::default(),
             imports: RefCell::default(),
             requests: Requests::default(),
+            pairs,
             polling: Cell::new(false),
         })
     }
@@ -190,12 +200,34 @@ impl RouteDevice {
     #[inline]
     unsafe fn post_access(&self, request: &WorkRequest<'_>, region: u64) -> Result<Posted> {
         let connection = self.connection(request.peer, POST)?;
+        // SAFETY: the same contract, for both.
+        unsafe {
+            match connection.common {
+                0 => self.post_found(request, region, connection, None),
+                _ => self.post_of_pair(request, region, connection),
+            }
+        }
+    }
+
+    /// Posts a request by the device that the table says.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`].
+    #[inline]
+    unsafe fn post_found(
+        &self,
+        request: &WorkRequest<'_>,
+        region: u64,
+        connection: &Connection,
+        repeat: Option<Repeat>,
+    ) -> Result<Posted> {
         let (device, handle, is_mapped) = self.find(request.peer, region, Some(&request.operation))?;
         let operation = translated(&request.operation, handle);
         let notify = match request.notify {
             Some((at, value)) => {
                 let (device, handle, _) = self.find(request.peer, at.region, None)?;
-                Some(Signal { peer: request.peer, device, at: Place { region: handle, ..at }, value })
+                let signal = Signal { peer: request.peer, at, value };
+                Some(Notification { signal, device, to: Place { region: handle, ..at } })
             }
             None => None,
         };
@@ -203,13 +235,14 @@ impl RouteDevice {
             && let Some(import) = self.striped(request, region)?
         {
             // SAFETY: the same contract.
-            return unsafe { self.post_striped(request, &import, notify) };
+            return unsafe { self.post_striped(request, &import, notify.map(|n| n.signal), repeat) };
         }
         if connection.is_mixed {
+            let request = WorkRequest { operation, ..*request };
             // SAFETY: the same contract.
-            return unsafe { self.post_in_order(&WorkRequest { operation, ..*request }, device, notify, is_mapped) };
+            return unsafe { self.post_in_order(&request, device, notify, is_mapped, repeat) };
         }
-        let notify = notify.map(|signal| (signal.at, signal.value));
+        let notify = notify.map(|notify| (notify.to, notify.signal.value));
         // SAFETY: the same contract.
         unsafe { self.device(device).post(&WorkRequest { operation, notify, ..*request }) }
     }
@@ -222,26 +255,33 @@ impl RouteDevice {
         &self,
         request: &WorkRequest<'_>,
         device: u8,
-        notify: Option<Signal>,
+        notify: Option<Notification>,
         is_mapped: bool,
+        mut repeat: Option<Repeat>,
     ) -> Result<Posted> {
         let is_write = matches!(request.operation, Operation::Write { .. } | Operation::WriteBlocks { .. });
         let is_read = matches!(request.operation, Operation::Read { .. } | Operation::ReadBlocks { .. });
-        let elsewhere = notify.filter(|signal| signal.device != device);
+        let elsewhere = notify.filter(|notify| notify.device != device).map(|notify| notify.signal);
         if (notify.is_some() || !is_write && !is_read)
             && self.requests.would_overtake(request.peer, device, elsewhere.is_some())
         {
             return Ok(Posted::Busy);
         }
-        let is_tracked = elsewhere.is_some() || is_write && !is_mapped;
+        let has_spare = !self.pairs.is_empty() && self.pairs.get(request.peer).is_some();
+        let is_tracked = elsewhere.is_some() || is_write && !is_mapped || has_spare;
         let id = if is_tracked { self.requests.next() } else { request.id };
-        let with = if elsewhere.is_none() { notify.map(|signal| (signal.at, signal.value)) } else { None };
+        let with = notify.filter(|_| elsewhere.is_none());
+        if let (Some(repeat), Some(Notification { signal, .. })) = (&mut repeat, with) {
+            repeat.told = Told::Signal(signal.at, signal.value);
+        }
+        let notify = with.map(|notify| (notify.to, notify.signal.value));
         // SAFETY: the same contract.
-        let posted = unsafe { self.device(device).post(&WorkRequest { id, notify: with, ..*request }) }?;
+        let posted = unsafe { self.post_to(device, &WorkRequest { id, notify, ..*request }) }?;
         match (posted, elsewhere) {
             (Posted::Pending, _) if is_tracked => {
                 let WorkRequest { id, peer, .. } = *request;
-                self.requests.add(Tracked { is_write, notify: elsewhere, ..Tracked::new(id, peer, 1 << device, 1) });
+                let tracked = Tracked::new(id, peer, 1 << device, 1);
+                self.requests.add(Tracked { is_write, notify: elsewhere, repeat, ..tracked });
             }
             (Posted::Done, Some(signal)) if !self.signal(&signal)? => {
                 self.requests.add_unnotified(Unnotified { id: request.id, signal });
@@ -249,26 +289,60 @@ impl RouteDevice {
             }
             _ => {}
         }
+        if has_spare && posted != Posted::Busy {
+            match (with, request.operation) {
+                (Some(Notification { signal, .. }), _) => {
+                    self.requests.tell(request.peer, Told::Signal(signal.at, signal.value));
+                }
+                (None, Operation::Signal { .. }) => {}
+                (None, _) if is_write || is_read => {}
+                (None, _) => self.requests.tell(request.peer, Told::Atomic),
+            }
+        }
         Ok(posted)
     }
 
     /// Sets a signal cell; `false` if the device had no room.
     fn signal(&self, signal: &Signal) -> Result<bool> {
-        let Signal { peer, device, at, value } = *signal;
-        let request = WorkRequest { peer, operation: Operation::Signal { at, value }, notify: None, id: UNTRACKED };
+        let Signal { peer, at, value } = *signal;
+        let operation = Operation::Signal { at, value };
+        let request = WorkRequest { peer, operation, notify: None, id: UNTRACKED };
+        let connection = self.connection(peer, POST)?;
+        if connection.common != 0 {
+            // SAFETY: a signal touches no local memory.
+            return unsafe { self.post_of_pair(&request, at.region, connection) }.map(|posted| posted != Posted::Busy);
+        }
+        let (device, handle, _) = self.find(peer, at.region, None)?;
         // SAFETY: a signal touches no local memory.
-        unsafe { self.device(device).post(&request) }.map(|posted| posted != Posted::Busy)
+        let posted = unsafe { self.device(device).post(&WorkRequest { operation: translated(&operation, handle), ..request }) };
+        posted.map(|posted| posted != Posted::Busy)
     }
 
-    /// Reports the end of a tracked request, after its notification.
-    fn end(&self, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
-        let Some((Tracked { id, notify, .. }, result)) = self.requests.ended(id, result) else { return };
+    /// Reports the end of a tracked request, after its notification. `device`: that of the part that has ended.
+    fn end(&self, device: u8, id: u64, result: Result<()>, sink: &mut dyn FnMut(Event<'_>)) {
+        if let (Err(e), Some(peer)) = (&result, self.requests.peer(id)) {
+            self.has_failed(device, peer, e);
+        }
+        let Some((tracked, result)) = self.requests.ended(id, result) else { return };
+        if tracked.is_check {
+            return self.checked(id, tracked.peer, &result);
+        }
+        let Tracked { id, notify, .. } = tracked;
         let result = match (result, notify) {
-            (Ok(()), Some(signal)) => match self.signal(&signal) {
-                Ok(false) => return self.requests.add_unnotified(Unnotified { id, signal }),
-                notified => notified.map(drop),
+            (Err(e), _) => match self.repeats(tracked, e) {
+                Ok(()) => return,
+                failed => failed,
             },
-            (result, _) => result,
+            (Ok(()), notify) => {
+                self.completed(&tracked);
+                match notify {
+                    Some(signal) => match self.signal(&signal) {
+                        Ok(false) => return self.requests.add_unnotified(Unnotified { id, signal }),
+                        notified => notified.map(drop),
+                    },
+                    None => Ok(()),
+                }
+            }
         };
         Requests::report(id, result, sink);
     }
@@ -289,24 +363,40 @@ impl RouteDevice {
     }
 
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.notify(sink) | self.post_stripes(sink);
-        for (number, device) in self.devices.iter().enumerate() {
+        let mut any = self.notify(sink) | self.post_stripes(sink) | self.go_on(sink)?;
+        for (number, device) in (0..).zip(&self.devices) {
             let mut ended = Vec::new();
             let polled = device.poll(&mut |event| match event {
                 Event::Completed { id, result } => {
-                    if let Err(e) = &result {
-                        self.tell_others(number, e);
+                    let is_tracked = Requests::is_tracked(id);
+                    if let Err(e) = &result
+                        && !(is_tracked && self.requests.peer(id).is_some_and(|peer| self.pairs.get(peer).is_some()))
+                    {
+                        self.has_lost(number, e);
                     }
-                    match Requests::is_tracked(id) {
+                    match is_tracked {
                         true => ended.push((id, result)),
                         false => sink(Event::Completed { id, result }),
+                    }
+                }
+                Event::Packet { source, bytes } if !self.pairs.is_empty() => {
+                    if let Some(bytes) = self.taken(number, source, bytes) {
+                        sink(Event::Packet { source, bytes });
+                    }
+                }
+                Event::LongPacket { source, packet } if !self.pairs.is_empty() => {
+                    if self.takes_long(number, source, packet.len()) {
+                        sink(Event::LongPacket { source, packet });
                     }
                 }
                 event => sink(event),
             });
             any |= !ended.is_empty();
-            ended.into_iter().for_each(|(id, result)| self.end(id, result, sink));
-            any |= polled.inspect_err(|e| self.tell_others(number, e))?;
+            ended.into_iter().for_each(|(id, result)| self.end(number, id, result, sink));
+            match polled {
+                Err(e) if self.has_lost(number, &e) => any = true,
+                polled => any |= polled?,
+            }
         }
         Ok(any)
     }
@@ -314,9 +404,9 @@ impl RouteDevice {
     /// Tells the other devices of a loss that one has noticed: if this rank ends for it, the ranks that these devices
     /// reach report the first loss.
     #[cold]
-    fn tell_others(&self, number: usize, e: &Error) {
+    fn tell_others(&self, number: u8, e: &Error) {
         if e.kind() == ErrorKind::PeerLost {
-            let others = self.devices.iter().enumerate().filter(|(other, _)| *other != number);
+            let others = (0..).zip(&self.devices).filter(|(other, _)| *other != number);
             others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
         }
     }
@@ -365,22 +455,35 @@ impl Device for RouteDevice {
 
     unsafe fn forget(&self, handle: u64) {
         let imported = self.imports.borrow_mut().remove(handle);
-        imported.iter().for_each(|imported| self.forget_all(imported));
+        imported.iter().for_each(|imported| {
+            self.forget_all(imported);
+            if let Some(pair) = self.pairs.get(imported.peer) {
+                pair.borrow_mut().forget(handle);
+            }
+        });
     }
 
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let device = match &request.operation {
-            Operation::SendShort(_) => self.connection(request.peer, POST)?.by_size[0],
+            Operation::SendShort(packet) => match self.connection(request.peer, POST)? {
+                Connection { common: 0, by_size, .. } => by_size[0],
+                // SAFETY: the same contract.
+                _ => return unsafe { self.post_packet(request, &packet.bytes()[..packet.len()], &[]) },
+            },
             Operation::Send { header, body } => {
-                let device = self.connection(request.peer, POST)?.by_size[0];
+                let connection = self.connection(request.peer, POST)?;
                 let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
                 let most = self.capabilities.max_packet;
                 if len > most {
                     let e = Error::new(ErrorKind::BadArgument, POST).peer(request.peer).device("route");
                     return Err(e.cause(format!("a packet of {len} bytes, {most} allowed")));
                 }
-                device
+                if connection.common != 0 {
+                    // SAFETY: the same contract.
+                    return unsafe { self.post_packet(request, header, body) };
+                }
+                connection.by_size[0]
             }
             // Lists and barriers in a switch work the same between all ranks; the device reports what is wrong with one.
             Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => self.table.domain,
@@ -395,7 +498,11 @@ impl Device for RouteDevice {
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
-        let tracked = self.requests.cancel(which);
+        let mut tracked = self.requests.cancel(which);
+        // Their checks write to memory of theirs until they are cancelled.
+        let waiting = self.pairs.cancel(which);
+        let checks = waiting.iter().filter_map(Waiting::check);
+        tracked.extend(checks.inspect(|id| _ = self.requests.remove(*id)));
         let of_device = |id: u64| if Requests::is_tracked(id) { tracked.contains(&id) } else { which(id) };
         self.devices.iter().for_each(|device| device.cancel(&of_device));
     }
@@ -440,9 +547,13 @@ impl Device for RouteDevice {
         if matches!(about, PeerCheck::Asleep(_)) {
             return self.intra().map_or(Ok(None), |intra| intra.check_peers(about));
         }
+        let is_final = matches!(about, PeerCheck::Met(_));
         let mut found = None;
-        for (number, device) in self.devices.iter().enumerate() {
-            found = found.or(device.check_peers(about).inspect_err(|e| self.tell_others(number, e))?);
+        for (number, device) in (0..).zip(&self.devices) {
+            match device.check_peers(about) {
+                Err(e) if !is_final && self.has_lost(number, &e) => {}
+                checked => found = found.or(checked?),
+            }
         }
         Ok(found)
     }
@@ -457,7 +568,7 @@ impl Device for RouteDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        let mut all = !self.is_restless();
+        let mut all = !self.is_restless() && self.pairs.due.borrow().is_empty();
         for device in &self.devices {
             all &= device.leave(how)?;
         }

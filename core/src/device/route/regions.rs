@@ -58,6 +58,8 @@ pub(super) struct Imported {
     pub(super) signal: u8,
     /// Whether writes are complete when they have been posted.
     pub(super) is_mapped: bool,
+    /// Whether the region has accumulates.
+    pub(super) has_accumulates: bool,
     pub(super) handles: Handles,
 }
 
@@ -66,7 +68,16 @@ impl Imported {
     pub(super) fn alone(peer: u32, device: u8, handle: u64) -> Self {
         let mut handles = [NO_HANDLE; MOST];
         handles[usize::from(device)] = handle;
-        Self { peer, by_size: [device; SIZES], rails: 0, atomic: device, signal: device, is_mapped: false, handles }
+        Self {
+            peer,
+            by_size: [device; SIZES],
+            rails: 0,
+            atomic: device,
+            signal: device,
+            is_mapped: false,
+            has_accumulates: false,
+            handles,
+        }
     }
 
     /// The device for an operation on the region.

@@ -9,8 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-use crate::device::{Block, Place};
+use crate::device::{Block, Operation, Place, Range, RemoteVector, WorkRequest};
 use crate::error::{Error, Result};
 use crate::slots::Slots;
 
@@ -23,10 +24,79 @@ pub(super) const UNTRACKED: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Signal {
     pub(super) peer: u32,
-    pub(super) device: u8,
-    /// The cell, with the handle of `device`.
+    /// The cell, with the handle that the job knows.
     pub(super) at: Place,
     pub(super) value: u64,
+}
+
+/// A notification: a signal, its device, and the cell with the handle of that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Notification {
+    pub(super) signal: Signal,
+    pub(super) device: u8,
+    pub(super) to: Place,
+}
+
+/// What a peer can know of a write that it has got: the first request posted after it to the same device that tells.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Told {
+    /// Nothing.
+    Nothing,
+    /// The value of a cell.
+    Signal(Place, u64),
+    /// The effect of an atomic or accumulate.
+    Atomic,
+}
+
+/// A read or write as the job has posted it, to be posted again if its device fails.
+#[derive(Debug)]
+pub(super) struct Repeat {
+    pub(super) id: u64,
+    pub(super) peer: u32,
+    /// Its number among the requests to the peer.
+    pub(super) order: u64,
+    pub(super) is_write: bool,
+    is_list: bool,
+    blocks: SmallVec<[Block; 1]>,
+    region: u64,
+    ranges: SmallVec<[Range; 1]>,
+    pub(super) notify: Option<(Place, u64)>,
+    pub(super) told: Told,
+}
+
+impl Repeat {
+    /// `None` for a request that is not a read or write.
+    #[inline]
+    pub(super) fn of(request: &WorkRequest<'_>, order: u64) -> Option<Self> {
+        let (is_write, blocks, at, to) = match request.operation {
+            Operation::Write { from, to } => (true, from, Some(to), None),
+            Operation::Read { into, from } => (false, into, Some(from), None),
+            Operation::WriteBlocks { from, to } => (true, from, None, Some(to)),
+            Operation::ReadBlocks { into, from } => (false, into, None, Some(from)),
+            _ => return None,
+        };
+        let (region, ranges) = match (at, to) {
+            (Some(at), _) => (at.region, SmallVec::from_elem(Range { offset: at.offset, len: 0 }, 1)),
+            (_, to) => to.map_or((0, SmallVec::new()), |to| (to.region, SmallVec::from_slice(to.ranges))),
+        };
+        let WorkRequest { id, peer, notify, .. } = *request;
+        let (is_list, blocks) = (at.is_none(), SmallVec::from_slice(blocks));
+        Some(Self { id, peer, order, is_write, is_list, blocks, region, ranges, notify, told: Told::Nothing })
+    }
+
+    /// The request.
+    pub(super) fn request(&self) -> WorkRequest<'_> {
+        let Self { id, peer, region, ref ranges, notify, .. } = *self;
+        let at = Place { region, offset: ranges.first().map_or(0, |range| range.offset) };
+        let vector = RemoteVector { region, ranges };
+        let operation = match (self.is_write, self.is_list) {
+            (true, false) => Operation::Write { from: &self.blocks, to: at },
+            (false, false) => Operation::Read { into: &self.blocks, from: at },
+            (true, true) => Operation::WriteBlocks { from: &self.blocks, to: vector },
+            (false, true) => Operation::ReadBlocks { into: &self.blocks, from: vector },
+        };
+        WorkRequest { peer, operation, notify, id }
+    }
 }
 
 /// A request in progress.
@@ -45,12 +115,26 @@ pub(super) struct Tracked {
     pub(super) is_write: bool,
     /// Posted when the request is complete.
     pub(super) notify: Option<Signal>,
+    /// Posted again if its device fails.
+    pub(super) repeat: Option<Repeat>,
+    /// Whether it reads a cell to find out what has arrived.
+    pub(super) is_check: bool,
 }
 
 impl Tracked {
     /// A request that `devices` carry by `parts` requests; it is not a write and has no notification.
     pub(super) fn new(id: u64, peer: u32, devices: u8, parts: u32) -> Self {
-        Self { id, peer, devices, left: parts, error: None, is_write: false, notify: None }
+        Self {
+            id,
+            peer,
+            devices,
+            left: parts,
+            error: None,
+            is_write: false,
+            notify: None,
+            repeat: None,
+            is_check: false,
+        }
     }
 }
 
@@ -106,6 +190,36 @@ impl Requests {
     #[inline(always)]
     pub(super) fn is_tracked(id: u64) -> bool {
         id != UNTRACKED && id & TRACKED != 0
+    }
+
+    /// The peer of a request; `None` if it has been cancelled.
+    pub(super) fn peer(&self, id: u64) -> Option<u32> {
+        self.tracked.borrow().get(id & !TRACKED).map(|request| request.peer)
+    }
+
+    /// Takes note that a request was posted which tells `peer` of the writes posted before it.
+    pub(super) fn tell(&self, peer: u32, told: Told) {
+        if self.open.get() == 0 || self.writes.borrow().is_empty() {
+            return;
+        }
+        let mut tracked = self.tracked.borrow_mut();
+        for request in tracked.iter_mut().filter(|request| request.peer == peer && request.is_write) {
+            if let Some(repeat) = &mut request.repeat
+                && matches!(repeat.told, Told::Nothing)
+            {
+                repeat.told = told;
+            }
+        }
+    }
+
+    /// Whether requests to `peer` are in progress on some of these devices.
+    pub(super) fn uses(&self, peer: u32, devices: u8) -> bool {
+        self.tracked.borrow().iter().any(|(_, request)| request.peer == peer && request.devices & devices != 0)
+    }
+
+    /// Whether writes to `peer` are in progress on other devices than `device`.
+    pub(super) fn has_writes_elsewhere(&self, peer: u32, device: u8) -> bool {
+        self.writes.borrow().keys().any(|(of, by)| *of == peer && *by != 1 << device)
     }
 
     /// Records the end of a part of a request; the request and its result, if it was the last part. `None` also if the
@@ -246,7 +360,7 @@ mod tests {
         assert!(requests.ended(id, Err(lost())).is_none());
         let (request, result) = requests.ended(id, Ok(())).unwrap();
         assert_eq!((request.id, result.is_err(), overtakes(1, 0)), (5, true, false));
-        let signal = Signal { peer: 1, device: 0, at: Place { region: 1, offset: 0 }, value: 1 };
+        let signal = Signal { peer: 1, at: Place { region: 1, offset: 0 }, value: 1 };
         requests.add_unnotified(Unnotified { id: 9, signal });
         assert!(overtakes(1, 0) && !overtakes(2, 0));
         requests.remove_unnotified();

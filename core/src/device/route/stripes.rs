@@ -5,7 +5,7 @@
 //! pieces are; its notification follows.
 
 use super::regions::{Imported, part};
-use super::requests::{Requests, Signal, Stripe, Tracked, Unnotified};
+use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Unnotified};
 use super::table::LARGE;
 use super::{RouteDevice, no_region};
 use crate::device::{Block, Event, Operation, Place, Posted, WorkRequest};
@@ -45,6 +45,7 @@ impl RouteDevice {
         request: &WorkRequest<'_>,
         import: &Imported,
         notify: Option<Signal>,
+        repeat: Option<Repeat>,
     ) -> Result<Posted> {
         let WorkRequest { peer, id: outer, .. } = *request;
         let Some((blocks, place, is_write)) = transfer(&request.operation) else { return Ok(Posted::Busy) };
@@ -55,7 +56,7 @@ impl RouteDevice {
         let step = len.div_ceil(import.rails.count_ones() as usize).next_multiple_of(PAGE);
         let devices = (0..u8::BITS as u8).filter(|device| import.rails >> device & 1 == 1);
         let pieces: Vec<_> = devices.zip((0..len).step_by(step)).collect();
-        let tracked = Tracked { is_write, notify, ..Tracked::new(outer, peer, import.rails, pieces.len() as u32) };
+        let tracked = Tracked { is_write, notify, repeat, ..Tracked::new(outer, peer, import.rails, pieces.len() as u32) };
         let id = self.requests.next();
         self.requests.add(tracked);
         for (number, (device, start)) in pieces.into_iter().enumerate() {
@@ -80,8 +81,8 @@ impl RouteDevice {
                 Ok(Posted::Busy) => self.requests.add_stripe(stripe),
                 Ok(Posted::Pending) => {}
                 done => {
-                    if let Some((_, result)) = self.requests.ended(id, done.map(drop)) {
-                        return self.posted_whole(outer, result, notify);
+                    if let Some((tracked, result)) = self.requests.ended(id, done.map(drop)) {
+                        return self.posted_whole(tracked, result);
                     }
                 }
             }
@@ -90,8 +91,12 @@ impl RouteDevice {
     }
 
     /// The result of posting a request whose pieces are complete already.
-    fn posted_whole(&self, id: u64, result: Result<()>, notify: Option<Signal>) -> Result<Posted> {
-        result?;
+    fn posted_whole(&self, tracked: Tracked, result: Result<()>) -> Result<Posted> {
+        let Tracked { id, notify, .. } = tracked;
+        if let Err(e) = result {
+            // Other pieces may have gone by other devices.
+            return self.repeats(tracked, e).map(|()| Posted::Pending);
+        }
         match notify {
             Some(signal) if !self.signal(&signal)? => {
                 self.requests.add_unnotified(Unnotified { id, signal });
@@ -110,7 +115,7 @@ impl RouteDevice {
             false => Operation::Read { into: blocks, from: place },
         };
         // SAFETY: the same contract.
-        unsafe { self.device(device).post(&WorkRequest { peer, operation, notify: None, id }) }
+        unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id }) }
     }
 
     /// Posts pieces that found a busy device; returns whether there were any.
@@ -124,7 +129,7 @@ impl RouteDevice {
                     break;
                 }
                 Ok(Posted::Pending) => {}
-                done => self.end(stripe.id, done.map(drop), sink),
+                done => self.end(stripe.device, stripe.id, done.map(drop), sink),
             }
             any = true;
         }
@@ -133,7 +138,7 @@ impl RouteDevice {
 
     /// Whether requests wait for room in a device, which no event announces.
     pub(super) fn is_restless(&self) -> bool {
-        self.requests.has_waiting()
+        self.requests.has_waiting() || self.pairs.is_ready.get()
     }
 }
 

@@ -116,6 +116,10 @@ impl Device for Subset {
                 Ok(number) => self.inner.check_peers(PeerCheck::Asleep(number)),
                 Err(_) => return Ok(None),
             },
+            PeerCheck::Left(peer) => match self.number(peer, "leave a peer") {
+                Ok(number) => self.inner.check_peers(PeerCheck::Left(number)),
+                Err(_) => return Ok(None),
+            },
             PeerCheck::Met(loss) => {
                 let known = |rank: u32| self.number(rank, "check a peer").ok();
                 // The loss of a rank that the device does not connect is not its concern.

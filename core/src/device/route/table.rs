@@ -48,6 +48,8 @@ pub(super) struct Connection {
     pub(super) by_size: [u8; SIZES],
     /// Devices over which large reads and writes are striped, as bits; 0 unless there are several.
     pub(super) rails: u8,
+    /// All devices between nodes that both ranks have, as bits; 0 unless there are several. If one fails, the others go on.
+    pub(super) common: u8,
     /// Whether the peer is on this node and reached by shared memory.
     pub(super) on_node: bool,
     /// Whether requests to the peer use several devices, whose requests overtake each other.
@@ -88,7 +90,7 @@ impl Table {
         };
         let connection = |(peer, has): (usize, &u8)| {
             if node.contains(&(peer as u32)) {
-                return Ok(Connection { by_size: [0; SIZES], rails: 0, on_node: true, is_mixed: true });
+                return Ok(Connection { by_size: [0; SIZES], rails: 0, common: 0, on_node: true, is_mixed: true });
             }
             let common = || inter.iter().enumerate().filter(|(_, member)| has >> member.number & 1 == 1);
             let place = |at: usize| at as u8 + first;
@@ -111,8 +113,10 @@ impl Table {
             let rails = alike.fold(0u8, |bits, (at, _)| bits | 1 << place(at));
             let is_alone = matches!(choice[LARGEST], Some(Chosen::Device(_)));
             let rails = if rails.count_ones() > 1 && !is_alone { rails } else { 0 };
-            let is_mixed = rails != 0 || by_size.iter().any(|device| *device != domain);
-            Ok(Connection { by_size, rails, on_node: false, is_mixed })
+            let all = common().fold(0u8, |bits, (at, _)| bits | 1 << place(at));
+            let all = if all.count_ones() > 1 && peer != me as usize { all } else { 0 };
+            let is_mixed = all != 0 || rails != 0 || by_size.iter().any(|device| *device != domain);
+            Ok(Connection { by_size, rails, common: all, on_node: false, is_mixed })
         };
         Ok(Self { connections: has.iter().enumerate().map(connection).collect::<Result<_>>()?, domain })
     }
@@ -122,10 +126,14 @@ impl Table {
         self.connections.get(peer as usize)
     }
 
-    /// The devices that carry anything, as bits; with `rails`, also what carries only stripes.
-    pub(super) fn used(&self, rails: bool) -> u8 {
-        let start = |c: &Connection| if rails { c.rails } else { 0 };
-        let of = |c: &Connection| c.by_size.iter().fold(start(c), |bits, device| bits | 1 << device);
+    /// Whether a peer is reached by this device alone.
+    pub(super) fn needs(&self, device: u8) -> bool {
+        self.connections.iter().any(|c| c.common == 0 && c.by_size.contains(&device))
+    }
+
+    /// The devices that carry anything, or do so if others fail, as bits.
+    pub(super) fn used(&self) -> u8 {
+        let of = |c: &Connection| c.by_size.iter().fold(c.common, |bits, device| bits | 1 << device);
         self.connections.iter().fold(1 << self.domain, |bits, connection| bits | of(connection))
     }
 }
@@ -145,8 +153,9 @@ mod tests {
         let table = Table::new(0, &[0, 3], &[member(1), member(2)], &has, &[]).unwrap();
         let devices: Vec<[u8; 3]> = (0..4).map(|rank| table.get(rank).unwrap().by_size).collect();
         assert_eq!(devices, [[0; 3], [1; 3], [2; 3], [0; 3]]);
-        assert_eq!((table.domain, table.used(true)), (2, 0b111));
+        assert_eq!((table.domain, table.used()), (2, 0b111));
         assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().is_mixed), [true, true, false]);
+        assert_eq!([0, 1, 2].map(|rank| table.get(rank).unwrap().common), [0, 0b110, 0]);
         assert_eq!(table.get(4), None);
         // Rank 2 has two devices, numbered 0 and 1 there.
         let table = Table::new(2, &[2], &[member(2)], &has, &[]).unwrap();
@@ -173,8 +182,10 @@ mod tests {
         let rail = |number| Member { kind: 7, ..member(number) };
         let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011], &[]).unwrap();
         let of = |peer| table.get(peer).map(|c| (c.rails, c.is_mixed, c.by_size)).unwrap();
-        assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, false, [1; 3])));
-        assert_eq!((table.used(true), table.used(false), table.domain), (0b111, 0b011, 1));
+        assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, true, [1; 3])));
+        // Rank 2 has one of the rails, and another device that goes on if that fails.
+        assert_eq!([0, 1, 2].map(|peer| table.get(peer).unwrap().common), [0, 0b1110, 0b1010]);
+        assert_eq!((table.used(), table.domain), (0b1111, 1));
         let small = Member { carries: [true, true, false], ..rail(2) };
         assert_eq!(Table::new(0, &[], &[rail(1), small], &[0b110; 2], &[]).unwrap().get(1).unwrap().rails, 0);
     }

@@ -453,7 +453,7 @@ impl Device for ShmDevice {
                 let mapping = self.shared.peers.get(number as usize);
                 return Ok(mapping.filter(|mapping| park::is_asleep(mapping.half(layout::SLEEPING))).map(|_| peer));
             }
-            PeerCheck::Alive | PeerCheck::Stopped => {}
+            PeerCheck::Alive | PeerCheck::Stopped | PeerCheck::Left(_) => {}
         }
         liveness::check(&self.processes, &self.shared.peers, &self.shared.ranks).map_err(|e| {
             liveness::note(self.own(), &e);

@@ -179,9 +179,30 @@ impl Engine {
             return;
         }
         let (blamed, why) = (error.blamed_number().unwrap_or(peer), error.reason());
-        self.loss.get_or_insert_with(|| error.again());
+        if !self.peers.get(blamed as usize).is_some_and(|peer| peer.is_given_up) {
+            self.loss.get_or_insert_with(|| error.again());
+        }
         self.peers[peer as usize].lost = Some(error);
         self.tell_all(None, news(peer, true, blamed), cut(&why));
+    }
+
+    /// Ends all communication with a peer that another device reaches.
+    pub(super) fn give_up(&mut self, peer: u32) {
+        let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
+        let error = error.cause("both ranks communicate by another device");
+        let state = &mut self.peers[peer as usize];
+        state.is_given_up = true;
+        if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
+            self.conns.remove(number);
+        }
+        let error = state.lost.get_or_insert(error).again();
+        self.fail(peer, &error);
+        let is_given_up = |rank: u32| self.peers.get(rank as usize).is_some_and(|peer| peer.is_given_up);
+        let counts = |(rank, error): &(u32, &Error)| {
+            !is_given_up(*rank) && !error.blamed_number().is_some_and(is_given_up)
+        };
+        let lost = (0..).zip(&self.peers).filter_map(|(rank, peer)| Some((rank, peer.lost.as_ref()?)));
+        self.loss = lost.filter(counts).map(|(_, error)| error.again()).next();
     }
 
     /// Tells all peers to which there has been a connection, except one.

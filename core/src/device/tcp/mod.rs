@@ -284,6 +284,13 @@ impl Device for TcpDevice {
         }
         let mut engine = self.shared.lock();
         self.shared.count_poll();
+        if let PeerCheck::Left(peer) = about
+            && peer < self.size
+            && peer != self.me
+        {
+            engine.give_up(peer);
+            return Ok(None);
+        }
         if let PeerCheck::Met(loss) = about
             && let Some(peer) = loss.blamed_number().filter(|peer| *peer < self.size && *peer != self.me)
             && loss.kind() == ErrorKind::PeerLost

@@ -102,6 +102,8 @@ pub(super) struct Peer {
     pub(super) round: Round,
     pub(super) left: bool,
     pub(super) lost: Option<Error>,
+    /// Whether another device reaches the peer, whose loss is then not reported.
+    pub(super) is_given_up: bool,
     /// What may have to be sent again.
     pub(super) log: Unacknowledged,
     /// Number of bytes that have arrived, over all connections, and how much has since the peer was told.

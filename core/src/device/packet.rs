@@ -1,0 +1,55 @@
+//! Packets that travel in registers.
+
+/// Number of words of the longest short packet.
+pub(crate) const SHORT_WORDS: usize = 6;
+
+/// A packet short enough to travel in registers: eight bytes per word, the first in the lowest bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortPacket {
+    words: [u64; SHORT_WORDS],
+    len: usize,
+}
+
+impl ShortPacket {
+    /// A packet of the first `len` bytes of these words.
+    ///
+    /// # Panics
+    /// If `len` is more than the words hold.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn new(words: [u64; SHORT_WORDS], len: usize) -> Self {
+        assert!(len <= 8 * SHORT_WORDS, "a short packet of {len} bytes");
+        Self { words, len }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the packet has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The words, of which the first [`len`](Self::len) bytes are valid.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn words(&self) -> [u64; SHORT_WORDS] {
+        self.words
+    }
+
+    /// The words as bytes, of which the first [`len`](Self::len) are valid.
+    #[must_use]
+    #[inline(always)]
+    pub fn bytes(&self) -> [u8; 8 * SHORT_WORDS] {
+        let mut bytes = [0; 8 * SHORT_WORDS];
+        for (at, word) in bytes.chunks_exact_mut(8).zip(self.words) {
+            at.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}

@@ -1,0 +1,550 @@
+#![allow(unsafe_code)]
+//! Devices that fail: two ranks that have several devices between nodes in common leave one that has lost the other rank,
+//! for each other, and go on by the next in the table. A device once left stays left for the pair.
+//!
+//! No packet has a header for that: each side counts the packets that have arrived, and the sender keeps copies of those
+//! that are not acknowledged. An empty packet announces that the next one is a [`Control`] message: an acknowledgement, or
+//! the devices that the sender has left and the number of packets that it had received when it had left them.
+//!
+//! A rank that leaves a device ends all use of it with the peer first ([`PeerCheck::Left`]), so that nothing that was sent by
+//! it takes effect later, and then tells the peer by the next device, which leaves the device too and answers likewise. When
+//! both have left the same devices, each posts again, in order: the reads and writes that have failed, the last values of
+//! signal cells, and the packets that have not arrived. New requests find the multidevice busy until then. If another
+//! device fails meanwhile, this begins anew by the next one. The peer is lost when no device is left.
+//!
+//! | operation in progress | after its device has failed |
+//! |---|---|
+//! | packet | arrives exactly once, in order |
+//! | read | is read again |
+//! | write | is written again, unless the peer may know of it |
+//! | write before, or with, a signal or notification | the cell is read: what has arrived is complete, the rest is repeated |
+//! | signal | the cell is set again to its last value: it has one writer, and only grows |
+//! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
+//! | list ([`Operation::Scatter`]) | `PeerLost` |
+//!
+//! Later atomics and accumulates use the next device if its atomics are coherent with those of the device that was left;
+//! otherwise they end with `PeerLost`.
+
+use super::pairs::{Check, Control, Leaving, Waiting};
+use super::regions::translated;
+use super::requests::{Repeat, Requests, Told, Tracked, UNTRACKED};
+use super::table::Connection;
+use super::RouteDevice;
+use crate::device::cell::unmarked;
+use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
+use crate::error::{Error, ErrorKind, Result};
+
+/// How far a peer has come with what is posted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Done,
+    /// An event goes on with it.
+    Waits,
+    /// A device has no room.
+    Busy,
+}
+
+impl RouteDevice {
+    /// Leaves a device that has lost a peer.
+    #[cold]
+    fn leave_device(&self, device: u8, peer: u32, why: &Error) -> Leaving {
+        let Some(pair) = self.pairs.get(peer) else { return Leaving::Lost };
+        let leaving = pair.borrow_mut().leave(device, why);
+        match leaving {
+            Leaving::To(next) => {
+                let [from, to] = [device, next].map(|device| self.describe(device));
+                tracing::warn!("{from} is left for rank {peer}, which is reached by {to} from now on: {why}");
+                let left = pair.borrow().left();
+                self.move_imports(peer, left);
+                if let Err(e) = self.device(device).check_peers(PeerCheck::Left(peer)) {
+                    tracing::debug!("{from}: {e}");
+                }
+                self.pairs.wants(peer);
+            }
+            Leaving::Last => {
+                self.tell_others(device, why);
+                self.pairs.wants(peer);
+            }
+            Leaving::Known | Leaving::Lost => {}
+        }
+        leaving
+    }
+
+    /// A device in words.
+    fn describe(&self, device: u8) -> String {
+        let name = self.device(device).capabilities().name;
+        format!("device {name} (number {} in the job)", self.numbers[usize::from(device)])
+    }
+
+    /// Takes note of an error of a device; returns whether this rank goes on without the device.
+    pub(super) fn has_lost(&self, device: u8, e: &Error) -> bool {
+        let goes_on = |peer| matches!(self.leave_device(device, peer, e), Leaving::To(_) | Leaving::Known);
+        match (e.kind(), e.blamed_number()) {
+            (ErrorKind::PeerLost, Some(peer)) if self.pairs.get(peer).is_some() => goes_on(peer),
+            // The device itself, which no pair may need.
+            (ErrorKind::System, None) if !self.pairs.is_empty() && !self.table.needs(device) => {
+                let peers: Vec<u32> = self.pairs.iter().map(|(peer, _)| peer).collect();
+                let uses = |peer: &u32| self.table.get(*peer).is_some_and(|c| c.common >> device & 1 == 1);
+                peers.into_iter().filter(uses).fold(true, |all, peer| goes_on(peer) && all)
+            }
+            _ => {
+                self.tell_others(device, e);
+                false
+            }
+        }
+    }
+
+    /// Takes note that a request to a peer has failed.
+    pub(super) fn has_failed(&self, device: u8, peer: u32, e: &Error) {
+        if e.kind() == ErrorKind::PeerLost && self.pairs.get(peer).is_some() {
+            self.leave_device(device, peer, e);
+        }
+    }
+
+    /// Posts a request to a device, which is left if it has lost the peer.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`](crate::device::Device::post).
+    #[inline]
+    pub(super) unsafe fn post_to(&self, device: u8, request: &WorkRequest<'_>) -> Result<Posted> {
+        // SAFETY: the same contract.
+        match unsafe { self.device(device).post(request) } {
+            Err(e) if e.kind() == ErrorKind::PeerLost => self.refused(device, request.peer, e),
+            posted => posted,
+        }
+    }
+
+    #[cold]
+    fn refused(&self, device: u8, peer: u32, e: Error) -> Result<Posted> {
+        match self.leave_device(device, peer, &e) {
+            Leaving::To(_) => Ok(Posted::Busy),
+            Leaving::Known => Err(e
+                .because("the operation needs this device, which has failed for this rank; others are not coherent with it")
+                .remedy("start the job again with a device in FARSIDE_DEVICES that works, or without operations that need it")),
+            Leaving::Last | Leaving::Lost => Err(e),
+        }
+    }
+
+    /// Posts a request on a region of a peer with which several devices are in common.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`](crate::device::Device::post).
+    pub(super) unsafe fn post_of_pair(
+        &self,
+        request: &WorkRequest<'_>,
+        region: u64,
+        connection: &Connection,
+    ) -> Result<Posted> {
+        let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
+        {
+            let pair = pair.borrow();
+            if let Some(e) = &pair.lost {
+                return Err(e.again());
+            }
+            if pair.is_moving {
+                return Ok(Posted::Busy);
+            }
+        }
+        // SAFETY: the same contract.
+        let posted = unsafe { self.post_again(request, region, connection) }?;
+        if let (Operation::Signal { at, value }, Posted::Done | Posted::Pending) = (request.operation, posted) {
+            let (device, ..) = self.find(request.peer, region, None)?;
+            pair.borrow_mut().keep_signal(device, at, value);
+            self.requests.tell(request.peer, Told::Signal(at, value));
+        }
+        Ok(posted)
+    }
+
+    /// [`post_of_pair`](Self::post_of_pair), also while requests are posted again.
+    ///
+    /// # Safety
+    /// The same contract.
+    unsafe fn post_again(&self, request: &WorkRequest<'_>, region: u64, connection: &Connection) -> Result<Posted> {
+        let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
+        let order = pair.borrow_mut().next_order();
+        // SAFETY: the same contract.
+        unsafe { self.post_found(request, region, connection, Repeat::of(request, order)) }
+    }
+
+    /// Posts a packet to a peer with which several devices are in common.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`](crate::device::Device::post).
+    pub(super) unsafe fn post_packet(&self, request: &WorkRequest<'_>, header: &[u8], body: &[Block]) -> Result<Posted> {
+        let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
+        let device = {
+            let pair = pair.borrow();
+            if let Some(e) = &pair.lost {
+                return Err(e.again());
+            }
+            if pair.is_closed() {
+                return Ok(Posted::Busy);
+            }
+            pair.packets
+        };
+        let posted = match header.is_empty() && body.iter().all(|block| block.len == 0) {
+            true if self.say(request.peer, Control::Empty)? => Posted::Done,
+            true => Posted::Busy,
+            // SAFETY: the same contract.
+            false => unsafe { self.post_to(device, request) }?,
+        };
+        let mut pair = pair.borrow_mut();
+        if posted != Posted::Busy && pair.has_spare() {
+            // SAFETY: the same contract.
+            unsafe { pair.kept.add(header, body) };
+        }
+        Ok(posted)
+    }
+
+    /// Sends a packet without a body by the device of packets.
+    fn send(&self, peer: u32, header: &[u8]) -> Result<bool> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
+        let device = pair.borrow().packets;
+        let request = WorkRequest { peer, operation: Operation::Send { header, body: &[] }, notify: None, id: UNTRACKED };
+        // SAFETY: no blocks.
+        let posted = unsafe { self.post_to(device, &request) }?;
+        Ok(posted != Posted::Busy && pair.borrow().packets == device)
+    }
+
+    /// Sends a message to the other side of a pair; `false` if there was no room.
+    fn say(&self, peer: u32, control: Control) -> Result<bool> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
+        let device = pair.borrow().packets;
+        if pair.borrow().begun.is_some() || !self.send(peer, &[])? {
+            return Ok(false);
+        }
+        pair.borrow_mut().begun = Some(control);
+        if !self.say_rest(peer)? {
+            self.pairs.wants(peer);
+        }
+        // It is lost if the device was left meanwhile.
+        Ok(pair.borrow().packets == device)
+    }
+
+    /// Sends the message that an empty packet has announced.
+    fn say_rest(&self, peer: u32) -> Result<bool> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(true) };
+        let begun = pair.borrow().begun;
+        let Some(control) = begun else { return Ok(true) };
+        let is_sent = self.send(peer, &control.write())?;
+        if is_sent {
+            pair.borrow_mut().begun = None;
+        }
+        Ok(is_sent)
+    }
+
+    /// Takes a packet of a peer; `None` if the program does not see it.
+    pub(super) fn taken<'a>(&self, device: u8, source: u32, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        let Some(pair) = self.pairs.get(source) else { return Some(bytes) };
+        let mut pair = pair.borrow_mut();
+        let mut shown = bytes;
+        if pair.is_announced(device) {
+            match Control::read(bytes) {
+                Some(Control::Empty) => shown = &[],
+                Some(Control::Received(count)) => {
+                    pair.kept.acknowledge(count);
+                    return None;
+                }
+                Some(Control::Left(devices, count)) => {
+                    self.pairs.news.borrow_mut().push((source, devices, count));
+                    self.pairs.is_ready.set(true);
+                    return None;
+                }
+                None => {
+                    tracing::warn!("rank {source} has sent an empty packet, and none that it announces");
+                    return None;
+                }
+            }
+        } else if bytes.is_empty() {
+            pair.announce(device);
+            return None;
+        }
+        pair.takes(device, shown.len())?;
+        if pair.owes() {
+            self.pairs.wants(source);
+        }
+        Some(shown)
+    }
+
+    /// Takes a long packet of a peer; returns whether the program sees it.
+    pub(super) fn takes_long(&self, device: u8, source: u32, len: usize) -> bool {
+        let Some(pair) = self.pairs.get(source) else { return true };
+        let mut pair = pair.borrow_mut();
+        if pair.takes(device, len).is_none() {
+            return false;
+        }
+        if pair.owes() {
+            self.pairs.wants(source);
+        }
+        true
+    }
+
+    /// Takes note of a request that is complete.
+    #[inline]
+    pub(super) fn completed(&self, tracked: &Tracked) {
+        if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
+            pair.borrow_mut().completed(tracked.devices, repeat.order);
+        }
+    }
+
+    /// Takes a request that has failed, to be posted again.
+    ///
+    /// # Errors
+    /// `e` if it is not; if its effect is unknown, with that.
+    #[cold]
+    pub(super) fn repeats(&self, tracked: Tracked, e: Error) -> Result<()> {
+        let Some(pair) = self.pairs.get(tracked.peer).filter(|_| e.kind() == ErrorKind::PeerLost) else { return Err(e) };
+        let mut pair = pair.borrow_mut();
+        match tracked.repeat {
+            _ if pair.lost.is_some() => Err(e),
+            Some(repeat) if !(repeat.is_write && matches!(repeat.told, Told::Atomic)) => {
+                let at = pair.waiting.partition_point(|waiting| waiting.repeat.order < repeat.order);
+                pair.waiting.insert(at, Waiting { repeat, check: Check::Due });
+                pair.is_moving = true;
+                self.pairs.wants(tracked.peer);
+                Ok(())
+            }
+            _ => Err(unknown(&e)),
+        }
+    }
+
+    /// Takes the value of a cell that was read.
+    #[cold]
+    pub(super) fn checked(&self, id: u64, peer: u32, result: &Result<()>) {
+        let Some(pair) = self.pairs.get(peer) else { return };
+        for waiting in &mut pair.borrow_mut().waiting {
+            if let Check::Asked(asked, word) = &waiting.check
+                && *asked == id
+            {
+                let value = **word;
+                waiting.check = Check::Due;
+                match result {
+                    Ok(()) => waiting.check = Check::Known(value),
+                    Err(e) if e.kind() == ErrorKind::PeerLost => {}
+                    // The cell is there no more.
+                    Err(_) => waiting.repeat.told = Told::Atomic,
+                }
+            }
+        }
+        self.pairs.wants(peer);
+    }
+
+    /// Goes on with what is posted again and told; returns whether there was anything.
+    #[inline]
+    pub(super) fn go_on(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        if self.pairs.is_empty() || self.pairs.due.borrow().is_empty() && self.pairs.news.borrow().is_empty() {
+            return Ok(false);
+        }
+        self.go_on_with_all(sink)
+    }
+
+    #[cold]
+    fn go_on_with_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+        self.pairs.is_ready.set(false);
+        let mut met = Ok(());
+        for (peer, devices, count) in self.pairs.news.take() {
+            met = met.and(self.hear(peer, devices, count));
+        }
+        let mut any = false;
+        for peer in self.pairs.due.take() {
+            match self.go_on_with(peer, sink) {
+                Ok(Progress::Done) => any = true,
+                Ok(Progress::Waits) => {
+                    let mut due = self.pairs.due.borrow_mut();
+                    if !due.contains(&peer) {
+                        due.push(peer);
+                    }
+                }
+                Ok(Progress::Busy) => self.pairs.wants(peer),
+                Err(e) => {
+                    self.pairs.wants(peer);
+                    met = met.and(Err(e));
+                }
+            }
+        }
+        met.map(|()| any)
+    }
+
+    /// Takes note of the devices, by their numbers in the job, that a peer has left.
+    fn hear(&self, peer: u32, devices: u8, count: u64) -> Result<()> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(()) };
+        let is_left = |device: &u8| devices >> self.numbers[usize::from(*device)] & 1 == 1;
+        let left: Vec<u8> = (0..self.devices.len() as u8).filter(is_left).collect();
+        for device in &left {
+            let name = self.device(*device).capabilities().name;
+            let why = Error::new(ErrorKind::PeerLost, "check the other ranks").peer(peer).device(name);
+            let why = why.cause("the device has failed at that rank");
+            if self.leave_device(*device, peer, &why) == Leaving::Last {
+                return Err(why);
+            }
+        }
+        pair.borrow_mut().hear(left.iter().fold(0, |bits, device| bits | 1 << device), count);
+        self.pairs.wants(peer);
+        Ok(())
+    }
+
+    fn go_on_with(&self, peer: u32, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress> {
+        let (Some(pair), Some(connection)) = (self.pairs.get(peer), self.table.get(peer)) else {
+            return Ok(Progress::Done);
+        };
+        let lost = pair.borrow().lost.as_ref().map(Error::again);
+        if let Some(e) = lost {
+            let waiting = std::mem::take(&mut pair.borrow_mut().waiting);
+            waiting.into_iter().for_each(|waiting| Requests::report(waiting.repeat.id, Err(e.again()), sink));
+            return Ok(Progress::Done);
+        }
+        if !self.say_rest(peer)? {
+            return Ok(Progress::Busy);
+        }
+        let (is_moving, left, has_to_say, owes, received) = {
+            let pair = pair.borrow();
+            (pair.is_moving, pair.left(), pair.has_to_say(), pair.owes(), pair.received())
+        };
+        if !is_moving {
+            if owes && !self.say(peer, Control::Received(received))? {
+                return Ok(Progress::Busy);
+            }
+            if owes {
+                pair.borrow_mut().tell();
+            }
+            return Ok(Progress::Done);
+        }
+        if has_to_say {
+            let named = (0..).zip(&self.numbers).filter(|(device, _)| left >> device & 1 == 1);
+            let devices = named.fold(0, |bits, (_, number)| bits | 1 << number);
+            if !self.say(peer, Control::Left(devices, received))? || pair.borrow().left() != left {
+                return Ok(Progress::Busy);
+            }
+            pair.borrow_mut().said(left);
+        }
+        if !pair.borrow_mut().settle() || self.requests.uses(peer, left) {
+            return Ok(Progress::Waits);
+        }
+        let requests = self.repeat_requests(peer, connection, sink);
+        if requests != Progress::Done {
+            return Ok(requests);
+        }
+        match self.repeat_signals(peer)? {
+            Progress::Done => self.repeat_packets(peer),
+            progress => Ok(progress),
+        }
+    }
+
+    /// Posts reads and writes again that have failed.
+    fn repeat_requests(&self, peer: u32, connection: &Connection, sink: &mut dyn FnMut(Event<'_>)) -> Progress {
+        let Some(pair) = self.pairs.get(peer) else { return Progress::Done };
+        loop {
+            let Some(mut waiting) = pair.borrow_mut().waiting.pop_front() else { return Progress::Done };
+            let id = waiting.repeat.id;
+            if waiting.repeat.is_write {
+                let asked = match (waiting.repeat.told, &waiting.check) {
+                    (Told::Signal(cell, _), Check::Due) => self.ask(peer, cell, &mut waiting),
+                    (_, Check::Asked(..)) => Ok(Progress::Waits),
+                    (Told::Signal(_, value), Check::Known(now)) if unmarked(*now).0 >= unmarked(value).0 => {
+                        Requests::report(id, Ok(()), sink);
+                        continue;
+                    }
+                    (Told::Atomic, _) => {
+                        let e = Error::new(ErrorKind::PeerLost, "write remote memory").peer(peer).device("route");
+                        Err(unknown(&e))
+                    }
+                    _ => Ok(Progress::Done),
+                };
+                match asked {
+                    Ok(Progress::Done) => {}
+                    Ok(progress) => {
+                        pair.borrow_mut().waiting.push_front(waiting);
+                        return progress;
+                    }
+                    Err(e) => {
+                        Requests::report(id, Err(e), sink);
+                        continue;
+                    }
+                }
+            }
+            let request = waiting.repeat.request();
+            let Some(region) = request.operation.region() else { continue };
+            // SAFETY: the memory of a request is valid until it is complete or cancelled.
+            match unsafe { self.post_again(&request, region, connection) } {
+                Ok(Posted::Busy) => {
+                    pair.borrow_mut().waiting.push_front(waiting);
+                    return Progress::Busy;
+                }
+                Ok(Posted::Pending) => {}
+                done => Requests::report(id, done.map(drop), sink),
+            }
+        }
+    }
+
+    /// Reads the cell that tells whether a write has arrived.
+    fn ask(&self, peer: u32, cell: Place, waiting: &mut Waiting) -> Result<Progress> {
+        let (device, region, _) = self.find(peer, cell.region, None)?;
+        let mut word = Box::new(0u64);
+        let into = [Block { base: (&raw mut *word).cast(), len: 8 }];
+        let operation = Operation::Read { into: &into, from: Place { region, offset: cell.offset } };
+        let id = self.requests.next();
+        // SAFETY: the word lives until the read is complete or cancelled.
+        match unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id }) }? {
+            Posted::Busy => Ok(Progress::Busy),
+            Posted::Done => {
+                waiting.check = Check::Known(*word);
+                Ok(Progress::Busy)
+            }
+            Posted::Pending => {
+                self.requests.add(Tracked { is_check: true, ..Tracked::new(UNTRACKED, peer, 1 << device, 1) });
+                waiting.check = Check::Asked(id, word);
+                Ok(Progress::Waits)
+            }
+        }
+    }
+
+    /// Sets signal cells again.
+    fn repeat_signals(&self, peer: u32) -> Result<Progress> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
+        loop {
+            let Some(signal) = pair.borrow_mut().next_signal(peer) else { return Ok(Progress::Done) };
+            let Ok((device, region, _)) = self.find(peer, signal.at.region, None) else {
+                pair.borrow_mut().advance_signal(0);
+                continue;
+            };
+            if self.requests.has_writes_elsewhere(peer, device) {
+                return Ok(Progress::Waits);
+            }
+            let operation = translated(&Operation::Signal { at: signal.at, value: signal.value }, region);
+            // SAFETY: a signal touches no local memory.
+            let posted = unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id: UNTRACKED }) };
+            if matches!(posted, Ok(Posted::Busy)) {
+                return Ok(Progress::Busy);
+            }
+            pair.borrow_mut().advance_signal(device);
+            posted?;
+            self.requests.tell(peer, Told::Signal(signal.at, signal.value));
+        }
+    }
+
+    /// Sends packets again that have not arrived; this ends the move.
+    fn repeat_packets(&self, peer: u32) -> Result<Progress> {
+        let Some(pair) = self.pairs.get(peer) else { return Ok(Progress::Done) };
+        loop {
+            let Some(packet) = pair.borrow().kept.next() else {
+                pair.borrow_mut().end_move();
+                return Ok(Progress::Done);
+            };
+            let is_sent = match packet.is_empty() {
+                true => self.say(peer, Control::Empty)?,
+                false => self.say_rest(peer)? && self.send(peer, &packet)?,
+            };
+            if !is_sent {
+                return Ok(Progress::Busy);
+            }
+            pair.borrow_mut().kept.advance();
+        }
+    }
+}
+
+/// The error of an operation that may or may not have taken effect.
+fn unknown(e: &Error) -> Error {
+    e.again()
+        .because("its effect is unknown: the device has failed before the answer came, and it is not safe to repeat it")
+        .remedy("start the job again, or take the state that the operation changes as lost; the job goes on by another device")
+}

@@ -1,0 +1,549 @@
+//! The state of pairs of ranks that have several devices between nodes in common: what is posted again when one of them
+//! fails ([`failover`](super::failover) has the protocol).
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use super::requests::{Repeat, Signal};
+use crate::device::{Block, Place};
+use crate::error::Error;
+
+/// Packets, and their bytes, after which the receiver acknowledges.
+const OFTEN: u64 = 64;
+const OFTEN_BYTES: usize = 256 << 10;
+/// Packets, and their bytes, that a sender keeps for one peer; more find the device busy.
+const MOST_KEPT: usize = 1024;
+const MOST_BYTES: usize = 4 << 20;
+/// Signals kept before those of the same cell are joined.
+const MANY_SIGNALS: usize = 256;
+
+/// Length in bytes of the message that follows an empty packet.
+pub(super) const CONTROL: usize = 10;
+
+/// What an empty packet announces: the packet after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Control {
+    /// An empty packet of the program.
+    Empty,
+    /// This many packets have arrived.
+    Received(u64),
+    /// The sender has left these devices, as bits by their numbers in the job, after this many packets had arrived.
+    Left(u8, u64),
+}
+
+impl Control {
+    pub(super) fn write(self) -> [u8; CONTROL] {
+        let (kind, devices, count) = match self {
+            Self::Empty => (0, 0, 0),
+            Self::Received(count) => (1, 0, count),
+            Self::Left(devices, count) => (2, devices, count),
+        };
+        let mut bytes = [0; CONTROL];
+        (bytes[0], bytes[1]) = (kind, devices);
+        bytes[2..].copy_from_slice(&count.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let [kind, devices, count @ ..] = <&[u8; CONTROL]>::try_from(bytes).ok()?;
+        let count = u64::from_le_bytes(*count);
+        match kind {
+            0 => Some(Self::Empty),
+            1 => Some(Self::Received(count)),
+            2 => Some(Self::Left(*devices, count)),
+            _ => None,
+        }
+    }
+}
+
+/// Copies of packets that were sent and are not acknowledged.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    bytes: VecDeque<u8>,
+    lens: VecDeque<u32>,
+    /// Number of packets sent before the first of these.
+    first: u64,
+    /// The packet that is sent again next, and its first byte.
+    again: usize,
+    at: usize,
+}
+
+impl Kept {
+    pub(super) fn is_full(&self) -> bool {
+        self.lens.len() >= MOST_KEPT || self.bytes.len() >= MOST_BYTES
+    }
+
+    /// Adds a packet that was sent.
+    ///
+    /// # Safety
+    /// The blocks are valid.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn add(&mut self, header: &[u8], body: &[Block]) {
+        let before = self.bytes.len();
+        self.bytes.extend(header);
+        for block in body.iter().filter(|block| block.len > 0) {
+            // SAFETY: a valid block by the contract.
+            self.bytes.extend(unsafe { std::slice::from_raw_parts(block.base, block.len) });
+        }
+        let len = self.bytes.len() - before;
+        self.lens.push_back(len as u32);
+        (self.again, self.at) = (self.lens.len(), self.bytes.len());
+    }
+
+    /// Drops the first packets: `count` have arrived in all.
+    pub(super) fn acknowledge(&mut self, count: u64) {
+        let dropped = count.saturating_sub(self.first).min(self.lens.len() as u64);
+        let bytes = self.lens.drain(..dropped as usize).map(|len| len as usize).sum::<usize>();
+        self.bytes.drain(..bytes);
+        self.first += dropped;
+        self.again = self.again.saturating_sub(dropped as usize);
+        self.at = self.at.saturating_sub(bytes);
+    }
+
+    /// Drops all, and keeps no more: no device is left for them.
+    fn clear(&mut self) {
+        self.acknowledge(u64::MAX);
+    }
+
+    /// All packets are sent again.
+    fn rewind(&mut self) {
+        (self.again, self.at) = (0, 0);
+    }
+
+    /// The packet that is sent again next.
+    pub(super) fn next(&self) -> Option<Vec<u8>> {
+        let len = *self.lens.get(self.again)? as usize;
+        Some(self.bytes.range(self.at..self.at + len).copied().collect())
+    }
+
+    pub(super) fn advance(&mut self) {
+        self.at += self.lens.get(self.again).map_or(0, |len| *len as usize);
+        self.again += 1;
+    }
+}
+
+/// A signal that may have to be set again.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    order: u64,
+    device: u8,
+    at: Place,
+    value: u64,
+}
+
+/// What is known of a write that may have arrived before its device failed.
+#[derive(Debug)]
+pub(super) enum Check {
+    /// Not asked for, or not needed.
+    Due,
+    /// A read of the cell is in progress, with this id.
+    Asked(u64, Box<u64>),
+    /// The cell has this value.
+    Known(u64),
+}
+
+/// A request that is posted again.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) repeat: Repeat,
+    pub(super) check: Check,
+}
+
+impl Waiting {
+    /// The id of the read that is in progress for it.
+    pub(super) fn check(&self) -> Option<u64> {
+        match &self.check {
+            Check::Asked(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+}
+
+/// A peer with which this rank has several devices in common. Devices are bits, by their numbers at this rank.
+#[derive(Debug)]
+pub(super) struct Pair {
+    common: u8,
+    left: u8,
+    /// The devices that this rank has told the peer of, and those that the peer has told.
+    said: u8,
+    heard: u8,
+    /// Number of packets of this rank that the peer had received when it told so.
+    arrived: u64,
+    /// The device of packets to the peer, and whether it has changed and the packets kept are still to be sent again.
+    pub(super) packets: u8,
+    has_moved: bool,
+    /// Whether requests wait until both ranks have left the same devices and all is posted again.
+    pub(super) is_moving: bool,
+    pub(super) is_settled: bool,
+    pub(super) kept: Kept,
+    /// Packets of the peer that have arrived, of which it was told, and their bytes since.
+    received: u64,
+    told: u64,
+    untold: usize,
+    /// Devices on which an empty packet has announced a message.
+    announced: u8,
+    /// A message of which only the empty packet was sent.
+    pub(super) begun: Option<Control>,
+    pub(super) waiting: VecDeque<Waiting>,
+    signals: VecDeque<Set>,
+    /// The signal that is set again next.
+    next_signal: usize,
+    /// Number of requests posted.
+    order: u64,
+    /// Why no device is left.
+    pub(super) lost: Option<Error>,
+}
+
+/// How a device is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// It was left before.
+    Known,
+    /// Requests go on by this one.
+    To(u8),
+    /// It was the last one.
+    Last,
+    /// No device was left before.
+    Lost,
+}
+
+impl Pair {
+    pub(super) fn new(common: u8, packets: u8) -> Self {
+        Self {
+            common,
+            left: 0,
+            said: 0,
+            heard: 0,
+            arrived: 0,
+            packets,
+            has_moved: false,
+            is_moving: false,
+            is_settled: false,
+            kept: Kept::default(),
+            received: 0,
+            told: 0,
+            untold: 0,
+            announced: 0,
+            begun: None,
+            waiting: VecDeque::new(),
+            signals: VecDeque::new(),
+            next_signal: 0,
+            order: 0,
+            lost: None,
+        }
+    }
+
+    /// The devices left.
+    pub(super) fn left(&self) -> u8 {
+        self.left
+    }
+
+    /// The devices that are not left.
+    pub(super) fn usable(&self) -> u8 {
+        self.common & !self.left
+    }
+
+    /// Whether another device is there if one fails.
+    pub(super) fn has_spare(&self) -> bool {
+        self.usable().count_ones() > 1
+    }
+
+    /// Whether packets to the peer have to wait.
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_moving || self.begun.is_some() || self.kept.is_full()
+    }
+
+    pub(super) fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    /// Leaves a device.
+    pub(super) fn leave(&mut self, device: u8, why: &Error) -> Leaving {
+        if self.lost.is_some() {
+            return Leaving::Lost;
+        }
+        if self.left >> device & 1 == 1 {
+            return Leaving::Known;
+        }
+        let rest = self.usable() & !(1 << device);
+        if rest == 0 {
+            (self.lost, self.is_moving) = (Some(why.again()), false);
+            return Leaving::Last;
+        }
+        self.left |= 1 << device;
+        self.announced &= !(1 << device);
+        let next = rest.trailing_zeros() as u8;
+        if self.packets == device {
+            (self.packets, self.has_moved, self.begun) = (next, true, None);
+        }
+        (self.is_moving, self.is_settled, self.next_signal) = (true, false, 0);
+        Leaving::To(next)
+    }
+
+    /// Takes note of a packet of the peer; `None` if the device was left.
+    #[inline]
+    pub(super) fn takes(&mut self, device: u8, len: usize) -> Option<()> {
+        if self.left >> device & 1 == 1 {
+            return None;
+        }
+        self.received += 1;
+        self.untold += len;
+        Some(())
+    }
+
+    /// Whether an arriving packet is a message announced by an empty one.
+    #[inline]
+    pub(super) fn is_announced(&mut self, device: u8) -> bool {
+        let is_announced = self.announced >> device & 1 == 1;
+        self.announced &= !(1 << device);
+        is_announced
+    }
+
+    pub(super) fn announce(&mut self, device: u8) {
+        self.announced |= 1 << device & !self.left;
+    }
+
+    /// Whether the peer is to be told how many packets have arrived.
+    #[inline]
+    pub(super) fn owes(&self) -> bool {
+        (self.received - self.told >= OFTEN || self.untold >= OFTEN_BYTES) && self.has_spare()
+    }
+
+    /// The number of packets that have arrived, which the peer is told.
+    pub(super) fn tell(&mut self) -> u64 {
+        (self.told, self.untold) = (self.received, 0);
+        self.received
+    }
+
+    /// The number of packets that have arrived.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether the peer has to be told of devices that were left.
+    pub(super) fn has_to_say(&self) -> bool {
+        self.said != self.left
+    }
+
+    pub(super) fn said(&mut self, left: u8) {
+        self.said = left;
+    }
+
+    /// Takes note of the devices that the peer has left.
+    pub(super) fn hear(&mut self, left: u8, arrived: u64) {
+        (self.heard, self.arrived) = (left & self.common, arrived);
+    }
+
+    /// Whether both ranks have left the same devices, and know so; then packets that have arrived are dropped.
+    pub(super) fn settle(&mut self) -> bool {
+        if self.said != self.left || self.heard != self.left {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_settled, true) {
+            self.kept.acknowledge(self.arrived);
+            if std::mem::take(&mut self.has_moved) {
+                self.kept.rewind();
+            }
+        }
+        true
+    }
+
+    /// Ends a move: all is posted again.
+    pub(super) fn end_move(&mut self) {
+        self.is_moving = false;
+        if !self.has_spare() {
+            self.kept.clear();
+            self.signals.clear();
+        }
+    }
+
+    /// Keeps a signal that was posted.
+    pub(super) fn keep_signal(&mut self, device: u8, at: Place, value: u64) {
+        if !self.has_spare() {
+            return;
+        }
+        let order = self.next_order();
+        if self.signals.len() >= MANY_SIGNALS {
+            let mut seen = rustc_hash::FxHashSet::default();
+            let mut latest: Vec<Set> = self.signals.drain(..).rev().collect();
+            latest.retain(|set| seen.insert((set.at.region, set.at.offset)));
+            self.signals.extend(latest.into_iter().rev());
+        }
+        self.signals.push_back(Set { order, device, at, value });
+    }
+
+    /// Drops signals that have arrived, since a later request on the same device is complete.
+    #[inline]
+    pub(super) fn completed(&mut self, devices: u8, order: u64) {
+        while self.signals.front().is_some_and(|set| set.order < order && devices == 1 << set.device) {
+            self.signals.pop_front();
+            self.next_signal = self.next_signal.saturating_sub(1);
+        }
+    }
+
+    /// Drops signals to cells of a region.
+    pub(super) fn forget(&mut self, region: u64) {
+        self.signals.retain(|set| set.at.region != region);
+    }
+
+    /// The signal that is set again next. Earlier values of the same cell are left out.
+    pub(super) fn next_signal(&mut self, peer: u32) -> Option<Signal> {
+        while let Some(Set { at, value, .. }) = self.signals.get(self.next_signal).copied() {
+            let is_same = |later: &Set| (later.at.region, later.at.offset) == (at.region, at.offset);
+            if !self.signals.range(self.next_signal + 1..).any(is_same) {
+                return Some(Signal { peer, at, value });
+            }
+            self.next_signal += 1;
+        }
+        None
+    }
+
+    pub(super) fn advance_signal(&mut self, device: u8) {
+        if let Some(set) = self.signals.get_mut(self.next_signal) {
+            set.device = device;
+        }
+        self.next_signal += 1;
+    }
+}
+
+/// All pairs of this rank that have several devices in common.
+#[derive(Debug, Default)]
+pub(super) struct Pairs {
+    all: Vec<Option<Box<RefCell<Pair>>>>,
+    /// Peers with something to be posted again or to be told.
+    pub(super) due: RefCell<Vec<u32>>,
+    /// Whether a poll would go on with one of them; otherwise a packet of the peer does.
+    pub(super) is_ready: Cell<bool>,
+    /// What peers have told of devices that they have left.
+    pub(super) news: RefCell<Vec<(u32, u8, u64)>>,
+}
+
+impl Pairs {
+    pub(super) fn new(all: impl Iterator<Item = Option<Pair>>) -> Self {
+        let all: Vec<_> = all.map(|pair| pair.map(|pair| Box::new(RefCell::new(pair)))).collect();
+        let all = if all.iter().any(Option::is_some) { all } else { Vec::new() };
+        Self { all, ..Self::default() }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, peer: u32) -> Option<&RefCell<Pair>> {
+        self.all.get(peer as usize)?.as_deref()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &RefCell<Pair>)> {
+        (0..).zip(&self.all).filter_map(|(peer, pair)| Some((peer, pair.as_deref()?)))
+    }
+
+    /// A poll goes on with this peer.
+    pub(super) fn wants(&self, peer: u32) {
+        let mut due = self.due.borrow_mut();
+        if !due.contains(&peer) {
+            due.push(peer);
+        }
+        self.is_ready.set(true);
+    }
+
+    /// Takes requests whose id satisfies `which`, whose checks may be in progress.
+    pub(super) fn cancel(&self, which: &dyn Fn(u64) -> bool) -> Vec<Waiting> {
+        let mut taken = Vec::new();
+        for (_, pair) in self.iter() {
+            let waiting = &mut pair.borrow_mut().waiting;
+            for _ in 0..waiting.len() {
+                match waiting.pop_front() {
+                    Some(one) if which(one.repeat.id) => taken.push(one),
+                    one => waiting.extend(one),
+                }
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn packets_that_have_not_arrived_are_sent_again() {
+        let mut kept = Kept::default();
+        let packet = |i: u8| vec![i; usize::from(i) % 5];
+        for i in 0..20 {
+            // SAFETY: no blocks.
+            #[allow(unsafe_code)]
+            unsafe {
+                kept.add(&packet(i), &[]);
+            }
+        }
+        assert_eq!(kept.next(), None);
+        kept.acknowledge(7);
+        kept.rewind();
+        for i in 7..20 {
+            assert_eq!(kept.next(), Some(packet(i)));
+            kept.advance();
+            // Acknowledgements come meanwhile.
+            kept.acknowledge(u64::from(i) - 3);
+        }
+        assert_eq!(kept.next(), None);
+        kept.clear();
+        assert!(kept.bytes.is_empty() && kept.lens.is_empty());
+    }
+
+    #[test]
+    fn messages_are_read_back() {
+        for control in [Control::Empty, Control::Received(u64::MAX), Control::Left(5, 1 << 40)] {
+            assert_eq!(Control::read(&control.write()), Some(control));
+        }
+        assert_eq!((Control::read(&[3; CONTROL]), Control::read(&[0; CONTROL - 1])), (None, None));
+    }
+
+    #[test]
+    fn pair_moves_when_both_ranks_have_left_the_same_devices() {
+        let why = Error::new(ErrorKind::PeerLost, "post");
+        let mut pair = Pair::new(0b1011, 0);
+        assert_eq!(pair.leave(0, &why), Leaving::To(1));
+        assert_eq!((pair.leave(0, &why), pair.packets), (Leaving::Known, 1));
+        pair.hear(0b1, 0);
+        assert!(pair.has_to_say() && !pair.settle());
+        pair.said(0b1);
+        assert!(pair.settle());
+        assert_eq!(pair.leave(3, &why), Leaving::To(1));
+        assert!(pair.has_to_say() && !pair.settle());
+        assert_eq!(pair.leave(1, &why), Leaving::Last);
+        assert!(pair.lost.is_some());
+    }
+
+    #[test]
+    fn last_value_of_a_cell_is_set_again_unless_it_has_arrived() {
+        let mut pair = Pair::new(0b11, 0);
+        let at = |offset| Place { region: 1, offset };
+        for (offset, value) in [(0, 1), (8, 2), (0, 3), (16, 4)] {
+            pair.keep_signal(0, at(offset), value);
+        }
+        let order = pair.next_order();
+        pair.keep_signal(0, at(8), 5);
+        let mut again = Vec::new();
+        while let Some(Signal { at, value, .. }) = pair.next_signal(1) {
+            again.push((at.offset, value));
+            pair.advance_signal(0);
+        }
+        assert_eq!(again, [(0, 3), (16, 4), (8, 5)]);
+        pair.completed(0b10, order);
+        assert_eq!(pair.signals.len(), 5);
+        pair.completed(0b1, order);
+        assert_eq!(pair.signals.len(), 1);
+        for value in 0..2000 {
+            pair.keep_signal(0, at(24), value);
+        }
+        assert!(pair.signals.len() <= MANY_SIGNALS + 1);
+        pair.forget(1);
+        assert!(pair.signals.is_empty());
+    }
+}
