@@ -2,6 +2,7 @@
 //! Jobs of threads on two nodes: rank r is on node r modulo 2, the ranks of a node share memory, and an in-memory
 //! network connects all ranks. `ci/test verbs` runs the same over verbs.
 
+mod cut;
 mod late;
 mod routed;
 

@@ -474,8 +474,15 @@ impl Device for VerbsDevice {
     }
 
     fn check_peers(&self, about: PeerCheck<'_>) -> Result<Option<u32>> {
-        if let PeerCheck::Met(loss) = about {
-            self.give_up(loss);
+        match about {
+            PeerCheck::Met(loss) => self.give_up(loss),
+            PeerCheck::Left(peer) if (peer as usize) < self.links.addresses.len() => {
+                let e = Error::new(ErrorKind::PeerLost, "post a work request").peer(peer).device("verbs");
+                self.engine.borrow_mut().lose(peer, &e.cause("both ranks communicate by another device"));
+                self.links.give_up(peer);
+                return Ok(None);
+            }
+            _ => {}
         }
         self.heartbeat.borrow_mut().check(&self.links).map_err(|e| {
             if let Some(peer) = e.blamed_number().filter(|_| e.kind() == ErrorKind::PeerLost) {

@@ -68,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) left: bool,
     /// Why the peer is lost, and the rank that it blames.
     pub(crate) lost: Option<(Option<u32>, String)>,
+    /// Whether another device reaches the peer, which is then not served or watched any more.
+    pub(crate) is_given_up: bool,
 }
 
 /// State shared by the rank and its agent.
@@ -214,14 +216,27 @@ impl Links {
         let responder = pair.respond(requester, psn, self.depth(peer), &self.path(peer), &tuning)?;
         let number = responder.number();
         table.responders.add(number, peer);
-        let former = table.peers[peer as usize].serving.replace(Serving { attempt, requester, responder });
-        if let Some(Serving { responder, .. }) = former {
+        Self::retire(table, peer);
+        table.peers[peer as usize].serving = Some(Serving { attempt, requester, responder });
+        Ok(number)
+    }
+
+    /// Ends the responder for a peer.
+    fn retire(table: &mut Table, peer: u32) {
+        if let Some(Serving { responder, .. }) = table.peers[peer as usize].serving.take() {
             if let Err(e) = responder.fail() {
                 tracing::warn!("the former queue pair that serves rank {peer} was not ended: {e}");
             }
             table.responders.retire(responder.number(), responder, Instant::now());
         }
-        Ok(number)
+    }
+
+    /// Serves and watches a peer no more, which another device reaches.
+    pub(crate) fn give_up(&self, peer: u32) {
+        let mut table = self.lock();
+        Self::retire(&mut table, peer);
+        let entry = &mut table.peers[peer as usize];
+        (entry.is_given_up, entry.left, entry.lost) = (true, true, None);
     }
 
     /// Processes a message from `source`; returns the answer, if any.
@@ -253,7 +268,9 @@ impl Links {
             }
             Message::Lost { blamed, why } => {
                 changed = true;
-                entry.lost.get_or_insert((blamed, why));
+                if !entry.is_given_up {
+                    entry.lost.get_or_insert((blamed, why));
+                }
                 None
             }
             Message::Left => {
@@ -282,6 +299,10 @@ impl Links {
     }
 
     fn serve(&self, table: &mut Table, source: u32, attempt: u32, requester: u32, psn: u32) -> Option<Message> {
+        if table.peers[source as usize].is_given_up {
+            let why = "both ranks communicate by another device".to_owned();
+            return Some(Message::Refuse { attempt, why });
+        }
         if let Some(s) = &table.peers[source as usize].serving {
             if s.attempt == attempt && s.requester == requester {
                 let responder = s.responder.number();

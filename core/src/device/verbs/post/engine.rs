@@ -93,9 +93,14 @@ impl Engine {
         self.queues[peer as usize].get_or_insert_with(|| SendQueue::new(peer, capacity))
     }
 
-    /// Why a peer is lost, if any is.
+    /// Why a peer is lost that no other device reaches, if any is.
     pub(crate) fn lost(&self) -> Option<&Error> {
-        self.queues.iter().flatten().find_map(SendQueue::lost)
+        if self.queues.iter().flatten().all(|queue| queue.lost().is_none()) {
+            return None;
+        }
+        let table = self.links.lock();
+        let watched = table.peers.iter().zip(&self.queues).filter(|(peer, _)| !peer.is_given_up);
+        watched.filter_map(|(_, queue)| queue.as_ref()).find_map(SendQueue::lost)
     }
 
     /// The send queue to `peer` if it is connected; otherwise starts a connection and returns `None`.
