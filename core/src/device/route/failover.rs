@@ -25,9 +25,11 @@
 //! Later atomics and accumulates use the next device if its atomics are coherent with those of the device that was left;
 //! otherwise they end with `PeerLost`.
 
-use super::pairs::{Check, Control, Leaving, Waiting};
+use std::cell::RefCell;
+
+use super::pairs::{Check, Control, Leaving, Pair, Waiting};
 use super::regions::translated;
-use super::requests::{Repeat, Requests, Told, Tracked, UNTRACKED};
+use super::requests::{Repeat, Requests, Signal, Told, Tracked, UNTRACKED};
 use super::table::Connection;
 use super::RouteDevice;
 use crate::device::cell::unmarked;
@@ -149,10 +151,16 @@ impl RouteDevice {
         let posted = unsafe { self.post_again(request, region, connection) }?;
         if let (Operation::Signal { at, value }, Posted::Done | Posted::Pending) = (request.operation, posted) {
             let (device, ..) = self.find(request.peer, region, None)?;
-            pair.borrow_mut().keep_signal(device, at, value);
-            self.requests.tell(request.peer, Told::Signal(at, value));
+            self.has_signalled(pair, device, &Signal { peer: request.peer, at, value });
         }
         Ok(posted)
+    }
+
+    /// Takes note of a signal that was posted to a peer with which several devices are in common.
+    pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
+        let Signal { peer, at, value } = *signal;
+        pair.borrow_mut().keep_signal(device, at, value);
+        self.requests.tell(peer, Told::Signal(at, value));
     }
 
     /// [`post_of_pair`](Self::post_of_pair), also while requests are posted again.

@@ -307,15 +307,18 @@ impl RouteDevice {
         let Signal { peer, at, value } = *signal;
         let operation = Operation::Signal { at, value };
         let request = WorkRequest { peer, operation, notify: None, id: UNTRACKED };
-        let connection = self.connection(peer, POST)?;
-        if connection.common != 0 {
-            // SAFETY: a signal touches no local memory.
-            return unsafe { self.post_of_pair(&request, at.region, connection) }.map(|posted| posted != Posted::Busy);
+        let pair = self.pairs.get(peer);
+        if pair.is_some_and(|pair| pair.borrow().is_moving) {
+            return Ok(false);
         }
         let (device, handle, _) = self.find(peer, at.region, None)?;
+        let request = WorkRequest { operation: translated(&operation, handle), ..request };
         // SAFETY: a signal touches no local memory.
-        let posted = unsafe { self.device(device).post(&WorkRequest { operation: translated(&operation, handle), ..request }) };
-        posted.map(|posted| posted != Posted::Busy)
+        let is_set = unsafe { self.post_to(device, &request) }? != Posted::Busy;
+        if let (Some(pair), true) = (pair, is_set) {
+            self.has_signalled(pair, device, signal);
+        }
+        Ok(is_set)
     }
 
     /// Reports the end of a tracked request, after its notification. `device`: that of the part that has ended.
