@@ -348,13 +348,14 @@ impl RouteDevice {
 
     #[cold]
     fn go_on_with_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        self.pairs.is_ready.set(false);
         let mut met = Ok(());
         for (peer, devices, count) in self.pairs.news.take() {
             met = met.and(self.hear(peer, devices, count));
         }
         let mut any = false;
-        for peer in self.pairs.due.take() {
+        let due = self.pairs.due.take();
+        self.pairs.is_ready.set(false);
+        for peer in due {
             match self.go_on_with(peer, sink) {
                 Ok(Progress::Done) => any = true,
                 Ok(Progress::Waits) => {
