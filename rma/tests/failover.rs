@@ -121,7 +121,8 @@ impl Hosts {
         launcher.arg("100").arg(farside()).args(["run", "-n", "2", "--", "sh", "-c"]);
         launcher.args([r#"eval name=\$HOST$PMI_RANK; exec ip netns exec $name unshare --uts sh -c 'echo $0 > /proc/sys/kernel/hostname; exec "$@"' $name "$@""#, "sh"]);
         launcher.args(itself("as_a_rank")).env_remove("FARSIDE_DEVICE").env_remove("FARSIDE_TEST_NODES");
-        launcher.env("FARSIDE_DEVICES", "tcp:e1,tcp:e2").env("FARSIDE_TCP_SILENCE_S", "3").envs(set.iter().copied());
+        launcher.env("FARSIDE_LOG", "warn").env("FARSIDE_TCP_SILENCE_S", "3");
+        launcher.env("FARSIDE_DEVICES", "tcp:e1,tcp:e2").envs(set.iter().copied());
         for (rank, host) in self.names.iter().enumerate() {
             launcher.env(format!("HOST{rank}"), host);
         }
