@@ -27,11 +27,11 @@
 
 use std::cell::RefCell;
 
+use super::RouteDevice;
 use super::pairs::{Check, Control, Leaving, Pair, Waiting};
 use super::regions::translated;
 use super::requests::{Repeat, Requests, Signal, Told, Tracked, UNTRACKED};
 use super::table::Connection;
-use super::RouteDevice;
 use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
@@ -178,7 +178,12 @@ impl RouteDevice {
     ///
     /// # Safety
     /// The contract of [`Device::post`](crate::device::Device::post).
-    pub(super) unsafe fn post_packet(&self, request: &WorkRequest<'_>, header: &[u8], body: &[Block]) -> Result<Posted> {
+    pub(super) unsafe fn post_packet(
+        &self,
+        request: &WorkRequest<'_>,
+        header: &[u8],
+        body: &[Block],
+    ) -> Result<Posted> {
         let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
         let device = {
             let pair = pair.borrow();
@@ -208,7 +213,8 @@ impl RouteDevice {
     fn send(&self, peer: u32, header: &[u8]) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
         let device = pair.borrow().packets;
-        let request = WorkRequest { peer, operation: Operation::Send { header, body: &[] }, notify: None, id: UNTRACKED };
+        let request =
+            WorkRequest { peer, operation: Operation::Send { header, body: &[] }, notify: None, id: UNTRACKED };
         // SAFETY: no blocks.
         let posted = unsafe { self.post_to(device, &request) }?;
         Ok(posted != Posted::Busy && pair.borrow().packets == device)
@@ -301,7 +307,9 @@ impl RouteDevice {
     /// `e` if it is not; if its effect is unknown, with that.
     #[cold]
     pub(super) fn repeats(&self, tracked: Tracked, e: Error) -> Result<()> {
-        let Some(pair) = self.pairs.get(tracked.peer).filter(|_| e.kind() == ErrorKind::PeerLost) else { return Err(e) };
+        let Some(pair) = self.pairs.get(tracked.peer).filter(|_| e.kind() == ErrorKind::PeerLost) else {
+            return Err(e);
+        };
         let mut pair = pair.borrow_mut();
         match tracked.repeat {
             _ if pair.lost.is_some() => Err(e),

@@ -5,7 +5,8 @@
 //! writes. Packets of a pair use the device of the small ones, always the same, so they stay in order.
 //!
 //! A region whose users are all on one node ([`Region::one_node`]) belongs to the intra-node device. Any other region is
-//! registered with all devices that carry anything, and its key has the keys of all of them ([`regions`]). Its atomics and
+//! registered with all devices that carry anything, or would if others failed, and its key has the keys of all of them
+//! ([`regions`]). Its atomics and
 //! accumulates use one device for all pairs of ranks, the first that all ranks have: the atomics of an HCA need not be
 //! coherent with the processor's, and a word changed by both could lose updates. Between ranks of one node:
 //!

@@ -56,7 +56,8 @@ impl RouteDevice {
         let step = len.div_ceil(import.rails.count_ones() as usize).next_multiple_of(PAGE);
         let devices = (0..u8::BITS as u8).filter(|device| import.rails >> device & 1 == 1);
         let pieces: Vec<_> = devices.zip((0..len).step_by(step)).collect();
-        let tracked = Tracked { is_write, notify, repeat, ..Tracked::new(outer, peer, import.rails, pieces.len() as u32) };
+        let tracked =
+            Tracked { is_write, notify, repeat, ..Tracked::new(outer, peer, import.rails, pieces.len() as u32) };
         let id = self.requests.next();
         self.requests.add(tracked);
         for (number, (device, start)) in pieces.into_iter().enumerate() {

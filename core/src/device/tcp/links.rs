@@ -198,9 +198,8 @@ impl Engine {
         let error = state.lost.get_or_insert(error).again();
         self.fail(peer, &error);
         let is_given_up = |rank: u32| self.peers.get(rank as usize).is_some_and(|peer| peer.is_given_up);
-        let counts = |(rank, error): &(u32, &Error)| {
-            !is_given_up(*rank) && !error.blamed_number().is_some_and(is_given_up)
-        };
+        let counts =
+            |(rank, error): &(u32, &Error)| !is_given_up(*rank) && !error.blamed_number().is_some_and(is_given_up);
         let lost = (0..).zip(&self.peers).filter_map(|(rank, peer)| Some((rank, peer.lost.as_ref()?)));
         self.loss = lost.filter(counts).map(|(_, error)| error.again()).next();
     }

@@ -466,7 +466,11 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             }
         }
         let sum = ranks[1 - me].word(WORD);
-        assert!((adds[me].len() - failed.len()..=adds[me].len()).contains(&(sum as usize)), "{sum} of {}", adds[me].len());
+        assert!(
+            (adds[me].len() - failed.len()..=adds[me].len()).contains(&(sum as usize)),
+            "{sum} of {}",
+            adds[me].len()
+        );
         for back in &rank.back {
             assert!(u64::from_le_bytes(*back.first_chunk().unwrap()) <= ROUNDS as u64 / 2);
         }
@@ -487,12 +491,16 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
 const NEVER: Plan = Plan { after: 0, delivered: 0, notice: 0, by: 0 };
 
 fn plan() -> impl Strategy<Value = Plan> {
-    (1..250usize, 0..8usize, 0..4u8, 0..2u32)
-        .prop_map(|(after, delivered, notice, by)| Plan { after, delivered, notice, by })
+    (1..250usize, 0..8usize, 0..4u8, 0..2u32).prop_map(|(after, delivered, notice, by)| Plan {
+        after,
+        delivered,
+        notice,
+        by,
+    })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whichever request a device fails at, and whoever notices it, the next one carries on; also if that fails too,
     /// meanwhile or later.
