@@ -87,7 +87,8 @@ impl RouteDevice {
             (ErrorKind::System, None) if !self.pairs.is_empty() && !self.table.needs(device) => {
                 let peers: Vec<u32> = self.pairs.iter().map(|(peer, _)| peer).collect();
                 let uses = |peer: &u32| self.table.get(*peer).is_some_and(|c| c.common >> device & 1 == 1);
-                peers.into_iter().filter(uses).fold(true, |all, peer| goes_on(peer) && all)
+                // Every one, whatever becomes of the others.
+                peers.into_iter().filter(uses).filter(|peer| !goes_on(*peer)).count() == 0
             }
             _ => {
                 self.tell_others(device, e);

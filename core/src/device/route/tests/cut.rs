@@ -321,8 +321,8 @@ impl Rank {
             .unwrap();
         self.device.check_peers(PeerCheck::Alive).unwrap();
         // A slot that was announced is there, and then belongs to this rank: nothing writes to it again.
-        for way in 0..2 {
-            while (self.word(CELLS[way]) as usize) > self.taken[way] {
+        for (way, cell) in CELLS.into_iter().enumerate() {
+            while (self.word(cell) as usize) > self.taken[way] {
                 let round = 2 * self.taken[way] + way;
                 let slot = &mut self.memory[SLOTS + round * SLOT..][..SLOT];
                 assert!(slot == content(1 - me, round, SLOT), "round {round} was announced before it came");
