@@ -111,7 +111,7 @@ impl RouteDevice {
     #[inline]
     pub(super) unsafe fn post_to(&self, device: u8, request: &WorkRequest<'_>) -> Result<Posted> {
         // SAFETY: the same contract.
-        match unsafe { self.device(device).post(request) } {
+        match unsafe { self.post_by(device, request) } {
             Err(e) if e.kind() == ErrorKind::PeerLost => self.refused(device, request.peer, e),
             posted => posted,
         }

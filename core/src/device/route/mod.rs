@@ -27,7 +27,8 @@
 //! A device that fails between two ranks which have another one in common is left, and the next in the table carries on
 //! ([`failover`]).
 //!
-//! A wait polls all devices. A rank sleeps on the first device, after it has given the others its waker; an event of
+//! A wait polls all devices; one that stays silent less and less often, so that it slows down the others by little
+//! ([`silence`]). A rank sleeps on the first device, after it has given the others its waker; an event of
 //! theirs therefore costs a sleeping rank one thread switch more than the bare device.
 
 mod failover;
@@ -35,6 +36,7 @@ mod imports;
 mod pairs;
 mod regions;
 mod requests;
+mod silence;
 mod stripes;
 pub(crate) mod subset;
 mod table;
@@ -57,9 +59,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::slots::Slots;
 use crate::stats::Stats;
+use imports::no_region;
 use pairs::{Pair, Pairs, Waiting};
 use regions::{Handles, Imported, NO_HANDLE, translated};
 use requests::{Notification, Repeat, Requests, Signal, Told, Tracked, UNTRACKED, Unnotified};
+use silence::Silence;
 use table::{Connection, Table};
 
 /// The operation in errors of [`Device::post`] and [`Device::import`].
@@ -83,6 +87,8 @@ pub(crate) struct RouteDevice {
     imports: RefCell<Slots<Imported>>,
     requests: Requests,
     pairs: Pairs,
+    /// Of each device.
+    silences: Box<[Silence]>,
     polling: Cell<bool>,
 }
 
@@ -137,6 +143,7 @@ impl RouteDevice {
         let pair = |peer| table.get(peer).filter(|c| c.common != 0).map(|c| Pair::new(c.common, c.by_size[0]));
         let pairs = Pairs::new((0..has.len() as u32).map(pair));
         Ok(Self {
+            silences: devices.iter().map(|_| Silence::default()).collect(),
             devices,
             numbers,
             has_intra,
@@ -162,6 +169,17 @@ impl RouteDevice {
     #[inline(always)]
     fn device(&self, number: u8) -> &dyn Device {
         &*self.devices[usize::from(number)]
+    }
+
+    /// Posts a request on a device, which may soon have an event.
+    ///
+    /// # Safety
+    /// The contract of [`Device::post`].
+    #[inline(always)]
+    unsafe fn post_by(&self, number: u8, request: &WorkRequest<'_>) -> Result<Posted> {
+        self.silences[usize::from(number)].end();
+        // SAFETY: the same contract.
+        unsafe { self.device(number).post(request) }
     }
 
     #[inline(always)]
@@ -245,7 +263,7 @@ impl RouteDevice {
         }
         let notify = notify.map(|notify| (notify.to, notify.signal.value));
         // SAFETY: the same contract.
-        unsafe { self.device(device).post(&WorkRequest { operation, notify, ..*request }) }
+        unsafe { self.post_by(device, &WorkRequest { operation, notify, ..*request }) }
     }
 
     /// Posts a translated request to a peer that several devices access.
@@ -368,7 +386,10 @@ impl RouteDevice {
 
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut any = self.notify(sink) | self.post_stripes(sink) | self.go_on(sink)?;
-        for (number, device) in (0..).zip(&self.devices) {
+        for (number, (device, silence)) in (0..).zip(self.devices.iter().zip(&self.silences)) {
+            if number > 0 && !silence.is_poll_due() {
+                continue;
+            }
             let mut ended = Vec::new();
             let polled = device.poll(&mut |event| match event {
                 Event::Completed { id, result } => {
@@ -399,6 +420,10 @@ impl RouteDevice {
             ended.into_iter().for_each(|(id, result)| self.end(number, id, result, sink));
             match polled {
                 Err(e) if self.has_lost(number, &e) => any = true,
+                Ok(true) => {
+                    silence.end();
+                    any = true;
+                }
                 polled => any |= polled?,
             }
         }
@@ -413,15 +438,6 @@ impl RouteDevice {
             let others = (0..).zip(&self.devices).filter(|(other, _)| *other != number);
             others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
         }
-    }
-}
-
-#[cold]
-fn no_region(peer: u32, region: u64, is_other: bool) -> Error {
-    let fail = |kind| Error::new(kind, POST).peer(peer).device("route");
-    match is_other {
-        true => fail(ErrorKind::BadArgument).cause("the region belongs to another rank"),
-        false => fail(ErrorKind::BadKey).cause(format!("region {region}")),
     }
 }
 
@@ -498,7 +514,7 @@ impl Device for RouteDevice {
             },
         };
         // SAFETY: the same contract.
-        unsafe { self.device(device).post(request) }
+        unsafe { self.post_by(device, request) }
     }
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
@@ -522,6 +538,7 @@ impl Device for RouteDevice {
             std::thread::yield_now();
             return true;
         }
+        self.silences.iter().for_each(Silence::end);
         let mut work = false;
         // Peers know by now that this rank is about to sleep; the other devices are then polled a last time.
         let first = self.devices[0].park(sleep, &mut || {

@@ -277,7 +277,7 @@ fn ranks(plans: &[Plan], kinds: &[u8]) -> [RouteDevice; 2] {
     }
     let has = [(1 << (plans.len() + 1)) - 2; 2];
     let mut me = 0..;
-    devices.map(|devices| RouteDevice::new(me.next().unwrap(), None, devices, &has).unwrap())
+    devices.map(|devices| RouteDevice::new(me.next().unwrap(), None, devices, &has, &[]).unwrap())
 }
 
 /// Bytes of a slot of a round, and rounds.
