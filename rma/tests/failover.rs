@@ -54,7 +54,7 @@ fn rank(down: &str) -> Result<()> {
         for (to, back) in back.iter().enumerate() {
             assert!(back.iter().all(|back| *back == value(me, to)), "round {round}: rank {me} back from {to}");
         }
-        // What is in progress when the link fails may have an unknown effect: later ones go by the other link.
+        // Those in progress when the link fails may have an unknown effect; later ones go by the other link.
         if after > 1 {
             counter.lock_all(Assert::empty(), |e| {
                 for to in 0..size {

@@ -141,7 +141,7 @@ impl Hosts {
         }
     }
 
-    /// Cuts a link: nothing arrives at its other side, which is not told.
+    /// Cuts a link: nothing arrives at its other side, which does not notice.
     fn cut(&self, [a, b]: [usize; 2]) {
         let [from, to] = [a, b].map(|host| &self.names[host]);
         ip(&format!("-n {from} address flush dev v{a}{b}"));
@@ -312,7 +312,7 @@ fn discovered_network_is_the_table_of_a_job() {
         assert_eq!(written, again);
         assert!(written.contains(&format!("from = \"a\"\nto = \"{far}\"\nnext = [\"b\", \"b\", \"b\"]")), "{written}");
 
-        // Without the table, the ends of the chain do not find each other: no rank shares a network with both.
+        // The ends of the chain do not find each other without the table: no rank shares a network with both.
         let (text, is_success, _) = hosts.job(&ranks, &[], |_| ());
         assert_eq!(is_success, far == "c", "{text}");
         hosts.lose_some(TEST, links);

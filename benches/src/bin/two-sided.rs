@@ -87,7 +87,8 @@ fn libraries(arguments: &Arguments) -> Result<bool> {
         .chain(over_tcp().then_some("of sockets"))
         .collect();
     let rows = best.iter().map(|((op, bytes), us)| {
-        let peer = us.iter().filter(|(library, _)| Library::PEERS.contains(library)).map(|(_, us)| *us).reduce(f64::min);
+        let peer =
+            us.iter().filter(|(library, _)| Library::PEERS.contains(library)).map(|(_, us)| *us).reduce(f64::min);
         let ratio = |to: Option<f64>| number(us.get(&Library::Farside).zip(to).map(|(own, other)| own / other));
         let sockets = over_tcp().then(|| ratio(us.get(&Library::Limit).copied()));
         let times = all.iter().map(|library| number(us.get(library).copied())).chain([ratio(peer)]).chain(sockets);

@@ -24,7 +24,7 @@ const RANGE: usize = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hop {
     next: u32,
-    /// For each range of sizes the number of the device that leads to the other node without a node between them.
+    /// The number of the device of a direct route, by range of sizes.
     direct: [Option<u8>; RANGES],
 }
 
@@ -33,7 +33,7 @@ struct Hop {
 pub(crate) struct RoutingTable {
     nodes: FxHashMap<String, u32>,
     devices: Vec<String>,
-    /// By sender and receiver.
+    /// The rows, by sender and receiver.
     hops: FxHashMap<(u32, u32), Hop>,
     digest: u64,
 }
@@ -188,7 +188,7 @@ impl RoutingTable {
         self.hops.get(&(from, to)).map(|hop| hop.next)
     }
 
-    /// For each range of sizes the name of the device that leads from a node to another one without a node between them.
+    /// The name of the device of a direct route between two nodes, by range of sizes.
     pub(crate) fn devices(&self, from: u32, to: u32) -> [Option<&str>; RANGES] {
         let direct = self.hops.get(&(from, to)).map_or([None; RANGES], |hop| hop.direct);
         direct.map(|number| self.devices.get(usize::from(number?)).map(String::as_str))
@@ -230,7 +230,7 @@ device = ["verbs", "tcp", "tcp:v1"]
         assert_eq!(table.next(node("a"), node("c.example.org")), Some(node("b")));
         assert_eq!(table.next(node("b"), node("c")), Some(node("c")));
         assert_eq!((table.next(node("c"), node("a")), table.node("d")), (None, None));
-        // Only of direct routes.
+        // Other routes have none.
         assert_eq!(table.devices(node("a"), node("c")), [Some("tcp"), None, None]);
         assert_eq!(table.devices(node("b"), node("c")), [Some("verbs"), Some("tcp"), Some("tcp:v1")]);
         assert_eq!(table.devices(node("c"), node("b")), [None; 3]);

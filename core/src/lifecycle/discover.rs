@@ -52,7 +52,7 @@ pub struct Discovery {
     pub links: Vec<Link>,
 }
 
-/// What a rank tells about itself.
+/// A rank, as it describes itself.
 #[derive(Debug)]
 struct Announced {
     /// The same for processes with the same network.

@@ -57,7 +57,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
 }
 
-/// The devices between nodes that a job uses if nobody chooses one: verbs if all ranks have a port, tcp if none has one, else
+/// The devices between nodes that a job uses unless one is chosen: verbs if all ranks have a port, tcp if none has one, else
 /// both. Collective; one fence.
 fn between(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Vec<ListedKind>> {
     if settings.verbs_device != "auto" {

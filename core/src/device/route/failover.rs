@@ -7,7 +7,7 @@
 //! the devices that the sender has left and the number of packets that it had received when it had left them.
 //!
 //! A rank that leaves a device ends all use of it with the peer first ([`PeerCheck::Left`]), so that nothing that was sent by
-//! it takes effect later, and then tells the peer by the next device, which leaves the device too and answers likewise. When
+//! it takes effect later, and then announces that by the next device to the peer, which leaves the device too and answers likewise. When
 //! both have left the same devices, each posts again, in order: the reads and writes that have failed, the last values of
 //! signal cells, and the packets that have not arrived. New requests find the multidevice busy until then. If another
 //! device fails meanwhile, this begins anew by the next one. The peer is lost when no device is left.
@@ -16,8 +16,8 @@
 //! |---|---|
 //! | packet | arrives exactly once, in order |
 //! | read | is read again |
-//! | write | is written again, unless the peer may know of it |
-//! | write before, or with, a signal or notification | the cell is read: what has arrived is complete, the rest is repeated |
+//! | write | is written again |
+//! | write before, or with, a signal or notification, which is evidence of its arrival | the cell is read: what has arrived is complete, the rest is repeated |
 //! | signal | the cell is set again to its last value: it has one writer, and only grows |
 //! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
 //! | list ([`Operation::Scatter`]) | `PeerLost` |
@@ -30,7 +30,7 @@ use std::cell::RefCell;
 use super::RouteDevice;
 use super::pairs::{Check, Control, Leaving, Pair, Waiting};
 use super::regions::translated;
-use super::requests::{Repeat, Requests, Signal, Told, Tracked, UNTRACKED};
+use super::requests::{Evidence, Repeat, Requests, Signal, Tracked, UNTRACKED};
 use super::table::Connection;
 use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
@@ -161,7 +161,7 @@ impl RouteDevice {
     pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         pair.borrow_mut().keep_signal(device, at, value);
-        self.requests.tell(peer, Told::Signal(at, value));
+        self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
     /// [`post_of_pair`](Self::post_of_pair), also while requests are posted again.
@@ -232,7 +232,7 @@ impl RouteDevice {
         if !self.say_rest(peer)? {
             self.pairs.wants(peer);
         }
-        // It is lost if the device was left meanwhile.
+        // The message is lost if the device was left meanwhile.
         Ok(pair.borrow().packets == device)
     }
 
@@ -266,7 +266,7 @@ impl RouteDevice {
                     return None;
                 }
                 None => {
-                    tracing::warn!("rank {source} has sent an empty packet, and none that it announces");
+                    tracing::warn!("rank {source} has sent an empty packet without the one that it announces");
                     return None;
                 }
             }
@@ -314,7 +314,7 @@ impl RouteDevice {
         let mut pair = pair.borrow_mut();
         match tracked.repeat {
             _ if pair.lost.is_some() => Err(e),
-            Some(repeat) if !(repeat.is_write && matches!(repeat.told, Told::Atomic)) => {
+            Some(repeat) if !(repeat.is_write && matches!(repeat.evidence, Evidence::Atomic)) => {
                 let at = pair.waiting.partition_point(|waiting| waiting.repeat.order < repeat.order);
                 pair.waiting.insert(at, Waiting { repeat, check: Check::Due });
                 pair.is_moving = true;
@@ -339,14 +339,14 @@ impl RouteDevice {
                     Ok(()) => waiting.check = Check::Known(value),
                     Err(e) if e.kind() == ErrorKind::PeerLost => {}
                     // The cell is there no more.
-                    Err(_) => waiting.repeat.told = Told::Atomic,
+                    Err(_) => waiting.repeat.evidence = Evidence::Atomic,
                 }
             }
         }
         self.pairs.wants(peer);
     }
 
-    /// Goes on with what is posted again and told; returns whether there was anything.
+    /// Goes on with requests that are posted again and announcements; returns whether there was anything.
     #[inline]
     pub(super) fn go_on(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         if self.pairs.is_empty() || self.pairs.due.borrow().is_empty() && self.pairs.news.borrow().is_empty() {
@@ -357,9 +357,9 @@ impl RouteDevice {
 
     #[cold]
     fn go_on_with_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut met = Ok(());
+        let mut result = Ok(());
         for (peer, devices, count) in self.pairs.news.take() {
-            met = met.and(self.hear(peer, devices, count));
+            result = result.and(self.hear(peer, devices, count));
         }
         let mut any = false;
         let due = self.pairs.due.take();
@@ -376,11 +376,11 @@ impl RouteDevice {
                 Ok(Progress::Busy) => self.pairs.wants(peer),
                 Err(e) => {
                     self.pairs.wants(peer);
-                    met = met.and(Err(e));
+                    result = result.and(Err(e));
                 }
             }
         }
-        met.map(|()| any)
+        result.map(|()| any)
     }
 
     /// Takes note of the devices, by their numbers in the job, that a peer has left.
@@ -423,7 +423,7 @@ impl RouteDevice {
                 return Ok(Progress::Busy);
             }
             if owes {
-                pair.borrow_mut().tell();
+                pair.borrow_mut().confirm();
             }
             return Ok(Progress::Done);
         }
@@ -455,14 +455,14 @@ impl RouteDevice {
             let Some(mut waiting) = pair.borrow_mut().waiting.pop_front() else { return Progress::Done };
             let id = waiting.repeat.id;
             if waiting.repeat.is_write {
-                let asked = match (waiting.repeat.told, &waiting.check) {
-                    (Told::Signal(cell, _), Check::Due) => self.ask(peer, cell, &mut waiting),
+                let asked = match (waiting.repeat.evidence, &waiting.check) {
+                    (Evidence::Signal(cell, _), Check::Due) => self.ask(peer, cell, &mut waiting),
                     (_, Check::Asked(..)) => Ok(Progress::Waits),
-                    (Told::Signal(_, value), Check::Known(now)) if unmarked(*now).0 >= unmarked(value).0 => {
+                    (Evidence::Signal(_, value), Check::Known(now)) if unmarked(*now).0 >= unmarked(value).0 => {
                         Requests::report(id, Ok(()), sink);
                         continue;
                     }
-                    (Told::Atomic, _) => {
+                    (Evidence::Atomic, _) => {
                         let e = Error::new(ErrorKind::PeerLost, "write remote memory").peer(peer).device("route");
                         Err(unknown(&e))
                     }
@@ -536,7 +536,7 @@ impl RouteDevice {
             }
             pair.borrow_mut().advance_signal(device);
             posted?;
-            self.requests.tell(peer, Told::Signal(signal.at, signal.value));
+            self.requests.add_evidence(peer, Evidence::Signal(signal.at, signal.value));
         }
     }
 

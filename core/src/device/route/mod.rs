@@ -62,7 +62,7 @@ use crate::stats::Stats;
 use imports::no_region;
 use pairs::{Pair, Pairs, Waiting};
 use regions::{Handles, Imported, NO_HANDLE, translated};
-use requests::{Notification, Repeat, Requests, Signal, Told, Tracked, UNTRACKED, Unnotified};
+use requests::{Evidence, Notification, Repeat, Requests, Signal, Tracked, UNTRACKED, Unnotified};
 use silence::Silence;
 use table::{Connection, Table};
 
@@ -87,7 +87,7 @@ pub(crate) struct RouteDevice {
     imports: RefCell<Slots<Imported>>,
     requests: Requests,
     pairs: Pairs,
-    /// Of each device.
+    /// The silence of each device.
     silences: Box<[Silence]>,
     polling: Cell<bool>,
 }
@@ -291,7 +291,7 @@ impl RouteDevice {
         let id = if is_tracked { self.requests.next() } else { request.id };
         let with = notify.filter(|_| elsewhere.is_none());
         if let (Some(repeat), Some(Notification { signal, .. })) = (&mut repeat, with) {
-            repeat.told = Told::Signal(signal.at, signal.value);
+            repeat.evidence = Evidence::Signal(signal.at, signal.value);
         }
         let notify = with.map(|notify| (notify.to, notify.signal.value));
         // SAFETY: the same contract.
@@ -311,11 +311,11 @@ impl RouteDevice {
         if has_spare && posted != Posted::Busy {
             match (with, request.operation) {
                 (Some(Notification { signal, .. }), _) => {
-                    self.requests.tell(request.peer, Told::Signal(signal.at, signal.value));
+                    self.requests.add_evidence(request.peer, Evidence::Signal(signal.at, signal.value));
                 }
                 (None, Operation::Signal { .. }) => {}
                 (None, _) if is_write || is_read => {}
-                (None, _) => self.requests.tell(request.peer, Told::Atomic),
+                (None, _) => self.requests.add_evidence(request.peer, Evidence::Atomic),
             }
         }
         Ok(posted)

@@ -20,7 +20,7 @@ const MANY_SIGNALS: usize = 256;
 /// Length in bytes of the message that follows an empty packet.
 pub(super) const CONTROL: usize = 10;
 
-/// What an empty packet announces: the packet after it.
+/// The packet that an empty packet announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control {
     /// An empty packet of the program.
@@ -131,10 +131,10 @@ struct Set {
     value: u64,
 }
 
-/// What is known of a write that may have arrived before its device failed.
+/// The state of the cell that is evidence of a write.
 #[derive(Debug)]
 pub(super) enum Check {
-    /// Not asked for, or not needed.
+    /// Its value is not asked for, or not needed.
     Due,
     /// A read of the cell is in progress, with this id.
     Asked(u64, Box<u64>),
@@ -164,10 +164,10 @@ impl Waiting {
 pub(super) struct Pair {
     common: u8,
     left: u8,
-    /// The devices that this rank has told the peer of, and those that the peer has told.
+    /// The devices that this rank has announced to the peer as left, and those that the peer has announced.
     said: u8,
     heard: u8,
-    /// Number of packets of this rank that the peer had received when it told so.
+    /// Number of packets of this rank that the peer had received at its announcement.
     arrived: u64,
     /// The device of packets to the peer, and whether it has changed and the packets kept are still to be sent again.
     pub(super) packets: u8,
@@ -176,10 +176,10 @@ pub(super) struct Pair {
     pub(super) is_moving: bool,
     pub(super) is_settled: bool,
     pub(super) kept: Kept,
-    /// Packets of the peer that have arrived, of which it was told, and their bytes since.
+    /// Packets of the peer that have arrived, those of them that are acknowledged, and the bytes of the others.
     received: u64,
-    told: u64,
-    untold: usize,
+    confirmed: u64,
+    unconfirmed: usize,
     /// Devices on which an empty packet has announced a message.
     announced: u8,
     /// A message of which only the empty packet was sent.
@@ -221,8 +221,8 @@ impl Pair {
             is_settled: false,
             kept: Kept::default(),
             received: 0,
-            told: 0,
-            untold: 0,
+            confirmed: 0,
+            unconfirmed: 0,
             announced: 0,
             begun: None,
             waiting: VecDeque::new(),
@@ -289,7 +289,7 @@ impl Pair {
             return None;
         }
         self.received += 1;
-        self.untold += len;
+        self.unconfirmed += len;
         Some(())
     }
 
@@ -305,15 +305,15 @@ impl Pair {
         self.announced |= 1 << device & !self.left;
     }
 
-    /// Whether the peer is to be told how many packets have arrived.
+    /// Whether an acknowledgement is due.
     #[inline]
     pub(super) fn owes(&self) -> bool {
-        (self.received - self.told >= OFTEN || self.untold >= OFTEN_BYTES) && self.has_spare()
+        (self.received - self.confirmed >= OFTEN || self.unconfirmed >= OFTEN_BYTES) && self.has_spare()
     }
 
-    /// The number of packets that have arrived, which the peer is told.
-    pub(super) fn tell(&mut self) -> u64 {
-        (self.told, self.untold) = (self.received, 0);
+    /// Takes note of an acknowledgement; the number of packets that have arrived.
+    pub(super) fn confirm(&mut self) -> u64 {
+        (self.confirmed, self.unconfirmed) = (self.received, 0);
         self.received
     }
 
@@ -322,7 +322,7 @@ impl Pair {
         self.received
     }
 
-    /// Whether the peer has to be told of devices that were left.
+    /// Whether devices that were left are to be announced to the peer.
     pub(super) fn has_to_say(&self) -> bool {
         self.said != self.left
     }
@@ -412,11 +412,11 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     all: Vec<Option<Box<RefCell<Pair>>>>,
-    /// Peers with something to be posted again or to be told.
+    /// Peers to which something is to be posted again, or announced.
     pub(super) due: RefCell<Vec<u32>>,
     /// Whether a poll would go on with one of them; otherwise a packet of the peer does.
     pub(super) is_ready: Cell<bool>,
-    /// What peers have told of devices that they have left.
+    /// Announcements of peers: the devices that they have left, and the number of packets that had arrived.
     pub(super) news: RefCell<Vec<(u32, u8, u64)>>,
 }
 

@@ -37,10 +37,11 @@ pub(super) struct Notification {
     pub(super) to: Place,
 }
 
-/// What a peer can know of a write that it has got: the first request posted after it to the same device that tells.
+/// The evidence of its arrival that a write leaves at the peer: the first request after it on the same device that has an
+/// effect there.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told {
-    /// Nothing.
+pub(super) enum Evidence {
+    /// No request followed.
     Nothing,
     /// The value of a cell.
     Signal(Place, u64),
@@ -61,7 +62,7 @@ pub(super) struct Repeat {
     region: u64,
     ranges: SmallVec<[Range; 1]>,
     pub(super) notify: Option<(Place, u64)>,
-    pub(super) told: Told,
+    pub(super) evidence: Evidence,
 }
 
 impl Repeat {
@@ -81,7 +82,7 @@ impl Repeat {
         };
         let WorkRequest { id, peer, notify, .. } = *request;
         let (is_list, blocks) = (at.is_none(), SmallVec::from_slice(blocks));
-        Some(Self { id, peer, order, is_write, is_list, blocks, region, ranges, notify, told: Told::Nothing })
+        Some(Self { id, peer, order, is_write, is_list, blocks, region, ranges, notify, evidence: Evidence::Nothing })
     }
 
     /// The request.
@@ -197,17 +198,17 @@ impl Requests {
         self.tracked.borrow().get(id & !TRACKED).map(|request| request.peer)
     }
 
-    /// Takes note that a request was posted which tells `peer` of the writes posted before it.
-    pub(super) fn tell(&self, peer: u32, told: Told) {
+    /// Takes note of a request to `peer` that is evidence of the writes posted before it.
+    pub(super) fn add_evidence(&self, peer: u32, evidence: Evidence) {
         if self.open.get() == 0 || self.writes.borrow().is_empty() {
             return;
         }
         let mut tracked = self.tracked.borrow_mut();
         for request in tracked.iter_mut().filter(|request| request.peer == peer && request.is_write) {
             if let Some(repeat) = &mut request.repeat
-                && matches!(repeat.told, Told::Nothing)
+                && matches!(repeat.evidence, Evidence::Nothing)
             {
-                repeat.told = told;
+                repeat.evidence = evidence;
             }
         }
     }

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(of([device(3), None, device(2)], 0b1111), ([3, 1, 2], 0, true));
         assert_eq!(of([Some(Chosen::Kind(3)); 3], 0b1111), ([3; 3], 0, true));
         assert_eq!(of([Some(Chosen::Kind(7)); 3], 0b1111), ([1; 3], 0b110, true));
-        // What the pair does not have is left to the order.
+        // The order decides where the pair lacks a device that is named.
         assert_eq!(of([device(3), device(5), Some(Chosen::Kind(9))], 0b0111), ([1; 3], 0b110, true));
         // Both ranks of a pair use the same device for packets, whatever their orders.
         let other = Table::new(1, &[1], &[member(3), rail(1)], &[0b1111, 0b1011], &[[device(3); 3]]).unwrap();

@@ -299,8 +299,8 @@ impl Engine {
         }
     }
 
-    /// Whether all that this rank has told others is on its way.
-    pub(super) fn has_told(&self) -> bool {
+    /// Whether all announcements of this rank are on their way.
+    pub(super) fn has_announced(&self) -> bool {
         self.peers.iter().all(|peer| peer.replies.is_empty())
     }
 

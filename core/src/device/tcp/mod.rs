@@ -339,7 +339,7 @@ impl Drop for TcpDevice {
         // The kernel discards what it has not sent when a connection is closed on which something has not been received.
         let is_over = |engine: &Engine| match has_left {
             true => engine.loss.is_some() || engine.is_quiet(),
-            false => engine.has_told(),
+            false => engine.has_announced(),
         };
         while !is_over(&engine) && Instant::now() < end {
             engine.turn(&self.stats);

@@ -39,7 +39,7 @@ const MOST_WAITING: usize = 64;
 /// Maximum length in bytes of operations that are copied to the buffer.
 const COPIED: usize = 8 << 10;
 
-/// Bytes after which the peer is told how many have arrived, where no answer tells it; payloads that stay where they are
+/// Bytes after which their arrival is acknowledged, where no answer does so; payloads that stay where they are
 /// count a sixteenth.
 const OFTEN: usize = 64 << 10;
 
@@ -106,7 +106,7 @@ pub(super) struct Peer {
     pub(super) is_given_up: bool,
     /// What may have to be sent again.
     pub(super) log: Unacknowledged,
-    /// Number of bytes that have arrived, over all connections, and how much has since the peer was told.
+    /// Number of bytes that have arrived, over all connections, and how much has since the last acknowledgement.
     pub(super) received: u64,
     unheard: usize,
     /// What has arrived of a frame whose connection has broken.
@@ -343,15 +343,15 @@ impl Peer {
         self.answer(Header { key: self.received, ..answer }, &[]);
     }
 
-    /// Takes note of bytes that have arrived; returns whether the peer is told so.
+    /// Takes note of bytes that have arrived; returns whether an acknowledgement is due.
     pub(super) fn heard(&mut self, received: u64, weight: usize) -> bool {
         self.received = received;
         self.unheard += weight;
-        let is_told = self.unheard >= OFTEN;
-        if is_told {
+        let is_due = self.unheard >= OFTEN;
+        if is_due {
             self.acknowledge(Header::new(Kind::Received));
         }
-        is_told
+        is_due
     }
 
     /// Takes credits that the peer has given.

@@ -177,7 +177,7 @@ pub(crate) fn ports() -> Vec<String> {
     interfaces.into_iter().map(|(name, address, prefix)| format!("{name} {address}/{prefix}")).collect()
 }
 
-/// What is the same for processes with the same network, and the name of this host.
+/// An identity, the same for processes with the same network, and the name of this host.
 ///
 /// # Errors
 /// `System`.

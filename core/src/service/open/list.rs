@@ -32,7 +32,7 @@ fn named(list: &[ListedDevice]) -> Vec<(Named, ListedDevice)> {
     list.iter().enumerate().map(|(at, device)| ((device.kind, nth(at)), device.clone())).collect()
 }
 
-/// What a rank tells others about its devices.
+/// The devices of a rank, as it publishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Announced {
     /// That of the table of routes.

@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::stats::Stats;
 
-/// What both sides of a link of two ranks know.
+/// The state of a link of two ranks, which both share.
 #[derive(Debug, Default)]
 struct Link {
     is_cut: bool,

@@ -85,7 +85,7 @@ impl Strangers {
             Ok(_) => true,
             Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
         };
-        // At most the challenge.
+        // The answer is the challenge, or nothing.
         assert!(ended && answer.len() <= SECRET, "{} bytes", answer.len());
         self.refused.fetch_add(1, Ordering::SeqCst);
     }
