@@ -130,13 +130,21 @@ impl Hosts {
         works("ip", &arguments.into_iter().chain(program.split(' ')).collect::<Vec<_>>())
     }
 
-    /// Loses 1 % of the packets that every host sends, or receives; reports if that is impossible.
+    /// Loses 1 % of the packets that every host sends, or receives, and limits the rate of links; where the kernel has netem,
+    /// also delays packets. Reports if packets cannot be lost.
     fn lose_some(&self, test: &str, links: &[[usize; 2]]) {
         let mut ends = links.iter().flat_map(|[a, b]| [[*a, *b], [*b, *a]]);
-        let netem = |[a, b]: [usize; 2]| self.run(a, &format!("tc qdisc add dev v{a}{b} root netem loss 1%"));
+        let netem = |[a, b]: [usize; 2]| self.run(a, &format!("tc qdisc add dev v{a}{b} root netem delay 1ms loss 1% rate 400mbit"));
+        let slow = |[a, b]: [usize; 2]| {
+            self.run(a, &format!("tc qdisc add dev v{a}{b} root tbf rate 400mbit burst 64kb latency 20ms"))
+        };
         let rules = "add table inet t; add chain inet t in { type filter hook input priority 0; }; add rule inet t in numgen random mod 100 == 0 drop";
         let filter = |name: &String| works("ip", &["netns", "exec", name, "nft", rules]);
-        if !ends.all(netem) && !self.names.iter().all(filter) {
+        if ends.clone().all(netem) {
+            return;
+        }
+        let _ = ends.all(slow);
+        if !self.names.iter().all(filter) {
             skip(test, "without loss of packets: the kernel has no netem, and there is no nft");
         }
     }
