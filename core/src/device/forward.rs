@@ -4,6 +4,30 @@
 /// Implements the named methods of a wrapper by calling the device inside.
 macro_rules! forward {
     ($inner:ident: $($method:ident),*) => { $(crate::device::forward!(@$method $inner);)* };
+    (@capabilities $i:ident) => { fn capabilities(&self) -> &Capabilities { self.$i.capabilities() } };
+    (@register $i:ident) => {
+        unsafe fn register(&self, region: Region) -> Result<Registration> {
+            // SAFETY: the same contract.
+            unsafe { self.$i.register(region) }
+        }
+    };
+    (@release $i:ident) => {
+        unsafe fn release(&self, handle: u64) -> Result<()> {
+            // SAFETY: the same contract.
+            unsafe { self.$i.release(handle) }
+        }
+    };
+    (@import $i:ident) => {
+        fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
+            self.$i.import(peer, key, accumulate)
+        }
+    };
+    (@forget $i:ident) => {
+        unsafe fn forget(&self, handle: u64) {
+            // SAFETY: the same contract.
+            unsafe { self.$i.forget(handle) };
+        }
+    };
     (@sealed $i:ident) => { fn sealed(&self, handle: u64) { self.$i.sealed(handle); } };
     (@peers_can_map $i:ident) => {
         unsafe fn peers_can_map(&self, memory: Block) -> bool {

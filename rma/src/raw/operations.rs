@@ -346,7 +346,9 @@ impl RawWindow {
             // that made the item; both wait for the track or cancel it.
             unsafe { self.job.post(peer, operation, notify, tracks) }
         });
-        posted.unwrap_or(Ok(true)).map(|_| ()).map_err(|e| e.peer(t.region.peer))
+        // An error that blames a rank is not the target's: that may have ended because of the other one.
+        let about = |e: Error| if e.blamed().is_none() { e.peer(t.region.peer) } else { e };
+        posted.unwrap_or(Ok(true)).map(|_| ()).map_err(about)
     }
 
     /// Sends an operation that was issued earlier; returns whether it was sent. Otherwise the call that completes it

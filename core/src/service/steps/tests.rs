@@ -43,30 +43,7 @@ struct Scripted {
 }
 
 impl Device for Scripted {
-    forward!(inner: sealed, cancel, wake, waker, now, stats, check_peers, leave);
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    unsafe fn register(&self, region: Region) -> Result<Registration> {
-        // SAFETY: the same contract.
-        unsafe { self.inner.register(region) }
-    }
-
-    unsafe fn release(&self, handle: u64) -> Result<()> {
-        // SAFETY: the same contract.
-        unsafe { self.inner.release(handle) }
-    }
-
-    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        self.inner.import(peer, key, accumulate)
-    }
-
-    unsafe fn forget(&self, handle: u64) {
-        // SAFETY: the same contract.
-        unsafe { self.inner.forget(handle) };
-    }
+    forward!(inner: capabilities, register, release, import, forget, sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let busy = self.script.busy.replace(self.script.busy.get() >> 1);

@@ -157,30 +157,7 @@ impl Cut {
 }
 
 impl Device for Cut {
-    forward!(inner: sealed, peers_can_map, wake, waker, now, compute, stats);
-
-    fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
-    }
-
-    unsafe fn register(&self, region: Region) -> Result<Registration> {
-        // SAFETY: the same contract.
-        unsafe { self.inner.register(region) }
-    }
-
-    unsafe fn release(&self, handle: u64) -> Result<()> {
-        // SAFETY: the same contract.
-        unsafe { self.inner.release(handle) }
-    }
-
-    fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
-        self.inner.import(peer, key, accumulate)
-    }
-
-    unsafe fn forget(&self, handle: u64) {
-        // SAFETY: the same contract.
-        unsafe { self.inner.forget(handle) };
-    }
+    forward!(inner: capabilities, register, release, import, forget, sealed, peers_can_map, wake, waker, now, compute, stats);
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         if request.peer == self.me {
