@@ -359,7 +359,7 @@ impl RouteDevice {
     fn go_on_with_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut result = Ok(());
         for (peer, devices, count) in self.pairs.news.take() {
-            result = result.and(self.hear(peer, devices, count));
+            result = result.and(self.receive_left(peer, devices, count));
         }
         let mut any = false;
         let due = self.pairs.due.take();
@@ -384,7 +384,7 @@ impl RouteDevice {
     }
 
     /// Takes note of the devices, by their numbers in the job, that a peer has left.
-    fn hear(&self, peer: u32, devices: u8, count: u64) -> Result<()> {
+    fn receive_left(&self, peer: u32, devices: u8, count: u64) -> Result<()> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(()) };
         let is_left = |device: &u8| devices >> self.numbers[usize::from(*device)] & 1 == 1;
         let left: Vec<u8> = (0..self.devices.len() as u8).filter(is_left).collect();
@@ -396,7 +396,7 @@ impl RouteDevice {
                 return Err(why);
             }
         }
-        pair.borrow_mut().hear(left.iter().fold(0, |bits, device| bits | 1 << device), count);
+        pair.borrow_mut().receive_left(left.iter().fold(0, |bits, device| bits | 1 << device), count);
         self.pairs.wants(peer);
         Ok(())
     }
@@ -433,7 +433,7 @@ impl RouteDevice {
             if !self.say(peer, Control::Left(devices, received))? || pair.borrow().left() != left {
                 return Ok(Progress::Busy);
             }
-            pair.borrow_mut().said(left);
+            pair.borrow_mut().has_announced(left);
         }
         if !pair.borrow_mut().settle() || self.requests.uses(peer, left) {
             return Ok(Progress::Waits);

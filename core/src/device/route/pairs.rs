@@ -165,8 +165,8 @@ pub(super) struct Pair {
     common: u8,
     left: u8,
     /// The devices that this rank has announced to the peer as left, and those that the peer has announced.
-    said: u8,
-    heard: u8,
+    left_sent: u8,
+    left_received: u8,
     /// Number of packets of this rank that the peer had received at its announcement.
     arrived: u64,
     /// The device of packets to the peer, and whether it has changed and the packets kept are still to be sent again.
@@ -212,8 +212,8 @@ impl Pair {
         Self {
             common,
             left: 0,
-            said: 0,
-            heard: 0,
+            left_sent: 0,
+            left_received: 0,
             arrived: 0,
             packets,
             has_moved: false,
@@ -324,21 +324,21 @@ impl Pair {
 
     /// Whether devices that were left are to be announced to the peer.
     pub(super) fn has_to_say(&self) -> bool {
-        self.said != self.left
+        self.left_sent != self.left
     }
 
-    pub(super) fn said(&mut self, left: u8) {
-        self.said = left;
+    pub(super) fn has_announced(&mut self, left: u8) {
+        self.left_sent = left;
     }
 
     /// Takes note of the devices that the peer has left.
-    pub(super) fn hear(&mut self, left: u8, arrived: u64) {
-        (self.heard, self.arrived) = (left & self.common, arrived);
+    pub(super) fn receive_left(&mut self, left: u8, arrived: u64) {
+        (self.left_received, self.arrived) = (left & self.common, arrived);
     }
 
     /// Whether both ranks have left the same devices, and know so; then packets that have arrived are dropped.
     pub(super) fn settle(&mut self) -> bool {
-        if self.said != self.left || self.heard != self.left {
+        if self.left_sent != self.left || self.left_received != self.left {
             return false;
         }
         if !std::mem::replace(&mut self.is_settled, true) {
@@ -510,9 +510,9 @@ mod tests {
         let mut pair = Pair::new(0b1011, 0);
         assert_eq!(pair.leave(0, &why), Leaving::To(1));
         assert_eq!((pair.leave(0, &why), pair.packets), (Leaving::Known, 1));
-        pair.hear(0b1, 0);
+        pair.receive_left(0b1, 0);
         assert!(pair.has_to_say() && !pair.settle());
-        pair.said(0b1);
+        pair.has_announced(0b1);
         assert!(pair.settle());
         assert_eq!(pair.leave(3, &why), Leaving::To(1));
         assert!(pair.has_to_say() && !pair.settle());

@@ -89,7 +89,7 @@ impl Cut {
         Error::new(ErrorKind::PeerLost, "use a link").rank(self.me).peer(1 - self.me).device("cut").cause("it is cut")
     }
 
-    /// Carries out the oldest request; `false` if there is none, or no room for it.
+    /// Carries out the oldest request; returns whether a request was carried out.
     fn perform(&self) -> bool {
         let mut held = self.held.borrow_mut();
         let Some(Held { request, packet }) = held.front() else { return false };
