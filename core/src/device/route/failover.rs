@@ -97,6 +97,25 @@ impl RouteDevice {
         }
     }
 
+    /// Tells the other devices of a loss that one has noticed: if this rank ends for it, the ranks that these devices
+    /// reach report the first loss.
+    #[cold]
+    pub(super) fn tell_others(&self, number: u8, e: &Error) {
+        if e.kind() == ErrorKind::PeerLost {
+            let others = (0..).zip(&self.devices).filter(|(other, _)| *other != number);
+            others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
+        }
+    }
+
+    /// Tells each device of the losses that the others have noticed, also in calls that this rank made of them directly:
+    /// this rank ends.
+    #[cold]
+    pub(super) fn share_losses(&self) {
+        for (number, device) in (0..).zip(&self.devices) {
+            let _ = device.check_peers(PeerCheck::Alive).inspect_err(|e| self.tell_others(number, e));
+        }
+    }
+
     /// Takes note that a request to a peer has failed.
     pub(super) fn has_failed(&self, device: u8, peer: u32, e: &Error) {
         if e.kind() == ErrorKind::PeerLost && self.pairs.get(peer).is_some() {

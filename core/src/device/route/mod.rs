@@ -90,6 +90,7 @@ pub(crate) struct RouteDevice {
     /// The silence of each device.
     silences: Box<[Silence]>,
     polling: Cell<bool>,
+    has_left: Cell<bool>,
 }
 
 impl fmt::Debug for RouteDevice {
@@ -156,6 +157,7 @@ impl RouteDevice {
             requests: Requests::default(),
             pairs,
             polling: Cell::new(false),
+            has_left: Cell::new(false),
         })
     }
 
@@ -429,16 +431,6 @@ impl RouteDevice {
         }
         Ok(any)
     }
-
-    /// Tells the other devices of a loss that one has noticed: if this rank ends for it, the ranks that these devices
-    /// reach report the first loss.
-    #[cold]
-    fn tell_others(&self, number: u8, e: &Error) {
-        if e.kind() == ErrorKind::PeerLost {
-            let others = (0..).zip(&self.devices).filter(|(other, _)| *other != number);
-            others.for_each(|(_, device)| _ = device.check_peers(PeerCheck::Met(e)));
-        }
-    }
 }
 
 impl Device for RouteDevice {
@@ -589,10 +581,20 @@ impl Device for RouteDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
+        if how == Leave::Lost && !self.has_left.get() {
+            self.share_losses();
+        }
         let mut all = !self.is_restless() && self.pairs.due.borrow().is_empty();
         for device in &self.devices {
             all &= device.leave(how)?;
         }
+        self.has_left.set(all);
         Ok(all)
+    }
+}
+
+impl Drop for RouteDevice {
+    fn drop(&mut self) {
+        let _ = self.leave(Leave::Lost);
     }
 }
