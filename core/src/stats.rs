@@ -112,7 +112,7 @@ impl Stats {
 
     /// A snapshot of the values.
     #[must_use]
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::default();
         for (kind, c) in self.counters.iter().enumerate() {
             // Relaxed: as in `add`, pairs with nothing.

@@ -256,3 +256,36 @@ fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
         Ok(())
     });
 }
+
+/// The same network twice in the list is two connections to each peer, which share long transfers.
+#[test]
+fn long_transfers_share_the_connections_of_a_device_that_is_listed_twice() {
+    const LEN: usize = 1 << 17;
+    let find = |name: &str| (name == "FARSIDE_DEVICES").then(|| "tcp,tcp".to_owned());
+    let settings = Settings::from_lookup(find).unwrap();
+    let ended = Job::threads_with(2, &settings, |job| {
+        let world = job.world()?;
+        let window = LockWindow::<u64>::allocate(&world, LEN)?;
+        let mine: Vec<u64> = (0..LEN as u64).map(|at| at * (world.rank() as u64 + 3)).collect();
+        let mut back = vec![0; LEN];
+        let other = 1 - world.rank();
+        window.lock_all(Assert::empty(), |e| {
+            e.put(&mine, other, 0)?;
+            e.flush(other)?;
+            e.get_into_now(&mut back, other, 0)
+        })?;
+        assert_eq!(back, mine);
+        let mut shares = Vec::new();
+        job.device().stats(&mut |name, stats| {
+            let moved = [Kind::Write, Kind::Read].map(|kind| stats.snapshot().bytes(kind));
+            shares.extend((name == "tcp" && moved[0] > 0).then_some(moved));
+        });
+        let [all, all_back] = [0, 1].map(|kind| shares.iter().map(|moved| moved[kind]).sum::<u64>());
+        assert!(all >= 8 * LEN as u64 && all_back >= 8 * LEN as u64, "{shares:?}");
+        let is_fair = |moved: &[u64; 2]| 3 * moved[0] > all && 3 * moved[1] > all_back;
+        assert!(shares.len() == 2 && shares.iter().all(is_fair), "{shares:?}");
+        world.barrier()?;
+        window.free()
+    });
+    ended.unwrap();
+}

@@ -28,6 +28,8 @@ use crate::waits::Answers;
 /// Time that ranks have to answer what they wait for; a waiting rank looks for the question every
 /// `FARSIDE_PEER_CHECK_MS`.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Time in which the kernel ends a rank that is killed.
+const KILL_TIME: Duration = Duration::from_millis(50);
 /// The exit code of a worker without a guard; no process reads it.
 pub(crate) const KILLED: u8 = 137;
 
@@ -74,6 +76,12 @@ async fn job(launch: &Launch, guard: i32) -> Result<u8> {
     job.limit = launch.timeout.map(|s| Instant::now() + Duration::from_secs(s));
     loop {
         let mut ended: Vec<_> = std::iter::from_fn(reap).collect();
+        let is_error = |(_, status): &(i32, ExitStatus)| status.code().is_some_and(|code| code != 0);
+        if !job.ending.has_failed() && !ended.is_empty() && ended.iter().all(is_error) {
+            // The connections of a rank that is killed end before the kernel reports its end.
+            tokio::time::sleep(KILL_TIME).await;
+            ended.extend(std::iter::from_fn(reap));
+        }
         // The kernel gives them in any order. Ranks that were killed come first, since others may have ended because of
         // them.
         ended.sort_by_key(|(_, status)| status.code().is_some());

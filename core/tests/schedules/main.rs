@@ -2,7 +2,7 @@
 //!
 //! `FARSIDE_TEST_ALGORITHM=operation/name` tests one algorithm, `FARSIDE_TEST_RANKS=n` at most n ranks,
 //! `FARSIDE_TEST_ROOTS=all` every root with all parameters also for more than 20 ranks, `FARSIDE_TEST_WHOLE=1` all numbers
-//! of ranks up to 128.
+//! of ranks up to 128, and some to 257.
 
 mod algorithms;
 mod barriers;
@@ -18,9 +18,13 @@ mod selection;
 mod trees;
 mod two_level;
 
-/// Numbers of ranks from 2 to 128: all up to 40, then some, with those about powers of two.
+fn is_whole() -> bool {
+    std::env::var_os("FARSIDE_TEST_WHOLE").is_some()
+}
+
+/// Numbers of ranks from 2 to 100: all up to 24, then some, with those about powers of two. In a whole run all to 128.
 fn counts() -> impl Iterator<Item = u32> + Clone {
-    let whole = std::env::var_os("FARSIDE_TEST_WHOLE").is_some();
-    let more = [47, 48, 49, 60, 63, 64, 65, 81, 96, 100, 127, 128];
-    (2..=128).filter(move |p| whole || *p <= 40 || more.contains(p))
+    let whole = is_whole();
+    let more = [31, 32, 33, 40, 48, 63, 64, 65, 100];
+    (2..=128).filter(move |p| whole || *p <= 24 || more.contains(p))
 }

@@ -1,8 +1,11 @@
-//! Two hosts with two links, of which one fails while the job runs, and the other one carries on.
+//! Two hosts with two links, of which one fails while the job runs, and the other one carries on. In the machine of `ci/rxe`
+//! also two nodes with HCAs, which fail, and a network for tcp.
 
 use std::time::Duration;
 
-use super::{CUT, FAILS, Hosts};
+use farside_harness::{Marked, itself, works};
+
+use super::{CUT, FAILS, Hosts, run};
 
 /// The devices of ranks 0 and 1: both links.
 const BOTH: &str = "tcp:v01,tcp:v01b;tcp:v10,tcp:v10b";
@@ -54,4 +57,27 @@ fn peer_is_lost_when_both_interfaces_fail() {
     // The limits of both devices, and of the ranks' end.
     assert!(time < Duration::from_secs(40), "{time:?}: {text}");
     assert!(text.contains("rank says") && text.contains("rank 1"), "{text}");
+}
+
+/// The cable of an HCA goes out, or packets vanish without any event.
+#[test]
+fn job_goes_on_by_tcp_when_the_hca_fails() {
+    if std::env::var_os(CUT).is_some() || !works("rxe-link", &["show"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for how in ["down", "cut"] {
+        let path = folder.path().join(how);
+        let mut job = Marked::run(2, &["--timeout", "90"]);
+        job.command.args(itself("as_a_rank")).env(CUT, &path).env(FAILS, "hca").env("FARSIDE_LOG", "warn");
+        job.command.env("FARSIDE_TEST_NODES", "2").env("FARSIDE_DEVICE", "route").env("FARSIDE_DEVICES", "verbs,tcp");
+        let (text, is_success, time) = run(job, |_| {
+            assert!(works("rxe-link", &[how, "rxe0"]));
+            std::fs::write(&path, "").unwrap();
+        });
+        assert!(works("rxe-link", &["up", "all"]));
+        assert!(is_success, "{how}: {time:?}: {text}");
+        assert!((0..2).all(|rank| text.contains(&format!("rank {rank} is done"))), "{how}: {text}");
+        assert!(text.contains("device verbs") && text.contains("is left for rank"), "{how}: {time:?}: {text}");
+    }
 }

@@ -269,6 +269,11 @@ impl Answer {
         last || is_due
     }
 
+    /// Whether the frame after the one that is being sent is the end of the operation.
+    fn ends_next(&self) -> bool {
+        self.left == 0 && self.last
+    }
+
     fn blocks(&self, memory: &Memory, failed: &mut Option<ErrorKind>, out: &mut Blocks) {
         self.current.header(out);
         let len = self.current.payload_left;
@@ -458,7 +463,7 @@ impl Queue {
                         continue;
                     }
                     answer.blocks(memory, failed, out);
-                    return false;
+                    return answer.ends_next();
                 }
             }
         }
