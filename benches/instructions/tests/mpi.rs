@@ -47,7 +47,7 @@ struct Counts {
 }
 
 /// Instructions of one operation: all, or only those of a function and its callees. The program is run with `arguments`.
-fn of_one(program: &Path, arguments: &[&str]) -> impl Fn(Option<&str>) -> f64 {
+fn of_one(program: &Path, arguments: &[&str]) -> impl Fn(Option<&str>) -> f64 + use<> {
     let [once, twice] = [1, 2].map(|times| count(program, times * OPERATIONS, arguments));
     move |function| {
         let of = |counts: &Counts| function.map_or(counts.all, |name| counts.functions[name]);
