@@ -110,7 +110,7 @@ impl Stats {
         c.bytes.store(c.bytes.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
-    /// A snapshot of the values.
+    /// The values now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut s = Snapshot::default();

@@ -70,7 +70,10 @@ fn job_goes_on_by_tcp_when_the_hca_fails() {
         let path = folder.path().join(how);
         let mut job = Marked::run(2, &["--timeout", "90"]);
         job.command.args(itself("as_a_rank")).env(CUT, &path).env(FAILS, "hca").env("FARSIDE_LOG", "warn");
-        job.command.env("FARSIDE_TEST_NODES", "2").env("FARSIDE_DEVICE", "route").env("FARSIDE_DEVICES", "shm,verbs,tcp");
+        job.command
+            .env("FARSIDE_TEST_NODES", "2")
+            .env("FARSIDE_DEVICE", "route")
+            .env("FARSIDE_DEVICES", "shm,verbs,tcp");
         let (text, is_success, time) = run(job, |_| {
             assert!(works("rxe-link", &[how, "rxe0"]));
             std::fs::write(&path, "").unwrap();
