@@ -151,7 +151,7 @@ pub struct Mapped {
 }
 
 /// A remote address: a byte of a peer's region.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// [`RemoteRegion::handle`].
     pub region: u64,

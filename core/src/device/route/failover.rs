@@ -18,7 +18,7 @@
 //! | read | is read again |
 //! | write | is written again |
 //! | write before, or with, a signal or notification, which is evidence of its arrival | the cell is read: what has arrived is complete, the rest is repeated |
-//! | signal | the cell is set again to its last value: it has one writer, and only grows |
+//! | signal | the cell is set again to its last value, unless a notification that a write carries does: it has one writer, and only grows |
 //! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
 //! | list ([`Operation::Scatter`]) | `PeerLost` |
 //!
@@ -107,15 +107,6 @@ impl RouteDevice {
         }
     }
 
-    /// Tells each device of the losses that the others have noticed, also in calls that this rank made of them directly:
-    /// this rank ends.
-    #[cold]
-    pub(super) fn share_losses(&self) {
-        for (number, device) in (0..).zip(&self.devices) {
-            let _ = device.check_peers(PeerCheck::Alive).inspect_err(|e| self.tell_others(number, e));
-        }
-    }
-
     /// Takes note that a request to a peer has failed.
     pub(super) fn has_failed(&self, device: u8, peer: u32, e: &Error) {
         if e.kind() == ErrorKind::PeerLost && self.pairs.get(peer).is_some() {
@@ -180,6 +171,16 @@ impl RouteDevice {
     pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         pair.borrow_mut().keep_signal(device, at, value);
+        self.requests.add_evidence(peer, Evidence::Signal(at, value));
+    }
+
+    /// Takes note of a notification that a request carries: the signals kept for its cell are out of date, and would set the
+    /// cell back if they were posted after it.
+    pub(super) fn has_notified(&self, signal: &Signal) {
+        let Signal { peer, at, value } = *signal;
+        if let Some(pair) = self.pairs.get(peer) {
+            pair.borrow_mut().drop_signals(|kept| kept == at);
+        }
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 

@@ -90,7 +90,6 @@ pub(crate) struct RouteDevice {
     /// The silence of each device.
     silences: Box<[Silence]>,
     polling: Cell<bool>,
-    has_left: Cell<bool>,
 }
 
 impl fmt::Debug for RouteDevice {
@@ -157,7 +156,6 @@ impl RouteDevice {
             requests: Requests::default(),
             pairs,
             polling: Cell::new(false),
-            has_left: Cell::new(false),
         })
     }
 
@@ -181,7 +179,12 @@ impl RouteDevice {
     unsafe fn post_by(&self, number: u8, request: &WorkRequest<'_>) -> Result<Posted> {
         self.silences[usize::from(number)].end();
         // SAFETY: the same contract.
-        unsafe { self.device(number).post(request) }
+        unsafe { self.device(number).post(request) }.inspect_err(|e| {
+            // Otherwise the device is left for the peer.
+            if self.pairs.get(request.peer).is_none() {
+                self.tell_others(number, e);
+            }
+        })
     }
 
     #[inline(always)]
@@ -312,9 +315,7 @@ impl RouteDevice {
         }
         if has_spare && posted != Posted::Busy {
             match (with, request.operation) {
-                (Some(Notification { signal, .. }), _) => {
-                    self.requests.add_evidence(request.peer, Evidence::Signal(signal.at, signal.value));
-                }
+                (Some(Notification { signal, .. }), _) => self.has_notified(&signal),
                 (None, Operation::Signal { .. }) => {}
                 (None, _) if is_write || is_read => {}
                 (None, _) => self.requests.add_evidence(request.peer, Evidence::Atomic),
@@ -470,7 +471,7 @@ impl Device for RouteDevice {
         imported.iter().for_each(|imported| {
             self.forget_all(imported);
             if let Some(pair) = self.pairs.get(imported.peer) {
-                pair.borrow_mut().forget(handle);
+                pair.borrow_mut().drop_signals(|at| at.region == handle);
             }
         });
     }
@@ -581,20 +582,10 @@ impl Device for RouteDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        if how == Leave::Lost && !self.has_left.get() {
-            self.share_losses();
-        }
         let mut all = !self.is_restless() && self.pairs.due.borrow().is_empty();
         for device in &self.devices {
             all &= device.leave(how)?;
         }
-        self.has_left.set(all);
         Ok(all)
-    }
-}
-
-impl Drop for RouteDevice {
-    fn drop(&mut self) {
-        let _ = self.leave(Leave::Lost);
     }
 }

@@ -383,9 +383,11 @@ impl Pair {
         }
     }
 
-    /// Drops signals to cells of a region.
-    pub(super) fn forget(&mut self, region: u64) {
-        self.signals.retain(|set| set.at.region != region);
+    /// Drops signals to these cells.
+    pub(super) fn drop_signals(&mut self, is_dropped: impl Fn(Place) -> bool) {
+        let again = self.signals.iter().take(self.next_signal);
+        self.next_signal -= again.filter(|set| is_dropped(set.at)).count();
+        self.signals.retain(|set| !is_dropped(set.at));
     }
 
     /// The signal that is set again next. Earlier values of the same cell are left out.
@@ -543,7 +545,10 @@ mod tests {
             pair.keep_signal(0, at(24), value);
         }
         assert!(pair.signals.len() <= MANY_SIGNALS + 1);
-        pair.forget(1);
-        assert!(pair.signals.is_empty());
+        let (number, cell) = (pair.signals.len(), at(24));
+        pair.drop_signals(|at| at == cell);
+        assert!((1..number).contains(&pair.signals.len()) && pair.next_signal <= pair.signals.len());
+        pair.drop_signals(|at| at.region == 1);
+        assert!(pair.signals.is_empty() && pair.next_signal == 0);
     }
 }

@@ -26,6 +26,8 @@ struct Link {
     is_cut: bool,
     /// Ranks that have left the device.
     has_left: [bool; 2],
+    /// The ranks whose losses it was told of.
+    told: Vec<Option<u32>>,
 }
 
 /// How a link fails.
@@ -233,6 +235,10 @@ impl Device for Cut {
                 self.fail(0);
                 Ok(None)
             }
+            PeerCheck::Met(e) => {
+                self.link().told.push(e.blamed_number());
+                Ok(None)
+            }
             _ if self.is_dead.get() && !self.link().has_left[self.me as usize] => Err(self.lost()),
             about => self.inner.check_peers(about),
         }
@@ -260,9 +266,9 @@ fn ranks(plans: &[Plan], kinds: &[u8]) -> [RouteDevice; 2] {
 /// Bytes of a slot of a round, and rounds.
 const SLOT: usize = 64;
 const ROUNDS: usize = 40;
-/// A word that is added to, cells of both ways of signalling, and the first slot.
+/// A word that is added to, the cell that announces slots, and the first slot.
 const WORD: usize = 0;
-const CELLS: [usize; 2] = [8, 16];
+const CELL: usize = 8;
 const SLOTS: usize = 64;
 
 struct Rank {
@@ -274,8 +280,8 @@ struct Rank {
     packets: Vec<Vec<u8>>,
     ended: FxHashMap<u64, Result<()>>,
     posted: u64,
-    /// Rounds of each way of signalling whose slots this rank has taken.
-    taken: [usize; 2],
+    /// Rounds whose slots this rank has taken.
+    taken: usize,
 }
 
 fn content(from: usize, round: usize, len: usize) -> Vec<u8> {
@@ -298,15 +304,14 @@ impl Rank {
             .unwrap();
         self.device.check_peers(PeerCheck::Alive).unwrap();
         // A slot that was announced is there, and then belongs to this rank: nothing writes to it again.
-        for (way, cell) in CELLS.into_iter().enumerate() {
-            while (self.word(cell) as usize) > self.taken[way] {
-                let round = 2 * self.taken[way] + way;
-                let slot = &mut self.memory[SLOTS + round * SLOT..][..SLOT];
-                assert!(slot == content(1 - me, round, SLOT), "round {round} was announced before it came");
-                slot.fill(0);
-                self.taken[way] += 1;
-            }
+        let announced = self.word(CELL) as usize;
+        assert!(announced >= self.taken, "the cell goes back from {} to {announced}", self.taken);
+        for round in self.taken..announced {
+            let slot = &mut self.memory[SLOTS + round * SLOT..][..SLOT];
+            assert!(slot == content(1 - me, round, SLOT), "round {round} was announced before it came");
+            slot.fill(0);
         }
+        self.taken = announced;
     }
 }
 
@@ -349,7 +354,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
         let region = device.import(1 - me as u32, &keys[1 - me], None).unwrap().handle;
         let (memory, ended) = (memories.next().unwrap(), FxHashMap::default());
         let (sources, back, packets) = Default::default();
-        Rank { device, memory, region, sources, back, packets, ended, posted: 0, taken: [0; 2] }
+        Rank { device, memory, region, sources, back, packets, ended, posted: 0, taken: 0 }
     });
     let mut sent = [Vec::new(), Vec::new()];
     let mut adds = [Vec::new(), Vec::new()];
@@ -372,9 +377,8 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             ranks[me].sources.push(content(me, round, SLOT).into());
             let from = [Block::of(ranks[me].sources[round].as_ptr(), SLOT)];
             let write = Operation::Write { from: &from, to: place(SLOTS + round * SLOT) };
-            let value = (round / 2 + 1) as u64;
-            let cell = place(CELLS[round % 2]);
-            if round % 2 == 0 {
+            let (cell, value) = (place(CELL), round as u64 + 1);
+            if random(2) == 0 {
                 post(&mut ranks, me, write, Some((cell, value)));
             } else {
                 post(&mut ranks, me, write, None);
@@ -382,7 +386,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             }
             ranks[me].back.push(vec![1; 8].into());
             let into = [Block { base: ranks[me].back[round].as_mut_ptr(), len: 8 }];
-            post(&mut ranks, me, Operation::Read { into: &into, from: place(CELLS[0]) }, None);
+            post(&mut ranks, me, Operation::Read { into: &into, from: place(CELL) }, None);
             if random(2) == 0 {
                 // All that was posted before an atomic is complete: what is unknown is the atomic alone.
                 for turn in 0.. {
@@ -410,16 +414,14 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
     for turn in 0.. {
         let is_over = |me: usize| {
             let rank = &ranks[me];
-            rank.ended.len() as u64 == rank.posted
-                && rank.packets.len() >= sent[1 - me].len()
-                && rank.taken == [ROUNDS / 2; 2]
+            rank.ended.len() as u64 == rank.posted && rank.packets.len() >= sent[1 - me].len() && rank.taken == ROUNDS
         };
         if is_over(0) && is_over(1) {
             break;
         }
         if turn > 100_000 {
             for rank in &ranks {
-                println!("{} of {}, {:?}, {} packets", rank.ended.len(), rank.posted, rank.taken, rank.packets.len());
+                println!("{} of {}, {}, {} packets", rank.ended.len(), rank.posted, rank.taken, rank.packets.len());
             }
             panic!("no end: {plans:?}");
         }
@@ -449,7 +451,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             adds[me].len()
         );
         for back in &rank.back {
-            assert!(u64::from_le_bytes(*back.first_chunk().unwrap()) <= ROUNDS as u64 / 2);
+            assert!(u64::from_le_bytes(*back.first_chunk().unwrap()) <= ROUNDS as u64);
         }
         unknown += failed.len();
     }
@@ -493,4 +495,27 @@ proptest! {
 fn atomics_in_progress_end_with_a_clear_error() {
     let unknown = |after| exchange(&[Plan { after, delivered: 2, notice: 3, by: 0 }, NEVER], &[1, 2], 5);
     assert!((1..200).map(unknown).sum::<usize>() > 0);
+}
+
+/// A rank may end at the first error that it gets, without any further call of its device.
+#[test]
+fn other_devices_are_told_of_a_loss_that_a_post_reports() {
+    let plan = Plan { after: 1, delivered: 0, notice: 0, by: 0 };
+    let [lost, other] = [plan, NEVER].map(|plan| Cut::pair(plan).map(Box::new));
+    let link = Arc::clone(&other[0].link);
+    let devices = (1..).zip([lost, other].map(|[device, _]| device)).map(|(number, device)| {
+        let member = Member { number, kind: number, carries: [true; SIZES] };
+        (member, device as Box<dyn Device>)
+    });
+    // The peer has only the first one.
+    let device = RouteDevice::new(0, None, devices.collect(), &[0b110, 0b010], &[]).unwrap();
+    let send = || {
+        let operation = Operation::Send { header: &[1], body: &[] };
+        // SAFETY: no blocks.
+        unsafe { device.post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }
+    };
+    assert_eq!(send().unwrap(), Posted::Done);
+    device.poll(&mut |_| {}).unwrap();
+    assert_eq!(send().unwrap_err().blamed(), Some(1));
+    assert_eq!(link.lock().unwrap().told, [Some(1)]);
 }
