@@ -1,6 +1,8 @@
 //! Instruction counts of single calls by valgrind's callgrind: a program makes N and 2 N calls, and the difference
 //! divided by N is the count of one call, including its loop iteration.
 
+pub mod release;
+
 use std::cell::Cell;
 use std::hint::black_box;
 use std::path::Path;

@@ -1,35 +1,15 @@
 //! Upper bounds on the instructions of one put.
 
-use std::env;
-use std::path::PathBuf;
-use std::process::Command;
-
 use farside_instructions as instructions;
 
-/// The instructions of some calls, counted by a release build of the program `instructions`: the one that
-/// `FARSIDE_INSTRUCTIONS_BIN` names, or one built now. `None`, with a message, if valgrind is not installed.
+/// The instructions of some calls, counted by a release build. `None`, with a message, if valgrind is not installed.
 fn count<const N: usize>(names: [&str; N]) -> Option<[f64; N]> {
     if !instructions::has_valgrind() {
         farside_harness::skip(&format!("instructions of {}", names.join(", ")), "valgrind does not start");
         return None;
     }
-    let program = env::var_os("FARSIDE_INSTRUCTIONS_BIN").map_or_else(build, PathBuf::from);
+    let program = instructions::release::program();
     Some(names.map(|name| instructions::of_one(&program, name).unwrap()))
-}
-
-fn build() -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--release", "-p", "farside-instructions", "--bin", "instructions", "--message-format=json"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("cargo starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let messages = String::from_utf8(output.stdout).expect("cargo writes text");
-    let mut executables = messages.lines().filter_map(|line| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        message["executable"].as_str().map(PathBuf::from)
-    });
-    executables.next_back().expect("cargo names the program")
 }
 
 /// Instructions of a put between two vectors, compared with the loop that copies.

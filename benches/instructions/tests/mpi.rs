@@ -9,22 +9,9 @@ use farside_instructions as instructions;
 
 const OPERATIONS: u64 = 2000;
 
-/// A release build of the MPI library: the one in `FARSIDE_MPI`, or one built now.
-fn library() -> PathBuf {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    if let Some(folder) = std::env::var_os("FARSIDE_MPI") {
-        return PathBuf::from(folder).join("libmpi_abi.so");
-    }
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--release", "--quiet", "-p", "farside-mpi", "--lib"]).current_dir(root);
-    assert!(build.status().expect("cargo starts").success());
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    target.join("release/libmpi_abi.so")
-}
-
 /// Builds a C program of this folder, with its library beside it.
 fn program(folder: &Path, name: &str) -> PathBuf {
-    let (program, library) = (folder.join(name), library());
+    let (program, library) = (folder.join(name), instructions::release::library());
     for name in ["libmpi_abi.so", "libmpi_abi.so.1"] {
         let link = folder.join(name);
         if !link.exists() {

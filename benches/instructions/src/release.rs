@@ -1,0 +1,34 @@
+//! Release builds, whose instructions tests count.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program `instructions`: the one that `FARSIDE_INSTRUCTIONS_BIN` names, or one built now.
+///
+/// # Panics
+/// It cannot be built.
+#[must_use]
+pub fn program() -> PathBuf {
+    std::env::var_os("FARSIDE_INSTRUCTIONS_BIN").map_or_else(|| built("instructions"), PathBuf::from)
+}
+
+/// The MPI library: the one in the folder `FARSIDE_MPI`, or one built now.
+///
+/// # Panics
+/// It cannot be built.
+#[must_use]
+pub fn library() -> PathBuf {
+    const NAME: &str = "libmpi_abi.so";
+    std::env::var_os("FARSIDE_MPI").map_or_else(|| built(NAME), |folder| PathBuf::from(folder).join(NAME))
+}
+
+/// Builds both at once, since they would be built with different features each by itself.
+fn built(name: &str) -> PathBuf {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--release", "--quiet", "-p", "farside-mpi", "--lib", "-p", "farside-instructions"]);
+    build.args(["--bin", "instructions"]).current_dir(root);
+    assert!(build.status().expect("cargo starts").success());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    target.join("release").join(name)
+}
