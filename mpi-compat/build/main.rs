@@ -6,6 +6,7 @@ mod header;
 mod table;
 
 use std::path::Path;
+use std::time::SystemTime;
 
 fn main() {
     println!("cargo::rerun-if-changed=table");
@@ -30,6 +31,17 @@ fn main() {
     if std::fs::read_to_string(&path).ok().as_ref() != Some(&header) {
         let new = include.join("mpi.h.new");
         write(&new, header);
+        // Were it newer than this run, the next build would run this again.
+        let file = std::fs::File::options().write(true).open(&new);
+        file.and_then(|file| file.set_modified(sources_changed()))
+            .unwrap_or_else(|e| panic!("cannot set the time of {}: {e}", new.display()));
         std::fs::rename(&new, &path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
     }
+}
+
+/// When the newest source of the header was changed.
+fn sources_changed() -> SystemTime {
+    let files = ["table", "build"].into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let times = files.filter_map(|file| file.metadata().and_then(|meta| meta.modified()).ok());
+    times.max().expect("the table has a time")
 }

@@ -174,12 +174,13 @@ impl RouteDevice {
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
-    /// Takes note of a notification that a request carries: the signals kept for its cell are out of date, and would set the
+    /// Takes note of a notification that a request carries: signals kept for its cell whose values are lower would set the
     /// cell back if they were posted after it.
     pub(super) fn has_notified(&self, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         if let Some(pair) = self.pairs.get(peer) {
-            pair.borrow_mut().drop_signals(|kept| kept == at);
+            let (number, _) = unmarked(value);
+            pair.borrow_mut().drop_signals(|cell, kept| cell == at && unmarked(kept).0 <= number);
         }
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
@@ -542,7 +543,7 @@ impl RouteDevice {
         loop {
             let Some(signal) = pair.borrow_mut().next_signal(peer) else { return Ok(Progress::Done) };
             let Ok((device, region, _)) = self.find(peer, signal.at.region, None) else {
-                pair.borrow_mut().advance_signal(0);
+                pair.borrow_mut().drop_signals(|at, _| at.region == signal.at.region);
                 continue;
             };
             if self.requests.has_writes_elsewhere(peer, device) {

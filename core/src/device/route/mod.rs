@@ -471,7 +471,7 @@ impl Device for RouteDevice {
         imported.iter().for_each(|imported| {
             self.forget_all(imported);
             if let Some(pair) = self.pairs.get(imported.peer) {
-                pair.borrow_mut().drop_signals(|at| at.region == handle);
+                pair.borrow_mut().drop_signals(|at, _| at.region == handle);
             }
         });
     }

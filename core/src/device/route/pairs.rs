@@ -383,28 +383,29 @@ impl Pair {
         }
     }
 
-    /// Drops signals to these cells.
-    pub(super) fn drop_signals(&mut self, is_dropped: impl Fn(Place) -> bool) {
+    /// Drops signals by their cells and values.
+    pub(super) fn drop_signals(&mut self, is_dropped: impl Fn(Place, u64) -> bool) {
         let again = self.signals.iter().take(self.next_signal);
-        self.next_signal -= again.filter(|set| is_dropped(set.at)).count();
-        self.signals.retain(|set| !is_dropped(set.at));
+        self.next_signal -= again.filter(|set| is_dropped(set.at, set.value)).count();
+        self.signals.retain(|set| !is_dropped(set.at, set.value));
     }
 
-    /// The signal that is set again next. Earlier values of the same cell are left out.
+    /// The signal that is set again next. Earlier values of the same cell are dropped.
     pub(super) fn next_signal(&mut self, peer: u32) -> Option<Signal> {
         while let Some(Set { at, value, .. }) = self.signals.get(self.next_signal).copied() {
-            let is_same = |later: &Set| (later.at.region, later.at.offset) == (at.region, at.offset);
-            if !self.signals.range(self.next_signal + 1..).any(is_same) {
+            if !self.signals.range(self.next_signal + 1..).any(|later| later.at == at) {
                 return Some(Signal { peer, at, value });
             }
-            self.next_signal += 1;
+            self.signals.remove(self.next_signal);
         }
         None
     }
 
+    /// Takes note that a signal was set again by a device, after the requests that were posted again before it.
     pub(super) fn advance_signal(&mut self, device: u8) {
+        let order = self.next_order();
         if let Some(set) = self.signals.get_mut(self.next_signal) {
-            set.device = device;
+            (set.device, set.order) = (device, order);
         }
         self.next_signal += 1;
     }
@@ -537,18 +538,24 @@ mod tests {
             pair.advance_signal(0);
         }
         assert_eq!(again, [(0, 3), (16, 4), (8, 5)]);
-        pair.completed(0b10, order);
-        assert_eq!(pair.signals.len(), 5);
+        // A request that was posted before they were set again is no evidence.
         pair.completed(0b1, order);
-        assert_eq!(pair.signals.len(), 1);
+        let later = pair.next_order();
+        pair.completed(0b10, later);
+        assert_eq!(pair.signals.len(), 3);
+        pair.drop_signals(|of, value| of == at(8) && value < 5);
+        assert_eq!(pair.signals.len(), 3);
+        pair.completed(0b1, later);
+        assert!(pair.signals.is_empty());
+        pair.keep_signal(0, at(0), 6);
         for value in 0..2000 {
             pair.keep_signal(0, at(24), value);
         }
         assert!(pair.signals.len() <= MANY_SIGNALS + 1);
         let (number, cell) = (pair.signals.len(), at(24));
-        pair.drop_signals(|at| at == cell);
+        pair.drop_signals(|at, _| at == cell);
         assert!((1..number).contains(&pair.signals.len()) && pair.next_signal <= pair.signals.len());
-        pair.drop_signals(|at| at.region == 1);
+        pair.drop_signals(|at, _| at.region == 1);
         assert!(pair.signals.is_empty() && pair.next_signal == 0);
     }
 }
