@@ -158,8 +158,9 @@ impl RouteDevice {
                 return Ok(Posted::Busy);
             }
         }
+        let order = pair.borrow_mut().next_order();
         // SAFETY: the same contract.
-        let posted = unsafe { self.post_again(request, region, connection) }?;
+        let posted = unsafe { self.post_found(request, region, connection, Repeat::of(request, order)) }?;
         if let (Operation::Signal { at, value }, Posted::Done | Posted::Pending) = (request.operation, posted) {
             let (device, ..) = self.find(request.peer, region, None)?;
             self.has_signalled(pair, device, &Signal { peer: request.peer, at, value });
@@ -183,17 +184,6 @@ impl RouteDevice {
             pair.borrow_mut().drop_signals(|cell, kept| cell == at && unmarked(kept).0 <= number);
         }
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
-    }
-
-    /// [`post_of_pair`](Self::post_of_pair), also while requests are posted again.
-    ///
-    /// # Safety
-    /// The same contract.
-    unsafe fn post_again(&self, request: &WorkRequest<'_>, region: u64, connection: &Connection) -> Result<Posted> {
-        let Some(pair) = self.pairs.get(request.peer) else { return Ok(Posted::Busy) };
-        let order = pair.borrow_mut().next_order();
-        // SAFETY: the same contract.
-        unsafe { self.post_found(request, region, connection, Repeat::of(request, order)) }
     }
 
     /// Posts a packet to a peer with which several devices are in common.
@@ -319,7 +309,13 @@ impl RouteDevice {
     #[inline]
     pub(super) fn completed(&self, tracked: &Tracked) {
         if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
-            pair.borrow_mut().completed(tracked.devices, repeat.order);
+            let mut pair = pair.borrow_mut();
+            pair.completed(tracked.devices, repeat.order);
+            // A device may notify the peer once the data of a read is here, and the completion does not tell that it has
+            // arrived.
+            if let (false, None, Some((at, value))) = (repeat.is_write, tracked.notify, repeat.notify) {
+                pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
+            }
         }
     }
 
@@ -503,8 +499,10 @@ impl RouteDevice {
             }
             let request = waiting.repeat.request();
             let Some(region) = request.operation.region() else { continue };
+            // In its old place among those that wait, should the next device fail meanwhile.
+            let repeat = Repeat::of(&request, waiting.repeat.order);
             // SAFETY: the memory of a request is valid until it is complete or cancelled.
-            match unsafe { self.post_again(&request, region, connection) } {
+            match unsafe { self.post_found(&request, region, connection, repeat) } {
                 Ok(Posted::Busy) => {
                     pair.borrow_mut().waiting.push_front(waiting);
                     return Progress::Busy;

@@ -101,9 +101,16 @@ impl Cut {
         };
         // Held, so that the other rank does not leave meanwhile.
         let link = self.link();
+        // A read is complete before its notification is on its way.
+        let (after, notify) = match (operation, request.notify) {
+            (Operation::Read { .. }, Some((at, value))) => (Some(Operation::Signal { at, value }), None),
+            (_, notify) => (None, notify),
+        };
+        let after =
+            after.map(|operation| Held { request: WorkRequest { operation, notify, ..*request }, packet: None });
         if !link.has_left[1 - self.me as usize] {
             // SAFETY: the memory is valid until the completion.
-            match unsafe { self.inner.post(&WorkRequest { operation, ..*request }) } {
+            match unsafe { self.inner.post(&WorkRequest { operation, notify, ..*request }) } {
                 Ok(Posted::Busy) => return false,
                 Ok(_) => {}
                 Err(e) if packet.is_none() => self.done.borrow_mut().push_back((request.id, Err(e))),
@@ -111,6 +118,7 @@ impl Cut {
             }
         }
         held.pop_front();
+        held.extend(after);
         true
     }
 
@@ -338,6 +346,17 @@ fn post(ranks: &mut [Rank; 2], me: usize, operation: Operation<'_>, notify: Opti
     }
 }
 
+/// Goes on until all requests of a rank have ended.
+fn settle(ranks: &mut [Rank; 2], me: usize) {
+    for turn in 0.. {
+        assert!(turn < 100_000, "a request does not end");
+        if ranks[me].ended.len() as u64 == ranks[me].posted {
+            return;
+        }
+        both(ranks);
+    }
+}
+
 /// Runs rounds of everything between two ranks; returns how many atomics have ended with errors, in all.
 fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
     let devices = ranks(plans, kinds);
@@ -378,35 +397,34 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             let from = [Block::of(ranks[me].sources[round].as_ptr(), SLOT)];
             let write = Operation::Write { from: &from, to: place(SLOTS + round * SLOT) };
             let (cell, value) = (place(CELL), round as u64 + 1);
-            if random(2) == 0 {
-                post(&mut ranks, me, write, Some((cell, value)));
-            } else {
-                post(&mut ranks, me, write, None);
-                post(&mut ranks, me, Operation::Signal { at: cell, value }, None);
-            }
             ranks[me].back.push(vec![1; 8].into());
             let into = [Block { base: ranks[me].back[round].as_mut_ptr(), len: 8 }];
-            post(&mut ranks, me, Operation::Read { into: &into, from: place(CELL) }, None);
+            let read = Operation::Read { into: &into, from: place(CELL) };
+            match random(3) {
+                0 => {
+                    post(&mut ranks, me, write, Some((cell, value)));
+                    post(&mut ranks, me, read, None);
+                }
+                1 => {
+                    post(&mut ranks, me, write, None);
+                    post(&mut ranks, me, Operation::Signal { at: cell, value }, None);
+                    post(&mut ranks, me, read, None);
+                }
+                _ => {
+                    post(&mut ranks, me, write, None);
+                    settle(&mut ranks, me);
+                    post(&mut ranks, me, read, Some((cell, value)));
+                    settle(&mut ranks, me);
+                }
+            }
             if random(2) == 0 {
                 // All that was posted before an atomic is complete: what is unknown is the atomic alone.
-                for turn in 0.. {
-                    assert!(turn < 100_000, "a request does not end");
-                    if ranks[me].ended.len() as u64 == ranks[me].posted {
-                        break;
-                    }
-                    both(&mut ranks);
-                }
+                settle(&mut ranks, me);
                 let old = std::ptr::null_mut();
                 post(&mut ranks, me, Operation::FetchAdd { at: place(WORD), add: 1, old }, None);
                 adds[me].push(ranks[me].posted);
                 // Nothing follows an atomic that is in progress.
-                for turn in 0.. {
-                    assert!(turn < 100_000, "an atomic does not end");
-                    if ranks[me].ended.contains_key(&ranks[me].posted) {
-                        break;
-                    }
-                    both(&mut ranks);
-                }
+                settle(&mut ranks, me);
             }
             (0..random(4)).for_each(|_| both(&mut ranks));
         }
