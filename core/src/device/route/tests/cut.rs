@@ -26,8 +26,8 @@ struct Link {
     is_cut: bool,
     /// Ranks that have left the device.
     has_left: [bool; 2],
-    /// The ranks whose losses it was told of.
-    told: Vec<Option<u32>>,
+    /// The ranks whose losses it was notified of.
+    losses: Vec<Option<u32>>,
 }
 
 /// How a link fails.
@@ -244,7 +244,7 @@ impl Device for Cut {
                 Ok(None)
             }
             PeerCheck::Met(e) => {
-                self.link().told.push(e.blamed_number());
+                self.link().losses.push(e.blamed_number());
                 Ok(None)
             }
             _ if self.is_dead.get() && !self.link().has_left[self.me as usize] => Err(self.lost()),
@@ -517,7 +517,7 @@ fn atomics_in_progress_end_with_a_clear_error() {
 
 /// A rank may end at the first error that it gets, without any further call of its device.
 #[test]
-fn other_devices_are_told_of_a_loss_that_a_post_reports() {
+fn other_devices_learn_of_a_loss_that_a_post_reports() {
     let plan = Plan { after: 1, delivered: 0, notice: 0, by: 0 };
     let [lost, other] = [plan, NEVER].map(|plan| Cut::pair(plan).map(Box::new));
     let link = Arc::clone(&other[0].link);
@@ -535,5 +535,5 @@ fn other_devices_are_told_of_a_loss_that_a_post_reports() {
     assert_eq!(send().unwrap(), Posted::Done);
     device.poll(&mut |_| {}).unwrap();
     assert_eq!(send().unwrap_err().blamed(), Some(1));
-    assert_eq!(link.lock().unwrap().told, [Some(1)]);
+    assert_eq!(link.lock().unwrap().losses, [Some(1)]);
 }
