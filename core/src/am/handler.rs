@@ -142,11 +142,16 @@ impl<J> fmt::Debug for Then<J> {
 pub(super) type Handler<J> = Rc<dyn Fn(Message<'_>) -> Delivery<J>>;
 
 /// Handlers by number, in one page for each upper byte in use, since the runtime's handlers have high numbers.
-pub(super) struct Handlers<J>(Vec<Option<Box<Page<J>>>>);
+pub(super) struct Handlers<J> {
+    pages: Vec<Option<Box<Page<J>>>>,
+    /// Numbers of the runtime's range that are in use no more, and the first that never was.
+    freed: Vec<u16>,
+    unused: u16,
+}
 
 impl<J> Default for Handlers<J> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { pages: Vec::new(), freed: Vec::new(), unused: HandlerId::RUNTIME }
     }
 }
 
@@ -156,15 +161,30 @@ impl<J> Handlers<J> {
     #[inline(always)]
     pub(super) fn get(&self, id: u16) -> Option<Handler<J>> {
         let [low, high] = id.to_le_bytes();
-        self.0.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
+        self.pages.get(usize::from(high))?.as_ref()?[usize::from(low)].clone()
     }
 
     /// The slot of a number.
     pub(super) fn place(&mut self, id: u16) -> &mut Option<Handler<J>> {
         let [low, high] = id.to_le_bytes().map(usize::from);
-        if self.0.len() <= high {
-            self.0.resize_with(high + 1, || None);
+        if self.pages.len() <= high {
+            self.pages.resize_with(high + 1, || None);
         }
-        &mut self.0[high].get_or_insert_with(|| Box::new([const { None }; 256]))[low]
+        &mut self.pages[high].get_or_insert_with(|| Box::new([const { None }; 256]))[low]
+    }
+
+    /// A free number of the runtime's range, if there is one.
+    pub(super) fn take_free(&mut self) -> Option<u16> {
+        if let Some(freed) = self.freed.pop() {
+            return Some(freed);
+        }
+        let free = (self.unused..u16::MAX).find(|id| self.get(*id).is_none())?;
+        self.unused = free + 1;
+        Some(free)
+    }
+
+    /// Gives a number back that was taken.
+    pub(super) fn give_back(&mut self, id: u16) {
+        self.freed.push(id);
     }
 }

@@ -97,10 +97,7 @@ impl<J> ActiveMessages<J> {
     /// # Errors
     /// `Limit` if all are taken.
     pub fn listen(&self, handler: impl Fn(Message<'_>) -> Delivery<J> + 'static) -> Result<Listening> {
-        let id = {
-            let handlers = self.handlers.borrow();
-            (HandlerId::RUNTIME..=u16::MAX).find(|id| handlers.get(*id).is_none())
-        };
+        let id = self.handlers.borrow_mut().take_free();
         let none = || {
             Error::new(ErrorKind::Limit, "register a handler").cause("all handler numbers of the runtime are in use")
         };
@@ -111,7 +108,9 @@ impl<J> ActiveMessages<J> {
 
     /// Removes the handler.
     pub fn end(&self, listening: &Listening) {
-        self.forget(listening.0);
+        if self.forget(listening.0) {
+            self.handlers.borrow_mut().give_back(listening.0.0);
+        }
     }
 
     /// Removes a handler of the program.
@@ -121,11 +120,11 @@ impl<J> ActiveMessages<J> {
         }
     }
 
-    /// Removes a handler.
-    pub(crate) fn forget(&self, id: HandlerId) {
+    /// Removes a handler; whether there was one.
+    pub(crate) fn forget(&self, id: HandlerId) -> bool {
         let forgotten = self.handlers.borrow_mut().place(id.0).take();
         // Dropped last: dropping what the handler holds may reenter this module.
-        drop(forgotten);
+        forgotten.is_some()
     }
 
     /// Makes a counter addressable by other ranks; ranks that expose in the same order get the same numbers.

@@ -82,7 +82,6 @@ pub(crate) type TagAt = fn(packet: &[u8]) -> Option<usize>;
 #[derive(Clone, Debug)]
 struct OwnRegion {
     key: Vec<u8>,
-    handle: u64,
     base: *mut u8,
     len: usize,
     accumulate: Option<AccumulateFn>,
@@ -105,9 +104,10 @@ struct Faulty {
     signal_arrays: RefCell<FxHashSet<u64>>,
     me: u32,
     tag_at: TagAt,
-    /// Regions of this rank, and those of them that it has imported, by their handle.
-    own: RefCell<Vec<OwnRegion>>,
-    own_imports: RefCell<FxHashMap<u64, OwnRegion>>,
+    /// Regions of this rank by their handle; the handles by key, and by the handle of this rank's import.
+    own: RefCell<FxHashMap<u64, OwnRegion>>,
+    own_keys: RefCell<FxHashMap<Vec<u8>, u64>>,
+    own_imports: RefCell<FxHashMap<u64, u64>>,
     /// The peer whose room is not given back, and the rest of it.
     room: Cell<Option<(u32, usize)>>,
 }
@@ -140,7 +140,7 @@ pub(crate) fn wrap(device: Box<dyn Device>, setting: &str, me: u32, tag_at: TagA
     let until = Cell::new(number.parse().map_err(|_| bad())?);
     // The wrapper must see all puts, also those to the rank's own region.
     let capabilities = Capabilities { own_by_copy: false, ..device.capabilities().clone() };
-    let (late, kept, signal_arrays, own, own_imports, room) = Default::default();
+    let (late, kept, signal_arrays, own, own_keys, own_imports, room) = Default::default();
     Ok(Box::new(Faulty {
         inner: device,
         capabilities,
@@ -152,6 +152,7 @@ pub(crate) fn wrap(device: Box<dyn Device>, setting: &str, me: u32, tag_at: TagA
         me,
         tag_at,
         own,
+        own_keys,
         own_imports,
         room,
     }))
@@ -259,8 +260,8 @@ impl Faulty {
 
     /// Does an atomic on this rank's own memory by its processor; returns whether it was done.
     fn do_own_atomic(&self, operation: &Operation<'_>) -> bool {
-        let own = operation.region().and_then(|region| self.own_imports.borrow().get(&region).cloned());
-        let Some(own) = own else { return false };
+        let own = operation.region().and_then(|region| self.own_imports.borrow().get(&region).copied());
+        let Some(own) = own.and_then(|own| self.own.borrow().get(&own).cloned()) else { return false };
         let at = |place: Place, len: usize| {
             let fits = place.offset.checked_add(len).is_some_and(|end| end <= own.len);
             fits.then(|| own.base.wrapping_add(place.offset))
@@ -381,13 +382,15 @@ impl Device for Faulty {
         // SAFETY: the same contract.
         let own = unsafe { self.inner.register(region) }?;
         let (key, accumulate) = (own.key.clone(), region.accumulate);
-        self.own.borrow_mut().push(OwnRegion { key, handle: own.handle, base: own.base, len: own.len, accumulate });
+        self.own_keys.borrow_mut().insert(key.clone(), own.handle);
+        self.own.borrow_mut().insert(own.handle, OwnRegion { key, base: own.base, len: own.len, accumulate });
         Ok(own)
     }
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
-        self.own.borrow_mut().retain(|own| own.handle != handle);
-        self.own_imports.borrow_mut().retain(|_, own| own.handle != handle);
+        if let Some(own) = self.own.borrow_mut().remove(&handle) {
+            self.own_keys.borrow_mut().remove(&own.key);
+        }
         // SAFETY: the same contract.
         unsafe { self.inner.release(handle) }
     }
@@ -395,8 +398,8 @@ impl Device for Faulty {
     fn import(&self, peer: u32, key: &[u8], accumulate: Option<AccumulateFn>) -> Result<RemoteRegion> {
         let mut remote = self.inner.import(peer, key, accumulate)?;
         remote.mapped = None;
-        if let Some(own) = self.own.borrow().iter().find(|own| peer == self.me && own.key == key) {
-            self.own_imports.borrow_mut().insert(remote.handle, own.clone());
+        if let Some(own) = self.own_keys.borrow().get(key).filter(|_| peer == self.me) {
+            self.own_imports.borrow_mut().insert(remote.handle, *own);
         }
         if accumulate.is_none() {
             self.signal_arrays.borrow_mut().insert(remote.handle);

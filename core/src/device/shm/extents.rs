@@ -5,21 +5,21 @@ use std::ops::Range;
 
 /// Disjoint ranges: for each start the end and the mark. Adjacent ranges with equal marks are one.
 #[derive(Debug, Default)]
-pub(super) struct Extents(BTreeMap<usize, (usize, bool)>);
+pub(super) struct Extents<M = bool>(BTreeMap<usize, (usize, M)>);
 
-impl Extents {
+impl<M: Copy + PartialEq> Extents<M> {
     /// Number of ranges.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Sum of the lengths of the ranges with this mark.
-    pub(super) fn bytes(&self, mark: bool) -> usize {
+    pub(super) fn bytes(&self, mark: M) -> usize {
         self.0.iter().filter(|(_, (_, of))| *of == mark).map(|(start, (end, _))| end - start).sum()
     }
 
     /// The parts of `range` that are here, with their marks, in order.
-    pub(super) fn within(&self, range: &Range<usize>) -> impl Iterator<Item = (Range<usize>, bool)> + use<'_> {
+    pub(super) fn within(&self, range: &Range<usize>) -> impl Iterator<Item = (Range<usize>, M)> + use<'_, M> {
         let Range { start, end } = *range;
         let before = self.0.range(..start).next_back();
         let inside = self.0.range(start..end.max(start));
@@ -44,7 +44,7 @@ impl Extents {
     }
 
     /// Adds `range` with this mark, in place of what is there.
-    pub(super) fn insert(&mut self, range: Range<usize>, mark: bool) {
+    pub(super) fn insert(&mut self, range: Range<usize>, mark: M) {
         self.remove(&range);
         let Range { mut start, mut end } = range;
         if start >= end {
@@ -77,6 +77,25 @@ impl Extents {
                     self.0.insert(rest.start, (rest.end, mark));
                 }
             }
+        }
+    }
+}
+
+/// Counts how many of some ranges, which may overlap, cover each address.
+impl Extents<u32> {
+    /// Adds a range to those that are counted.
+    pub(super) fn count(&mut self, range: &Range<usize>) {
+        let missing = self.missing(range);
+        let covered: Vec<_> = self.within(range).collect();
+        missing.into_iter().for_each(|part| self.insert(part, 1));
+        covered.into_iter().for_each(|(part, count)| self.insert(part, count + 1));
+    }
+
+    /// Removes a range that was counted.
+    pub(super) fn discount(&mut self, range: &Range<usize>) {
+        let covered: Vec<_> = self.within(range).collect();
+        for (part, count) in covered {
+            if count == 1 { self.remove(&part) } else { self.insert(part, count - 1) }
         }
     }
 }
@@ -137,6 +156,27 @@ mod tests {
                 prop_assert_eq!(extents.missing(&look), split(false).collect::<Vec<_>>());
                 prop_assert_eq!(extents.first(&look), split(true).next());
             }
+        }
+
+        /// The reference model counts for each page, and removes ranges in another order than they came.
+        #[test]
+        fn counted_ranges_agree_with_counts_of_pages(ops in prop::collection::vec((0usize..40, 0usize..20, 0usize..4), 1..40)) {
+            let (mut extents, mut pages, mut counted) = (Extents::<u32>::default(), [0; 60], Vec::new());
+            for (start, len, removed) in ops {
+                let range = start..start + len;
+                extents.count(&range);
+                pages[range.clone()].iter_mut().for_each(|count| *count += 1);
+                counted.push(range);
+                if removed < counted.len() {
+                    let range = counted.swap_remove(removed);
+                    extents.discount(&range);
+                    pages[range].iter_mut().for_each(|count| *count -= 1);
+                }
+                let here: Vec<_> = runs(&pages, &(0..60)).into_iter().filter(|(_, count)| *count > 0).collect();
+                prop_assert_eq!(extents.within(&(0..60)).collect::<Vec<_>>(), here);
+            }
+            counted.iter().for_each(|range| extents.discount(range));
+            prop_assert_eq!(extents.len(), 0);
         }
     }
 }

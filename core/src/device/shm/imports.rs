@@ -80,9 +80,9 @@ impl OwnedRegion {
         }
     }
 
-    /// Whether the region is memory of the user and overlaps `[lo, hi)`.
-    pub(super) fn has_of_user(&self, lo: usize, hi: usize) -> bool {
-        matches!(self.memory, OwnedMemory::User(_)) && self.base.addr() < hi && lo < self.base.addr() + self.len
+    /// The addresses of the region if it is memory of the user.
+    fn of_user(&self) -> Option<Bytes<usize>> {
+        matches!(self.memory, OwnedMemory::User(_)).then(|| self.base.addr()..self.base.addr() + self.len)
     }
 }
 
@@ -326,6 +326,9 @@ pub(super) fn own_region(
         exclusive,
         imports: Vec::new(),
     };
+    if let Some(bytes) = owned.of_user() {
+        device.used.borrow_mut().count(&bytes);
+    }
     device.owned.borrow_mut().insert(handle, owned);
     Registration { base, len, key, handle }
 }
@@ -390,6 +393,9 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     let Some(owned) = device.owned.borrow_mut().remove(&handle) else {
         return Err(Error::new(ErrorKind::Freed, "release memory").device("shm"));
     };
+    if let Some(bytes) = owned.of_user() {
+        device.used.borrow_mut().discount(&bytes);
+    }
     // This rank's own imports use the address directly, so they end with the region.
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
     owned.live.iter().for_each(|live| device.live.end(device.own(), *live));

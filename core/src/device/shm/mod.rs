@@ -66,6 +66,7 @@ use crate::settings::UserMemory;
 use crate::stats::{Kind, Stats};
 use arena::{Arena, ImportedSlots};
 use channel::{Channel, SHORT};
+use extents::Extents;
 use imports::{Import, OwnedRegion};
 use lend::BufferUses;
 use live::LiveKeys;
@@ -130,6 +131,8 @@ pub(crate) struct ShmDevice {
     channels: Vec<Channel>,
     packet: RefCell<Vec<u8>>,
     owned: RefCell<FxHashMap<u64, OwnedRegion>>,
+    /// User's memory that these regions cover.
+    used: RefCell<Extents<u32>>,
     /// Number of files of long regions that may still stay open.
     names_left: Rc<Cell<usize>>,
     /// Regions that this device has allocated: handle by address.
@@ -201,7 +204,7 @@ impl ShmDevice {
 
     /// Whether a region covers user's memory in `[lo, hi)`.
     fn is_used(&self, lo: usize, hi: usize) -> bool {
-        self.owned.borrow().values().any(|region| region.has_of_user(lo, hi))
+        self.used.borrow().within(&(lo..hi)).next().is_some()
     }
 
     /// Whether every rank of this node can use `process_vm_*` with all others. A rank that has not found it out yet

@@ -209,6 +209,7 @@ impl Prepared {
             check: Duration::from_millis(u64::from(self.settings.peer_check_ms)),
             timeout: Duration::from_secs(u64::from(self.settings.timeout_s)),
             owned: RefCell::new(FxHashMap::default()),
+            used: RefCell::default(),
             names_left: Rc::new(Cell::new(names_left)),
             places: RefCell::default(),
             imports: RefCell::new(FxHashMap::default()),
