@@ -59,8 +59,10 @@ pub struct SignalArray {
 pub(crate) struct RemoteCells {
     pub(crate) peer: u32,
     pub(crate) handle: u64,
-    /// Its first byte, if it is mapped whole.
+    /// Its first byte, if it and those of all other ranks are mapped whole.
     pub(crate) mapped: Option<NonNull<u8>>,
+    /// Its first byte, if it is mapped whole.
+    pub(crate) near: Option<NonNull<u8>>,
 }
 
 /// The word of a pair's line that exchange `number` of a cell uses in each direction: not the word of the previous
@@ -337,6 +339,16 @@ impl SignalArray {
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
         assert!(word < self.words);
         self.remotes[of].mapped.map(|m| self.word_at(m.as_ptr(), (3 * self.size + word) * LINE))
+    }
+
+    /// The value of word `word` of team rank `of`, if this rank shares memory with it. Other ranks need not, so no rank
+    /// but `of` may change the word: atomics of devices are not coherent with those of processors.
+    #[must_use]
+    #[inline]
+    pub fn published(&self, of: usize, word: usize) -> Option<u64> {
+        assert!(word < self.words);
+        let base = if of == self.me { self.own.base } else { self.remotes[of].near?.as_ptr() };
+        Some(self.word_at(base, (3 * self.size + word) * LINE).load(Ordering::SeqCst))
     }
 
     /// The remote address of word `word` of team rank `of`.

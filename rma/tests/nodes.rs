@@ -2,6 +2,8 @@
 //! `FARSIDE_DEVICE=route` and `FARSIDE_TEST_NODES=2`, as in the machine of `ci/rxe`, rank r is on node r modulo 2.
 //! Otherwise all ranks are on one node, and then on two nodes joined by TCP, with the same results.
 
+use std::time::{Duration, Instant};
+
 use farside_harness::quick;
 use farside_rma::core::settings::Settings;
 use farside_rma::core::stats::{Kind, Snapshot};
@@ -178,6 +180,33 @@ fn operations_of_epochs_within_a_node_cause_no_messages() {
             counts.push(messages(&before));
         }
         assert_eq!(counts[0], counts[1]);
+        window.free()
+    });
+}
+
+/// In a fence epoch that follows no other, a put to a rank that shares memory starts as soon as that rank has opened its
+/// epoch, also on a window of ranks that do not.
+#[test]
+fn puts_within_a_node_start_in_the_epoch() {
+    every(|job| {
+        let world = job.world()?;
+        let near = |t: &usize| *t != world.rank() && job.device().shares_memory(world.members()[*t]);
+        let mut window = Window::<u64>::allocate(&world, 1)?;
+        window.fence(Assert::empty(), |e| {
+            let limit = Instant::now() + Duration::from_secs(20);
+            for target in (0..world.size()).filter(near) {
+                let before = job.stats().count(Kind::Write);
+                while job.stats().count(Kind::Write) == before {
+                    assert!(Instant::now() < limit, "puts to rank {target} wait for the closing call");
+                    e.put_value(7, target, 0)?;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Ok(())
+        })?;
+        let written = (0..world.size()).any(|t| near(&t));
+        assert_eq!(window.local()?[0], if written { 7 } else { 0 });
+        world.barrier()?;
         window.free()
     });
 }

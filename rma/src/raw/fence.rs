@@ -8,17 +8,18 @@
 //! | mapped: every operation is complete when issued | ⌈log2 P⌉ signals; one if more than two ranks share cores |
 //! | not mapped, P ≤ 2, exposure known | one notification to the other rank, carried by the last operation to it, if any |
 //! | not mapped, P > 2, exposure known | the signals of a mapped window, once all operations of this rank are complete |
-//! | not mapped, exposure not known | first the signals of a barrier, after which operations start; then one of the two rows above |
+//! | not mapped, exposure not known | first the signals of a barrier, after which all operations start; then one of the two rows above |
 //! | `NOPRECEDE` | nothing |
 //!
 //! Accumulates that the target's CPU applies ([`farside_core::service::records`]) are operations in this sense: with
 //! two ranks their last packet is the notification; with more ranks, each of their targets answers before the signals.
 //!
 //! "Exposure known": the fence that opened the epoch also closed one, so all ranks are known to have reached it, and
-//! operations start when they are issued. A rank leaves the fence when the operations of all ranks on all targets are
-//! complete, not only those on itself: its next operation may access bytes that a third rank put to a second one before
-//! the fence. ⌈log2 P⌉ signals (the dissemination pattern) after completion ensure this; notifications between origin
-//! and target only would not.
+//! operations start when they are issued. In other epochs an operation on a rank that shares memory with this one starts
+//! when it is issued if that rank has opened the epoch. A rank leaves the fence when the operations of all ranks on all
+//! targets are complete, not only those on itself: its next operation may access bytes that a third rank put to a second
+//! one before the fence. ⌈log2 P⌉ signals (the dissemination pattern) after completion ensure this; notifications
+//! between origin and target only would not.
 
 use std::sync::atomic::Ordering;
 
@@ -127,8 +128,8 @@ impl RawWindow {
             return true;
         }
         // Acquire side of `publish_opened`: the target's local stores are before our operations. Reading unmapped
-        // memory would cost a message, so on other windows the closing call finds out.
-        self.mapped && self.signals.peer_word(target, word::OPENED).is_some_and(|w| w.load(Ordering::SeqCst) >= number)
+        // memory would cost a message, so for other targets the closing call finds out.
+        self.signals.published(target, word::OPENED).is_some_and(|opened| opened >= number)
     }
 
     /// Waits for targets that have not reached the previous fence, and starts the operations queued for them.

@@ -61,8 +61,8 @@ impl SignalArray {
         let other = regions.iter().find(|r| r.len != wanted).copied();
         let whole =
             |r: &RemoteRegion| r.mapped.filter(|m| (m.lo, m.hi) == (0, r.len)).and_then(|m| NonNull::new(m.base));
-        let remotes =
-            regions.iter().map(|r| RemoteCells { peer: r.peer, handle: r.handle, mapped: whole(r) }).collect();
+        let cells = |r: &RemoteRegion| RemoteCells { peer: r.peer, handle: r.handle, mapped: whole(r), near: whole(r) };
+        let remotes = regions.iter().map(cells).collect();
         drop(regions);
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
