@@ -289,7 +289,7 @@ fn puts_within_a_node_are_copies_and_others_use_the_device_between_nodes() {
     });
 }
 
-/// The same network twice in the list is two connections to each peer, which share long transfers.
+/// The same network twice in the list is two connections to each peer, which share long transfers and messages.
 #[test]
 fn long_transfers_share_the_connections_of_a_device_that_is_listed_twice() {
     const LEN: usize = 1 << 17;
@@ -297,25 +297,60 @@ fn long_transfers_share_the_connections_of_a_device_that_is_listed_twice() {
     let settings = Settings::from_lookup(find).unwrap();
     let ended = Job::threads_with(2, &settings, |job| {
         let world = job.world()?;
-        let window = LockWindow::<u64>::allocate(&world, LEN)?;
+        let window = LockWindow::<u64>::allocate(&world, 2 * LEN)?;
         let mine: Vec<u64> = (0..LEN as u64).map(|at| at * (world.rank() as u64 + 3)).collect();
         let mut back = vec![0; LEN];
-        let other = 1 - world.rank();
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let moved = || {
+            let mut moved = Vec::new();
+            job.device().stats(&mut |name, stats| {
+                let bytes = [Kind::Write, Kind::Read].map(|kind| stats.snapshot().bytes(kind));
+                moved.extend((name == "tcp").then_some(bytes));
+            });
+            moved
+        };
+        // Each connection has moved more than a third of the bytes that were written or read since `before`.
+        let check_shares = |before: &[[u64; 2]], kind: usize| {
+            let shares: Vec<u64> = moved().iter().zip(before).map(|(now, before)| now[kind] - before[kind]).collect();
+            let (all, some) = (shares.iter().sum::<u64>(), shares.iter().filter(|share| **share > 0));
+            assert!(all >= 8 * LEN as u64 && some.clone().count() == 2, "{shares:?}");
+            assert!(some.clone().all(|share| 3 * share > all), "{shares:?}");
+        };
         window.lock_all(Assert::empty(), |e| {
+            let before = moved();
             e.put(&mine, other, 0)?;
             e.flush(other)?;
-            e.get_into_now(&mut back, other, 0)
+            check_shares(&before, 0);
+            let before = moved();
+            e.get_into_now(&mut back, other, 0)?;
+            check_shares(&before, 1);
+            assert_eq!(back, mine);
+            // Lists of blocks: from all elements to every second 128 of them, and back.
+            let (all, apart) = (Selection::contiguous(LEN)?, Selection::vector(LEN / 128, 128, 256)?);
+            let before = moved();
+            e.put_selected(&mine, &all, other, 0, &apart)?;
+            e.flush(other)?;
+            check_shares(&before, 0);
+            let before = moved();
+            back.fill(0);
+            e.get_selected(&mut back, &all, other, 0, &apart)?;
+            e.flush(other)?;
+            check_shares(&before, 1);
+            Ok(())
         })?;
         assert_eq!(back, mine);
-        let mut shares = Vec::new();
-        job.device().stats(&mut |name, stats| {
-            let moved = [Kind::Write, Kind::Read].map(|kind| stats.snapshot().bytes(kind));
-            shares.extend((name == "tcp" && moved[0] > 0).then_some(moved));
-        });
-        let [all, all_back] = [0, 1].map(|kind| shares.iter().map(|moved| moved[kind]).sum::<u64>());
-        assert!(all >= 8 * LEN as u64 && all_back >= 8 * LEN as u64, "{shares:?}");
-        let is_fair = |moved: &[u64; 2]| 3 * moved[0] > all && 3 * moved[1] > all_back;
-        assert!(shares.len() == 2 && shares.iter().all(is_fair), "{shares:?}");
+        world.barrier()?;
+        let before = moved();
+        let mut got = vec![0; LEN];
+        for sender in 0..2 {
+            if sender == me {
+                world.send(&mine, other, 0)?;
+            } else {
+                world.recv(&mut got, other, 0)?;
+            }
+        }
+        check_shares(&before, 1);
+        assert!(got.iter().zip(0..).all(|(got, at)| *got == at * (other as u64 + 3)));
         world.barrier()?;
         window.free()
     });

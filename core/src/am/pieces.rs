@@ -1,8 +1,9 @@
 //! Pieces of a message that is copied between two memories: its blocks, and the lengths at which it is cut.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use crate::device::{Block, Range};
+use crate::device::Block;
+pub(super) use crate::device::parts::{Parts, cut};
 use crate::error::Result;
 
 /// Shortest piece of a message that both ranks copy: to claim a piece costs the transfer of a cache line, which takes
@@ -45,51 +46,6 @@ impl Pieces {
     }
 }
 
-/// Memory that can be cut: a local block, or a range of a region.
-pub(super) trait Part: Sized {
-    fn bytes(&self) -> usize;
-    /// The `len` bytes from `from` on.
-    fn part(&self, from: usize, len: usize) -> Self;
-}
-
-impl Part for Block {
-    fn bytes(&self) -> usize {
-        self.len
-    }
-
-    fn part(&self, from: usize, len: usize) -> Self {
-        Self { base: self.base.wrapping_add(from), len }
-    }
-}
-
-impl Part for Range {
-    fn bytes(&self) -> usize {
-        self.len
-    }
-
-    fn part(&self, from: usize, len: usize) -> Self {
-        Self { offset: self.offset + from, len }
-    }
-}
-
-/// Parts of a memory, of which most messages have one.
-pub(super) type Parts<T> = SmallVec<[T; 1]>;
-
-/// The nonempty parts that hold the `len` bytes from `skip` on.
-pub(super) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Parts<T> {
-    let mut parts = Parts::new();
-    for one in all {
-        let from = skip.min(one.bytes());
-        let now = (one.bytes() - from).min(len);
-        if now > 0 {
-            parts.push(one.part(from, now));
-        }
-        skip -= from;
-        len -= now;
-    }
-    parts
-}
-
 /// The nonempty blocks of the first `len` bytes, if they are at most `most`: `one`, if it is known, which has at least
 /// that length, else those that `look_up` finds.
 pub(super) fn few_blocks(
@@ -99,7 +55,7 @@ pub(super) fn few_blocks(
     mut look_up: impl FnMut(usize, usize, &mut Vec<Block>) -> Result<()>,
 ) -> Result<Option<Parts<Block>>> {
     if let Some(block) = one.filter(|_| len > 0) {
-        return Ok(Some(smallvec![block.part(0, len)]));
+        return Ok(Some(smallvec![Block { len, ..block }]));
     }
     let (mut all, mut some) = (Parts::<Block>::new(), Vec::new());
     let (mut from, mut window) = (0, 4096);
@@ -125,6 +81,7 @@ pub(super) fn few_blocks(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Range;
     use proptest::prelude::*;
 
     #[test]

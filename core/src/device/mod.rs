@@ -11,6 +11,7 @@ pub(crate) mod fault;
 mod forward;
 pub mod loopback;
 mod packet;
+pub(crate) mod parts;
 pub mod report;
 pub(crate) mod route;
 pub(crate) mod routing;

@@ -313,7 +313,7 @@ impl RouteDevice {
             pair.completed(tracked.devices, repeat.order);
             // A device may notify the peer once the data of a read is here, and the completion does not tell that it has
             // arrived.
-            if let (false, None, Some((at, value))) = (repeat.is_write, tracked.notify, repeat.notify) {
+            if let (false, None, Some((at, value))) = (repeat.transfer.is_write, tracked.notify, repeat.notify) {
                 pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
             }
         }
@@ -331,7 +331,7 @@ impl RouteDevice {
         let mut pair = pair.borrow_mut();
         match tracked.repeat {
             _ if pair.lost.is_some() => Err(e),
-            Some(repeat) if !(repeat.is_write && matches!(repeat.evidence, Evidence::Atomic)) => {
+            Some(repeat) if !(repeat.transfer.is_write && matches!(repeat.evidence, Evidence::Atomic)) => {
                 let at = pair.waiting.partition_point(|waiting| waiting.repeat.order < repeat.order);
                 pair.waiting.insert(at, Waiting { repeat, check: Check::Due });
                 pair.is_moving = true;
@@ -471,7 +471,7 @@ impl RouteDevice {
         loop {
             let Some(mut waiting) = pair.borrow_mut().waiting.pop_front() else { return Progress::Done };
             let id = waiting.repeat.id;
-            if waiting.repeat.is_write {
+            if waiting.repeat.transfer.is_write {
                 let asked = match (waiting.repeat.evidence, &waiting.check) {
                     (Evidence::Signal(cell, _), Check::Due) => self.ask(peer, cell, &mut waiting),
                     (_, Check::Asked(..)) => Ok(Progress::Waits),

@@ -83,28 +83,31 @@ impl Imported {
     /// The device for an operation on the region.
     #[inline(always)]
     pub(super) fn device(&self, operation: &Operation<'_>) -> u8 {
-        let blocks = match operation {
-            Operation::Write { from, .. } | Operation::WriteBlocks { from, .. } => *from,
-            Operation::Read { into, .. } | Operation::ReadBlocks { into, .. } => *into,
-            Operation::Signal { .. } => return self.signal,
-            _ => return self.atomic,
-        };
-        if self.by_size == [self.by_size[0]; SIZES] {
-            return self.by_size[0];
+        match (transferred(operation), operation) {
+            (Some(_), _) if self.by_size == [self.by_size[0]; SIZES] => self.by_size[0],
+            (Some(blocks), _) => self.by_size[size_of(length(blocks))],
+            (None, Operation::Signal { .. }) => self.signal,
+            (None, _) => self.atomic,
         }
-        self.by_size[size_of(blocks.iter().map(|block| block.len).sum())]
     }
 }
 
-/// A part of the bytes of blocks, from byte `start` to byte `end`.
-pub(super) fn part(blocks: &[Block], start: usize, end: usize) -> Vec<Block> {
-    let mut at = 0;
-    let mut within = |block: &Block| {
-        let (lo, hi) = (start.clamp(at, at + block.len) - at, end.clamp(at, at + block.len) - at);
-        at += block.len;
-        (lo < hi).then(|| Block { base: block.base.wrapping_add(lo), len: hi - lo })
-    };
-    blocks.iter().filter_map(&mut within).collect()
+/// The local memory of a read or write.
+#[inline(always)]
+pub(super) fn transferred<'a>(operation: &Operation<'a>) -> Option<&'a [Block]> {
+    match *operation {
+        Operation::Write { from: blocks, .. }
+        | Operation::WriteBlocks { from: blocks, .. }
+        | Operation::Read { into: blocks, .. }
+        | Operation::ReadBlocks { into: blocks, .. } => Some(blocks),
+        _ => None,
+    }
+}
+
+/// Number of bytes.
+#[inline(always)]
+pub(super) fn length(blocks: &[Block]) -> usize {
+    blocks.iter().map(|block| block.len).sum()
 }
 
 /// The same operation on the region with handle `region`.
@@ -131,21 +134,6 @@ pub(super) fn translated<'a>(operation: &Operation<'a>, region: u64) -> Operatio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_of_blocks_cover_them_without_overlap() {
-        let memory = [0u8; 100];
-        let block = |at: usize, len| Block::of(memory[at..].as_ptr(), len);
-        let blocks = [block(0, 10), block(20, 0), block(30, 25), block(60, 5)];
-        let bytes = |blocks: &[Block]| -> Vec<usize> {
-            blocks.iter().flat_map(|b| (0..b.len).map(|i| b.base.addr() + i - memory.as_ptr().addr())).collect()
-        };
-        for cut in 0..=40 {
-            let (first, second) = (part(&blocks, 0, cut), part(&blocks, cut, 40));
-            assert_eq!([bytes(&first), bytes(&second)].concat(), bytes(&blocks), "{cut}");
-            assert_eq!(bytes(&first).len(), cut);
-        }
-    }
 
     #[test]
     fn keys_are_read_back_and_others_are_refused() {

@@ -9,8 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
+use super::regions::length;
+use crate::device::parts::{Parts, cut};
 use crate::device::{Block, Operation, Place, Range, RemoteVector, WorkRequest};
 use crate::error::{Error, Result};
 use crate::slots::Slots;
@@ -49,6 +50,55 @@ pub(super) enum Evidence {
     Atomic,
 }
 
+/// A read or write, or a part of one.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) is_write: bool,
+    blocks: Parts<Block>,
+    region: u64,
+    ranges: Parts<Range>,
+}
+
+impl Transfer {
+    /// `None` for an operation that is not a read or write.
+    #[inline]
+    pub(super) fn of(operation: &Operation<'_>) -> Option<Self> {
+        let (is_write, blocks, at) = match *operation {
+            Operation::Write { from, to } => (true, from, Ok(to)),
+            Operation::Read { into, from } => (false, into, Ok(from)),
+            Operation::WriteBlocks { from, to } => (true, from, Err(to)),
+            Operation::ReadBlocks { into, from } => (false, into, Err(from)),
+            _ => return None,
+        };
+        let (region, ranges) = match at {
+            Ok(Place { region, offset }) => (region, Parts::from_elem(Range { offset, len: length(blocks) }, 1)),
+            Err(vector) => (vector.region, Parts::from_slice(vector.ranges)),
+        };
+        Some(Self { is_write, blocks: Parts::from_slice(blocks), region, ranges })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        length(&self.blocks)
+    }
+
+    /// The `len` bytes from `from` on, in `region` instead of its own.
+    pub(super) fn part(&self, region: u64, from: usize, len: usize) -> Self {
+        let (blocks, ranges) = (cut(&self.blocks, from, len), cut(&self.ranges, from, len));
+        Self { is_write: self.is_write, blocks, region, ranges }
+    }
+
+    pub(super) fn operation(&self) -> Operation<'_> {
+        let Self { is_write, ref blocks, region, ref ranges } = *self;
+        let vector = RemoteVector { region, ranges };
+        match (is_write, &ranges[..]) {
+            (true, &[Range { offset, .. }]) => Operation::Write { from: blocks, to: Place { region, offset } },
+            (false, &[Range { offset, .. }]) => Operation::Read { into: blocks, from: Place { region, offset } },
+            (true, _) => Operation::WriteBlocks { from: blocks, to: vector },
+            (false, _) => Operation::ReadBlocks { into: blocks, from: vector },
+        }
+    }
+}
+
 /// A read or write as the job has posted it, to be posted again if its device fails.
 #[derive(Debug)]
 pub(super) struct Repeat {
@@ -56,11 +106,7 @@ pub(super) struct Repeat {
     pub(super) peer: u32,
     /// Its number among the requests to the peer.
     pub(super) order: u64,
-    pub(super) is_write: bool,
-    is_list: bool,
-    blocks: SmallVec<[Block; 1]>,
-    region: u64,
-    ranges: SmallVec<[Range; 1]>,
+    pub(super) transfer: Transfer,
     pub(super) notify: Option<(Place, u64)>,
     pub(super) evidence: Evidence,
 }
@@ -69,34 +115,15 @@ impl Repeat {
     /// `None` for a request that is not a read or write.
     #[inline]
     pub(super) fn of(request: &WorkRequest<'_>, order: u64) -> Option<Self> {
-        let (is_write, blocks, at, to) = match request.operation {
-            Operation::Write { from, to } => (true, from, Some(to), None),
-            Operation::Read { into, from } => (false, into, Some(from), None),
-            Operation::WriteBlocks { from, to } => (true, from, None, Some(to)),
-            Operation::ReadBlocks { into, from } => (false, into, None, Some(from)),
-            _ => return None,
-        };
-        let (region, ranges) = match (at, to) {
-            (Some(at), _) => (at.region, SmallVec::from_elem(Range { offset: at.offset, len: 0 }, 1)),
-            (_, to) => to.map_or((0, SmallVec::new()), |to| (to.region, SmallVec::from_slice(to.ranges))),
-        };
         let WorkRequest { id, peer, notify, .. } = *request;
-        let (is_list, blocks) = (at.is_none(), SmallVec::from_slice(blocks));
-        Some(Self { id, peer, order, is_write, is_list, blocks, region, ranges, notify, evidence: Evidence::Nothing })
+        let transfer = Transfer::of(&request.operation)?;
+        Some(Self { id, peer, order, transfer, notify, evidence: Evidence::Nothing })
     }
 
     /// The request.
     pub(super) fn request(&self) -> WorkRequest<'_> {
-        let Self { id, peer, region, ref ranges, notify, .. } = *self;
-        let at = Place { region, offset: ranges.first().map_or(0, |range| range.offset) };
-        let vector = RemoteVector { region, ranges };
-        let operation = match (self.is_write, self.is_list) {
-            (true, false) => Operation::Write { from: &self.blocks, to: at },
-            (false, false) => Operation::Read { into: &self.blocks, from: at },
-            (true, true) => Operation::WriteBlocks { from: &self.blocks, to: vector },
-            (false, true) => Operation::ReadBlocks { into: &self.blocks, from: vector },
-        };
-        WorkRequest { peer, operation, notify, id }
+        let Self { id, peer, ref transfer, notify, .. } = *self;
+        WorkRequest { peer, operation: transfer.operation(), notify, id }
     }
 }
 
@@ -146,9 +173,7 @@ pub(super) struct Stripe {
     pub(super) id: u64,
     pub(super) peer: u32,
     pub(super) device: u8,
-    pub(super) is_write: bool,
-    pub(super) blocks: Vec<Block>,
-    pub(super) place: Place,
+    pub(super) transfer: Transfer,
 }
 
 /// A request that is complete except for its notification.

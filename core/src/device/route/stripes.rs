@@ -4,30 +4,20 @@
 //! The bytes are cut into as many pieces as there are devices, at multiples of a page. The request is complete when all
 //! pieces are; its notification follows.
 
-use super::regions::{Imported, part};
-use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Unnotified};
+use super::regions::{Imported, length, transferred};
+use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Transfer, Unnotified};
 use super::table::LARGE;
 use super::{RouteDevice, no_region};
-use crate::device::{Block, Event, Operation, Place, Posted, WorkRequest};
+use crate::device::{Event, Posted, WorkRequest};
 use crate::error::Result;
 
 /// Pieces begin at multiples of this.
 const PAGE: usize = 4096;
 
-/// The blocks and the place of a read or write, and whether it is a write.
-fn transfer<'a>(operation: &Operation<'a>) -> Option<(&'a [Block], Place, bool)> {
-    match *operation {
-        Operation::Write { from, to } => Some((from, to, true)),
-        Operation::Read { into, from } => Some((into, from, false)),
-        _ => None,
-    }
-}
-
 impl RouteDevice {
     /// The region of a request that is striped; `None` for other requests.
     pub(super) fn striped(&self, request: &WorkRequest<'_>, region: u64) -> Result<Option<Imported>> {
-        let Some((blocks, ..)) = transfer(&request.operation) else { return Ok(None) };
-        if blocks.iter().map(|block| block.len).sum::<usize>() < LARGE {
+        if transferred(&request.operation).is_none_or(|blocks| length(blocks) < LARGE) {
             return Ok(None);
         }
         match self.imports.borrow().get(region) {
@@ -48,11 +38,11 @@ impl RouteDevice {
         repeat: Option<Repeat>,
     ) -> Result<Posted> {
         let WorkRequest { peer, id: outer, .. } = *request;
-        let Some((blocks, place, is_write)) = transfer(&request.operation) else { return Ok(Posted::Busy) };
+        let Some(whole) = Transfer::of(&request.operation) else { return Ok(Posted::Busy) };
         if notify.is_some() && self.requests.would_overtake(peer, import.by_size[0], true) {
             return Ok(Posted::Busy);
         }
-        let len: usize = blocks.iter().map(|block| block.len).sum();
+        let (len, is_write) = (whole.len(), whole.is_write);
         let step = len.div_ceil(import.rails.count_ones() as usize).next_multiple_of(PAGE);
         let devices = (0..u8::BITS as u8).filter(|device| import.rails >> device & 1 == 1);
         let pieces: Vec<_> = devices.zip((0..len).step_by(step)).collect();
@@ -61,14 +51,8 @@ impl RouteDevice {
         let id = self.requests.next();
         self.requests.add(tracked);
         for (number, (device, start)) in pieces.into_iter().enumerate() {
-            let stripe = Stripe {
-                id,
-                peer,
-                device,
-                is_write,
-                blocks: part(blocks, start, len.min(start + step)),
-                place: Place { region: import.handles[usize::from(device)], offset: place.offset + start },
-            };
+            let transfer = whole.part(import.handles[usize::from(device)], start, step);
+            let stripe = Stripe { id, peer, device, transfer };
             // SAFETY: the same contract.
             match unsafe { self.post_stripe(&stripe) } {
                 Ok(Posted::Busy) if number == 0 => {
@@ -110,11 +94,8 @@ impl RouteDevice {
     /// # Safety
     /// The blocks are valid until the request is complete or cancelled.
     unsafe fn post_stripe(&self, stripe: &Stripe) -> Result<Posted> {
-        let Stripe { id, peer, device, is_write, ref blocks, place } = *stripe;
-        let operation = match is_write {
-            true => Operation::Write { from: blocks, to: place },
-            false => Operation::Read { into: blocks, from: place },
-        };
+        let Stripe { id, peer, device, ref transfer } = *stripe;
+        let operation = transfer.operation();
         // SAFETY: the same contract.
         unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id }) }
     }
