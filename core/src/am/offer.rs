@@ -120,6 +120,11 @@ impl Read {
         Self { offer, begun: None, cancelled: false }
     }
 
+    /// Whether the device reads.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| begun.track.open() > 0)
+    }
+
     /// Takes the sender's report of how many pieces it has written; `false` if those are more than this rank has left
     /// to it.
     #[must_use]

@@ -154,8 +154,8 @@ impl LentSink {
 }
 
 impl Read {
-    /// Begins to read the data of a message into the sink, or continues. Does not wait. Once the message is cancelled,
-    /// nothing more is read, and the read is done.
+    /// Begins to read the data of a message into the sink, or continues; no read of it is in progress. Does not wait. Once
+    /// the message is cancelled, nothing more is read, and the read is done.
     ///
     /// # Errors
     /// The cause why the data could not be read; the caller falls back to packets.
@@ -164,11 +164,7 @@ impl Read {
             self.begun = Reading::begin(job, token, &self.offer, filling)?;
         }
         let Some(begun) = &mut self.begun else { return Ok(Step::Packets) };
-        let step = match self.cancelled {
-            true if begun.track.open() > 0 => Ok(Step::UnderWay(false)),
-            true => Ok(Step::Done),
-            false => begun.advance(job, token.source),
-        };
+        let step = if self.cancelled { Ok(Step::Done) } else { begun.advance(job, token.source) };
         if let Ok(Step::NoRoom | Step::UnderWay(_)) = step {
             return step;
         }
@@ -230,11 +226,10 @@ impl Reading {
             let (from, len) = self.pieces.nth(self.posted);
             let into = cut(&self.into, from, len);
             let from = RemoteVector { region: self.region, ranges: &cut(&self.ranges, from, len) };
+            let (operation, reads) = (Operation::ReadBlocks { into: &into, from }, &job.active_messages().reads);
             // SAFETY: by its contract the sink is valid until its completion runs or it is abandoned, both of which come
             // after the end of the request.
-            if unsafe { job.try_post(peer, Operation::ReadBlocks { into: &into, from }, None, &[&self.track]) }?
-                .is_none()
-            {
+            if unsafe { job.try_post(peer, operation, None, &[&self.track, reads]) }?.is_none() {
                 return Ok(Step::NoRoom);
             }
             (self.posted, self.claimed, any) = (self.posted + 1, false, true);

@@ -242,10 +242,19 @@ impl ActiveMessages {
         let count = self.arrivals.borrow().offered.len();
         for _ in 0..count {
             let mut arrivals = self.arrivals.borrow_mut();
+            if self.reads.open() == arrivals.offered.len() {
+                // All of them wait for their device.
+                break;
+            }
             let Some(token) = arrivals.offered.pop_front() else { break };
-            // The message may have been cancelled or abandoned.
-            if !matches!(arrivals.open.get(&token), Some(Arrival::Offered { .. })) {
-                continue;
+            match arrivals.open.get(&token) {
+                Some(Arrival::Offered { read, .. }) if read.is_in_progress() => {
+                    arrivals.offered.push_back(token);
+                    continue;
+                }
+                Some(Arrival::Offered { .. }) => {}
+                // The message has been cancelled or abandoned.
+                _ => continue,
             }
             let Some(Arrival::Offered { envelope, mut filling, then, mut read }) = arrivals.open.remove(&token) else {
                 continue;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::rc::Rc;
 
 use super::arrivals::{Arrival, Arrivals};
 use super::claims::Boards;
@@ -12,6 +13,7 @@ use super::outgoing::SendQueues;
 use super::own::OwnMessages;
 use super::packet::{ACKNOWLEDGE, Prefix};
 use crate::error::{Error, ErrorKind, Result};
+use crate::tracked::Track;
 
 /// Work: messages of this rank to itself.
 pub(super) const OWN: u8 = 1;
@@ -32,6 +34,8 @@ pub struct ActiveMessages<J> {
     pub(super) handlers: RefCell<Handlers<J>>,
     pub(super) exposed: RefCell<Vec<Counter>>,
     pub(super) arrivals: RefCell<Arrivals<J>>,
+    /// Counts the reads of messages in progress, at most one of each message.
+    pub(super) reads: Rc<Track>,
     pub(super) outgoing: RefCell<SendQueues>,
     pub(super) own: RefCell<OwnMessages>,
     pub(super) boards: RefCell<Boards>,
@@ -49,6 +53,7 @@ impl<J> Default for ActiveMessages<J> {
             handlers: Default::default(),
             exposed: Default::default(),
             arrivals: Default::default(),
+            reads: Default::default(),
             outgoing: Default::default(),
             own: Default::default(),
             boards: Default::default(),
