@@ -18,7 +18,7 @@
 //! | read | is read again |
 //! | write | is written again |
 //! | write before, or with, a signal or notification, which is evidence of its arrival | the cell is read: what has arrived is complete, the rest is repeated |
-//! | signal | the cell is set again to its last value, unless a notification that a write carries does: it has one writer, and only grows |
+//! | signal | the cell is set again to its last value: it has one writer, and only grows; unless a packet that was sent after it has arrived, or a later write carries a notification of the cell |
 //! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
 //! | list ([`Operation::Scatter`]) | `PeerLost` |
 //!

@@ -90,6 +90,11 @@ impl Kept {
         (self.again, self.at) = (self.lens.len(), self.bytes.len());
     }
 
+    /// Number of packets that were sent before the next one.
+    fn sent(&self) -> u64 {
+        self.first + self.again as u64
+    }
+
     /// Drops the first packets: `count` have arrived in all.
     pub(super) fn acknowledge(&mut self, count: u64) {
         let dropped = count.saturating_sub(self.first).min(self.lens.len() as u64);
@@ -129,6 +134,9 @@ struct Set {
     device: u8,
     at: Place,
     value: u64,
+    /// The device of packets, and the number of packets sent, when the signal was set.
+    packets: u8,
+    sent: u64,
 }
 
 /// The state of the cell that is evidence of a write.
@@ -343,6 +351,8 @@ impl Pair {
         }
         if !std::mem::replace(&mut self.is_settled, true) {
             self.kept.acknowledge(self.arrived);
+            // A signal has arrived if a later packet on its device has, which may have brought a greater value of the cell.
+            self.signals.retain(|set| set.device != set.packets || set.sent >= self.arrived);
             if std::mem::take(&mut self.has_moved) {
                 self.kept.rewind();
             }
@@ -371,7 +381,8 @@ impl Pair {
             latest.retain(|set| seen.insert((set.at.region, set.at.offset)));
             self.signals.extend(latest.into_iter().rev());
         }
-        self.signals.push_back(Set { order, device, at, value });
+        let (packets, sent) = (self.packets, self.kept.sent());
+        self.signals.push_back(Set { order, device, at, value, packets, sent });
     }
 
     /// Drops signals that have arrived, since a later request on the same device is complete.
@@ -403,9 +414,9 @@ impl Pair {
 
     /// Takes note that a signal was set again by a device, after the requests that were posted again before it.
     pub(super) fn advance_signal(&mut self, device: u8) {
-        let order = self.next_order();
+        let (order, packets, sent) = (self.next_order(), self.packets, self.kept.sent());
         if let Some(set) = self.signals.get_mut(self.next_signal) {
-            (set.device, set.order) = (device, order);
+            *set = Set { device, order, packets, sent, ..*set };
         }
         self.next_signal += 1;
     }
@@ -474,16 +485,18 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    #[allow(unsafe_code)]
+    fn add(kept: &mut Kept, packet: &[u8]) {
+        // SAFETY: no blocks.
+        unsafe { kept.add(packet, &[]) };
+    }
+
     #[test]
     fn packets_that_have_not_arrived_are_sent_again() {
         let mut kept = Kept::default();
         let packet = |i: u8| vec![i; usize::from(i) % 5];
         for i in 0..20 {
-            // SAFETY: no blocks.
-            #[allow(unsafe_code)]
-            unsafe {
-                kept.add(&packet(i), &[]);
-            }
+            add(&mut kept, &packet(i));
         }
         assert_eq!(kept.next(), None);
         kept.acknowledge(7);
@@ -521,6 +534,32 @@ mod tests {
         assert!(pair.has_to_say() && !pair.settle());
         assert_eq!(pair.leave(1, &why), Leaving::Last);
         assert!(pair.lost.is_some());
+    }
+
+    #[test]
+    fn signal_is_not_set_again_if_a_packet_after_it_has_arrived() {
+        let why = Error::new(ErrorKind::PeerLost, "post");
+        let at = |offset| Place { region: 1, offset };
+        // A signal before each of three packets, and one on a device on which no packets are sent.
+        let again = |arrived| {
+            let mut pair = Pair::new(0b111, 0);
+            for offset in 0..3 {
+                pair.keep_signal(0, at(offset), 1);
+                add(&mut pair.kept, &[0; 8]);
+            }
+            pair.keep_signal(2, at(3), 1);
+            pair.leave(0, &why);
+            pair.has_announced(0b1);
+            pair.receive_left(0b1, arrived);
+            assert!(pair.settle());
+            let mut again = Vec::new();
+            while let Some(Signal { at, .. }) = pair.next_signal(1) {
+                again.push(at.offset);
+                pair.advance_signal(1);
+            }
+            again
+        };
+        assert_eq!([0, 1, 2, 3].map(again), [vec![0, 1, 2, 3], vec![1, 2, 3], vec![2, 3], vec![3]]);
     }
 
     #[test]
