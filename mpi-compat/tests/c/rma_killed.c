@@ -28,8 +28,8 @@ int main(void) {
         before_end_of(1, MPI_COMM_WORLD);
         raise(SIGKILL);
     }
-    before_end_of(1, MPI_COMM_WORLD);
     OK(MPI_Win_post(victim, 0, pscw));
+    before_end_of(1, MPI_COMM_WORLD);
     FAILS(MPI_ERR_PROC_ABORTED, MPI_Win_wait(pscw));
     int code = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, passive);
     if (code == MPI_SUCCESS) code = MPI_Put(&value, 1, MPI_INT, 1, 0, 1, MPI_INT, passive);
