@@ -78,7 +78,7 @@ pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
         .peer(peer)
         .device(device)
-        .cause("lists on both sides of a message need an HCA")
+        .cause("this device has no lists on both sides of a message")
         .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
 }
 

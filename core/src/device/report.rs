@@ -21,23 +21,20 @@ pub struct DeviceReport {
 pub fn devices(settings: &Settings) -> Vec<DeviceReport> {
     let shm = shm::probe(settings).map_err(|e| e.to_string());
     let (verbs, ports) = verbs(settings);
-    let route = match (&shm, &verbs) {
-        (Err(e), _) => Err(format!("no shared memory: {e}")),
-        (_, Err(e)) => Err(format!("no verbs: {e}")),
-        _ => Ok(
-            "ranks of one node by shm, between nodes by verbs; a window over ranks of one node is mapped, any other \
-                 is the HCA's for all its ranks, those of one node too, so that its atomics are of one kind"
-                .into(),
-        ),
+    let tcp = tcp::probe(settings).map_err(|e| e.to_string());
+    let between = [("verbs", &verbs), ("tcp", &tcp)].map(|(name, usable)| usable.is_ok().then_some(name));
+    let route = match (&shm, between.into_iter().flatten().collect::<Vec<_>>().join(" or ")) {
+        (Err(_), _) if settings.devices.is_none() => Err("no shared memory".into()),
+        (_, between) if between.is_empty() => Err("no device between nodes".into()),
+        (_, between) => Ok(format!("several devices in one job: shm within a node, {between} between nodes")),
     };
     let report = |name, usable, ports| DeviceReport { name, usable, ports };
-    let not_built = || Err("not built yet".into());
     vec![
         report("shm", shm, Vec::new()),
         report("verbs", verbs, ports),
         report("route", route, Vec::new()),
-        report("tcp", tcp::probe(settings).map_err(|e| e.to_string()), tcp::ports()),
-        report("sim", not_built(), Vec::new()),
+        report("tcp", tcp, tcp::ports()),
+        report("sim", Ok("Rust programs that start by `Job::run`: `farside sim`".into()), Vec::new()),
     ]
 }
 

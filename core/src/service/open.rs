@@ -46,13 +46,15 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
     drop(prepared);
     tracing::info!("{} nodes: {nodes}", nodes.count());
-    let kinds = if auto { between(bootstrap, settings)? } else { vec![ListedKind::Verbs] };
-    let opened = match kinds[..] {
-        [kind] if auto && nodes.count() == size as usize => open_one(kind, bootstrap, settings),
-        _ => {
-            let default = DeviceLists::of(&[&[ListedKind::Shm], &kinds[..]].concat());
-            list::open(bootstrap, settings, listed.unwrap_or(&default), Some(&nodes))
-        }
+    let opened = match listed {
+        Some(lists) => list::open(bootstrap, settings, lists, Some(&nodes)),
+        None => match between(bootstrap, settings)?[..] {
+            [kind] if auto && nodes.count() == size as usize => open_one(kind, bootstrap, settings),
+            ref kinds => {
+                let lists = DeviceLists::of(&[&[ListedKind::Shm], kinds].concat());
+                list::open(bootstrap, settings, &lists, Some(&nodes))
+            }
+        },
     };
     opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
 }
@@ -118,7 +120,7 @@ fn probe_verbs(rank: u32, _settings: &Settings) -> Result<()> {
         .rank(rank)
         .cause("this build is without the verbs device")
         .remedy(
-            "build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), start all ranks on one node, or set \
+            "build with feature `verbs` (needs libibverbs-dev and librdmacm-dev), or set FARSIDE_DEVICE=tcp, or \
              FARSIDE_DEVICES=shm,tcp",
         ))
 }
