@@ -27,7 +27,7 @@ fn is_found(damage: &str, first: u64, harmless: impl Fn(Scenario) -> Option<Scen
     let (scenario, outcome) = found.unwrap_or_else(|| panic!("{damage} is not found by {SEEDS} seeds"));
     let sound = Scenario { damage: None, ..scenario.clone() }.run();
     assert!(sound.failure.is_none(), "without {damage}: {}", shrink::report(&scenario, sound, 0));
-    let texts = [outcome, scenario.run()].map(|outcome| shrink::report(&scenario, outcome, 20));
+    let texts = [outcome, scenario.run()].map(|outcome| shrink::report(&scenario, outcome, 5));
     assert_eq!(texts[0], texts[1]);
     println!("{damage} is found by seed {}:\n{}", scenario.seed, texts[0]);
 }

@@ -45,19 +45,29 @@ fn random(seed: u64, most: usize) -> Network {
     network
 }
 
-/// The least time of any simple path from the end of `path` to each node, by trying them all.
-fn search(network: &Network, range: usize, path: &mut Vec<usize>, took: u64, best: &mut [Option<u64>]) {
-    let at = *path.last().unwrap();
-    for link in &network.links {
-        let Some(next) = link.other(at).filter(|next| !path.contains(next)) else { continue };
-        let Performance::Measured(of) = network.performances[link.performance] else { unreachable!() };
-        let took = took + of[range].latency as u64 + SIZES[range] / of[range].bandwidth as u64;
+/// For each node those that a link joins to it, with the time of the link.
+fn neighbours(network: &Network, range: usize) -> Vec<Vec<(usize, u64)>> {
+    let of = |at| {
+        let neighbour = |link: &Link| {
+            let Performance::Measured(of) = network.performances[link.performance] else { unreachable!() };
+            Some((link.other(at)?, of[range].latency as u64 + SIZES[range] / of[range].bandwidth as u64))
+        };
+        network.links.iter().filter_map(neighbour).collect()
+    };
+    (0..network.nodes.len()).map(of).collect()
+}
+
+/// The least time of any simple path to each node that goes on from node `at` past the nodes in `seen`, by trying them all.
+fn search(nodes: &[Node], neighbours: &[Vec<(usize, u64)>], at: usize, seen: u32, took: u64, best: &mut [Option<u64>]) {
+    for &(next, takes) in &neighbours[at] {
+        if seen & 1 << next != 0 {
+            continue;
+        }
+        let took = took + takes;
         best[next] = Some(best[next].map_or(took, |best| best.min(took)));
-        let forward = network.nodes[next].forward;
+        let forward = nodes[next].forward;
         if forward.is_finite() {
-            path.push(next);
-            search(network, range, path, took + forward as u64, best);
-            path.pop();
+            search(nodes, neighbours, next, seen | 1 << next, took + forward as u64, best);
         }
     }
 }
@@ -70,9 +80,10 @@ fn routes_are_those_of_exhaustive_search() {
         let routes = Routes::of(&network);
         routes.check(&network).unwrap();
         for (range, bytes) in SIZES.into_iter().enumerate() {
+            let neighbours = neighbours(&network, range);
             for from in 0..network.nodes.len() {
                 let mut best = vec![None; network.nodes.len()];
-                search(&network, range, &mut vec![from], 0, &mut best);
+                search(&network.nodes, &neighbours, from, 1 << from, 0, &mut best);
                 for (to, best) in best.into_iter().enumerate().filter(|(to, _)| *to != from) {
                     let route = routes.route(range, from, to);
                     forwarded += usize::from(route.as_ref().is_some_and(|hops| hops.len() > 1));
