@@ -45,7 +45,7 @@ fn random(seed: u64, most: usize) -> Network {
     network
 }
 
-/// For each node those that a link joins to it, with the time of the link.
+/// The nodes that a link joins to each node, with the time of the link.
 fn neighbours(network: &Network, range: usize) -> Vec<Vec<(usize, u64)>> {
     let of = |at| {
         let neighbour = |link: &Link| {
