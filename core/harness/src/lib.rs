@@ -3,12 +3,14 @@
 
 mod marked;
 mod programs;
+mod refuse;
 
 use std::io::Write;
 use std::process::Command;
 
 pub use marked::{Finished, Marked, PATIENCE, Running, children, signal};
 pub use programs::{example, farside, mpi_folder, mpi_include, mpi_library, verify_library};
+pub use refuse::refuse;
 
 /// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
 #[must_use]

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use farside_core::{Error, Result};
 use procfs::process::{Process, Stat, all_processes};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, set_child_subreaper, wait,
+};
 
 /// Time that processes have to end after SIGKILL; they take longer only if the kernel holds them.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -33,7 +35,7 @@ pub(crate) fn reap() -> Option<(i32, ExitStatus)> {
 /// Sends SIGKILL once to every descendant; returns their numbers.
 pub(crate) fn kill() -> Vec<i32> {
     let found = descendants();
-    found.iter().for_each(kill_process);
+    found.iter().for_each(kill_one);
     found.iter().map(|process| process.pid).collect()
 }
 
@@ -51,13 +53,15 @@ pub(crate) fn kill_all() -> Vec<i32> {
 }
 
 /// Kills exactly this process: a descriptor is taken first, and then its start time is compared, which tells it from
-/// a later process with the same number.
-fn kill_process(process: &Stat) {
-    let Some(fd) = Pid::from_raw(process.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else { return };
+/// a later process with the same number. Where the system refuses descriptors of processes, the number alone must do.
+fn kill_one(process: &Stat) {
+    let Some(pid) = Pid::from_raw(process.pid) else { return };
+    let fd = pidfd_open(pid, PidfdFlags::empty()).ok();
     let now = Process::new(process.pid).and_then(|p| p.stat());
     if now.is_ok_and(|now| now.starttime == process.starttime) {
-        // An error means that the process has already ended.
-        let _ = pidfd_send_signal(fd, Signal::KILL);
+        // If the second call fails too, the process has already ended.
+        let sent = fd.is_some_and(|fd| pidfd_send_signal(fd, Signal::KILL).is_ok());
+        let _ = sent || kill_process(pid, Signal::KILL).is_ok();
     }
 }
 

@@ -10,19 +10,25 @@
 //! processes that the ranks have started stay, unless they asked to die with their parent.
 
 use std::fs::File;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use farside_core::{Error, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::descendants::{become_subreaper, kill_all};
 use crate::ending::{code, describe};
 use crate::options::{Front, Launch};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::worker::runtime;
+
+/// Time after which a launcher in the background looks again whether it may read the terminal.
+const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Runs a job in a worker under the guard of this process; returns the exit code.
 ///
@@ -80,10 +86,26 @@ fn start(front: Front) -> Result<Child> {
     command.stdin(if terminal { Stdio::piped() } else { Stdio::inherit() });
     let mut worker = command.spawn().map_err(failed)?;
     if let Some(input) = worker.stdin.take() {
-        let mut input = File::from(input.into_owned_fd().map_err(failed)?);
+        let input = File::from(input.into_owned_fd().map_err(failed)?);
         // The thread ends with the process.
-        let feed = move || drop(std::io::copy(&mut std::io::stdin(), &mut input));
-        std::thread::Builder::new().name("farside-input".into()).spawn(feed).map_err(failed)?;
+        std::thread::Builder::new().name("farside-input".into()).spawn(move || feed(input)).map_err(failed)?;
     }
     Ok(worker)
+}
+
+/// Passes what is typed on to rank 0 while this process is in the terminal's foreground. The read of a process in the
+/// background would stop it (SIGTTIN), though its ranks may read nothing; with the signal blocked, the read fails.
+fn feed(mut input: File) {
+    signals::block(Signal::TTIN);
+    let (terminal, mut bytes) = (std::io::stdin(), [0; 4096]);
+    loop {
+        let _ = poll(&mut [PollFd::new(&terminal, PollFlags::IN)], None);
+        match rustix::io::read(&terminal, &mut bytes) {
+            Ok(0) => return,
+            Ok(n) if input.write_all(&bytes[..n]).is_err() => return,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::IO) if signals::is_in_background() => std::thread::sleep(BACKGROUND),
+            Err(_) => return,
+        }
+    }
 }

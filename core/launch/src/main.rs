@@ -94,6 +94,7 @@ fn main() -> ExitCode {
 
 /// Starts what a command line asks for. Its exit code is 2 where the command line is wrong.
 fn run(front: Front, words: impl Iterator<Item = OsString>) -> ExitCode {
+    signals::reset();
     match options::parse(front, words) {
         Ok(Request::Print(text)) => {
             print!("{text}");

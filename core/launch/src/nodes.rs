@@ -15,7 +15,7 @@ use crate::descendants::{become_subreaper, kill_all};
 use crate::ending::{TIMEOUT_CODE, code, describe};
 use crate::hosts::placement;
 use crate::options::{Bind, Environment, Inherited, Launch};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::spawn::{end_with_parent, find, is_program};
 use crate::worker::{KILLED, at, end_of_guard, runtime};
 
@@ -43,6 +43,8 @@ pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     let mut command = command(launch)?;
     end_with_parent(&mut command);
     become_subreaper()?;
+    // As the worker of `worker.rs`; the other launcher writes to the terminal itself, and inherits this.
+    signals::block(Signal::TTOU);
     let result = runtime()?.block_on(watch(command, launch.timeout, guard));
     // Processes of the launcher on this machine, if it has left any.
     for pid in kill_all() {

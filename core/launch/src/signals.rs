@@ -1,4 +1,5 @@
-//! The signals that `farside run` passes on to the ranks.
+#![allow(unsafe_code)]
+//! The signals that `farside run` passes on to the ranks, and what it inherits from the process that starts it.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,6 +13,43 @@ const ENDING: [(Signal, &str); 4] =
     [(Signal::INT, "SIGINT"), (Signal::TERM, "SIGTERM"), (Signal::HUP, "SIGHUP"), (Signal::QUIT, "SIGQUIT")];
 /// Signals that have a meaning only for the ranks, and those of job control.
 const OTHERS: [Signal; 5] = [Signal::USR1, Signal::USR2, Signal::WINCH, Signal::TSTP, Signal::CONT];
+
+/// Unblocks all signals in this thread, and so in the processes that it starts: batch systems start tasks with some of them
+/// blocked. Makes no other call than system calls.
+pub(crate) fn unblock() {
+    // SAFETY: a set of signals, which is filled before it is read.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// Gives this process the signals that the launcher needs, whatever it has inherited: none is blocked, and an end of a child
+/// is reported. Daemons leave SIGCHLD ignored, and then the kernel forgets children that have ended.
+pub(crate) fn reset() {
+    unblock();
+    // SAFETY: the default action runs no code of this process.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Blocks a signal in this thread.
+pub(crate) fn block(signal: Signal) {
+    // SAFETY: a set of signals, which is filled before it is read.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, signal.as_raw());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Whether standard input is a terminal of which another process group is in the foreground.
+pub(crate) fn is_in_background() -> bool {
+    // SAFETY: the calls have no memory. The first one fails on all but the terminal of this session.
+    let (foreground, own) = unsafe { (libc::tcgetpgrp(libc::STDIN_FILENO), libc::getpgrp()) };
+    foreground > 0 && foreground != own
+}
 
 /// The signals that are passed on, as this process gets them.
 #[derive(Debug)]

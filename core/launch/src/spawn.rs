@@ -17,6 +17,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::numa;
 use crate::options::{Bind, Environment, Inherited, Launch, Program};
+use crate::signals;
 
 /// Variables of another launcher, which ranks must not see.
 const NOT_OURS: [&str; 4] = ["PMI_PORT", "PMI_ID", "PMI_SPAWNED", "PMI_KVS"];
@@ -110,6 +111,7 @@ fn processors(rank: u32, bind: Bind) -> std::io::Result<Option<CpuSet>> {
 
 /// Runs in the new process, before the program does.
 fn prepare(launcher: Pid, pmi: &UnixStream, processors: Option<&CpuSet>) -> rustix::io::Result<()> {
+    signals::unblock();
     setsid()?;
     if let Some(set) = processors {
         sched_setaffinity(None, set)?;

@@ -48,6 +48,9 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 /// `System` when the kernel refuses what the job needs before its first rank.
 pub(crate) fn run(launch: &Launch, guard: i32) -> Result<u8> {
     become_subreaper()?;
+    // The worker is outside the terminal's foreground process group, and its lines are wanted all the same (`stty tostop`).
+    // Its threads inherit this.
+    signals::block(Signal::TTOU);
     let result = tokio::task::LocalSet::new().block_on(&runtime()?, job(launch, guard));
     result.inspect_err(|_| drop(kill_all()))
 }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod nodes;
+mod odd;
 mod options;
 mod output;
 mod peers;
