@@ -150,11 +150,17 @@ impl Error {
         }))
     }
 
-    /// An error of the operating system in `operation`, kept as the source.
+    /// An error of the operating system in `operation`, kept as the source; `Limit` if it has no descriptors left.
     #[cold]
     #[must_use]
     pub fn system(operation: &'static str, source: std::io::Error) -> Self {
-        Self::new(ErrorKind::System, operation).source_error(source)
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                let e = Self::new(ErrorKind::Limit, operation).source_error(source);
+                e.remedy("raise the limit of open descriptors (`ulimit -n`)")
+            }
+            _ => Self::new(ErrorKind::System, operation).source_error(source),
+        }
     }
 
     /// `errno` as an error in `operation`.

@@ -1,58 +1,84 @@
-//! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd).
+//! Processes of this node, watched by descriptors that the kernel makes readable when a process ends (pidfd). Where a filter
+//! of system calls refuses those, as in some containers, a process is looked up by its number and the time of its start.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
 /// A watched process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pid: u32,
-    fd: OwnedFd,
+    pid: Pid,
+    /// `None` if the system refuses it.
+    fd: Option<OwnedFd>,
+    /// The time of its start, in the kernel's ticks; `None` if the system does not tell.
+    start: Option<u64>,
+}
+
+/// The state of a process, and the time of its start.
+fn look_up(pid: Pid) -> Option<(char, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+    // The state is the first field after the name, which is in parentheses and may contain any character; the start is
+    // field 22 of all.
+    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
+    Some((rest.next()?.chars().next()?, rest.nth(18)?.parse().ok()?))
 }
 
 impl Process {
     /// Watches process `pid`.
     ///
     /// # Errors
-    /// `NotFound` if it has ended; the system's error if it cannot be watched.
+    /// `NotFound` if it has ended; the system's error if there are no descriptors left.
     pub(crate) fn watch(pid: u32) -> io::Result<Self> {
         let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
-        let id = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
-        match pidfd_open(id, PidfdFlags::empty()) {
-            Ok(fd) => Ok(Self { pid, fd }),
-            Err(rustix::io::Errno::SRCH) => Err(gone()),
-            Err(e) => Err(e.into()),
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Self { pid, fd: Some(fd), start: None }),
+            Err(Errno::SRCH) => Err(gone()),
+            Err(e @ (Errno::MFILE | Errno::NFILE)) => Err(e.into()),
+            Err(e) => {
+                tracing::debug!("process {pid} is watched by its number: pidfd_open: {e}");
+                let process = Self { pid, fd: None, start: look_up(pid).map(|(_, start)| start) };
+                if process.has_ended() { Err(gone()) } else { Ok(process) }
+            }
         }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.pid
+        self.pid.as_raw_pid().unsigned_abs()
     }
 
     /// Whether a signal or a debugger has stopped it.
     fn is_stopped(&self) -> bool {
-        // The state is the first field after the name, which is in parentheses and may contain any character.
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+        look_up(self.pid).is_some_and(|(state, _)| matches!(state, 'T' | 't'))
+    }
+
+    /// Whether it has ended, by its number: it may still be there as a zombie, or another process have its number.
+    fn has_ended(&self) -> bool {
+        match look_up(self.pid) {
+            Some((state, start)) => matches!(state, 'Z' | 'X' | 'x') || self.start.is_some_and(|own| own != start),
+            None => test_kill_process(self.pid) == Err(Errno::SRCH),
+        }
     }
 }
 
 /// Indices of the processes that have ended.
 pub(crate) fn ended(processes: &[Option<Process>]) -> Vec<usize> {
     let watched = || processes.iter().enumerate().filter_map(|(number, p)| Some((number, p.as_ref()?)));
-    let mut polls: Vec<PollFd<'_>> = watched().map(|(_, p)| PollFd::new(&p.fd, PollFlags::IN)).collect();
-    match poll(&mut polls, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-        Ok(n) if n > 0 => watched()
-            .zip(&polls)
-            .filter(|(_, poll)| !poll.revents().is_empty())
-            .map(|((number, _), _)| number)
-            .collect(),
-        _ => Vec::new(),
+    let by_number = watched().filter(|(_, p)| p.fd.is_none() && p.has_ended()).map(|(number, _)| number);
+    let mut all: Vec<usize> = by_number.collect();
+    let by_descriptor = || watched().filter_map(|(number, p)| Some((number, p.fd.as_ref()?)));
+    let mut polls: Vec<PollFd<'_>> = by_descriptor().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+    if poll(&mut polls, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0) {
+        let is_readable =
+            |((number, _), poll): ((usize, _), &PollFd<'_>)| (!poll.revents().is_empty()).then_some(number);
+        all.extend(by_descriptor().zip(&polls).filter_map(is_readable));
     }
+    all
 }
 
 /// Index of the first process that is stopped.
@@ -66,20 +92,31 @@ mod tests {
     use rustix::process::{Signal, kill_process};
 
     #[test]
-    fn stop_and_end_of_a_process_are_seen() {
-        let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
-        let id = Pid::from_child(&child);
-        let watched = [None, Some(Process::watch(child.id()).unwrap())];
-        assert!(ended(&watched).is_empty() && stopped(&watched).is_none());
-        kill_process(id, Signal::STOP).unwrap();
-        while stopped(&watched).is_none() {
-            std::thread::yield_now();
+    fn stop_and_end_of_a_process_are_seen_by_descriptor_and_by_number() {
+        for by_number in [false, true] {
+            let mut child = std::process::Command::new("sleep").arg("3600").spawn().unwrap();
+            let id = Pid::from_child(&child);
+            let mut process = Process::watch(child.id()).unwrap();
+            if by_number {
+                (process.fd, process.start) = (None, look_up(id).map(|(_, start)| start));
+            }
+            let watched = [None, Some(process)];
+            assert!(ended(&watched).is_empty() && stopped(&watched).is_none());
+            kill_process(id, Signal::STOP).unwrap();
+            while stopped(&watched).is_none() {
+                std::thread::yield_now();
+            }
+            assert_eq!((ended(&watched), stopped(&watched)), (vec![], Some(1)));
+            kill_process(id, Signal::CONT).unwrap();
+            child.kill().unwrap();
+            while ended(&watched).is_empty() {
+                std::thread::yield_now(); // a zombie
+            }
+            child.wait().unwrap();
+            assert_eq!((ended(&watched), stopped(&watched)), (vec![1], None));
+            assert_eq!(Process::watch(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
-        assert_eq!((ended(&watched), stopped(&watched)), (vec![], Some(1)));
-        kill_process(id, Signal::CONT).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!((ended(&watched), stopped(&watched)), (vec![1], None));
-        assert_eq!(Process::watch(child.id()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let other = Process { pid: rustix::process::getpid(), fd: None, start: Some(1) };
+        assert_eq!(ended(&[Some(other)]), [0], "another process has its number");
     }
 }

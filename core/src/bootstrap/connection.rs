@@ -11,7 +11,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::sockopt::socket_type;
 use rustix::net::{RecvFlags, SocketType, recv};
 
@@ -67,7 +67,7 @@ impl Connection {
     /// `Launcher` if the connection fails, or if an ancestor of this process is that process.
     pub(super) fn dial(address: &str, id: &str, timeout: Duration) -> Result<Self> {
         let mark = mark(&format!("{address} {id}"))?;
-        Ok(Self { _mark: Some(mark), ..Self::over(dial(address, timeout)?.into(), 0, timeout) })
+        Ok(Self { _mark: mark, ..Self::over(dial(address, timeout)?.into(), 0, timeout) })
     }
 
     /// Proposes a version of PMI and returns the one that the launcher offers.
@@ -241,7 +241,8 @@ fn adopt(fd: RawFd) -> Result<OwnedFd> {
             "a program that a rank starts is not a rank itself: clear PMI_FD, PMI_RANK and PMI_SIZE for it, or start it with `farside run`",
         ))
     };
-    if fd < 0 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
+    // SAFETY: not -1, and only asked whether it is open.
+    if fd < 0 || fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) }).is_err() {
         return refuse("is not an open descriptor".into());
     }
     // SAFETY: the descriptor is open (checked above) and not -1. It stays open, because the launcher left it open for

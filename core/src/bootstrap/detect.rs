@@ -7,7 +7,7 @@ use super::connection::Connection;
 use super::pmi1::Pmi1;
 use super::pmi2::Pmi2;
 use super::pmix::Pmix;
-use super::{Bootstrap, threads};
+use super::{Bootstrap, standard, threads};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The launch method, as far as the environment tells.
@@ -124,6 +124,7 @@ pub fn choose(lookup: impl Fn(&str) -> Option<String>) -> Result<Start> {
 /// # Errors
 /// Those of [`choose`]; `Launcher` or `Timeout` if the launcher does not answer as it should.
 pub fn connect(timeout: Duration) -> Result<Box<dyn Bootstrap>> {
+    standard::fill();
     // A variable counts as a sign even if its value is not UTF-8.
     let lookup = |name: &str| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned());
     // Launchers of PMI-2 want the name that they have given to the job.

@@ -14,11 +14,12 @@ use crate::error::{Error, ErrorKind, Result};
 /// Characters of a rank's name that are used, the last ones: the kernel takes 249 bytes in all.
 const NAME_MAX: usize = 56;
 
-/// Marks this process as the rank that the launcher calls `name`, until the result is dropped.
+/// Marks this process as the rank that the launcher calls `name`, until the result is dropped. `None` if the system refuses
+/// the file: programs that this process starts then fail later, when the launcher does not know them.
 ///
 /// # Errors
-/// `Launcher` if an ancestor of this process is that rank; `System` when the kernel refuses the file.
-pub(super) fn mark(name: &str) -> Result<OwnedFd> {
+/// `Launcher` if an ancestor of this process is that rank.
+pub(super) fn mark(name: &str) -> Result<Option<OwnedFd>> {
     const OP: &str = "bootstrap connect";
     let left_out = name.chars().count().saturating_sub(NAME_MAX);
     let name = format!("farside-rank {}", name.chars().skip(left_out).collect::<String>());
@@ -31,7 +32,9 @@ pub(super) fn mark(name: &str) -> Result<OwnedFd> {
                  and PMIX_RANK, or PMI_PORT and PMI_ID), or start it with `farside run`",
             ));
     }
-    memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::system(OP, e.into()))
+    let refused =
+        |e: &_| tracing::debug!("programs that this rank starts may take themselves for it: memfd_create: {e}");
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC).inspect_err(refused).ok())
 }
 
 /// Whether a process has a file open, if the system lets this process see that.

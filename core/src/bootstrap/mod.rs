@@ -10,6 +10,7 @@ pub mod pmi1;
 pub mod pmi1_wire;
 pub mod pmi2;
 mod pmix;
+mod standard;
 pub(crate) mod threads;
 
 use crate::error::{Error, ErrorKind, Result};

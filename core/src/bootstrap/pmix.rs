@@ -300,7 +300,7 @@ pub(crate) struct Pmix {
     /// Number of fences whose values are known, by rank.
     read: Vec<u32>,
     known: HashMap<String, Vec<u8>>,
-    _mark: OwnedFd,
+    _mark: Option<OwnedFd>,
 }
 
 impl Pmix {

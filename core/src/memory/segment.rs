@@ -6,8 +6,11 @@
 //! Their pages are allocated when first touched, like those of private memory; in both cases the kernel ends a process
 //! when the machine has no memory left.
 //!
+//! Where the system refuses one of the two kinds of files, the other one stands in; where it refuses `fallocate`, zeros are
+//! written.
+//!
 //! Another rank of the node opens the segment through `/proc/<pid>/fd/<fd>`, which the kernel allows only to the same
-//! user.
+//! user, in the same user namespace, of a program that this user may read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, fallocate, fchmod, fstatvfs, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 use rustix::process::{Resource, getrlimit};
@@ -222,18 +225,23 @@ impl Segment {
     }
 
     /// Creates a segment of at least `len` bytes (rounded up to pages), zeroed, that is mapped in this process at a
-    /// multiple of `align`, a power of two. Only pages that are touched take memory.
+    /// multiple of `align`, a power of two. Only pages that are touched take memory, unless the system refuses such files:
+    /// then it is as those of [`create`](Self::create).
     ///
     /// # Errors
     /// `SharedMemoryFull` if `len` exceeds the memory of the machine; `System` for anything else.
-    pub(crate) fn sparse(len: usize, align: usize) -> Result<Self> {
+    pub(crate) fn sparse(dir: &Path, len: usize, align: usize) -> Result<Self> {
         let len = whole_pages(len)?;
         let memory = memory_of_machine();
         if len as u64 > memory {
             let e = Error::new(ErrorKind::SharedMemoryFull, MAKE);
             return Err(e.cause(format!("{len} bytes, but the machine has {memory}")));
         }
-        let file = sparse_file("farside-window", len as u64)?;
+        let file = match sparse_file("farside-window", len as u64) {
+            // Pages of a file system, which may run out, are reserved.
+            Err(e) if e.kind() == ErrorKind::Forbidden => anonymous_file(dir, len)?,
+            file => file?,
+        };
         if overcommit_is_strict() {
             reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes")))?;
         }
@@ -319,12 +327,20 @@ pub(crate) fn open_around(name: SegmentName, align: u64, peer: u32) -> Result<(S
 fn open_file(name: SegmentName, peer: u32) -> Result<(File, String, u64)> {
     let path = format!("/proc/{}/fd/{}", name.pid, name.fd);
     let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| {
-        let kind = match e.kind() {
-            io::ErrorKind::NotFound => ErrorKind::PeerLost,
-            io::ErrorKind::PermissionDenied => ErrorKind::Forbidden,
-            _ => ErrorKind::System,
+        let error = match e.kind() {
+            io::ErrorKind::NotFound if Path::new("/proc/self/fd").exists() => {
+                Error::new(ErrorKind::PeerLost, OPEN).source_error(e)
+            }
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+                let e = Error::new(ErrorKind::Forbidden, OPEN).source_error(e);
+                e.remedy(
+                    "start the ranks in one user namespace, with /proc, from a program that its user may read; or leave \
+                     FARSIDE_DEVICE at auto, which then uses tcp",
+                )
+            }
+            _ => Error::system(OPEN, e),
         };
-        Error::new(kind, OPEN).peer(peer).cause(path.clone()).source_error(e)
+        error.peer(peer).cause(path.clone())
     })?;
     let meta = file.metadata().map_err(|e| Error::system(OPEN, e).peer(peer))?;
     // A segment's file never had a name, so a file of another user cannot pass for one.
@@ -365,9 +381,9 @@ fn check_limit(len: u64) -> Result<()> {
 /// Creates a file of `len` bytes on the kernel's own memory file system. Only pages that are written take memory.
 ///
 /// # Errors
-/// `SharedMemoryFull` if files of this process are limited to fewer bytes; `System`.
+/// `SharedMemoryFull` if files of this process are limited to fewer bytes; `Forbidden`, `System`.
 pub(crate) fn sparse_file(name: &str, len: u64) -> Result<File> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| Error::system(MAKE, e.into()))?;
+    let file = memfd_create(name, MemfdFlags::CLOEXEC).map_err(|e| failed(e, "memfd_create".into()))?;
     check_limit(len)?;
     rustix::fs::ftruncate(&file, len).map_err(|e| Error::system(MAKE, e.into()))?;
     Ok(file.into())
@@ -391,30 +407,74 @@ pub(crate) fn overcommit_is_strict() -> bool {
     std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }
 
-/// Reserves the pages of a part of a file.
+/// Reserves the pages of a part of a file, which has no bytes but zeros yet.
 ///
 /// # Errors
 /// The errors of `fallocate`.
 pub(crate) fn reserve(file: &File, offset: u64, len: u64) -> rustix::io::Result<()> {
-    fallocate(file, FallocateFlags::empty(), offset, len)
+    match fallocate(file, FallocateFlags::empty(), offset, len) {
+        Err(e) if is_refused(e) => write_zeros(file, offset, len),
+        reserved => reserved,
+    }
+}
+
+fn write_zeros(file: &File, mut offset: u64, len: u64) -> rustix::io::Result<()> {
+    let room = fstatvfs(file).map_or(u64::MAX, |system| system.f_bavail.saturating_mul(system.f_frsize));
+    if len > room {
+        return Err(Errno::NOSPC);
+    }
+    let (zeros, end) = (vec![0; 64 << 10], offset + len);
+    while offset < end {
+        let most = usize::try_from(end - offset).unwrap_or(usize::MAX).min(zeros.len());
+        match rustix::io::pwrite(file, &zeros[..most], offset) {
+            Ok(n) => offset += n as u64,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the system does not offer a call, or not to this process: a filter, the file system or an old kernel.
+fn is_refused(e: Errno) -> bool {
+    matches!(e, Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
 }
 
 fn failed(e: Errno, what: String) -> Error {
     let kind = match e {
         Errno::NOSPC | Errno::DQUOT | Errno::NOMEM | Errno::FBIG => ErrorKind::SharedMemoryFull,
-        _ => ErrorKind::System,
+        e if is_refused(e) => ErrorKind::Forbidden,
+        _ => return Error::system(MAKE, e.into()).cause(what),
     };
     Error::new(kind, MAKE).cause(what).source_error(e.into())
 }
 
+/// The error of a directory in which no segment can be made: a bad setting, unless it is the default.
+pub(crate) fn unusable(operation: &'static str, dir: &Path, e: io::Error) -> Error {
+    let kind = if dir == Path::new("/dev/shm") { ErrorKind::System } else { ErrorKind::Setting };
+    let e = Error::new(kind, operation).cause(dir.display().to_string()).source_error(e);
+    e.remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
+}
+
+/// Creates a file without a name in a directory, or in the kernel's own memory file system if that of the directory has no
+/// such files.
+fn unnamed_file(dir: &Path) -> Result<File> {
+    let (flags, mode) = (OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let what = || format!("cannot create an unnamed file in {}", dir.display());
+    let file = match rustix::fs::open(dir, flags, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => memfd_create("farside-segment", MemfdFlags::CLOEXEC),
+        Err(e @ (Errno::MFILE | Errno::NFILE)) => return Err(failed(e, what())),
+        Err(e) => return Err(unusable(MAKE, dir, e.into()).cause(what())),
+        file => file,
+    };
+    let file = file.map_err(|e| failed(e, what()))?;
+    // The mask of the user (`umask`) may have left out the rights by which other ranks open the file.
+    fchmod(&file, mode).map_err(|e| failed(e, what()))?;
+    Ok(file.into())
+}
+
 fn anonymous_file(dir: &Path, len: usize) -> Result<File> {
-    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR).map_err(|e| {
-        Error::system(MAKE, e.into())
-            .cause(format!("cannot create an unnamed file in {}", dir.display()))
-            .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
-    })?;
-    let file = file.into();
+    let file = unnamed_file(dir)?;
     check_limit(len as u64)?;
     reserve(&file, 0, len as u64).map_err(|e| failed(e, format!("{len} bytes in {}", dir.display())))?;
     Ok(file)
@@ -444,7 +504,8 @@ mod tests {
 
     #[test]
     fn sparse_segment_takes_memory_for_pages_that_are_touched() {
-        let s = Segment::sparse(1000 * PAGE, PAGE).unwrap();
+        let dir = Path::new("/dev/shm");
+        let s = Segment::sparse(dir, 1000 * PAGE, PAGE).unwrap();
         let pages = || s.file.as_ref().unwrap().metadata().unwrap().blocks() as usize * 512 / PAGE;
         let other = open(s.name().unwrap(), Pages::WhenTouched, 0).unwrap();
         let expected = |touched| if overcommit_is_strict() { 1000 } else { touched };
@@ -452,8 +513,22 @@ mod tests {
         other.word(500 * PAGE).store(3, Ordering::SeqCst);
         assert_eq!(s.mapping().word(500 * PAGE).load(Ordering::SeqCst), 3);
         assert_eq!(pages(), expected(1));
-        let e = Segment::sparse(1 << 45, PAGE).unwrap_err();
+        let e = Segment::sparse(dir, 1 << 45, PAGE).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::SharedMemoryFull, "{e}");
+    }
+
+    #[test]
+    fn pages_are_reserved_by_zeros_where_fallocate_is_refused() {
+        // A thread of its own, since the filter stays.
+        let made = std::thread::spawn(|| {
+            farside_harness::refuse(&[libc::SYS_fallocate, libc::SYS_memfd_create], libc::ENOSYS);
+            let dir = Path::new("/dev/shm");
+            let blocks = |s: Segment| s.file.unwrap().metadata().unwrap().blocks() as usize * 512 / PAGE;
+            let full = Segment::create(dir, 1 << 45, Pages::AtOnce).unwrap_err().kind();
+            let [one, long] = [Segment::create(dir, 100 * PAGE, Pages::AtOnce), Segment::sparse(dir, 50 * PAGE, PAGE)];
+            (full, blocks(one.unwrap()), blocks(long.unwrap()))
+        });
+        assert_eq!(made.join().unwrap(), (ErrorKind::SharedMemoryFull, 100, 50));
     }
 
     #[test]

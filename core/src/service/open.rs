@@ -1,6 +1,10 @@
 //! Chooses the device of a job: shared memory if all ranks are on one node; verbs, or tcp without an HCA, if each is on its
 //! own; and both if some share a node; or the devices of a list. All ranks decide by the same endpoint addresses, so
 //! they decide alike.
+//!
+//! Ranks of one machine that may not map each other's memory (other users or user namespaces, programs that their user may
+//! not read) count as ranks of several nodes. Where the system refuses shared memory otherwise, to any rank, all ranks do
+//! without it. Rank 0 logs both.
 
 pub(crate) mod group;
 mod list;
@@ -33,30 +37,102 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
     if let Some(lists) = listed.filter(|lists| !lists.has_shared_memory()) {
         return list::open(bootstrap, settings, lists, None);
     }
-    let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings)?;
-    let addresses = exchange(bootstrap, "shm", &prepared.address()?)?;
-    let nodes = shm::Nodes::of(&addresses)?;
     let auto = settings.device == DeviceChoice::Auto && listed.is_none();
+    let prepared = shm::Prepared::new(me as usize, (0..size).collect(), settings);
+    let prepared = prepared.and_then(|prepared| Ok((prepared.address()?, prepared)));
+    // A rank without shared memory has no address.
+    let (address, prepared) = match prepared {
+        Err(e) if !(auto && is_refusal(&e)) => return Err(e),
+        prepared => prepared.map_or_else(|e| (Vec::new(), Err(e)), |(address, prepared)| (address, Ok(prepared))),
+    };
+    let addresses = exchange(bootstrap, "shm", &address)?;
+    let prepared = match prepared {
+        Ok(prepared) if !auto || !addresses.iter().any(Vec::is_empty) => prepared,
+        prepared => return without_shared_memory(bootstrap, settings, prepared.err()),
+    };
+    let nodes = shm::Nodes::of(&addresses)?;
     if settings.device == DeviceChoice::Shm || auto && nodes.count() == 1 {
-        let device = prepared.connect(&addresses, size)?;
-        // Every rank maps all segments before a rank may end and its segment goes.
-        bootstrap.fence()?;
-        return Ok(Box::new(device));
+        return match map(&prepared, &addresses, auto, bootstrap)? {
+            Ok(peers) => Ok(Box::new(prepared.join(peers, size))),
+            Err(refused) => without_shared_memory(bootstrap, settings, refused),
+        };
     }
     // The segment has room for packets of all ranks of the job; the devices below need less, or no segment at all.
     drop(prepared);
     tracing::info!("{} nodes: {nodes}", nodes.count());
     let opened = match listed {
         Some(lists) => list::open(bootstrap, settings, lists, Some(&nodes)),
-        None => match between(bootstrap, settings)?[..] {
-            [kind] if auto && nodes.count() == size as usize => open_one(kind, bootstrap, settings),
-            ref kinds => {
-                let lists = DeviceLists::of(&[&[ListedKind::Shm], kinds].concat());
-                list::open(bootstrap, settings, &lists, Some(&nodes))
+        None => {
+            let kinds = between(bootstrap, settings)?;
+            if me == 0 && nodes.divide_a_machine() {
+                let remedy = "they do in one user and PID namespace, as one user who may read their program";
+                tracing::warn!(
+                    "ranks of one machine do not share memory, so {} connects them: {remedy}",
+                    names(&kinds)
+                );
             }
-        },
+            match kinds[..] {
+                [kind] if auto && nodes.count() == size as usize => open_one(kind, bootstrap, settings),
+                ref kinds => {
+                    let lists = DeviceLists::of(&[&[ListedKind::Shm], kinds].concat());
+                    list::open(bootstrap, settings, &lists, Some(&nodes))
+                }
+            }
+        }
     };
     opened.map_err(|e| if auto { e.because(&format!("the ranks are on {} nodes", nodes.count())) } else { e })
+}
+
+/// Devices, in words.
+fn names(kinds: &[ListedKind]) -> String {
+    kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" and ")
+}
+
+/// Whether an error means that the system does not offer this process something: then another device may work.
+fn is_refusal(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::System | ErrorKind::Unsupported)
+}
+
+/// Maps the segments of all ranks. If the device may be another one, a rank that cannot do so is no error, but the inner one at
+/// all ranks, with the cause at that rank. Collective; one fence.
+fn map(
+    prepared: &shm::Prepared,
+    addresses: &[Vec<u8>],
+    may_be_another: bool,
+    bootstrap: &mut dyn Bootstrap,
+) -> Result<std::result::Result<shm::MappedPeers, Option<Error>>> {
+    let mapped = match prepared.map(addresses) {
+        Err(e) if may_be_another && is_refusal(&e) => {
+            prepared.refuse();
+            Err(Some(e))
+        }
+        mapped => Ok(mapped?),
+    };
+    // Every rank maps all segments before a rank may end and its segment goes.
+    bootstrap.fence()?;
+    Ok(mapped.and_then(|peers| if peers.are_refused() { Err(None) } else { Ok(peers) }))
+}
+
+/// Opens the devices between nodes also for ranks of one node, as the system refuses shared memory to a rank, which is this
+/// one if `own` is its error. Collective; at least two fences.
+fn without_shared_memory(
+    bootstrap: &mut dyn Bootstrap,
+    settings: &Settings,
+    own: Option<Error>,
+) -> Result<Box<dyn Device>> {
+    let own = own.map_or_else(String::new, |e| e.rank(bootstrap.rank()).to_string());
+    let reasons = exchange(bootstrap, "refused", own.as_bytes())?;
+    let reason = reasons.iter().find(|reason| !reason.is_empty()).cloned().unwrap_or_default();
+    let reason = String::from_utf8_lossy(&reason);
+    let kinds = between(bootstrap, settings)?;
+    if bootstrap.rank() == 0 {
+        tracing::warn!("all ranks are connected by {}, without shared memory: {reason}", names(&kinds));
+    }
+    let opened = match kinds[..] {
+        [kind] => open_one(kind, bootstrap, settings),
+        ref kinds => list::open(bootstrap, settings, &DeviceLists::of(&[kinds].concat()), None),
+    };
+    opened.map_err(|e| e.because(&format!("without shared memory ({reason})")))
 }
 
 /// The devices between nodes that a job uses unless one is chosen: verbs if all ranks have a port, tcp if none has one, else

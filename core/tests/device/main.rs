@@ -14,6 +14,7 @@ mod growth;
 mod keys;
 mod lent;
 mod passive;
+mod refused;
 mod system;
 
 use farside_conformance::Setup;

@@ -28,7 +28,7 @@ fn in_child(test: &str) -> bool {
     false
 }
 
-fn use_user_memory(job: &Job) -> Result<()> {
+pub(crate) fn use_user_memory(job: &Job) -> Result<()> {
     let world = World::new(job, &Setup { user_memory: true, ..Setup::default() }, 100 << 10)?;
     let to = 1 - world.me();
     world.write(to, 3, &pattern(world.me(), 90 << 10))?;
@@ -41,23 +41,7 @@ fn use_user_memory(job: &Job) -> Result<()> {
 
 /// Makes `process_vm_readv` and `process_vm_writev` fail with EPERM in this process from now on.
 fn forbid_process_vm() {
-    let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
-    let load_number = op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0);
-    let equal = |number: libc::c_long, jt, jf| op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, number as u32);
-    let answer = |k| op(libc::BPF_RET | libc::BPF_K, 0, 0, k);
-    let mut filter = [
-        load_number,
-        equal(libc::SYS_process_vm_readv, 2, 0),
-        equal(libc::SYS_process_vm_writev, 1, 0),
-        answer(libc::SECCOMP_RET_ALLOW),
-        answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain flags; then a live program of that length, which the kernel copies.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
-    }
+    farside_harness::refuse(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], libc::EPERM);
     let mut byte = 0u8;
     let block = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     // SAFETY: live blocks; the call is expected to be refused.
@@ -83,7 +67,7 @@ fn process_vm_forbidden_auto_falls_back_to_the_ring() {
 }
 
 /// Long blocks, which ranks of a node read from each other's memory where they may.
-fn collect_long_blocks(job: &Job) -> Result<()> {
+pub(crate) fn collect_long_blocks(job: &Job) -> Result<()> {
     let blocks = coll::allgather(&job.world()?, &vec![job.rank_number() as u8; 100_000])?;
     assert!(blocks.iter().zip(0..).all(|(block, rank)| block.len() == 100_000 && block.iter().all(|b| *b == rank)));
     Ok(())

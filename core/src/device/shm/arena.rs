@@ -142,6 +142,11 @@ impl Arena {
         Self { dir: dir.to_owned(), classes: RefCell::default() }
     }
 
+    /// The directory of the segments.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// A zeroed slot for `len` bytes, at most [`LONGEST`], which peers cannot import yet.
     ///
     /// # Errors

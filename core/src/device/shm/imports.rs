@@ -269,7 +269,7 @@ pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) ->
         let slot = device.arena.take(len)?;
         (slot.base(), OwnedMemory::Slot(slot))
     } else {
-        let segment = Segment::sparse(len, align)?;
+        let segment = Segment::sparse(device.arena.dir(), len, align)?;
         (segment.mapping().at(0), OwnedMemory::Segment(segment))
     };
     let region = Region { base, len, ..Region::allocated(len) };

@@ -5,7 +5,8 @@
 //! 64    doorbell (futex)          written by peers that wake this rank
 //! 128   sleeping                  1 while this rank is about to sleep or sleeps
 //! 192   state                     running, left, lost; 196: 1 + the rank of the job whose loss this rank has seen
-//! 256   `process_vm_*` transfer that this rank makes; see `vm_transfer`; 264: 1 if it may make them with all ranks
+//! 256   `process_vm_*` transfer that this rank makes; see `vm_transfer`; 264: 1 if it may make them with all ranks; 272: 1 if it
+//!       cannot map the segments of all ranks
 //! 320   live keys                 of user memory; see `live_key`
 //!       heads of the packet rings, one line per source
 //!       reply lines, one per higher rank, none of them adjacent
@@ -28,6 +29,7 @@ pub(super) const STATE: usize = 192;
 pub(super) const MET: usize = 196;
 pub(super) const VM_TRANSFER: usize = 256;
 pub(super) const VM_WORKS: usize = 264;
+pub(super) const REFUSED: usize = 272;
 const LIVE: usize = 320;
 /// Entries of the table of live keys for memory of windows, and for memory that is lent for one transfer: at most this
 /// number of regions are reached directly at a time.

@@ -10,12 +10,12 @@ use crate::processes::{self, Process};
 /// Watches the process of `peer`, a rank of the job.
 pub(super) fn watch(pid: u32, peer: u32) -> Result<Process> {
     Process::watch(pid).map_err(|e| {
-        let kind = match (e.kind(), e.raw_os_error()) {
-            (std::io::ErrorKind::NotFound, _) => ErrorKind::PeerLost,
-            (_, Some(libc::EMFILE | libc::ENFILE)) => ErrorKind::Limit,
-            _ => ErrorKind::System,
+        const OP: &str = "watch a peer";
+        let error = match e.kind() {
+            std::io::ErrorKind::NotFound => Error::new(ErrorKind::PeerLost, OP).source_error(e),
+            _ => Error::system(OP, e),
         };
-        Error::new(kind, "watch a peer").peer(peer).cause(format!("process {pid}")).source_error(e)
+        error.peer(peer).cause(format!("process {pid}"))
     })
 }
 

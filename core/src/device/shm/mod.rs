@@ -51,7 +51,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 pub(crate) use node::Nodes;
-pub(crate) use start::{Prepared, probe};
+pub(crate) use start::{MappedPeers, Prepared, probe};
 
 use super::{
     Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep,

@@ -1,17 +1,22 @@
-//! Finds the ranks that share memory: those with the same kernel, PID namespace, shared-memory file system and user.
+//! Finds the ranks that share memory: those with the same kernel, PID and user namespace, shared-memory file system and
+//! user. A process whose program its user may not read is alone: no other one may open its memory.
 
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use rustix::process::{DumpableBehavior, dumpable_behavior, geteuid};
+
 use super::start::EndpointAddress;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::segment::unusable;
 use crate::wire::{Reader, Writer};
 
 /// Location of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
+    /// The same for processes that share memory. The first three words identify the running kernel.
     machine: Vec<u8>,
     /// Number of the simulated node (`FARSIDE_TEST_NODES`).
     counted: u32,
@@ -23,19 +28,21 @@ impl Node {
         let op = "find out on which node this rank is";
         let boot = fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(op, e))?;
         let pids = fs::read_link("/proc/self/ns/pid").map_err(|e| Error::system(op, e))?;
-        let meta = fs::metadata(dir).map_err(|e| {
-            Error::system(op, e)
-                .cause(dir.display().to_string())
-                .remedy("set FARSIDE_SHM_DIR to a directory on tmpfs where this user may write")
-        })?;
-        let user = fs::metadata("/proc/self").map_err(|e| Error::system(op, e))?.uid();
+        // Absent where the kernel has no user namespaces.
+        let users = fs::read_link("/proc/self/ns/user").unwrap_or_default();
+        let meta = fs::metadata(dir).map_err(|e| unusable(op, dir, e))?;
+        let user = geteuid();
+        let is_closed = !user.is_root() && !matches!(dumpable_behavior(), Ok(DumpableBehavior::Dumpable) | Err(_));
+        let alone = if is_closed { format!(" unreadable process {}", std::process::id()) } else { String::new() };
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let text = format!(
-            "{} boot {} {} device {} user {user}",
+            "{} boot {} {} {} device {} user {}{alone}",
             host.trim(),
             String::from_utf8_lossy(&boot).trim(),
             pids.display(),
-            meta.dev()
+            users.display(),
+            meta.dev(),
+            user.as_raw()
         );
         Ok(Self { machine: text.into_bytes(), counted: nodes.map_or(0, |n| rank % n) })
     }
@@ -91,6 +98,16 @@ impl Nodes {
         self.first.iter().enumerate().filter(|(rank, first)| *rank == **first as usize).count()
     }
 
+    /// Whether ranks of one machine do not share memory.
+    #[must_use]
+    pub(crate) fn divide_a_machine(&self) -> bool {
+        let lowest = || self.nodes.iter().zip(&self.first).zip(0..).filter(|((_, first), rank)| **first == *rank);
+        let kernel = |node: &'_ Node| node.machine.splitn(4, |byte| *byte == b' ').take(3).collect::<Vec<_>>().concat();
+        let mut kernels: Vec<_> = lowest().map(|((node, _), _)| (kernel(node), node.counted)).collect();
+        kernels.sort_unstable();
+        kernels.windows(2).any(|two| two[0] == two[1])
+    }
+
     /// The lowest rank of each rank's node.
     #[must_use]
     pub(crate) fn lowest(&self) -> &[u32] {
@@ -131,6 +148,11 @@ mod tests {
         assert_eq!(nodes.sharing_with(4), [0, 2, 4]);
         assert_eq!(nodes.sharing_with(1), [1]);
         assert_eq!(nodes.to_string(), "ranks 0, 2, 4 on `a`; rank 1 on `b`; rank 3 on `b, counted as node 1`");
+        assert!(!nodes.divide_a_machine(), "the ranks of a node, and nodes that are only counted as such");
+        assert!(
+            Nodes::group(vec![node("a boot 1 user 2", 0), node("b boot 2", 0), node("a boot 1 user 3", 0)])
+                .divide_a_machine()
+        );
     }
 
     #[test]

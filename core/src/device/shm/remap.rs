@@ -99,6 +99,8 @@ impl MovedPages {
                 .remedy("raise the limit (`ulimit -f unlimited`)"));
         }
         let file = Arc::new(segment::sparse_file(NAME, SPAN as u64)?);
+        // Moved pages are freed in this way, which a system may refuse.
+        punch(&file, &(0..PAGE)).map_err(|e| Error::system(MOVE, e.into()))?;
         fork::register(&file)?;
         let inode = file.metadata().map_err(system(MOVE))?.ino();
         let off = |e: &io::Error| tracing::info!("buffers of messages are not mapped by peers: no userfaultfd: {e}");
@@ -351,9 +353,8 @@ impl MovedPages {
 
     /// Frees a part of the file.
     fn free(&self, part: &Range<usize>) -> Result<()> {
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let held = fork::NoFork::new();
-        let freed = fallocate(&self.file, hole, part.start as u64, part.len() as u64);
+        let freed = punch(&self.file, part);
         drop(held);
         freed.map_err(|e| Error::system("free moved pages", e.into()))
     }
@@ -427,6 +428,12 @@ impl MovedPages {
         }
         done.map(|_| ())
     }
+}
+
+/// Makes a hole of a part of a file.
+fn punch(file: &File, part: &Range<usize>) -> rustix::io::Result<()> {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, hole, part.start as u64, part.len() as u64)
 }
 
 /// A watch that can watch pages of the file.

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::arena::{Arena, ImportedSlots};
 use super::channel::Channel;
-use super::layout::{IDENTITY, LINE, Layout, MAGIC, STATE, STATE_RUNNING, VM_WORKS};
+use super::layout::{IDENTITY, LINE, Layout, MAGIC, REFUSED, STATE, STATE_RUNNING, VM_WORKS};
 use super::live::LiveKeys;
 use super::node::Node;
 use super::open_name::MOST_OPEN_NAMES;
@@ -22,7 +22,8 @@ use super::{NOT_HERE, ShmDevice, liveness, park, vm};
 use crate::device::target::TargetService;
 use crate::device::{Capabilities, MessageCutOffs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::segment::{self, Pages, Segment, SegmentName};
+use crate::memory::segment::{self, Mapping, Pages, Segment, SegmentName};
+use crate::processes::Process;
 use crate::settings::{Settings, UserMemory};
 use crate::stats::Stats;
 use crate::wire::{Reader, Writer};
@@ -52,6 +53,24 @@ pub(crate) struct Prepared {
     node: Node,
     asymmetric: bool,
     settings: Settings,
+}
+
+/// The segments of all ranks of this node, as one rank has mapped them.
+#[derive(Debug)]
+pub(crate) struct MappedPeers {
+    peers: Vec<Mapping>,
+    processes: Vec<Option<Process>>,
+    pids: Vec<(u32, u64)>,
+    vm_works: Vec<Cell<bool>>,
+    asymmetric: bool,
+}
+
+impl MappedPeers {
+    /// Whether a rank cannot map all segments ([`Prepared::refuse`]); after a fence. This rank has mapped the segment of
+    /// such a rank, or is one itself, so all ranks of the node know.
+    pub(crate) fn are_refused(&self) -> bool {
+        self.peers.iter().any(|peer| peer.word(REFUSED).load(Ordering::SeqCst) != 0)
+    }
 }
 
 /// The address that a rank publishes so that others can reach it.
@@ -113,9 +132,23 @@ impl Prepared {
     /// has `size` ranks.
     ///
     /// # Errors
-    /// `Unsupported` for a rank on another node, `Mismatch` for a rank with other settings, `PeerLost`, `Protocol`,
-    /// `Limit`.
+    /// Those of [`map`](Self::map).
     pub(crate) fn connect(self, addresses: &[Vec<u8>], size: u32) -> Result<ShmDevice> {
+        let peers = self.map(addresses)?;
+        Ok(self.join(peers, size))
+    }
+
+    /// Tells the ranks that map this rank's segment that it cannot map all of theirs.
+    pub(crate) fn refuse(&self) {
+        self.own.mapping().word(REFUSED).store(1, Ordering::SeqCst);
+    }
+
+    /// Maps the segments of all other ranks, whose endpoint addresses are given in the order of their numbers.
+    ///
+    /// # Errors
+    /// `Unsupported` for a rank on another node, `Mismatch` for a rank with other settings, `Forbidden` if the system does
+    /// not let this process open the memory of another one; `PeerLost`, `Protocol`, `Limit`.
+    pub(crate) fn map(&self, addresses: &[Vec<u8>]) -> Result<MappedPeers> {
         const OP: &str = "connect to the ranks of this node";
         let mut peers = Vec::with_capacity(addresses.len());
         let mut processes = Vec::with_capacity(addresses.len());
@@ -163,6 +196,13 @@ impl Prepared {
             pids.iter().map(|(pid, known)| Cell::new(may_use_vm && vm::works(*pid, *known).is_ok())).collect();
         let works = vm_works.iter().all(Cell::get);
         self.own.mapping().word(VM_WORKS).store(u64::from(works), Ordering::SeqCst);
+        Ok(MappedPeers { peers, processes, pids, vm_works, asymmetric })
+    }
+
+    /// The device over segments that are mapped; the job has `size` ranks.
+    pub(crate) fn join(self, mapped: MappedPeers, size: u32) -> ShmDevice {
+        let MappedPeers { peers, processes, pids, vm_works, asymmetric } = mapped;
+        let user_memory = self.settings.shm_user_memory;
         let layout = self.layout;
         let capabilities = Capabilities {
             max_blocks: 1024,
@@ -183,7 +223,7 @@ impl Prepared {
         let channels = peers.iter().enumerate().map(|peer| Channel::new(&layout, own, peer)).collect();
         let service = layout.service();
         let shared = Arc::new(Segments { me: self.me, ranks: self.ranks, service, own: self.own, peers });
-        Ok(ShmDevice {
+        ShmDevice {
             service: TargetService::new(shared.clone(), layout.ranks),
             sleeper: OnceCell::new(),
             shared,
@@ -215,7 +255,7 @@ impl Prepared {
             imports: RefCell::new(FxHashMap::default()),
             last: Cell::new(0),
             first: Cell::new(0),
-        })
+        }
     }
 }
 

@@ -51,7 +51,7 @@ fn failure(read: bool, pid: u32) -> Error {
         true => ("read a peer's memory", "process_vm_readv"),
     };
     let kind = match e.raw_os_error() {
-        Some(libc::EPERM | libc::ENOSYS) => ErrorKind::Forbidden,
+        Some(libc::EPERM | libc::EACCES | libc::ENOSYS) => ErrorKind::Forbidden,
         Some(libc::ESRCH) => ErrorKind::PeerLost,
         Some(libc::EFAULT) => ErrorKind::BadArgument,
         _ => ErrorKind::System,

@@ -47,11 +47,14 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn here() -> Result<Self> {
-        let boot = std::fs::read("/proc/sys/kernel/random/boot_id").map_err(|e| Error::system(OP, e))?;
-        let network = std::fs::read_link("/proc/self/ns/net").map_err(|e| Error::system(OP, e))?;
         let mut networks: Vec<_> = interfaces()?.into_iter().map(|(_, address, prefix)| (address, prefix)).collect();
         networks.truncate(16);
-        let name = [boot, network.into_os_string().into_encoded_bytes()].concat();
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+        let name = match boot.and_then(|boot| Ok((boot, std::fs::read_link("/proc/self/ns/net")?))) {
+            Ok((boot, network)) => [boot, network.into_os_string().into_encoded_bytes()].concat(),
+            // Without /proc, processes with the same addresses are taken for those of one host.
+            Err(_) => format!("{networks:?}").into_bytes(),
+        };
         Ok(Self { name, node: host_name(), networks })
     }
 

@@ -275,7 +275,7 @@ fn memory_of_other_allocators_does_not_stay_moved() {
 #[test]
 fn shared_mappings_and_more_parts_than_there_may_be_are_left_alone() {
     let mut pages = MovedPages::new(false).unwrap();
-    let shared = Segment::sparse(4 * PAGE, PAGE).unwrap();
+    let shared = Segment::sparse("/dev/shm".as_ref(), 4 * PAGE, PAGE).unwrap();
     let base = shared.mapping().at(0).addr();
     // SAFETY: no other code uses the memory.
     assert!(unsafe { pages.take(&(base..base + 4 * PAGE), false) }.unwrap().is_none());
