@@ -18,6 +18,7 @@ pub mod error;
 mod interleavings;
 pub mod job;
 mod lifecycle;
+mod load;
 #[cfg(feature = "log")]
 mod log;
 pub mod matching;

@@ -325,7 +325,7 @@ settings! {
         "How data travels: auto copies mapped memory, and else chooses by cut-offs measured on the device. A scheme is used for all operations with derived datatypes for which the device, the direction and the epoch allow it. Cut-offs for derived datatypes: gather-block is the shortest block for which a put gathers, multi-w-block the shortest block that is a message of its own, sgrs-block and sgrs-message the shortest block and message for which SGRS is used, segment the length of the pieces of a packed transfer. Cut-offs for messages: eager is the longest message of several packets that is sent without asking its target, read-intra and read-inter the shortest one that the target reads from the sender's memory, within a node and between nodes.";
     calibration: CacheFolder = "FARSIDE_CALIBRATION", "auto", "auto, off, or an absolute path of a folder",
         |s| match s { "auto" => Some(CacheFolder::Auto), "off" => Some(CacheFolder::Off), _ => s.starts_with('/').then(|| CacheFolder::At(s.to_owned())) },
-        "Folder of the files that keep what jobs of processes measure on a machine: cut-offs for messages within a node, models of the network with cut-offs for transfers between nodes, and choices of collectives; auto is $XDG_CACHE_HOME/farside, or ~/.cache/farside. The first job measures cut-offs and a model in at most 20 ms each, and blocking collectives try their best algorithms in their first calls; off takes the defaults.";
+        "Folder of the files that keep what jobs of processes measure on a machine: cut-offs for messages within a node, models of the network with cut-offs for transfers between nodes, and choices of collectives; auto is $XDG_CACHE_HOME/farside, or ~/.cache/farside. The first job measures cut-offs and a model in at most 20 ms each, and blocking collectives try their best algorithms in their first calls; what is measured while other programs need the processors is not kept; a file or folder that another user may write is not used; off takes the defaults.";
     coll: String = "FARSIDE_COLL", "auto", "auto, or OPERATION:NAME,... or OPERATION:NAME(PARAMETER,...),..., or the absolute path of a file", |s| Some(s.to_owned()),
         "Algorithms of collective operations and their parameters, as `farside info --coll` lists them; a call that the algorithm cannot make is made as with auto. A line of the file is OPERATION RANKS BYTES PLACEMENT ALGORITHM: ranks and bytes are a number, LEAST-MOST or *, the placement is anywhere, one-node, oversubscribed, NODESxRANKS such as 2x4, or *; the last line that holds for a call counts.";
     log: Option<tracing::Level> = "FARSIDE_LOG", "off", "off, error, warn, info, debug, trace", |s| if s == "off" { Some(None) } else { log_level(s).map(Some) },
@@ -389,6 +389,11 @@ impl Settings {
         (own.values.tcp_interface, own.values.verbs_device) = (tcp_interface, verbs_device);
         (own.values.bill, own.values.trace, own.values.routes, own.values.tcp_silence_s) = (None, None, None, 3);
         own
+    }
+
+    /// Turns files of measured values off.
+    pub(crate) fn without_cache(&mut self) {
+        self.values.calibration = CacheFolder::Off;
     }
 
     /// Reads the environment.

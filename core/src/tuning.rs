@@ -3,8 +3,9 @@
 //!
 //! Rank 0 publishes what its files have before the ranks connect, so that all ranks select alike without a message. The
 //! first job on a device measures a model, for at most 20 ms, unless ranks share processors. Rank 0 adds the rules of
-//! its teams to the file at the end. Where rank 0 has no folder that it can write, the table selects.
+//! its teams to the file at the end, but those that were measured on loaded processors. Where rank 0 has no folder that it can write, the table selects.
 
+use std::str::Split;
 use std::time::Duration;
 
 use crate::bootstrap::Bootstrap;
@@ -18,7 +19,7 @@ use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
 use crate::wire::{Reader, Writer};
 
-const FILE: Format = Format { name: "collectives", line: "farside collectives 2" };
+const FILE: Format = Format { name: "collectives", line: "farside collectives 3" };
 /// The devices of which files are published, before it is known which one connects the ranks.
 const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
 /// Maximum number of bytes of the rules in a file, of those that are published, and of the models that are.
@@ -32,11 +33,14 @@ fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
     CacheFile::new(settings, &FILE, &format!("{:?} {device}", settings.shm_user_memory))
 }
 
+/// Reads the lines of a file.
+fn parse(lines: &mut Split<'_, char>) -> Option<Rules> {
+    lines.collect::<Vec<_>>().join("\n").parse().ok()
+}
+
 /// The rules in the file of a device.
 fn rules(settings: &Settings, device: &str) -> Rules {
-    let lines =
-        cache(settings, device).and_then(|cache| cache.read(|lines| Some(lines.collect::<Vec<_>>().join("\n"))));
-    lines.and_then(|text| text.parse().ok()).unwrap_or_default()
+    cache(settings, device).and_then(|cache| cache.read(parse)).unwrap_or_default()
 }
 
 /// What a job of this user on this machine knows for the selection on a device.
@@ -105,9 +109,14 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
         None => {
             let models = measured(job)?;
             if job.rank() == 0
-                && let Some(Err(e)) = models.as_ref().map(|models| models.store(job.settings()))
+                && let Some(models) = &models
             {
-                tracing::warn!("{e}");
+                // Those that another job has stored meanwhile stay: `farside tune` measures longer.
+                let kept = models.keep(job.settings(), |others| others.is_none());
+                match kept {
+                    Err(e) if models.are_of_loaded_processors() => tracing::info!("{e}"),
+                    kept => drop(kept.inspect_err(|e| tracing::warn!("{e}"))),
+                }
             }
             models
         }
@@ -144,16 +153,18 @@ pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
 
 /// Adds the rules that teams of rank 0 have measured to the file.
 pub(crate) fn keep(job: &Job) {
-    let new = job.measured_rules();
-    if !job.calls().tuning.keeps.get() || new.is_empty() {
+    let tuning = &job.calls().tuning;
+    let (new, load) = tuning.worth_keeping();
+    if !tuning.keeps.get() || new.is_empty() {
         return;
     }
-    let device = job.device().capabilities().name;
-    let mut all = rules(job.settings(), device);
-    new.iter().cloned().for_each(|rule| all.set(rule));
-    let Some(cache) = cache(job.settings(), device) else { return };
-    let lines = all.last(MOST_KEPT);
-    if let Err(e) = cache.replace().and_then(|replacement| replacement.finish(&lines)) {
+    let Some(cache) = cache(job.settings(), job.device().capabilities().name) else { return };
+    let with = |old: Option<Rules>| {
+        let mut all = old.unwrap_or_default();
+        new.iter().cloned().for_each(|rule| all.set(rule));
+        Some(all.last(MOST_KEPT))
+    };
+    if let Err(e) = cache.update(load, parse, with) {
         tracing::warn!("measured choices of collectives are not kept: {e}");
     }
 }

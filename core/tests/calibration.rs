@@ -117,10 +117,18 @@ fn calibrated_or_read(folder: &Path) -> Option<(String, PathBuf)> {
 #[test]
 fn choices_of_collectives_are_measured_once_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let first = run_as(dir.path(), "as_a_rank_that_broadcasts");
     let measured = |done: &Finished| done.err.matches("measured: broadcast 2 1024-2047 ").count();
-    // Both ranks say so.
-    assert_eq!(measured(&first), 2, "{first:?}");
+    let keeps = || {
+        let first = run_as(dir.path(), "as_a_rank_that_broadcasts");
+        // Both ranks say so.
+        assert_eq!(measured(&first), 2, "{first:?}");
+        let is_loaded = files_of(dir.path(), "collectives-").is_empty();
+        assert!(!is_loaded || first.err.contains("not kept: this rank waited"), "{first:?}");
+        !is_loaded
+    };
+    if !(0..20).any(|_| keeps()) {
+        return farside_harness::skip("choices of collectives", "other programs load the processors");
+    }
     let files = files_of(dir.path(), "collectives-");
     let kept = fs::read_to_string(&files[0]).unwrap();
     assert!(files.len() == 1 && kept.contains("\nbroadcast 2 1024-2047 "), "{kept}");
@@ -129,7 +137,17 @@ fn choices_of_collectives_are_measured_once_and_kept() {
     assert_eq!(fs::read_to_string(&files[0]).unwrap(), kept);
     // A damaged file counts as absent.
     fs::write(&files[0], &kept[..kept.len() - 3]).unwrap();
-    assert_eq!(measured(&run_as(dir.path(), "as_a_rank_that_broadcasts")), 2);
+    assert_eq!(measured(&run_as(dir.path(), "as_a_rank_that_broadcasts")), 2, "measured again");
+}
+
+#[test]
+fn folder_that_others_may_write_is_refused_with_one_line() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let done = run(dir.path());
+    assert_eq!(done.err.matches("others may write it").count(), 1, "{done:?}");
+    assert_eq!((reported(&done), fs::read_dir(dir.path()).unwrap().count()), (None, 0));
 }
 
 #[test]

@@ -80,6 +80,9 @@ fn report(job: &Job, options: &Options, models: &Models, time: Duration) -> Resu
     let seconds = time.as_secs_f64();
     let head = format!("device {}, {} ranks, measured and fitted in {seconds:.2} s", models.device(), job.size());
     print!("{head}\n{models}");
+    if models.are_of_loaded_processors() {
+        say(format_args!("tune: other programs needed the processors meanwhile, so the models are not stored"));
+    }
     let stored = models.store(job.settings());
     let (file, machine) = stored.as_ref().map_or_else(
         |e| (e.to_string(), "unknown".to_owned()),

@@ -12,6 +12,7 @@ use crate::cache::CacheFile;
 use crate::device::Block;
 use crate::engine::CancelOnDrop;
 use crate::error::Result;
+use crate::load::{Load, Measuring};
 use crate::memory::segment::PAGE;
 use crate::tracked::Track;
 
@@ -22,8 +23,13 @@ const ROUNDS: usize = 5;
 /// A measurement that takes longer is given up, and made again at the next start.
 pub(super) const LIMIT: Duration = Duration::from_millis(20);
 
-/// The header of a message: the number of its way, and of its round.
-type Header = [u8; 2];
+/// The header of a message: the number of its way, and of its round; in answers also the load of the answering rank.
+type Header = [u8; 6];
+
+fn header(way: u8, round: u8, load: Load) -> Header {
+    let [a, b, c, d] = load.thousandths().to_le_bytes();
+    [way, round, a, b, c, d]
+}
 
 /// Something that has arrived.
 #[derive(Clone, Copy)]
@@ -51,7 +57,7 @@ impl Inbox {
     }
 
     /// The place of messages that are sent (0) or received (1) with this header.
-    fn place(&self, side: usize, [way, round]: Header) -> *mut u8 {
+    fn place(&self, side: usize, [way, round, ..]: Header) -> *mut u8 {
         let base = self.memory[side].cast::<u8>();
         let round = if quantity(way).reused { 0 } else { usize::from(round) % ROUNDS };
         base.wrapping_add(base.align_offset(PAGE) + round * self.most)
@@ -59,8 +65,8 @@ impl Inbox {
 
     fn take(self: &Rc<Self>, m: Message<'_>) -> Delivery {
         match *m.header {
-            [way, round] if usize::from(way) < 2 * QUANTITIES.len() => {
-                let (inbox, header, len) = (Rc::clone(self), [way, round], m.len.min(self.most));
+            [way, round, a, b, c, d] if usize::from(way) < 2 * QUANTITIES.len() => {
+                let (inbox, header, len) = (Rc::clone(self), [way, round, a, b, c, d], m.len.min(self.most));
                 // SAFETY: the completion, which owns the inbox, keeps the memory; only this message accesses it, since
                 // the next one comes when this one has been answered.
                 let sink = unsafe { Sink::memory(self.place(1, header), len) };
@@ -93,6 +99,9 @@ fn quantity(way: u8) -> &'static Quantity {
 struct End<'a> {
     job: &'a Messenger,
     inbox: Rc<Inbox>,
+    measuring: Measuring,
+    /// The load of the end that answers, as it has seen it lately.
+    load: Cell<Load>,
 }
 
 /// Measures at the first two of `ranks`, the ranks of this node, messages of up to `most` bytes; returns the values at
@@ -111,7 +120,8 @@ pub(super) fn together(
     let inbox = Rc::new(Inbox::new(if number < Some(2) { most } else { 0 }));
     let handler = Rc::clone(&inbox);
     job.active_messages().register_any(HANDLER, move |m| handler.take(m))?;
-    let (end, before) = (End { job, inbox }, job.message_cut_offs());
+    let (measuring, load) = (Measuring::begin(job.device().now()), Cell::default());
+    let (end, before) = (End { job, inbox, measuring, load }, job.message_cut_offs());
     let found = if number == Some(0) { end.lead(ranks, most, limit, cache) } else { end.follow(ranks[0]) };
     job.set_message_cut_offs(before);
     let found = found?;
@@ -128,7 +138,8 @@ impl End<'_> {
             am::notify(self.job, *rank, HANDLER, &text)?;
         }
         if let (Some(replacement), Some(measured)) = (replacement, &measured) {
-            let _ = replacement.finish(&measured.fitted.lines()).inspect_err(cannot_keep);
+            let load = self.measuring.load(self.job.device().now()).max(self.load.get());
+            let _ = replacement.finish(load, &measured.fitted.lines()).inspect_err(cannot_keep);
         }
         Ok(measured)
     }
@@ -136,7 +147,13 @@ impl End<'_> {
     fn follow(&self, leader: u32) -> Result<Option<Measured>> {
         loop {
             match self.job.wait(OP, || Ok(self.inbox.arrived.take()))? {
-                Arrived::Message(header, len) => self.send(leader, header, len)?,
+                Arrived::Message([way, round, ..], len) => {
+                    // The first of the round trips is one of several, and takes longer anyway.
+                    if round == 0 {
+                        self.load.set(self.measuring.load(self.job.device().now()));
+                    }
+                    self.send(leader, header(way, round, self.load.get()), len)?;
+                }
                 Arrived::End(measured) => return Ok(measured),
             }
         }
@@ -162,8 +179,12 @@ impl End<'_> {
                             tracing::info!("cut-offs cannot be measured while other programs disturb the ranks");
                             return Ok(None);
                         }
-                        self.send(partner, [way, round], len)?;
-                        self.job.wait(OP, || Ok(self.inbox.arrived.take()))?;
+                        self.send(partner, header(way, round, Load::default()), len)?;
+                        if let Arrived::Message([_, _, load @ ..], _) =
+                            self.job.wait(OP, || Ok(self.inbox.arrived.take()))?
+                        {
+                            self.load.set(Load::of(u32::from_le_bytes(load)));
+                        }
                         *best = best.min(self.job.device().now().duration_since(before).as_secs_f64());
                         messages += 2;
                     }
@@ -179,7 +200,7 @@ impl End<'_> {
 
     /// Sends a message; its memory is free afterwards.
     fn send(&self, to: u32, header: Header, len: usize) -> Result<()> {
-        let [way, _] = header;
+        let [way, ..] = header;
         let cut_offs = quantity(way).ways[usize::from(way) % 2];
         self.job.set_message_cut_offs(cut_offs);
         let source = Source::Bytes(Block { base: self.inbox.place(0, header), len });

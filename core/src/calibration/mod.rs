@@ -39,7 +39,7 @@ struct Quantity {
 const LEAST: usize = 8 << 10;
 
 /// The file of fitted values.
-const FILE: Format = Format { name: "cut-offs", line: "farside cut-offs 2" };
+const FILE: Format = Format { name: "cut-offs", line: "farside cut-offs 3" };
 
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
@@ -158,7 +158,7 @@ pub(crate) struct Calibration(Option<CacheFile>);
 impl Calibration {
     /// Reads the cache, and publishes what is in it. The other ranks see it after a fence.
     pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
-        let cache = cache(settings);
+        let cache = cache(settings).map(|cache| cache.reports(bootstrap.rank() == 0));
         let known =
             cache.as_ref().map_or(Known::Off, |cache| cache.read(Fitted::parse).map_or(Known::Nothing, Known::Values));
         bootstrap.put(&key(bootstrap.rank()), &known.write())?;

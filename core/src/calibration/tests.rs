@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::load::Load;
 
 #[test]
 fn values_come_back_as_they_were_and_damaged_ones_do_not() {
@@ -43,7 +44,7 @@ fn every_quantity_has_a_setting_of_its_name() {
 
 fn parsed(lines: &str) -> Option<Fitted> {
     let cache = CacheFile::of(std::path::Path::new("/"), &FILE, "here".into());
-    cache.parse(&cache.text(lines), Fitted::parse)
+    cache.parse(&cache.text(Load::default(), lines), Fitted::parse).map(|(fitted, _)| fitted)
 }
 
 #[test]
@@ -88,10 +89,17 @@ fn measured(limit: Duration, cache: impl Fn() -> Option<CacheFile> + Sync) -> Ve
 fn all_ranks_get_the_values_that_two_have_measured_and_the_file_keeps() {
     let dir = tempfile::tempdir().unwrap();
     let cache = || Some(CacheFile::of(dir.path(), &FILE, "here".into()));
-    let all = measured(Duration::from_secs(60), cache);
-    let first = all[0].expect("a minute suffices");
-    assert_eq!(all, [Some(first); 3]);
-    assert!(first.messages > 0 && cache().unwrap().read(Fitted::parse) == Some(first.fitted), "{first:?}");
+    for _ in 0..50 {
+        let all = measured(Duration::from_secs(60), cache);
+        let first = all[0].expect("a minute suffices");
+        assert_eq!(all, [Some(first); 3]);
+        assert!(first.messages > 0, "{first:?}");
+        // Other programs, or the third rank on two processors, may be a load.
+        if let Some(kept) = cache().unwrap().read(Fitted::parse) {
+            return assert_eq!(kept, first.fitted);
+        }
+    }
+    println!("skipped: the processors are loaded");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::am::ActiveMessages;
 use crate::bill::trace::Trace;
 use crate::bootstrap::{Bootstrap, SIMULATION, detect, threads};
+use crate::cache;
 use crate::calibration::Calibration;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Rules;
@@ -36,7 +37,7 @@ pub(super) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Res
 
 /// Reads the settings, and connects this process with its launcher.
 pub(super) fn connect() -> Result<(Box<dyn Bootstrap>, Settings)> {
-    let settings = Settings::from_env()?;
+    let mut settings = Settings::from_env()?;
     let bootstrap = detect::connect(Duration::from_secs(u64::from(settings.timeout_s)))?;
     if bootstrap.rank() == 0 {
         mistyped::warn();
@@ -49,6 +50,7 @@ pub(super) fn connect() -> Result<(Box<dyn Bootstrap>, Settings)> {
             .cause(format!("FARSIDE_LOG={level}, but this program was built without the feature `log`"))
             .remedy("build farside-core with it, or install a tracing subscriber"));
     }
+    cache::check(&mut settings, bootstrap.rank());
     Ok((bootstrap, settings))
 }
 

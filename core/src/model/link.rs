@@ -6,7 +6,7 @@
 //! | here: an empty two-sided message | each rank, once it takes orders | the leader |
 //! | begin: number of the peer, length of its memory, key of the leader's region | the leader | each peer |
 //! | ready: key of the peer's region; empty if it has none | each peer | the leader |
-//! | echo: answer every n-th message with one of this length | the leader | a peer, which acknowledges it |
+//! | echo: answer every n-th message with one of this length | the leader | a peer, which acknowledges it, with its load |
 //! | send: send n messages of this length | the leader | a peer |
 //! | data | both | both |
 //! | end: the result | the leader | all ranks |
@@ -22,6 +22,7 @@ use crate::am::{self, Counters, Delivery, HandlerId, Message, Sink, Source, Then
 use crate::device::{Block, Operation, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
+use crate::load::{Load, Measuring};
 use crate::matching::Pattern;
 use crate::progress::Pace;
 use crate::two_sided::{Mode, Receive};
@@ -75,7 +76,7 @@ struct Header {
     way: Way,
     /// Number of blocks of a list.
     blocks: u16,
-    /// Messages until an answer, messages to send, or number of the peer.
+    /// Messages until an answer, messages to send, number of the peer, or its load.
     count: u32,
     /// Length of messages, or of memory.
     len: usize,
@@ -192,6 +193,9 @@ pub(super) struct End<'a> {
     peers: Vec<Peer>,
     /// The last order of the leader, to the first peers.
     ordered: Cell<Option<(Header, usize)>>,
+    measuring: Measuring,
+    /// The heaviest load of a peer, as it has said.
+    load: Cell<Load>,
 }
 
 impl Drop for End<'_> {
@@ -218,7 +222,8 @@ impl<'a> End<'a> {
         let handler = Rc::clone(&inbox);
         job.active_messages().register_any(HANDLER, move |m| handler.take(m))?;
         let (track, ordered) = (Track::new(), Cell::new(None));
-        Ok(Self { job, inbox, track, region: None, peers: Vec::new(), ordered })
+        let (measuring, load) = (Measuring::begin(job.device().now()), Cell::default());
+        Ok(Self { job, inbox, track, region: None, peers: Vec::new(), ordered, measuring, load })
     }
 
     /// Exposes memory for writes, with room for `len` bytes of data; returns its key, or nothing if that is not possible.
@@ -252,9 +257,21 @@ impl<'a> End<'a> {
     fn answer(&self, kind: Kind) -> Result<Vec<u8>> {
         let (header, data) = self.job.wait(OP, || Ok(self.next_order()))?;
         if header.kind == kind {
+            if kind == Kind::Acknowledge {
+                self.load.set(self.load.get().max(Load::of(header.count)));
+            }
             return Ok(data);
         }
         Err(Error::new(ErrorKind::Protocol, OP).rank(self.job.rank()).cause(format!("{:?}, not {kind:?}", header.kind)))
+    }
+
+    fn own_load(&self) -> Load {
+        self.measuring.load(self.job.device().now())
+    }
+
+    /// The heaviest load so far of this rank or one of its peers.
+    pub(super) fn load(&self) -> Load {
+        self.own_load().max(self.load.get())
     }
 
     /// A cell of this rank's region.
@@ -497,7 +514,8 @@ impl<'a> End<'a> {
                         job.device().sealed(own.handle);
                     }
                     (echo, answered) = (Some(header), end.arrived(header.way, 1));
-                    end.order(leader, Header::new(Kind::Acknowledge), &[])?;
+                    let count = end.own_load().thousandths();
+                    end.order(leader, Header { count, ..Header::new(Kind::Acknowledge) }, &[])?;
                 }
                 Kind::Send => {
                     for _ in 0..header.count {

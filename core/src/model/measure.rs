@@ -12,6 +12,7 @@ use super::{Fits, Models, Posting, Primitive};
 use crate::am;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
+use crate::load::Load;
 
 /// Shortest limit for long messages and LoP.
 const WHOLE: Duration = Duration::from_millis(200);
@@ -174,7 +175,9 @@ pub(super) fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Model
     let eager = am::eager(job, HEADER).min(read.saturating_sub(1));
     let plan = Plan::new(eager, limit, peers.len(), !intra);
     let end = End::lead(job, &peers, &rest, plan.room)?;
-    let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times));
+    // Ranks that share processors wait for each other, which says nothing about other programs.
+    let load = || if job.is_on_oversubscribed_node() { Load::default() } else { end.load() };
+    let models = take_times(job, &end, &plan, limit).and_then(|times| fitted(job, &plan, &times, load()));
     let ended = end.end(&rest, &models.as_ref().map_or_else(|_| Vec::new(), Models::to_bytes));
     models.and_then(|models| ended.map(|()| models))
 }
@@ -268,7 +271,7 @@ fn settled_fan(samples: &FanSamples) -> FanSamples {
     }
 }
 
-fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
+fn fitted(job: &Job, plan: &Plan, times: &Times, load: Load) -> Result<Models> {
     let too_short = |e: Error| {
         let e = Error::new(ErrorKind::Timeout, OP).rank(job.rank()).cause(e.to_string());
         e.remedy("give it more time, or end the programs that disturb it")
@@ -306,6 +309,7 @@ fn fitted(job: &Job, plan: &Plan, times: &Times) -> Result<Models> {
         writes: fits(&times.writes, Primitive::Writes).ok(),
         transfers,
         transfer_times: times.transfers.times(),
+        load,
     })
 }
 

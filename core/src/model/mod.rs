@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::job::Job;
+use crate::load::Load;
 use fit::Fitted;
 
 /// The operation that carries bytes.
@@ -102,6 +103,8 @@ pub struct Models {
     writes: Option<Fits>,
     transfers: Option<Transfers>,
     transfer_times: Vec<TransferTimes>,
+    /// The load under which they were measured; as the points, not sent to other ranks.
+    load: Load,
 }
 
 impl Models {
@@ -117,6 +120,13 @@ impl Models {
     /// short for a fit; `Limit`, `PeerLost`.
     pub fn measure(job: &Job, ranks: &[u32], limit: Duration) -> Result<Self> {
         measure::measure(job, ranks, limit)
+    }
+
+    /// Whether a rank that measured had to wait for a processor for a considerable part of the time. Such models are not
+    /// [stored](Self::store).
+    #[must_use]
+    pub fn are_of_loaded_processors(&self) -> bool {
+        self.load.is_heavy()
     }
 
     /// The name of the device that was measured.

@@ -1,17 +1,19 @@
 //! Models as numbers: rows of a text file in the user's cache folder, and bytes for other ranks.
 
 use std::path::PathBuf;
+use std::str::Split;
 
 use super::fit::Fitted;
 use super::{Fits, LoP, LogGP, Models, Overhead, PLogP, Posting, Primitive, RoundTrip, Table, Transfers};
 use crate::cache::{CacheFile, Format};
 use crate::device::CutOffs;
 use crate::error::{Error, ErrorKind, Result};
+use crate::load::Load;
 use crate::settings::Settings;
 use crate::wire::{Reader, Writer};
 
 /// The file of the models of a device.
-const FILE: Format = Format { name: "models", line: "farside models 2" };
+const FILE: Format = Format { name: "models", line: "farside models 3" };
 /// Names of the rows of a primitive.
 const ROWS: [&str; 8] =
     ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
@@ -160,7 +162,7 @@ impl Models {
         let is_known = writes.iter().any(|row| !row.is_empty());
         let writes = if is_known { Some(Fits::of_rows(writes)?) } else { None };
         let (messages, transfers) = (Fits::of_rows(messages)?, Transfers::of_numbers(transfers)?);
-        Some(Self { device, messages, writes, transfers, transfer_times: Vec::new() })
+        Some(Self { device, messages, writes, transfers, transfer_times: Vec::new(), load: Load::default() })
     }
 
     /// A compact form for other ranks: some 2 KiB.
@@ -210,29 +212,42 @@ impl Models {
     /// [stored](Self::store) on this machine with this version and kernel. `None` if there are none, or the file is damaged.
     #[must_use]
     pub fn load(settings: &Settings, device: &str) -> Option<Self> {
-        Self::cache(settings, device)?.read(|lines| {
-            let mut words = lines.next()?.split(' ');
-            (words.next()? == CUT_OFFS).then_some(())?;
-            let transfers = words.take(MOST).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
-            let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
-            for (primitive, rows) in Primitive::ALL.iter().zip(&mut rows) {
-                for (name, row) in ROWS.iter().zip(rows) {
-                    let mut words = lines.next()?.split(' ');
-                    (words.next()? == primitive.name() && words.next()? == *name).then_some(())?;
-                    *row = words.take(MOST + 1).map(|word| word.parse().ok()).collect::<Option<_>>()?;
-                    (row.len() <= MOST).then_some(())?;
-                }
+        Self::cache(settings, device)?.read(|lines| Self::parse(device, lines))
+    }
+
+    /// Reads the lines of a file.
+    fn parse(device: &str, lines: &mut Split<'_, char>) -> Option<Self> {
+        let mut words = lines.next()?.split(' ');
+        (words.next()? == CUT_OFFS).then_some(())?;
+        let transfers = words.take(MOST).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
+        let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
+        for (primitive, rows) in Primitive::ALL.iter().zip(&mut rows) {
+            for (name, row) in ROWS.iter().zip(rows) {
+                let mut words = lines.next()?.split(' ');
+                (words.next()? == primitive.name() && words.next()? == *name).then_some(())?;
+                *row = words.take(MOST + 1).map(|word| word.parse().ok()).collect::<Option<_>>()?;
+                (row.len() <= MOST).then_some(())?;
             }
-            Self::of_rows(device.to_owned(), &rows, &transfers)
-        })
+        }
+        Self::of_rows(device.to_owned(), &rows, &transfers)
     }
 
     /// Keeps the models in a file for later jobs on this machine, and returns the file and the line that identifies the
     /// machine. An older file is replaced.
     ///
     /// # Errors
-    /// `Setting` if `FARSIDE_CALIBRATION` turns files off; `System` if the file cannot be written.
+    /// `Setting` if `FARSIDE_CALIBRATION` turns files off; `System` if the file cannot be written, another user may write its
+    /// folder, or [the processors were loaded](Self::are_of_loaded_processors).
     pub fn store(&self, settings: &Settings) -> Result<(PathBuf, String)> {
+        self.keep(settings, |_| true)
+    }
+
+    /// [`store`](Self::store) if `replaces` says so of the models that the file has.
+    pub(crate) fn keep(
+        &self,
+        settings: &Settings,
+        replaces: impl FnOnce(Option<Self>) -> bool,
+    ) -> Result<(PathBuf, String)> {
         const STORE: &str = "store models";
         let cache = Self::cache(settings, &self.device).ok_or_else(|| {
             let e = Error::new(ErrorKind::Setting, STORE).cause("FARSIDE_CALIBRATION=off, or a user without a home");
@@ -249,7 +264,8 @@ impl Models {
             }
         }
         let kept = (cache.file().to_owned(), cache.identity().to_owned());
-        let written = cache.replace().and_then(|replacement| replacement.finish(&lines));
+        let parse = |lines: &mut Split<'_, char>| Self::parse(&self.device, lines);
+        let written = cache.update(self.load, parse, |old| replaces(old).then_some(lines));
         written.map(|()| kept.clone()).map_err(|e| {
             let e = Error::system(STORE, e).cause(kept.0.display().to_string());
             e.remedy("set FARSIDE_CALIBRATION to a folder that can be written")
@@ -289,6 +305,7 @@ mod tests {
             writes: Some(fits(None)),
             transfers: Some(Transfers { cut_offs, read_inter: 16_384 }),
             transfer_times: Vec::new(),
+            load: Load::default(),
         }
     }
 
@@ -332,7 +349,7 @@ mod tests {
             ("messages gap 0.0", "messages gap 0.5"),
             ("-4.0 0.01", "-4.0 1000"),
             ("writes gap", "writes gab"),
-            ("models 2", "models 3"),
+            ("models 3", "models 4"),
             ("cut-offs 256", "cut-offs"),
             ("65536 16384", "0 16384"),
         ] {

@@ -22,6 +22,9 @@ fn models_are_stored_and_named_by_info() {
     assert!(text(&run(dir.path(), &["info"]).stdout).contains("none: `farside tune` measures them"));
     let tuned = run(dir.path(), &["tune", "-n", "3", "--seconds", "0.5", "--page", page.to_str().unwrap()]);
     let (out, error) = (text(&tuned.stdout), text(&tuned.stderr));
+    if error.contains("other programs needed the processors") {
+        return farside_harness::skip("farside tune", "other programs load the processors");
+    }
     assert!(tuned.status.success(), "{out}{error}");
     for part in ["device shm, 3 ranks", "messages  LogGP", "writes    pLogP", "a byte: G", "stored in"] {
         assert!(out.contains(part), "{part} is not in {out}");

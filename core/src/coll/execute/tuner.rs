@@ -18,6 +18,7 @@ use crate::coll::selection::trial::Trial;
 use crate::coll::selection::{Choice, Class, Origin, Placement, Rule, Rules, Selection, candidates};
 use crate::coll::team::members::Members;
 use crate::job::Job;
+use crate::load::{Load, Measuring};
 
 /// Blocking calls of a class before its trial.
 const CALLS_BEFORE: u32 = 2;
@@ -29,6 +30,8 @@ pub(crate) struct Tuning {
     user: Rules,
     /// Choices that teams of this rank have measured.
     measured: RefCell<Rules>,
+    /// Those that were measured on processors that were not loaded, and the heaviest load.
+    worth_keeping: RefCell<(Rules, Load)>,
     confirms: Cell<bool>,
     /// Whether the measured rules are added to the user's file at the end.
     pub(crate) keeps: Cell<bool>,
@@ -54,6 +57,23 @@ impl Tuning {
     pub(crate) fn measured(&self) -> Rules {
         self.measured.borrow().clone()
     }
+
+    /// Those that were measured on processors that were not loaded, and the heaviest load of their measurements.
+    pub(crate) fn worth_keeping(&self) -> (Rules, Load) {
+        self.worth_keeping.borrow().clone()
+    }
+
+    fn add(&self, rule: Rule, load: Load) {
+        if load.is_heavy() {
+            tracing::info!("measured: {rule}; not kept: this rank waited for a processor for {load} of the time");
+        } else {
+            tracing::info!("measured: {rule}");
+            let (kept, heaviest) = &mut *self.worth_keeping.borrow_mut();
+            kept.set(rule.clone());
+            *heaviest = load.max(*heaviest);
+        }
+        self.measured.borrow_mut().set(rule);
+    }
 }
 
 /// The state of a class.
@@ -62,7 +82,7 @@ enum State {
     /// Blocking calls so far, and their choice.
     New(u32, Choice),
     /// A trial, and the choice of calls that do not block.
-    Trial(Trial, Choice),
+    Trial(Trial, Choice, Measuring),
     Settled(Choice),
 }
 
@@ -115,15 +135,15 @@ impl Tuner {
                     let choices = candidates(&call, &facts, tuning.selection().model.as_ref());
                     *state = match choices.len() {
                         1 => State::Settled(choice.clone()),
-                        _ => State::Trial(Trial::new(choices), choice.clone()),
+                        _ => State::Trial(Trial::new(choices), choice.clone(), Measuring::begin(job.device().now())),
                     };
                 }
                 State::Trial(..) | State::Settled(_) => {}
             }
         }
         let (choice, trial) = match state {
-            State::Trial(trial, _) if blocks => (trial.choice(), Some(class)),
-            State::New(_, choice) | State::Trial(_, choice) | State::Settled(choice) => (&*choice, None),
+            State::Trial(trial, ..) if blocks => (trial.choice(), Some(class)),
+            State::New(_, choice) | State::Trial(_, choice, _) | State::Settled(choice) => (&*choice, None),
         };
         // Another call of the class may have another root or be in place.
         let choice = choice.applies(&call, &facts).then(|| choice.clone());
@@ -136,7 +156,7 @@ impl Tuner {
     /// next.
     pub(super) fn add(&self, class: &Class, time: Duration) -> Option<Vec<u64>> {
         match self.classes.borrow_mut().get_mut(class) {
-            Some(State::Trial(trial, _)) => trial.add(time),
+            Some(State::Trial(trial, ..)) => trial.add(time),
             _ => None,
         }
     }
@@ -145,12 +165,11 @@ impl Tuner {
     pub(super) fn agree(&self, job: &Job, class: &Class, longest: &[u64]) {
         let mut classes = self.classes.borrow_mut();
         let Some(state) = classes.get_mut(class) else { return };
-        if let State::Trial(trial, _) = state
+        if let State::Trial(trial, _, measuring) = state
             && let Some(choice) = trial.agree(longest)
         {
-            let rule = Rule::of_class(class, choice.clone());
-            tracing::info!("measured: {rule}");
-            job.calls().tuning.measured.borrow_mut().set(rule);
+            let load = measuring.load(job.device().now());
+            job.calls().tuning.add(Rule::of_class(class, choice.clone()), load);
             *state = State::Settled(choice);
         }
     }
