@@ -48,6 +48,9 @@ kinds! {
     Switch = "switch";
     /// Packets of active messages.
     Send = "send";
+    /// Questions of a rank that waits to those for which it waits, and answers: packets whose number depends on time, and
+    /// which are not counted among the sends.
+    Question = "question";
     /// Lists of blocks sent as one message to a scatter list of the peer.
     Gather = "gather";
     /// Lists of blocks posted for one gather list of the peer: no message of their own.
@@ -146,7 +149,9 @@ impl Snapshot {
     /// Number of operations of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> u64 {
-        self.values[kind as usize].0
+        let of = |kind: Kind| self.values[kind as usize].0;
+        // A device counts the packet of a question like any other.
+        if kind == Kind::Send { of(Kind::Send).saturating_sub(of(Kind::Question)) } else { of(kind) }
     }
 
     /// Number of bytes of a kind.
@@ -155,7 +160,7 @@ impl Snapshot {
         self.values[kind as usize].1
     }
 
-    /// Number of messages: operations that a network would carry as messages of their own.
+    /// Number of messages: operations that a network would carry as messages of their own, without questions.
     #[must_use]
     pub fn messages(&self) -> u64 {
         use Kind::*;

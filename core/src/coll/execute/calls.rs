@@ -20,6 +20,7 @@ use crate::bill::Awaited;
 use crate::coll::selection::Rules;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, ProgressHook};
+use crate::stats::Kind;
 use crate::wire::{Reader, Writer};
 
 pub(super) const HANDLER: HandlerId = HandlerId(u16::MAX);
@@ -206,6 +207,8 @@ impl TeamCalls {
     /// Marks a call as failed here: further messages for it are dropped.
     pub(super) fn fail(&self, job: &Job, sequence: u32) {
         self.failed.borrow_mut().push(sequence);
+        // That of another rank, which has failed too.
+        drop(self.announced(sequence));
         self.abandon_early(job, sequence);
     }
 
@@ -378,6 +381,12 @@ pub(super) fn notify(job: &Messenger, to: u32, header: &[u8]) {
     }
 }
 
+/// Sends a question or an answer to rank `to`, as [`notify`] does.
+pub(super) fn ask(job: &Messenger, to: u32, message: &[u8]) {
+    job.device().own_stats().add(Kind::Question, message.len());
+    notify(job, to, message);
+}
+
 impl Calls {
     pub(crate) fn new(user: Rules) -> Rc<Self> {
         Rc::new(Self { tuning: Tuning::new(user), ..Self::default() })
@@ -471,7 +480,7 @@ impl ProgressHook for Rc<Calls> {
             messenger.active_messages().defer(Box::new(move |_| Err(error)));
         }
         for (to, answer) in std::mem::take(&mut *self.answers.borrow_mut()) {
-            notify(messenger, to, &answer);
+            ask(messenger, to, &answer);
         }
         if !self.sending.borrow().is_empty() {
             let sending = std::mem::take(&mut *self.sending.borrow_mut());

@@ -13,6 +13,7 @@ use super::plan::{Check, ENDED, ENDS, PATIENCE};
 use crate::am::{self, Messenger};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
+use crate::stats::Kind;
 
 fn message(tag: u32) -> [u8; 16] {
     Header { context: 0, sequence: 0, tag, check: Check(0) }.write()
@@ -63,7 +64,11 @@ impl Calls {
         }
         self.ends.asks.set(Some((*awaited, patience.saturating_mul(2), patience.saturating_mul(2))));
         let unknown = |rank: &&u32| !self.ends.others.borrow().contains_key(*rank);
-        let ask = |rank: &u32| am::notify(job, *rank, HANDLER, &message(ENDS)).map_err(|e| e.during(awaited.operation));
+        let question = message(ENDS);
+        let ask = |rank: &u32| {
+            job.device().own_stats().add(Kind::Question, question.len());
+            am::notify(job, *rank, HANDLER, &question).map_err(|e| e.during(awaited.operation))
+        };
         ranks.iter().filter(unknown).try_for_each(ask)
     }
 

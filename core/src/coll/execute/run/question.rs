@@ -75,11 +75,11 @@ impl Run {
         if self.short.get() {
             let question = self.question(SHORT);
             let others = self.plan.peers.iter().filter(|rank| **rank != self.job.rank_number());
-            return others.for_each(|rank| calls::notify(&self.job, *rank, &question));
+            return others.for_each(|rank| calls::ask(&self.job, *rank, &question));
         }
         for (slot, expected) in self.slots.borrow().iter().zip(&self.plan.expected) {
             if matches!(slot, Slot::Posted) {
-                calls::notify(&self.job, expected.source, &self.question(expected.tag));
+                calls::ask(&self.job, expected.source, &self.question(expected.tag));
             }
         }
     }
