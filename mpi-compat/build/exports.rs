@@ -171,16 +171,6 @@ fn object(function: &Function) -> String {
     }
 }
 
-/// The communicator that a collective function which returns a handle is collective over.
-fn caller<'a>(module: &str, function: &'a Function) -> Option<&'a str> {
-    let comm = function.parameters.iter().find(|p| p.stars == 0 && base_type(&p.base) == "Comm")?;
-    let makes = |p: &Parameter| p.stars == 1 && !p.array && matches!(base_type(&p.base).as_str(), "Comm" | "Win");
-    // Only the members of the group call it.
-    let of_group = function.name == "MPI_Comm_create_group";
-    let is_collective = module == "collective" || function.parameters.iter().any(makes) && !of_group;
-    is_collective.then_some(&comm.name)
-}
-
 fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     let name = &function.name;
     let parameters: Vec<String> =
@@ -216,7 +206,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
             argument(module, &parameters[at], wide[at])
         })
     };
-    let (implementation, mut arguments) = match form(table, module, function) {
+    let (implementation, arguments) = match form(table, module, function) {
         Some((blocking, form)) => {
             let mut arguments = arguments(&function.parameters[..blocking.parameters.len()]);
             arguments.push(format!("crate::{module}::{form}"));
@@ -224,17 +214,6 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
         }
         None => (implementation(table, model), arguments(&function.parameters)),
     };
-    if let Some(comm) = caller(module, function) {
-        // If a pointer is null, the call fails at the other ranks too.
-        for argument in &mut arguments {
-            if let Some(start) = argument.find("Out::new(")
-                && let Some(end) = argument.rfind('?')
-            {
-                let checked = format!("crate::collective::plan::announced(call, {comm}, {})", &argument[start..end]);
-                argument.replace_range(start..end, &checked);
-            }
-        }
-    }
     let arguments = arguments.join(", ");
     let now = AT_ONCE.contains(&function.base());
     let now = now.then(|| format!("crate::{module}::{implementation}_now(runtime, {arguments})"));

@@ -59,7 +59,8 @@
 //!
 //! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and local
 //! work before its start and after its end. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init`
-//! too, with another `Form`. A call that fails before its start fails at the other ranks too (`Caller::checked`).
+//! too, with another `Form`. A call that is refused for its arguments has not been made, so that the program may make it
+//! again; one for which this rank has no memory fails at the other ranks too (`Caller::prepared`).
 //!
 //! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
 //! cancel and free work on. A receive that is not persistent stands in a table of its own (`objects::Receives`), from

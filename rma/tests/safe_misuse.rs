@@ -7,7 +7,7 @@ use std::cell::Cell;
 use farside_rma::collectives::{Commutative, Operator, Side, call};
 use farside_rma::core::am::{self, Counters, Delivery, HandlerId};
 use farside_rma::core::coll::operation::{Algorithm, Call, Operation};
-use farside_rma::core::coll::schedule::{Action, Buffer, Builder, Schedule, Sizes, Slice, Step};
+use farside_rma::core::coll::schedule::{self, Action, Buffer, Builder, Schedule, Sizes, Slice, Step};
 use farside_rma::core::coll::selection::Choice;
 use farside_rma::core::signal::SignalArray;
 use farside_rma::datatype::{Datatype, Named};
@@ -114,6 +114,52 @@ fn schedule_that_does_not_fit_its_call_is_refused_at_every_rank() {
         team.barrier()
     })
     .unwrap();
+}
+
+/// Schedules for calls out of place, which read an input. A reduction of a safe program has none, since it is in place.
+static OUT_OF_PLACE: [Algorithm; 2] = [
+    Algorithm {
+        operation: Operation::Allreduce,
+        build: |call| {
+            let mut b = Call { in_place: false, ..*call }.builder(1);
+            b.reduce(&[Slice::input(0, 1)], schedule::Side::Left, &[Slice::output(0, 1)]);
+            b.done()
+        },
+        ..SCATTER
+    },
+    Algorithm {
+        operation: Operation::Scan,
+        build: |call| {
+            let mut b = Call { in_place: false, ..*call }.builder(1);
+            b.copy(&[Slice::input(0, 1)], &[Slice::output(0, 1)]);
+            b.done()
+        },
+        ..SCATTER
+    },
+];
+
+#[test]
+fn schedule_that_reads_an_input_is_refused_in_place() {
+    for p in [1, 2] {
+        Job::threads(p, |job| {
+            let team = job.world()?;
+            let mut data = [7u64; 400];
+            let unused = || Commutative(|_, _| panic!("no operand exists"));
+            let [allreduce, scan] =
+                OUT_OF_PLACE.each_ref().map(|algorithm| Choice { algorithm, parameters: Vec::new() });
+            let made = [
+                team.make(call::allreduce(&mut data, unused()).by(&allreduce)),
+                team.make(call::scan(&mut data, unused()).by(&scan)),
+            ];
+            for e in made.map(|made| made.expect_err("there is no input")) {
+                assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
+                assert!(e.to_string().contains("reads the input of a call in place"), "{e}");
+            }
+            assert_eq!(data, [7; 400]);
+            team.barrier()
+        })
+        .unwrap();
+    }
 }
 
 #[test]

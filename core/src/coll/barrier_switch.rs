@@ -62,7 +62,7 @@ pub(crate) fn join(team: &Team) -> Result<Option<SwitchGroup>> {
     }
     let mut group = BarrierRequest::NO_GROUP;
     if team.rank() == 0 {
-        ask(team, BarrierRequest::Open { group: &raw mut group }, 0).map_err(|e| execute::refuse(team, e))?;
+        ask(team, BarrierRequest::Open { group: &raw mut group }, 0).map_err(|e| execute::fail_everywhere(team, e))?;
     }
     let given = coll::broadcast(team, 0, &group.to_le_bytes())?;
     let given = given.as_slice().try_into().map(u64::from_le_bytes);
@@ -71,7 +71,7 @@ pub(crate) fn join(team: &Team) -> Result<Option<SwitchGroup>> {
         tracing::debug!("team {}: all ids of the barrier in the switch are in use", team.context());
         return Ok(None);
     }
-    ask(team, BarrierRequest::Join { group }, 0).map_err(|e| execute::refuse(team, e))?;
+    ask(team, BarrierRequest::Join { group }, 0).map_err(|e| execute::fail_everywhere(team, e))?;
     execute::barrier(team)?;
     Ok(Some(SwitchGroup { group, barriers: Cell::new(0) }))
 }

@@ -16,6 +16,8 @@ const RECORD: usize = 128;
 const MANY: usize = 256;
 /// Bytes of the length.
 const LENGTH: usize = 8;
+/// The [purpose](Arguments::purpose) of these calls.
+const BYTES: &str = "a collective of byte strings";
 
 fn record(data: &[u8], len: usize) -> Vec<u8> {
     let mut record = vec![0; len];
@@ -61,7 +63,7 @@ fn read(bytes: &[u8]) -> Memory {
 
 /// Zeroed bytes for the result of a call, which fails at the other ranks too if they cannot be allocated.
 fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
-    zeroed(len, operation.name()).map_err(|e| execute::refuse(team, e))
+    zeroed(len, operation.name()).map_err(|e| execute::fail_everywhere(team, e))
 }
 
 /// Gives every rank the data of all ranks, by team rank. Lengths may differ. ⌈log2 P⌉ messages a rank (Bruck), twice as
@@ -81,20 +83,20 @@ fn room(team: &Team, len: usize, operation: Operation) -> Result<Vec<u8>> {
 /// # Errors
 /// `PeerLost`; `Mismatch` if a peer calls something else; `Limit` if a rank has no memory for the result.
 pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
-    gather_records(team, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
+    gather_records(team, BYTES, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
 }
 
-/// [`allgather`] of data that mostly has at most `most` bytes, the same number at all ranks. In a team of more than 256 ranks,
+/// [`allgather`] for a purpose of the caller, of data that mostly has at most `most` bytes, both the same at all ranks. In a team of more than 256 ranks,
 /// each of them takes `most` + 8 bytes of the messages and of the result, instead of 128 or more. ⌈log2 P⌉ messages a rank,
 /// twice as many if any rank has more than `most` bytes.
 ///
 /// # Errors
 /// Those of [`allgather`].
-pub fn allgather_short(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
-    gather_records(team, mine, if team.size() > MANY { most } else { most.max(RECORD - LENGTH) })
+pub fn allgather_short(team: &Team, purpose: &'static str, mine: &[u8], most: usize) -> Result<Gathered> {
+    gather_records(team, purpose, mine, if team.size() > MANY { most } else { most.max(RECORD - LENGTH) })
 }
 
-fn gather_records(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
+fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) -> Result<Gathered> {
     let len = most.saturating_add(LENGTH);
     let own = record(mine, len);
     let mut records = room(team, len.saturating_mul(team.size()), Operation::Allgather)?;
@@ -103,6 +105,7 @@ fn gather_records(team: &Team, mine: &[u8], most: usize) -> Result<Gathered> {
         element: len,
         input: read(&own),
         output: Memory::Contiguous(records.as_mut_ptr()),
+        purpose,
         algorithm: named(&coll::allgather::bruck::ALGORITHM),
         ..Arguments::new(Operation::Allgather)
     };
@@ -153,6 +156,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         element: 1,
         input: read(mine),
         output: Memory::Contiguous(all.as_mut_ptr()),
+        purpose: BYTES,
         ..Arguments::new(Operation::Gather)
     };
     // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
@@ -192,6 +196,7 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
         element: RECORD,
         output: Memory::Contiguous(record.as_mut_ptr()),
         algorithm: named(&coll::broadcast::binomial::ALGORITHM),
+        purpose: BYTES,
         ..Arguments::new(Operation::Broadcast)
     };
     // SAFETY: the call is over when this returns, and the buffers have the lengths that the shape says.
@@ -238,6 +243,7 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
         input: read(mine),
         output: Memory::Contiguous(result.as_mut_ptr()),
         reduction: Some(reducer.reduction(false)),
+        purpose: BYTES,
         ..Arguments::new(Operation::Allreduce)
     };
     // SAFETY: the call is over when this returns, and so is the use of the reducer.
@@ -265,7 +271,7 @@ pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8
     let p = team.size();
     if !mine.len().is_multiple_of(p) {
         let e = Error::new(ErrorKind::BadArgument, "reduce_scatter");
-        return Err(execute::refuse(team, e.cause(format!("{} bytes for {p} ranks", mine.len()))));
+        return Err(e.cause(format!("{} bytes for {p} ranks", mine.len())));
     }
     let mut result = room(team, mine.len() / p, Operation::ReduceScatter)?;
     let mut reducer = Reducer { combine, len: result.len() };
@@ -276,6 +282,7 @@ pub fn reduce_scatter(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8
         output: Memory::Contiguous(result.as_mut_ptr()),
         reduction: Some(reducer.reduction(true)),
         algorithm: named(&coll::reduce_scatter::bruck::ALGORITHM),
+        purpose: BYTES,
         ..Arguments::new(Operation::ReduceScatter)
     };
     // SAFETY: as in `allreduce`.

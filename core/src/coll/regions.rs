@@ -60,7 +60,7 @@ fn exchange_and_import(
     };
     // Keys of a network have fewer bytes than these, and so have those of shared memory and networks together.
     let joined = !team.is_on_one_node() && !device.capabilities().node.is_empty();
-    let others = allgather_short(team, &message, if joined { 248 } else { 56 })?;
+    let others = allgather_short(team, OP, &message, if joined { 248 } else { 56 })?;
     if let Some(e) = first_failure(team, &others) {
         return Err(own.err().filter(|_| e.blamed() == Some(team.job().rank())).unwrap_or(e));
     }
@@ -84,7 +84,7 @@ fn exchange_and_import(
     drop(others);
     // Every rank learns whether all ranks have imported all regions; from then on the regions' names are not needed.
     let verdict = failure.as_ref().map_or_else(|| vec![1], failure_message);
-    let verdicts = allgather_short(team, &verdict, 8)?;
+    let verdicts = allgather_short(team, OP, &verdict, 8)?;
     device.sealed(own.handle);
     match first_failure(team, &verdicts) {
         None => Ok(own),

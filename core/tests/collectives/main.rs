@@ -7,9 +7,11 @@ mod killed;
 mod misuse;
 mod model;
 mod nodes;
+mod refused;
 mod short;
 mod started;
 mod teams;
+mod wrong_algorithms;
 
 use farside_core::{Job, Result};
 use farside_harness::quick;

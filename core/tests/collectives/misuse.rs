@@ -266,19 +266,6 @@ fn other_reductions_are_a_mismatch() {
     }
 }
 
-#[test]
-fn root_outside_of_the_team_is_an_error_everywhere() {
-    for p in some_sizes() {
-        let wrong = |team: &Team| {
-            let mut made = Made::new(team, Case::new(Operation::Broadcast));
-            let root = if team.rank() == 0 { team.size() } else { 0 };
-            // SAFETY: the buffers outlive the call.
-            made.with(&[], |a| unsafe { Collective::start(team, &Arguments { root, ..a.clone() }) }?.wait())
-        };
-        disagree(p, wrong, |_| true, |_, e| assert_eq!(e.kind(), ErrorKind::NoSuchRank, "{e}"));
-    }
-}
-
 /// # Safety
 /// Accesses no memory.
 unsafe fn fails(_: *const (), _: *const u8, _: *mut u8, _: usize, _: Side) -> bool {
@@ -344,7 +331,7 @@ fn call_after_the_end_of_the_job_is_an_error() {
 }
 
 /// Settings with frequent checks of the peers, so that a rank soon asks for missing messages that show a disagreement.
-fn soon() -> Settings {
+pub(crate) fn soon() -> Settings {
     let find =
         |name: &str| if name == "FARSIDE_PEER_CHECK_MS" { Some("5".to_owned()) } else { std::env::var(name).ok() };
     Settings::from_lookup(find).unwrap()

@@ -86,7 +86,7 @@ fn short_of_every_operation_one_after_the_other_send_one_signal_each() {
     }
 }
 
-/// A team without a signal array gets one after some collectives, also if one of them could not be made at one rank.
+/// A team without a signal array gets one after some collectives, also if one of them was refused at one rank first.
 #[test]
 fn short_of_a_new_team_sends_one_signal_after_some_calls() {
     let sum = |team: &Team| {
@@ -103,9 +103,8 @@ fn short_of_a_new_team_sends_one_signal_after_some_calls() {
                     if refused == Some(i) && team.rank() == 0 {
                         let mut made = Made::new(&team, Case { root: p as usize, ..Case::new(Operation::Broadcast) });
                         assert_eq!(made.run(&team, &[]).unwrap_err().kind(), ErrorKind::NoSuchRank);
-                    } else {
-                        assert_eq!(sum(&team).is_err(), refused == Some(i), "rank {} call {i}", team.rank());
                     }
+                    sum(&team)?;
                     world.barrier()?;
                 }
                 for _ in 0..20 {
@@ -144,20 +143,5 @@ fn short_and_something_else_is_a_mismatch() {
                 disagree_on(false, p, wrong, |_| true, mismatch);
             }
         }
-    }
-}
-
-/// If a reduction fails at a rank, or a rank makes an invalid call, the other ranks get the error.
-#[test]
-fn short_that_a_rank_cannot_make_fails_everywhere() {
-    for p in some_sizes() {
-        let wrong = |team: &Team| match team.rank() {
-            0 => {
-                let mut made = Made::new(team, Case { root: team.size(), ..Case::new(Operation::Broadcast) });
-                made.run(team, &[])
-            }
-            _ => call(team, Operation::Allreduce, 1, true),
-        };
-        disagree_on(false, p, wrong, |_| true, |_, e: Error| assert_eq!(e.kind(), ErrorKind::NoSuchRank, "{e}"));
     }
 }

@@ -5,7 +5,7 @@ use farside_core::Team;
 use farside_core::coll::execute::Memory;
 use farside_core::coll::operation::Operation;
 
-use super::plan::{Counts, Plan};
+use super::plan::{Counts, Plan, give_up};
 use super::reduction::{Scratch, scratch};
 use crate::fail::Result;
 use crate::runtime::Call;
@@ -17,23 +17,23 @@ pub struct ControlExchange {
 }
 
 impl ControlExchange {
-    /// Plans an allgather of the same number of words from each rank. The result must be kept, and is valid, once the
-    /// call has ended.
-    pub fn plan(team: &Team, mine: &[u32]) -> Result<(Plan, Self)> {
+    /// Plans an allgather of the same number of words from each rank, as part of a call of this name. The result must be
+    /// kept, and is valid, once the call has ended.
+    pub fn plan(team: &Team, name: &'static str, mine: &[u32]) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
         // In place: this rank's words are already at their position of the allgather's result.
         let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
         // SAFETY: the memory has room for the words of every rank.
         unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
-        let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes));
+        let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes)).of(name);
         (plan.output, plan.in_place) = (Memory::Contiguous(output), true);
         Ok((plan, Self { all, each: mine.len() }))
     }
 
     /// Sends words to all ranks, and waits for the words of all. Collective.
     pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
-        let (plan, words) = Self::plan(team, mine)?;
+        let (plan, words) = Self::plan(team, call.name, mine).map_err(|failed| give_up(call, team, failed))?;
         plan.make(call)?;
         Ok(words)
     }
@@ -41,7 +41,7 @@ impl ControlExchange {
     /// Sends `said[i]` to rank i, and returns the words that each rank has sent to this one. Collective.
     pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let alltoall = |from: &[u32], into: &mut [u32], counts| {
-            let mut plan = Plan::new(team, Operation::Alltoall, counts);
+            let mut plan = Plan::new(team, Operation::Alltoall, counts).of(call.name);
             plan.input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
             plan.output = Memory::Contiguous(into.as_mut_ptr().cast());
             plan.make(call)
@@ -59,7 +59,8 @@ impl ControlExchange {
     /// Broadcasts words of a root; every rank passes a list of the same length. Collective.
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();
-        let mut plan = Plan::new(team, Operation::Broadcast, Counts::Vector(size_of_val(&words[..]) as u64));
+        let bytes = size_of_val(&words[..]) as u64;
+        let mut plan = Plan::new(team, Operation::Broadcast, Counts::Vector(bytes)).of(call.name);
         (plan.root, plan.output) = (root, Memory::Contiguous(words.as_mut_ptr().cast()));
         plan.make(call)?;
         Ok(words)

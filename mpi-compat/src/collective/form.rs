@@ -39,7 +39,7 @@ impl Form {
             Self::Started(request) => request,
             Self::Persistent(info, request) => {
                 if info != MPI_INFO_NULL {
-                    caller.checked(|| call.infos.get(info))?;
+                    call.infos.get(info)?;
                 }
                 let collective = plan.persistent()?;
                 let operation = Pending::new(caller, plan, true, None);

@@ -37,12 +37,12 @@ fn make(
     let caller = Caller::new(call, comm)?;
     let key = key.filter(|_| matches!(form, Form::Blocking));
     let Some((key, plans)) = key.zip(Plans::of(&caller.comm)) else {
-        return form.make(&caller, caller.checked(|| plan(&caller))?, None);
+        return form.make(&caller, caller.prepared(|| plan(&caller))?, None);
     };
     let mut kept = match plans.take(&key) {
         Some(kept) => kept,
         None => {
-            let plan = caller.checked(|| plan(&caller))?;
+            let plan = caller.prepared(|| plan(&caller))?;
             if !key.keeps(&plan) {
                 return form.make(&caller, plan, None);
             }
@@ -176,7 +176,7 @@ pub fn reduce(call: &Call<'_>, send: Buffer, recv: Buffer, op: Op, root: c_int, 
     make(call, comm, form, Some(Key::new(Operation::Reduce, send, recv).op(op).root(root)), |c| {
         let role = c.role(root)?;
         if !role.is_root && !role.is_served {
-            return c.transfer(Operation::Gather, Some(role), true, None, None);
+            return c.transfer(Operation::Reduce, Some(role), true, None, None);
         }
         reduction(c, Operation::Reduce, Some(role), send, recv, op, 1)
     })

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::Awaited;
-use farside_core::coll::execute::{self, Arguments, Collective, Memory, Shape, refuse};
+use farside_core::coll::execute::{self, Arguments, Collective, Memory, Shape, fail_everywhere};
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
@@ -48,9 +48,15 @@ impl<'a> Caller<'a> {
         Ok(Self { call, handle: comm, comm: call.comms.get(comm)? })
     }
 
-    /// Runs the checks before a collective. If they fail, the call fails at the other ranks too.
-    pub fn checked<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        f().map_err(|failed| self.refuse(failed))
+    /// Prepares a collective. If this rank has no memory for it, it fails at the other ranks too; one that is refused for
+    /// its arguments has not been made.
+    pub fn prepared<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
+        f().map_err(|failed| if failed.code == MPI_ERR_NO_MEM { self.fail_everywhere(failed) } else { failed })
+    }
+
+    /// Makes a collective fail at the other ranks too, since this rank cannot make it.
+    pub fn fail_everywhere(&self, failed: Fail) -> Fail {
+        give_up(self.call, &self.comm.team, failed)
     }
 
     pub fn is_inter(&self) -> bool {
@@ -135,7 +141,8 @@ impl<'a> Caller<'a> {
             let graph = self.remote_graph(role, operation == O::Gather);
             let inputs = if for_each { graph.destinations.len() } else { 1 };
             let send = send.unwrap_or_else(|| Segments::none(inputs));
-            return self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Segments::none(0)));
+            let plan = self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Segments::none(0)))?;
+            return Ok(plan.across(operation, role));
         }
         let me = self.comm.rank;
         let is_root = role.is_some_and(|role| role.is_root);
@@ -227,7 +234,8 @@ impl<'a> Caller<'a> {
             let (memory, address) = scratch(operand.bytes(total.saturating_mul(vectors as u64))?)?;
             let sent = u64::from(sends) * total;
             let output_of_all = contiguous((vectors > 0).then_some(address));
-            plan = Plan { operation: O::NeighborAllgather, output: output_of_all, graph, ..plan };
+            plan =
+                Plan { operation: O::NeighborAllgather, output: output_of_all, graph, ..plan }.across(operation, role);
             plan.may_be_shorter = false; // The vectors are combined element by element.
             plan.counts = Counts::Each([vec![sent], vec![total; vectors]].concat());
             if let Some(output) = output.as_ref().filter(|_| vectors > 0) {
@@ -285,24 +293,16 @@ impl<'a> Caller<'a> {
         }
         Ok(plan)
     }
-
-    /// Makes a call that this rank cannot make fail at the other ranks too.
-    #[cold]
-    fn refuse(&self, failed: Fail) -> Fail {
-        let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
-        let e = Error::new(ErrorKind::BadArgument, self.call.name).rank(self.comm.team.job().rank());
-        refuse(&self.comm.team, e.cause(format!("{argument}{}", failed.text)));
-        failed
-    }
 }
 
-/// An argument of a collective call on `comm` that the exported function has checked. If it is wrong, the call fails at
-/// the other ranks too.
-pub fn announced<T>(call: &Call<'_>, comm: Comm, argument: Result<T>) -> Result<T> {
-    argument.map_err(|failed| match Caller::new(call, comm) {
-        Ok(caller) => caller.refuse(failed),
-        Err(_) => failed,
-    })
+/// Makes a collective call on a team fail at the other ranks too, since this rank cannot make it.
+#[cold]
+pub fn give_up(call: &Call<'_>, team: &Team, failed: Fail) -> Fail {
+    let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
+    let kind = if failed.code == MPI_ERR_NO_MEM { ErrorKind::Limit } else { ErrorKind::Aborted };
+    let e = Error::new(kind, call.name).rank(team.job().rank());
+    fail_everywhere(team, e.cause(format!("{argument}{}", failed.text)));
+    failed
 }
 
 /// A packed copy of segments, and the step that fills it.
@@ -357,6 +357,8 @@ pub struct Plan {
     pub(super) operation: Operation,
     pub root: usize,
     pub(super) counts: Counts,
+    /// The call that this one is part of, if it is not the operation itself.
+    purpose: &'static str,
     pub(super) sizes_known: bool,
     /// Whether a message may be shorter than the block that receives it.
     may_be_shorter: bool,
@@ -380,6 +382,7 @@ impl Plan {
             operation,
             root: 0,
             counts,
+            purpose: "",
             sizes_known: true,
             may_be_shorter: true,
             element: 1,
@@ -392,6 +395,16 @@ impl Plan {
             before: Vec::new(),
             after: Vec::new(),
         }
+    }
+
+    /// The plan of a part of a call, which no other call can take for its own.
+    pub fn of(self, purpose: &'static str) -> Self {
+        Self { purpose, ..self }
+    }
+
+    /// The plan of an operation on an intercommunicator, which is made as one of neighbours.
+    fn across(self, operation: Operation, role: Option<Role>) -> Self {
+        Self { root: role.map_or(0, |role| role.root), ..self.of(operation.name()) }
     }
 
     fn with<R>(&self, f: impl FnOnce(&Arguments<'_>) -> R) -> R {
@@ -411,6 +424,7 @@ impl Plan {
             in_place: self.in_place,
             reduction: self.operand.as_ref().map(|operand| operand.reduction()),
             neighbors: Neighbors { sources: &self.graph.sources, destinations: &self.graph.destinations },
+            purpose: self.purpose,
             ..Arguments::new(self.operation)
         })
     }

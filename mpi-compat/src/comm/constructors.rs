@@ -29,10 +29,14 @@ pub fn new_contexts(job: &Job) -> Result<[u32; 2]> {
     Ok([job.new_context()?, job.new_context()?])
 }
 
-/// The contexts of rank 0 of a team, as sent in the exchange with the others.
+/// The contexts of rank 0 of a team, as sent in the exchange with the others. If it has none left, the call fails at all
+/// ranks.
 pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
     let team = &caller.comm.team;
-    if team.rank() == 0 { new_contexts(team.job()) } else { Ok([0; 2]) }
+    if team.rank() > 0 {
+        return Ok([0; 2]);
+    }
+    new_contexts(team.job()).map_err(|failed| caller.fail_everywhere(failed))
 }
 
 /// Splits a communicator: ranks that give the same color are together, ordered by key and then by their old ranks.
@@ -40,7 +44,7 @@ pub fn offered(caller: &Caller<'_>) -> Result<[u32; 2]> {
 /// has. Collective.
 pub fn split(caller: &Caller<'_>, color: Option<u32>, key: i32) -> Result<Option<CommObject>> {
     let old = &caller.comm;
-    let [context, inner] = caller.checked(|| offered(caller))?;
+    let [context, inner] = offered(caller)?;
     let words = ControlExchange::gather(
         caller.call,
         &old.team,
@@ -75,11 +79,11 @@ pub fn put(call: &Call<'_>, new: Option<CommObject>, newcomm: Out<Comm>) {
 
 pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm)?;
-    let color = caller.checked(|| match color {
-        MPI_UNDEFINED => Ok(None),
-        0.. => Ok(Some(color.cast_unsigned())),
-        _ => Err(fail(MPI_ERR_ARG, format!("is {color}, neither MPI_UNDEFINED nor at least 0")).named("color")),
-    })?;
+    let color = match color {
+        MPI_UNDEFINED => None,
+        0.. => Some(color.cast_unsigned()),
+        _ => return Err(fail(MPI_ERR_ARG, format!("is {color}, neither MPI_UNDEFINED nor at least 0")).named("color")),
+    };
     put(call, split(&caller, color, key)?, newcomm);
     Ok(())
 }
@@ -118,18 +122,16 @@ pub fn comm_split_type(
 ) -> Result {
     let caller = Caller::new(call, comm)?;
     let team = &caller.comm.team;
-    let color = caller.checked(|| {
-        let together = match split_type {
-            MPI_COMM_TYPE_SHARED => Some(on_node(team)),
-            // The result must be a proper subset of the communicator.
-            MPI_COMM_TYPE_HW_UNGUIDED => Some(on_node(team)).filter(|members| members.len() < team.size()),
-            MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
-            MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
-            MPI_UNDEFINED => None,
-            _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, not a split type")).named("split_type")),
-        };
-        Ok(together.and_then(|members| members.first().copied()))
-    })?;
+    let together = match split_type {
+        MPI_COMM_TYPE_SHARED => Some(on_node(team)),
+        // The result must be a proper subset of the communicator.
+        MPI_COMM_TYPE_HW_UNGUIDED => Some(on_node(team)).filter(|members| members.len() < team.size()),
+        MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
+        MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
+        MPI_UNDEFINED => None,
+        _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, not a split type")).named("split_type")),
+    };
+    let color = together.and_then(|members| members.first().copied());
     put(call, split(&caller, color, key)?, newcomm);
     Ok(())
 }
@@ -176,7 +178,7 @@ fn place_in(caller: &Caller<'_>, group: Group) -> Result<(Rc<GroupObject>, Optio
 
 pub fn comm_create(call: &Call<'_>, comm: Comm, group: Group, newcomm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm)?;
-    let (group, place) = caller.checked(|| place_in(&caller, group))?;
+    let (group, place) = place_in(&caller, group)?;
     // Different groups have no member in common; those of the two sides of an intercommunicator belong together.
     let color = if caller.is_inter() { Some(0) } else { group.members.first().copied() };
     let made = split(&caller, place.and(color), place.unwrap_or(0) as i32)?;
@@ -213,16 +215,16 @@ fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>
     let caller = Caller::new(call, comm)?;
     let old = Rc::clone(&caller.comm);
     let attributes = Attributes::default();
-    let (plan, words, info) = caller.checked(|| {
-        let info = match info {
-            None => old.info.borrow().copy(),
-            Some(MPI_INFO_NULL) => Rc::<InfoObject>::default(),
-            Some(info) => call.infos.get(info)?.copy(),
-        };
-        old.attributes.copy_to(comm.0, &attributes)?;
-        let (plan, words) = ControlExchange::plan(&old.team, &offered(&caller)?)?;
-        Ok((plan, words, info))
-    })?;
+    let info = match info {
+        None => old.info.borrow().copy(),
+        Some(MPI_INFO_NULL) => Rc::<InfoObject>::default(),
+        Some(info) => call.infos.get(info)?.copy(),
+    };
+    // A function of the program has failed, and not an argument.
+    old.attributes.copy_to(comm.0, &attributes).map_err(|failed| caller.fail_everywhere(failed))?;
+    let contexts = offered(&caller)?;
+    // The blocking and the other form, with and without info, are one call.
+    let (plan, words) = caller.prepared(|| ControlExchange::plan(&old.team, "MPI_Comm_dup", &contexts))?;
     let handle = call.comms.insert(Rc::clone(&old));
     let make = move |call: &Call<'_>| {
         let contexts = [words.of(0)[0], words.of(0)[1]];

@@ -17,20 +17,24 @@ use crate::handle::Comm;
 use crate::objects::{CommObject, GroupObject, Members};
 use crate::runtime::Call;
 
-/// The message from one leader to the other: contexts, and the members of its group.
-fn exchange(call: &Call<'_>, local: &Caller<'_>, peer: Comm, remote_leader: c_int, tag: c_int) -> Result<Vec<u32>> {
-    let named = |failed: crate::fail::Fail| failed.named("peer_comm");
-    let peers = call.comms.get(peer).map_err(named)?;
+/// The peer communicator, and the rank of the other leader in the job.
+fn other_leader(local: &Caller<'_>, peer: Comm, remote_leader: c_int) -> Result<(Rc<CommObject>, u32)> {
+    let peers = local.call.comms.get(peer).map_err(|failed| failed.named("peer_comm"))?;
     let found = usize::try_from(remote_leader).ok().and_then(|rank| peers.peers.members.get(rank).copied());
     let other = found.ok_or_else(|| {
         let text = format!("is {remote_leader}, and peer_comm has {} ranks", peers.peers.members.len());
         fail(MPI_ERR_RANK, text).named("remote_leader")
     })?;
-    let (job, mine) = (peers.team.job(), &local.comm.group.members);
-    if mine.contains(&other) {
+    if local.comm.group.members.contains(&other) {
         let text = format!("is {remote_leader}, which is a rank of local_comm");
         return Err(fail(MPI_ERR_RANK, text).named("remote_leader"));
     }
+    Ok((peers, other))
+}
+
+/// The message from one leader to the other: contexts, and the members of its group.
+fn exchange(call: &Call<'_>, local: &Caller<'_>, peers: &CommObject, other: u32, tag: c_int) -> Result<Vec<u32>> {
+    let (job, mine) = (peers.team.job(), &local.comm.group.members);
     // Tags of communicators that groups make are not negative, so the complement of this one matches none of them.
     let (inner, tag) = (peers.inner, !tag);
     let contexts = new_contexts(job)?;
@@ -54,22 +58,22 @@ pub fn intercomm_create(
 ) -> Result {
     let caller = Caller::new(call, local_comm)?;
     let (local, size) = (&caller.comm, caller.local_size());
-    let leader = caller.checked(|| {
-        if caller.is_inter() {
-            return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(local_comm.0));
-        }
-        if tag < 0 {
-            return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
-        }
-        usize::try_from(local_leader).ok().filter(|leader| *leader < size).ok_or_else(|| {
-            fail(MPI_ERR_RANK, format!("is {local_leader}, but local_comm has {size} ranks")).named("local_leader")
-        })
+    if caller.is_inter() {
+        return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(local_comm.0));
+    }
+    if tag < 0 {
+        return Err(fail(MPI_ERR_TAG, format!("is {tag}")).named("tag"));
+    }
+    let leader = usize::try_from(local_leader).ok().filter(|leader| *leader < size).ok_or_else(|| {
+        fail(MPI_ERR_RANK, format!("is {local_leader}, but local_comm has {size} ranks")).named("local_leader")
     })?;
-    let is_leader = local.rank == leader;
-    let agreed =
-        if is_leader { caller.checked(|| exchange(call, &caller, peer_comm, remote_leader, tag))? } else { Vec::new() };
-    let length = ControlExchange::from(call, &local.team, leader, &[agreed.len() as u32])?;
-    let mut words = agreed;
+    let mut words = Vec::new();
+    if local.rank == leader {
+        let (peers, other) = other_leader(&caller, peer_comm, remote_leader)?;
+        let exchanged = exchange(call, &caller, &peers, other, tag);
+        words = exchanged.map_err(|failed| caller.fail_everywhere(failed))?;
+    }
+    let length = ControlExchange::from(call, &local.team, leader, &[words.len() as u32])?;
     words.resize(length[0] as usize, 0);
     let words = ControlExchange::from(call, &local.team, leader, &words)?;
     let [first, context, inner, remote @ ..] = &words[..] else {
@@ -88,10 +92,8 @@ pub fn intercomm_merge(call: &Call<'_>, intercomm: Comm, high: c_int, newintraco
     let caller = Caller::new(call, intercomm)?;
     let old = &caller.comm;
     let remote = old.remote.clone();
-    let (remote, contexts) = caller.checked(|| {
-        let remote = remote.ok_or_else(|| fail(MPI_ERR_COMM, "is an intracommunicator").value(intercomm.0))?;
-        Ok((remote, offered(&caller)?))
-    })?;
+    let remote = remote.ok_or_else(|| fail(MPI_ERR_COMM, "is an intracommunicator").value(intercomm.0))?;
+    let contexts = offered(&caller)?;
     let words = ControlExchange::gather(call, &old.team, &[contexts[0], contexts[1], u32::from(high != 0)])?;
     let contexts = [words.of(0)[0], words.of(0)[1]];
     // The first rank of each group decides for it; if both pass the same value, the first group of the team is low.

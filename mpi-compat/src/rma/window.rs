@@ -83,8 +83,8 @@ pub(super) struct WindowSpec {
     pub base: Option<*mut c_void>,
 }
 
-/// Makes a window. `memory` gets the length and the alignment of the memory that this rank allocates. Collective; an
-/// error at one rank is an error at all.
+/// Makes a window. `memory` gets the length and the alignment of the memory that this rank allocates. Collective; a rank
+/// that has no memory fails it at all ranks.
 pub(super) fn make(
     call: &Call<'_>,
     comm: Comm,
@@ -96,19 +96,18 @@ pub(super) fn make(
         return Err(fail(MPI_ERR_COMM, "is an intercommunicator").value(comm.0));
     }
     let old = &caller.comm;
-    let (len, align, info, [context, _]) = caller.checked(|| {
-        let len = usize::try_from(given.size).ok().filter(|len| *len <= isize::MAX as usize);
-        let len = len.ok_or_else(|| fail(MPI_ERR_SIZE, format!("is {}", given.size)).named("size"))?;
-        if given.unit <= 0 {
-            return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
-        }
-        if let (Some(base), 1..) = (given.base, len) {
-            check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
-        }
-        let info = hints(call, given.info)?;
-        let asked = if given.info == MPI_INFO_NULL { None } else { call.infos.get(given.info)?.alignment() };
-        Ok((len, asked.map_or(ALIGNMENT, |align| align.max(ALIGNMENT)), info, offered(&caller)?))
-    })?;
+    let len = usize::try_from(given.size).ok().filter(|len| *len <= isize::MAX as usize);
+    let len = len.ok_or_else(|| fail(MPI_ERR_SIZE, format!("is {}", given.size)).named("size"))?;
+    if given.unit <= 0 {
+        return Err(fail(MPI_ERR_DISP, format!("is {}", given.unit)).named("disp_unit"));
+    }
+    if let (Some(base), 1..) = (given.base, len) {
+        check_buffer(base, false, "base").map_err(|failed| failed.class(MPI_ERR_ARG))?;
+    }
+    let info = hints(call, given.info)?;
+    let asked = if given.info == MPI_INFO_NULL { None } else { call.infos.get(given.info)?.alignment() };
+    let align = asked.map_or(ALIGNMENT, |align| align.max(ALIGNMENT));
+    let [context, _] = offered(&caller)?;
     let unit = given.unit.cast_unsigned();
     let words = ControlExchange::gather(call, &old.team, &[context, unit as u32, (unit >> 32) as u32])?;
     let (said, size) = (|rank| words.of(rank), old.team.size());

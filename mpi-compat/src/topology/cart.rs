@@ -39,10 +39,8 @@ pub fn cart_create(
     comm_cart: Out<Comm>,
 ) -> Result {
     let caller = Caller::new(call, comm_old)?;
-    let (grid, nodes) = caller.checked(|| {
-        check_intra(&caller, comm_old)?;
-        grid(caller.local_size(), ndims, dims, periods)
-    })?;
+    check_intra(&caller, comm_old)?;
+    let (grid, nodes) = grid(caller.local_size(), ndims, dims, periods)?;
     first_ranks(&caller, nodes, Topology::Grid(grid), comm_cart)
 }
 
@@ -62,22 +60,20 @@ pub fn cart_map(
 
 pub fn cart_sub(call: &Call<'_>, comm: Comm, remain_dims: List<c_int>, newcomm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm)?;
-    let (part, color, key) = caller.checked(|| {
-        on_grid(call, comm, |object, grid| {
-            let remain: Vec<bool> = remain_dims.read(grid.dims.len() as i64)?.iter().map(|r| *r != 0).collect();
-            let coords = grid.coords(object.rank as c_int);
-            let part = |keep: bool| {
-                let of = || (0..coords.len()).filter(|at| remain[*at] == keep);
-                let grid = Grid {
-                    dims: of().map(|at| grid.dims[at]).collect(),
-                    periods: of().map(|at| grid.periods[at]).collect(),
-                };
-                let rank = grid.rank(&of().map(|at| coords[at]).collect::<Vec<_>>());
-                (grid, rank)
+    let (part, color, key) = on_grid(call, comm, |object, grid| {
+        let remain: Vec<bool> = remain_dims.read(grid.dims.len() as i64)?.iter().map(|r| *r != 0).collect();
+        let coords = grid.coords(object.rank as c_int);
+        let part = |keep: bool| {
+            let of = || (0..coords.len()).filter(|at| remain[*at] == keep);
+            let grid = Grid {
+                dims: of().map(|at| grid.dims[at]).collect(),
+                periods: of().map(|at| grid.periods[at]).collect(),
             };
-            let ((kept, key), (_, color)) = (part(true), part(false));
-            Ok((kept, color.cast_unsigned(), key))
-        })
+            let rank = grid.rank(&of().map(|at| coords[at]).collect::<Vec<_>>());
+            (grid, rank)
+        };
+        let ((kept, key), (_, color)) = (part(true), part(false));
+        Ok((kept, color.cast_unsigned(), key))
     })?;
     let made = split(&caller, Some(color), key)?;
     put_with(call, made, Topology::Grid(part), newcomm);

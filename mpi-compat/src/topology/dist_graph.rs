@@ -70,19 +70,17 @@ pub fn dist_graph_create_adjacent(
     comm_dist_graph: Out<Comm>,
 ) -> Result {
     let caller = Caller::new(call, comm_old)?;
-    let edges = caller.checked(|| {
-        check_intra(&caller, comm_old)?;
-        check_info(call, info)?;
-        let sources = ranks(caller.local_size(), indegree, "indegree", sources)?;
-        let destinations = ranks(caller.local_size(), outdegree, "outdegree", destinations)?;
-        let (into, out) = (weights(sources.len(), sourceweights)?, weights(destinations.len(), destweights)?);
-        if into.is_some() != out.is_some() {
-            return Err(fail(MPI_ERR_ARG, "and destweights are MPI_UNWEIGHTED only together").named("sourceweights"));
-        }
-        let weighted = into.is_some();
-        let (source_weights, destination_weights) = (into.unwrap_or_default(), out.unwrap_or_default());
-        Ok(Edges { sources, source_weights, destinations, destination_weights, weighted })
-    })?;
+    check_intra(&caller, comm_old)?;
+    check_info(call, info)?;
+    let sources = ranks(caller.local_size(), indegree, "indegree", sources)?;
+    let destinations = ranks(caller.local_size(), outdegree, "outdegree", destinations)?;
+    let (into, out) = (weights(sources.len(), sourceweights)?, weights(destinations.len(), destweights)?);
+    if into.is_some() != out.is_some() {
+        return Err(fail(MPI_ERR_ARG, "and destweights are MPI_UNWEIGHTED only together").named("sourceweights"));
+    }
+    let weighted = into.is_some();
+    let (source_weights, destination_weights) = (into.unwrap_or_default(), out.unwrap_or_default());
+    let edges = Edges { sources, source_weights, destinations, destination_weights, weighted };
     with_edges(&caller, edges, comm_dist_graph)
 }
 
@@ -99,30 +97,27 @@ pub fn dist_graph_create(
     comm_dist_graph: Out<Comm>,
 ) -> Result {
     let caller = Caller::new(call, comm_old)?;
-    let (said, weighted) = caller.checked(|| {
-        check_intra(&caller, comm_old)?;
-        check_info(call, info)?;
-        let size = caller.local_size();
-        let sources = ranks(size, n, "n", sources)?;
-        let degrees = degrees.read(n.into())?;
-        if let Some(degree) = degrees.iter().find(|degree| **degree < 0) {
-            return Err(fail(MPI_ERR_ARG, format!("has {degree}")).named("degrees"));
-        }
-        let edges = degrees.iter().try_fold(0, |sum: c_int, degree| sum.checked_add(*degree));
-        let edges = edges.ok_or_else(|| fail(MPI_ERR_ARG, "add up to more than an int holds").named("degrees"))?;
-        let destinations = ranks(size, edges, "degrees", destinations)?;
-        let weights = weights(destinations.len(), edge_weights)?;
-        // Each edge is sent to both its ends, first to its source.
-        let mut said = vec![Vec::new(); size];
-        let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
-        for (at, (from, to)) in from.zip(&destinations).enumerate() {
-            let weight = weights.as_ref().map_or(0, |weights| weights[at]).cast_unsigned();
-            said[from as usize].extend([0, to.cast_unsigned(), weight]);
-            said[*to as usize].extend([1, from.cast_unsigned(), weight]);
-        }
-        Ok((said, weights.is_some()))
-    })?;
-    let mut edges = Edges { weighted, ..Edges::default() };
+    check_intra(&caller, comm_old)?;
+    check_info(call, info)?;
+    let size = caller.local_size();
+    let sources = ranks(size, n, "n", sources)?;
+    let degrees = degrees.read(n.into())?;
+    if let Some(degree) = degrees.iter().find(|degree| **degree < 0) {
+        return Err(fail(MPI_ERR_ARG, format!("has {degree}")).named("degrees"));
+    }
+    let count = degrees.iter().try_fold(0, |sum: c_int, degree| sum.checked_add(*degree));
+    let count = count.ok_or_else(|| fail(MPI_ERR_ARG, "add up to more than an int holds").named("degrees"))?;
+    let destinations = ranks(size, count, "degrees", destinations)?;
+    let weights = weights(destinations.len(), edge_weights)?;
+    // Each edge is sent to both its ends, first to its source.
+    let mut said = vec![Vec::new(); size];
+    let from = sources.iter().zip(&degrees).flat_map(|(source, degree)| (0..*degree).map(move |_| *source));
+    for (at, (from, to)) in from.zip(&destinations).enumerate() {
+        let weight = weights.as_ref().map_or(0, |weights| weights[at]).cast_unsigned();
+        said[from as usize].extend([0, to.cast_unsigned(), weight]);
+        said[*to as usize].extend([1, from.cast_unsigned(), weight]);
+    }
+    let mut edges = Edges { weighted: weights.is_some(), ..Edges::default() };
     for words in ControlExchange::exchange(call, &caller.comm.team, &said)? {
         for edge in words.chunks_exact(3) {
             let (rank, weight) = (edge[1].cast_signed(), edge[2].cast_signed());

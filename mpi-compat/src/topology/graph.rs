@@ -39,10 +39,8 @@ pub fn graph_create(
     comm_graph: Out<Comm>,
 ) -> Result {
     let caller = Caller::new(call, comm_old)?;
-    let (graph, nodes) = caller.checked(|| {
-        check_intra(&caller, comm_old)?;
-        graph(caller.local_size(), nnodes, index, edges)
-    })?;
+    check_intra(&caller, comm_old)?;
+    let (graph, nodes) = graph(caller.local_size(), nnodes, index, edges)?;
     first_ranks(&caller, nodes, Topology::Graph(graph), comm_graph)
 }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
-use farside_core::coll::execute::{Arguments, Memory, Shape, refuse};
+use farside_core::coll::execute::{Arguments, Memory, Shape};
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::coll::selection::Choice;
 use farside_core::{Error, ErrorKind, Result, Team};
@@ -255,7 +255,8 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
     /// Calls `f` with the arguments for the untyped layer, after checking that the buffers fit the shape.
     ///
     /// # Errors
-    /// `BadArgument` at every rank if a buffer's length does not match the counts; any error of `f`.
+    /// `BadArgument` if a buffer's length does not match the counts, `Unsupported` by the operator: the call has not been
+    /// made. Any error of `f`.
     #[inline]
     pub(super) fn with_arguments<P: Operator<T>, R>(
         &self,
@@ -264,7 +265,9 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         f: impl FnOnce(&Arguments<'_>) -> Result<R>,
     ) -> Result<R> {
         let reduces = self.operation.is_reduction();
-        let checked = if reduces { operator.check() } else { Ok(()) };
+        if reduces {
+            operator.check()?;
+        }
         let counts = match &self.counts {
             Counts::Each(counts) => counts,
             // `counts` is read at the root only.
@@ -272,7 +275,7 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
             _ => &[],
         };
         let sizes = if counts.is_empty() { Vec::new() } else { counts.iter().map(|n| *n as u64).collect() };
-        let shape = checked.and_then(|()| self.shape(team, &sizes)).map_err(|e| refuse(team, e))?;
+        let shape = self.shape(team, &sizes)?;
         // At a rank that is not the root of a reduce, `data` is input only.
         let reads_output = self.operation == Operation::Reduce && self.root != team.rank();
         let output = Memory::Contiguous(self.output.0.cast());

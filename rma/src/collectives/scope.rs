@@ -104,8 +104,8 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     /// order.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, which the other ranks get too. Later errors are returned by the handle, or by the
-    /// end of the scope.
+    /// `NoSuchRank`, `BadArgument`, `Unsupported`: the call has not been made. Later errors are returned by the handle, or
+    /// by the end of the scope.
     #[track_caller]
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
         located(|| {

@@ -113,8 +113,8 @@ impl RawWindow {
         element: Option<WindowElement>,
     ) -> Result<Self> {
         if memory.base.is_null() {
-            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank()).cause("a null pointer");
-            return Self::new(team, Err(e), options, element, None);
+            let e = Error::new(ErrorKind::BadArgument, "make a window").rank(team.job().rank());
+            return Err(e.cause("a null pointer"));
         }
         // SAFETY: the same contract.
         let own = unsafe { team.job().device().register(Self::region(team, memory, options)) };
@@ -236,7 +236,7 @@ impl RawWindow {
         announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
         announcement.extend(Sgrs::announcement(lists.as_ref()));
-        let all = coll::allgather_short(&self.team, &announcement, announcement.len())?;
+        let all = coll::allgather_short(&self.team, "make a window", &announcement, announcement.len())?;
         // The same at all ranks, so all of them or none exchange the names.
         let first = all.iter().next().and_then(|first| first.get(ELEMENT));
         if all.iter().any(|other| other.get(ELEMENT) != first) {

@@ -68,6 +68,9 @@ pub struct Arguments<'a> {
     pub reduction: Option<Reduction>,
     /// The neighbours, for operations on a graph.
     pub neighbors: Neighbors<'a>,
+    /// The call of a library that this one is part of; empty for a call of the program. Ranks that give others get a
+    /// `Mismatch`, so that a call which happens to have the same data does not take its place.
+    pub purpose: &'static str,
     /// The algorithm and its parameters; `None` leaves the choice to the selection.
     pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
 }
@@ -112,6 +115,7 @@ impl Arguments<'_> {
             in_place: false,
             reduction: None,
             neighbors: Neighbors::default(),
+            purpose: "",
             algorithm: None,
         }
     }
@@ -129,7 +133,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Checks the arguments as far as one rank can.
+    /// Checks the arguments as far as one rank can. A call that is refused here has not been made.
     ///
     /// # Errors
     /// `NoSuchRank` for a root or neighbour that is not in the team; `BadArgument`.
@@ -147,6 +151,9 @@ impl Arguments<'_> {
         let neighbors = self.neighbors.sources.iter().chain(self.neighbors.destinations);
         if let Some(rank) = neighbors.copied().find(|rank| *rank as usize >= team.size()) {
             return outside(rank as usize);
+        }
+        if let Some((algorithm, _)) = self.algorithm.filter(|(algorithm, _)| algorithm.operation != self.operation) {
+            return bad(format!("algorithm {}: it is one of a {}", algorithm.name, algorithm.operation.name()));
         }
         if self.operation.is_reduction() != self.reduction.is_some() {
             return bad(
@@ -175,6 +182,18 @@ impl Arguments<'_> {
             (Shape::Own(_), false) => !self.sizes_known && self.operation.is_rooted() && self.root != team.me,
             _ => false,
         };
-        if right { Ok(()) } else { bad(format!("{:?} is not a shape that it takes", self.shape)) }
+        if !right {
+            return bad(format!("{:?} is not a shape that it takes", self.shape));
+        }
+        let elements = match self.shape {
+            Shape::Vector(n) | Shape::Own(n) => Some(n),
+            Shape::Equal(n) => n.checked_mul(self.sizes(team) as u64),
+            Shape::Each(sizes) => sizes.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)),
+        };
+        let bytes = elements.and_then(|n| n.checked_mul(self.element as u64));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return bad("more bytes than the address space holds".to_owned());
+        }
+        Ok(())
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Key {
     element: usize,
     in_place: bool,
     algorithm: Option<*const Algorithm>,
+    /// By its address: equal names at two addresses have two runs.
+    purpose: *const str,
     parameters: [u32; 2],
     /// Code and commutativity of the reduction, and the alignment of its pointers.
     reduction: (u32, bool, usize),
@@ -45,6 +47,7 @@ impl Key {
             element: arguments.element,
             in_place: arguments.in_place,
             algorithm: arguments.algorithm.map(|(a, _)| std::ptr::from_ref(a)),
+            purpose: arguments.purpose,
             parameters,
             reduction: arguments.reduction.map_or((0, false, 1), |r| (r.code, r.commutative, r.align)),
         })

@@ -5,8 +5,12 @@
 //! ranks of a team start the same calls in the same order; persistent calls are made in the same order and started in
 //! any order.
 //!
+//! **Refusals.** A call that its own rank refuses for its arguments has not been made: it has no number and sends nothing,
+//! so that a retry is the call for which the others wait. If that rank makes another call on the team instead, this one
+//! takes the number, and the ranks get a `Mismatch`.
+//!
 //! **Failures.** A call fails at a rank that finds that a peer is lost, that a message has an unexpected length, that
-//! the ranks call different operations, or that the reduction cannot be done. The rank announces this to the other
+//! the ranks call different operations, that it lacks memory, or that the reduction cannot be done. The rank announces this to the other
 //! ranks of the team, whose call then fails too, with the same kind of error and the rank to blame; other calls on the
 //! team are not affected. A message that shows a disagreement only when the call is over here is an error at the ranks
 //! that still wait in that call; here it is logged. A rank that has waited for five times `FARSIDE_PEER_CHECK_MS`, and
@@ -29,6 +33,7 @@
 mod arguments;
 mod cache;
 mod calls;
+mod checks;
 mod ends;
 mod memory;
 mod plan;
@@ -97,8 +102,9 @@ impl Collective {
     /// reduction is valid.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, which the other ranks get too; `Unsupported` if no algorithm fits; `Freed`. Later
-    /// errors are reported by [`wait`](Self::wait) and [`test`](Self::test).
+    /// `NoSuchRank`, `BadArgument`, `Unsupported` if no algorithm fits: the call has not been made. `BadArgument` for an
+    /// algorithm whose schedule is not one of the call, and `Limit`, which the other ranks get too. `Freed`. Later errors
+    /// are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
         let started = Self::new(team, arguments, Made::Started).1?;
         // SAFETY: the caller's promise.
@@ -129,7 +135,7 @@ impl Collective {
         unsafe { self.run.start() }
     }
 
-    /// A new call, and the class for which it tries a choice, which it does also if it is refused.
+    /// A new call, and the class for which it tries a choice, which it does also if it fails.
     #[inline]
     fn new(team: &Team, arguments: &Arguments<'_>, call: Made) -> (Option<Class>, Result<Self>) {
         if let Err(e) = team.job().running(arguments.operation.name()) {
@@ -144,6 +150,9 @@ impl Collective {
 
     /// [`new`](Self::new) without a kept run.
     fn selected(team: &Team, arguments: &Arguments<'_>, call: Made, key: Option<Key>) -> (Option<Class>, Result<Self>) {
+        if let Err(e) = arguments.check(team.membership()) {
+            return (None, Err(e));
+        }
         let is_persistent = call == Made::Persistent;
         let decision = match arguments.algorithm {
             None => team.calls().tuner.decide(team.job(), team.membership(), arguments, call == Made::Blocking),
@@ -181,13 +190,16 @@ impl Collective {
         Some(Self { team: team.clone(), run, home: Home::Known(place, key), persistent: false, is_settled: true })
     }
 
-    /// The call by a new run.
+    /// The call by a new run, whose arguments have been checked.
     fn made(team: &Team, arguments: &Arguments<'_>, key: Option<Key>, persistent: bool) -> Result<Self> {
         let members = team.membership();
-        let plan = arguments.check(members).and_then(|()| Plan::new(team.job(), members, arguments));
-        let plan = plan.map_err(|e| refuse(team, e))?;
+        let plan = Plan::new(team.job(), members, arguments).map_err(|e| match e.kind() {
+            ErrorKind::Unsupported => e,
+            // The algorithm is wrong, so that no retry is the call of the others.
+            _ => fail_everywhere(team, e),
+        })?;
         let run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
-        let mut run = run.map_err(|e| refuse(team, e))?;
+        let mut run = run.map_err(|e| fail_everywhere(team, e))?;
         run.set(arguments.input.clone(), arguments.output.clone());
         run.set_reduction(arguments.reduction);
         let run = Rc::new(run);
@@ -410,9 +422,10 @@ pub(crate) fn barrier_by(team: &Team, choice: &Choice) -> Result<()> {
     unsafe { run(team, &Arguments { algorithm, ..Arguments::new(Operation::Barrier) }) }
 }
 
-/// Fails a call whose arguments are wrong at this rank, so that it fails at the other ranks too. Returns the error.
+/// Makes a call only to fail it, at the other ranks too: this rank cannot make it, for lack of memory, for example. A call
+/// that is refused for its arguments needs no more than its error. Returns the error.
 #[cold]
-pub fn refuse(team: &Team, error: Error) -> Error {
+pub fn fail_everywhere(team: &Team, error: Error) -> Error {
     let calls = team.calls();
     let sequence = calls.next();
     calls.fail(team.job(), sequence);

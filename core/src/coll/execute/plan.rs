@@ -7,6 +7,7 @@ use std::rc::Rc;
 use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
+use super::checks;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Port, Schedule, Slice, Step};
 use crate::coll::selection::Choice;
@@ -16,14 +17,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::signal::short;
 
-/// Tags of a question about a message, and of the answer that the call is over. Tags of schedules are lower.
+/// Tags of a question about a message, and of the answer that the call is over. Tags of steps are lower.
 pub(super) const QUESTION: u32 = u32::MAX - 1;
 pub(super) const OVER: u32 = u32::MAX - 2;
 /// Tags of the question whether a rank has come to the end of the job, and of the answer that it has.
 pub(super) const ENDS: u32 = OVER - 1;
 pub(super) const ENDED: u32 = OVER - 2;
-/// Tags from here on are not tags of steps.
-pub(super) const RESERVED: u32 = ENDED;
 /// The most bytes of the properties in a question: those that the header of a message leaves.
 const PROPERTIES: usize = 92;
 /// Checks of the peers in a wait before the first question; the number doubles before each further question.
@@ -83,6 +82,8 @@ pub(super) struct Agreed {
     blocks: Vec<u64>,
     /// Code of the reduction.
     reduction: u32,
+    /// The call of a library that it is part of, or its own name.
+    call: &'static str,
     algorithm: Choice,
     ranks: usize,
 }
@@ -90,7 +91,8 @@ pub(super) struct Agreed {
 impl fmt::Display for Agreed {
     /// Writes a line for each property: `name: value`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bytes, blocks, reduction, algorithm, ranks } = self;
+        let Self { bytes, blocks, reduction, call, algorithm, ranks } = self;
+        writeln!(f, "call: {call}")?;
         match bytes {
             Some(bytes) => write!(f, "data: {bytes} bytes")?,
             None => write!(f, "data: blocks of {:?} elements", &blocks[..blocks.len().min(8)])?,
@@ -147,16 +149,13 @@ impl Plan {
             let e = Error::new(ErrorKind::BadArgument, arguments.operation.name()).rank(team.job_rank());
             e.cause(format!("algorithm {}: {cause}", algorithm.name))
         };
-        if algorithm.operation != arguments.operation {
-            return Err(wrong(format!("it is one of a {}", algorithm.operation.name())));
-        }
         let call = Call { parameters: &parameters, ..call };
-        if !(algorithm.applies)(&call) || algorithm.commutative && arguments.reduction.is_some_and(|r| !r.commutative) {
+        let commutes = !algorithm.commutative || arguments.reduction.is_none_or(|r| r.commutative);
+        if !checks::applies(algorithm, &call).map_err(wrong)? || !commutes {
             return Err(Error::new(ErrorKind::Unsupported, arguments.operation.name())
                 .cause(format!("algorithm {} does not support this call", algorithm.name)));
         }
-        let schedule = (algorithm.build)(&call);
-        check_schedule(&schedule, &call).map_err(wrong)?;
+        let schedule = checks::build(algorithm, &call).map_err(wrong)?;
         if let Shape::Vector(elements) = arguments.shape {
             let parts = u64::from(schedule.input().count.max(schedule.output().count));
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
@@ -185,10 +184,11 @@ impl Plan {
             bytes: each,
             blocks: if let Shape::Each(sizes) = arguments.shape { sizes.to_vec() } else { Vec::new() },
             reduction: arguments.reduction.map_or(0, |reduction| reduction.code),
+            call: if arguments.purpose.is_empty() { arguments.operation.name() } else { arguments.purpose },
             algorithm: Choice { algorithm, parameters },
             ranks: team.size(),
         };
-        Self::prepared(team, arguments, schedule, &sizes, (check, agreed), short)
+        Self::prepared(team, arguments, schedule, &sizes, (check, agreed), short).map_err(wrong)
     }
 
     fn check(team: &Members, arguments: &Arguments<'_>, algorithm: &Algorithm, parameters: &[u32]) -> Check {
@@ -203,7 +203,7 @@ impl Plan {
             _ => (0, &[][..]),
         };
         let reduction = arguments.reduction.map_or(0, |r| r.code);
-        let rest = (&*team.ranks, bytes, each, reduction, algorithm.name, parameters);
+        let rest = (&*team.ranks, bytes, each, reduction, arguments.purpose, algorithm.name, parameters);
         Check::new(arguments.operation, arguments.root, rest)
     }
 
@@ -214,7 +214,7 @@ impl Plan {
         sizes: &[u64],
         (check, agreed): (Check, Agreed),
         short: Option<usize>,
-    ) -> Result<Self> {
+    ) -> std::result::Result<Self, String> {
         let element = arguments.element;
         let peers = Rc::clone(&team.ranks);
         let starts = |buffer: Buffer| {
@@ -224,10 +224,8 @@ impl Plan {
                 at = at.checked_add(size.checked_mul(element)?).filter(|at| isize::try_from(*at).is_ok())?;
                 Some(at)
             });
-            std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>().ok_or_else(|| {
-                Error::new(ErrorKind::BadArgument, arguments.operation.name())
-                    .cause("more bytes than the address space holds, or a block without a size")
-            })
+            let starts = std::iter::once(Some(0)).chain(ends).collect::<Option<Vec<_>>>();
+            starts.ok_or("its schedule has more bytes than the address space holds, or a block without a size")
         };
         let starts = [starts(Buffer::Input)?, starts(Buffer::Output)?, starts(Buffer::Scratch)?];
         let steps: Vec<Step<'_>> = schedule.steps().collect();
@@ -246,10 +244,7 @@ impl Plan {
                 *at += 1;
             }
         }
-        let bytes = steps
-            .iter()
-            .map(|s| schedule.elements(if s.from.is_empty() { s.into } else { s.from }, sizes) as usize * element)
-            .collect();
+        let bytes = checks::lengths(&schedule, &starts, arguments.may_be_shorter)?;
         let mut expected: Vec<Expected> = steps
             .iter()
             .enumerate()
@@ -262,12 +257,6 @@ impl Plan {
             .collect();
         let lends = steps.iter().any(|s| matches!(s.action, Action::Lend { .. } | Action::Borrow { .. }));
         expected.sort_unstable();
-        if let Some(twice) =
-            expected.windows(2).find(|pair| (pair[0].source, pair[0].tag) == (pair[1].source, pair[1].tag))
-        {
-            let cause = format!("two messages of rank {} in its schedule have tag {}", twice[0].source, twice[0].tag);
-            return Err(Error::new(ErrorKind::BadArgument, arguments.operation.name()).cause(cause));
-        }
         let mut slots = vec![u32::MAX; steps.len()];
         expected.iter().enumerate().for_each(|(slot, e)| slots[e.step as usize] = slot as u32);
         drop(steps);
@@ -350,26 +339,4 @@ impl Plan {
     pub(super) fn name(&self) -> &'static str {
         self.operation.name()
     }
-}
-
-/// Checks that a schedule is for this rank of the call and for its buffers, since its execution reads and writes the
-/// caller's memory by the schedule's blocks. The error says what is wrong.
-fn check_schedule(schedule: &Schedule, call: &Call<'_>) -> std::result::Result<(), String> {
-    if !schedule.is_checked() {
-        return Err("its steps were not taken by a Builder".to_owned());
-    }
-    if (schedule.rank(), schedule.size()) != (call.rank, call.size) {
-        return Err(format!("its schedule is of rank {} of {}", schedule.rank(), schedule.size()));
-    }
-    let parts = schedule.input().count.max(schedule.output().count);
-    let (input, output, _) = call.buffers(parts);
-    if (schedule.input(), schedule.output()) != (input, output) || call.operation.is_of_a_vector() && parts == 0 {
-        let (has, other) = ((schedule.input(), schedule.output()), (input, output));
-        return Err(format!("input and output of its schedule are {has:?}, those of the call {other:?}"));
-    }
-    let is_reserved = |step: Step<'_>| step.action.message(call.rank).is_some_and(|(_, (_, _, tag))| tag >= RESERVED);
-    if schedule.steps().any(is_reserved) {
-        return Err(format!("a message of its schedule has a tag of {RESERVED} or more"));
-    }
-    Ok(())
 }

@@ -5,7 +5,8 @@
 //! few calls there measure the kernel's scheduler. All ranks make the same calls of a team in
 //! the same order, so they try the same choice in the same call. They agree in an allreduce of up to ten numbers at the
 //! end of each of up to three rounds. A call that fails counts as a slow one, also at ranks at which it has not failed. A
-//! call whose arguments are refused before its class is known does not count: later calls may then be a `Mismatch`.
+//! call that is refused for its arguments does not count. If ranks have made different calls, later ones may be a
+//! `Mismatch`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::time::Duration;

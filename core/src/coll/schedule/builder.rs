@@ -4,7 +4,7 @@ mod part;
 
 pub(crate) use part::Part;
 
-use super::{Action, Buffer, List, RETURNED, Schedule, Side, Sizes, Slice, Stored};
+use super::{Action, Buffer, LENT, List, Schedule, Side, Sizes, Slice, Stored};
 
 /// Steps that have touched a block.
 #[derive(Clone, Debug, Default)]
@@ -222,14 +222,14 @@ impl Builder {
     ///
     /// # Panics
     /// If a slice lies outside its buffer, the input is written, a block is reduced into itself, a lent block is touched
-    /// where its loan forbids it, a loan is used that was not borrowed, or the peer is this rank or not a rank of the
-    /// call: a mistake of the algorithm.
+    /// where its loan forbids it, a loan is used that was not borrowed, the peer is this rank or not a rank of the call,
+    /// or a tag is not below 2^29: a mistake of the algorithm.
     fn add_step(&mut self, action: Action, from: &[Slice], into: &[Slice], order: Order<'_>) {
         if let Some(peer) = action.peer(self.rank()) {
             assert!(peer < self.size() && peer != self.rank(), "rank {} names rank {peer}", self.rank());
         }
-        if let Action::Lend { tag, .. } | Action::Borrow { tag, .. } = action {
-            assert!(tag < RETURNED, "a loan has the tag {tag}");
+        if let Some(tag) = action.tag() {
+            assert!(tag < LENT, "a message has the tag {tag}, which is not below {LENT}");
         }
         assert!(into.iter().all(|s| s.buffer != Buffer::Input), "the input is written");
         let moved;

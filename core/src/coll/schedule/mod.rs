@@ -237,7 +237,9 @@ pub enum Action {
     },
 }
 
-/// Set in the tag of a message that returns a loan. Tags of schedules are lower.
+/// Set in the tag of a message that lends memory, and of one that returns a loan, so that the data of no other message is
+/// taken for a loan. Tags of schedules are lower.
+pub(crate) const LENT: u32 = 1 << 29;
 pub(crate) const RETURNED: u32 = 1 << 30;
 
 /// Whether a step sends or receives.
@@ -251,13 +253,12 @@ impl Action {
     /// The port that the action uses and its message, as (from, to, tag), at rank `own`.
     pub(crate) fn message(self, own: u32) -> Option<(Port, (u32, u32, u32))> {
         match self {
-            Self::Send { to, tag } | Self::Signal { to, tag } | Self::Lend { to, tag } => {
-                Some((Port::Out, (own, to, tag)))
+            Self::Send { to, tag } | Self::Signal { to, tag } => Some((Port::Out, (own, to, tag))),
+            Self::Receive { source, tag } | Self::ReceiveReduce { source, tag, .. } | Self::Await { source, tag } => {
+                Some((Port::In, (source, own, tag)))
             }
-            Self::Receive { source, tag }
-            | Self::ReceiveReduce { source, tag, .. }
-            | Self::Await { source, tag }
-            | Self::Borrow { source, tag } => Some((Port::In, (source, own, tag))),
+            Self::Lend { to, tag } => Some((Port::Out, (own, to, LENT | tag))),
+            Self::Borrow { source, tag } => Some((Port::In, (source, own, LENT | tag))),
             Self::Return { to, tag } => Some((Port::Out, (own, to, RETURNED | tag))),
             Self::Reclaim { source, tag } => Some((Port::In, (source, own, RETURNED | tag))),
             Self::Reduce { .. }
@@ -277,6 +278,25 @@ impl Action {
             }
             Self::Write { to, tag, first } => Some(((to, tag), first)),
             _ => None,
+        }
+    }
+
+    /// The tag of the action as the schedule gives it.
+    pub(crate) fn tag(self) -> Option<u32> {
+        match self {
+            Self::Send { tag, .. }
+            | Self::Receive { tag, .. }
+            | Self::ReceiveReduce { tag, .. }
+            | Self::Signal { tag, .. }
+            | Self::Await { tag, .. }
+            | Self::Lend { tag, .. }
+            | Self::Borrow { tag, .. }
+            | Self::Read { tag, .. }
+            | Self::ReadReduce { tag, .. }
+            | Self::Write { tag, .. }
+            | Self::Return { tag, .. }
+            | Self::Reclaim { tag, .. } => Some(tag),
+            Self::Reduce { .. } | Self::Copy | Self::EnterSwitch => None,
         }
     }
 

@@ -68,9 +68,9 @@ impl Team {
         located(|| {
             const OP: &str = "split a team";
             let context = if self.rank() == 0 { self.job().new_context() } else { Ok(0) };
-            let context = context.map_err(|e| execute::refuse(self, e))?;
+            let context = context.map_err(|e| execute::fail_everywhere(self, e))?;
             let mine = Writer::new().u8(u8::from(color.is_some())).u32(color.unwrap_or(0)).u32(key).u32(context).done();
-            let all = coll::allgather_short(self, &mine, mine.len())?;
+            let all = coll::allgather_short(self, OP, &mine, mine.len())?;
             // All colors use the context of rank 0, since their members are disjoint.
             let mut context = 0;
             let mut chosen = Vec::new();

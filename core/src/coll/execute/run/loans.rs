@@ -20,7 +20,7 @@ use crate::am::{Came, Source};
 use crate::bill::Account;
 use crate::coll::execute::calls::Announce;
 use crate::coll::execute::memory::{Memory, Scratch};
-use crate::coll::schedule::{Action, Buffer, RETURNED, Slice, Step};
+use crate::coll::schedule::{Action, Buffer, LENT, RETURNED, Slice, Step};
 use crate::device::{Block, Mapped, Operation, Place, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Track;
@@ -66,7 +66,7 @@ impl Lent {
             0 => self.offset,
             blocks => self.ends[blocks - 1],
         };
-        (end(first), end(first + count) - end(first))
+        (end(first), end(first.saturating_add(count)) - end(first))
     }
 }
 
@@ -131,7 +131,7 @@ impl Run {
         let message = written.write(read.write(Writer::new())).done();
         let source = Source::Bytes(Block::of(message.as_ptr(), message.len()));
         self.loans.messages.borrow_mut().push(message);
-        self.send(step, to, tag, source)
+        self.send(step, to, LENT | tag, source)
     }
 
     /// Registers blocks; `reclaim` is the step after which written blocks are here.
