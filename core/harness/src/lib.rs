@@ -10,7 +10,7 @@ use std::process::Command;
 
 pub use marked::{Finished, Marked, PATIENCE, Running, children, signal};
 pub use programs::{example, farside, mpi_folder, mpi_include, mpi_library, verify_library};
-pub use refuse::refuse;
+pub use refuse::{refuse, refuse_opens};
 
 /// Whether fewer rounds and combinations are wanted, of every kind of test all the same: for emulated machines.
 #[must_use]

@@ -7,13 +7,15 @@ use std::path::Path;
 
 use farside_conformance::Setup;
 use farside_core::{ErrorKind, Job, Result};
-use farside_harness::{Finished, Marked, refuse, skip, works};
+use farside_harness::{Finished, Marked, refuse, refuse_opens, skip, works};
 
 use crate::system::{collect_long_blocks, use_user_memory};
 use crate::world::{World, pattern};
 
 /// What a rank refuses to itself: system calls, and the error of these.
 const CALLS: &str = "FARSIDE_TEST_REFUSED";
+/// The rank that may not open memory of others.
+const UNMAPPED: &str = "FARSIDE_TEST_UNMAPPED";
 /// A user without rights of its own.
 const PLAIN_USER: u32 = 65534;
 
@@ -53,6 +55,10 @@ fn as_a_rank_that_is_refused() {
     let (errno, calls) = calls.split_once(':').unwrap();
     let calls: Vec<_> = calls.split_whitespace().map(|call| call.parse().unwrap()).collect();
     refuse(&calls, errno.parse().unwrap());
+    if std::env::var_os(UNMAPPED).is_some_and(|rank| Some(rank) == std::env::var_os("PMI_RANK")) {
+        // As segments of other ranks are opened.
+        refuse_opens(libc::O_RDWR | libc::O_CLOEXEC, libc::EACCES);
+    }
     let job = Job::init().unwrap();
     communicate(&job).unwrap();
     println!("device {}", job.device().capabilities().name);
@@ -165,6 +171,20 @@ fn ranks_that_may_not_map_each_other_use_tcp_and_say_so_once() {
         } else {
             skip(what, "this system does not allow it");
         }
+    }
+}
+
+#[test]
+fn one_rank_that_may_not_map_another_is_known_to_all() {
+    if is_left_out("a rank that may not map others") {
+        return;
+    }
+    for rank in ["0", "1"] {
+        let mut job = ranks(&[], &own_program(), &format!("{EPERM}:"));
+        job.command.env(UNMAPPED, rank);
+        let done = job.finish();
+        check("may not map", "tcp", &done);
+        assert!(done.err.contains(&format!("(at rank {rank})")), "{done:?}");
     }
 }
 
