@@ -28,8 +28,8 @@
 //! ([`failover`]).
 //!
 //! A wait polls all devices; one that stays silent less and less often, so that it slows down the others by little
-//! ([`silence`]). A rank sleeps on the first device, after it has given the others its waker; an event of
-//! theirs therefore costs a sleeping rank one thread switch more than the bare device.
+//! ([`silence`]). A rank sleeps on the device that had the last event, after it has given the others a waker; an event of
+//! theirs therefore costs a sleeping rank one thread switch more than the bare device ([`sleep`]).
 
 mod failover;
 mod imports;
@@ -37,6 +37,7 @@ mod pairs;
 mod regions;
 mod requests;
 mod silence;
+mod sleep;
 mod stripes;
 pub(crate) mod subset;
 mod table;
@@ -45,7 +46,6 @@ pub(crate) mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::sync::Arc;
 use std::time::Instant;
 
 pub(crate) use table::{Choice, Chosen, MOST, Member};
@@ -64,6 +64,7 @@ use pairs::{Pair, Pairs, Waiting};
 use regions::{Handles, Imported, NO_HANDLE, translated};
 use requests::{Evidence, Notification, Repeat, Requests, Signal, Tracked, UNTRACKED, Unnotified};
 use silence::Silence;
+use sleep::Sleeping;
 use table::{Connection, Table};
 
 /// The operation in errors of [`Device::post`] and [`Device::import`].
@@ -82,7 +83,7 @@ pub(crate) struct RouteDevice {
     has_neighbours: bool,
     table: Table,
     capabilities: Capabilities,
-    waker: Waker,
+    sleeping: Sleeping,
     owned: RefCell<Slots<Handles>>,
     imports: RefCell<Slots<Imported>>,
     requests: Requests,
@@ -122,7 +123,7 @@ impl RouteDevice {
         let table = Table::new(me, &node, &members, has, chosen)?;
         let numbers = has_intra.then_some(0).into_iter().chain(members.iter().map(|member| member.number)).collect();
         let devices: Vec<_> = intra.into_iter().chain(inter).collect();
-        let waker = devices[0].waker()?;
+        let sleeping = Sleeping::new(&devices)?;
         // The capabilities that hold for regions and pairs of every device; those of lists and barriers are the domain's.
         let all = || devices.iter().map(|device| device.capabilities());
         let (first, domain) = (devices[0].capabilities(), devices[usize::from(table.domain)].capabilities());
@@ -150,7 +151,7 @@ impl RouteDevice {
             has_neighbours: node.len() > 1,
             table,
             capabilities,
-            waker,
+            sleeping,
             owned: RefCell::default(),
             imports: RefCell::default(),
             requests: Requests::default(),
@@ -425,6 +426,7 @@ impl RouteDevice {
                 Err(e) if self.has_lost(number, &e) => any = true,
                 Ok(true) => {
                     silence.end();
+                    self.sleeping.note(number);
                     any = true;
                 }
                 polled => any |= polled?,
@@ -527,27 +529,11 @@ impl Device for RouteDevice {
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        if self.is_restless() {
-            std::thread::yield_now();
-            return true;
-        }
-        self.silences.iter().for_each(Silence::end);
-        let mut work = false;
-        // Peers know by now that this rank is about to sleep; the other devices are then polled a last time.
-        let first = self.devices[0].park(sleep, &mut || {
-            for device in &self.devices[1..] {
-                work |= device.park(Sleep::Elsewhere(&self.waker), &mut || false);
-            }
-            work || ready()
-        });
-        if work {
-            std::thread::yield_now();
-        }
-        first || work
+        self.park_all(sleep, ready)
     }
 
     fn waker(&self) -> Result<Waker> {
-        Ok(Arc::clone(&self.waker))
+        Ok(self.sleeping.waker())
     }
 
     #[inline]

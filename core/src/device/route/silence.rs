@@ -33,10 +33,11 @@ impl Silence {
         true
     }
 
+    /// Has the next polls poll the device; returns whether polls may have left it out.
     #[inline(always)]
-    pub(super) fn end(&self) {
-        self.polls.set(0);
+    pub(super) fn end(&self) -> bool {
         self.left_out.set(0);
+        self.polls.replace(0) >= PART
     }
 }
 
@@ -52,7 +53,7 @@ mod tests {
         assert!((16..80).contains(&polls(&silence, 1000)));
         assert!(polls(&silence, 1_000_000) < 1_000_000 / MOST as usize + 200);
         // An event or a request ends it.
-        silence.end();
+        assert!(silence.end() && !silence.end());
         assert_eq!(polls(&silence, 15), 15);
         // No gap is longer than the part, after however many polls.
         silence.end();

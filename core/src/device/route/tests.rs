@@ -294,7 +294,8 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
 }
 
 /// No wake-up is lost while a rank that sleeps for up to a minute each time is signalled by a rank of its node and by a
-/// rank of another node. A lost wake-up would cost a minute; two would exceed the watchdog.
+/// rank of another node. The former sets cells that are mapped, and in every other round cells of a team that spans nodes,
+/// by the device. A lost wake-up would cost a minute; two would exceed the watchdog.
 #[test]
 fn signal_of_either_device_wakes_a_parked_rank_every_time() {
     const ROUNDS: u64 = 2000;
@@ -303,24 +304,28 @@ fn signal_of_either_device_wakes_a_parked_rank_every_time() {
         let world = job.world()?;
         let node = world.split_by_node()?;
         let arrays = [SignalArray::new(&node, 0)?, SignalArray::new(&world, 0)?];
+        // The array that rank 0 and a rank use in a round, and the numbers of both in its team.
+        let pair = |rank: usize, round: u64| match (rank, round % 2) {
+            (2, 0) => (&arrays[0], 1),
+            _ => (&arrays[1], rank),
+        };
+        let sleep_until = |come: &dyn Fn() -> bool| -> Result<()> {
+            while !come() {
+                job.device().park(Sleep::For(LIMIT), &mut || come());
+                job.progress()?;
+            }
+            Ok(())
+        };
         let before = job.stats();
         for round in 1..=ROUNDS {
+            let others = [1, 2].map(|rank| pair(rank, round));
             if job.rank() == 0 {
-                // Rank 2 is number 1 of the node.
-                let come = || arrays[0].reached(1, 0, round) && arrays[1].reached(1, 0, round);
-                while !come() {
-                    job.device().park(Sleep::For(LIMIT), &mut || come());
-                    job.progress()?;
-                }
-                arrays[0].set(1, 1, round)?;
-                arrays[1].set(1, 1, round)?;
+                sleep_until(&|| others.iter().all(|(signals, number)| signals.reached(*number, 0, round)))?;
+                others.iter().try_for_each(|(signals, number)| signals.set(*number, 1, round))?;
             } else {
-                let signals = &arrays[usize::from(job.rank() == 1)];
+                let (signals, _) = others[job.rank() - 1];
                 signals.set(0, 0, round)?;
-                while !signals.reached(0, 1, round) {
-                    job.device().park(Sleep::For(LIMIT), &mut || signals.reached(0, 1, round));
-                    job.progress()?;
-                }
+                sleep_until(&|| signals.reached(0, 1, round))?;
             }
         }
         Ok((job.stats() - before).count(Kind::Park))

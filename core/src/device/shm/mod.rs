@@ -291,9 +291,15 @@ impl ShmDevice {
     /// Wakes the target of a packet that was sent, and counts the packet.
     #[inline(always)]
     fn sent(&self, to: usize, len: usize) {
-        park::waker_barrier(self.asymmetric);
-        park::wake_if_asleep(&self.shared.peers[to], &self.stats);
+        self.wake_number(to);
         self.stats.add(Kind::Send, len);
+    }
+
+    /// Wakes the rank with this number on this node, which may sleep, after a store to its memory.
+    #[inline(always)]
+    fn wake_number(&self, number: usize) {
+        park::waker_barrier(self.asymmetric);
+        park::wake_if_asleep(&self.shared.peers[number], &self.stats);
     }
 }
 
@@ -432,9 +438,8 @@ impl Device for ShmDevice {
 
     #[inline]
     fn wake(&self, peer: u32) {
-        if let Some(peer) = self.numbers.get(peer as usize).and_then(|number| self.shared.peers.get(*number as usize)) {
-            park::waker_barrier(self.asymmetric);
-            park::wake_if_asleep(peer, &self.stats);
+        if let Some(number) = self.numbers.get(peer as usize).filter(|number| **number != NOT_HERE) {
+            self.wake_number(*number as usize);
         }
     }
 
@@ -485,7 +490,7 @@ impl Device for ShmDevice {
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
-        self.shared.ranks.iter().for_each(|peer| self.wake(*peer));
+        (0..self.shared.peers.len()).for_each(|number| self.wake_number(number));
         Ok(true)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::imports::{self, Import};
 use super::{ShmDevice, layout, vm};
 use crate::device::target::{Code, Piece, Pieces};
-use crate::device::{self, Block, Device, Operation, Place, Posted, Range, RemoteVector, WorkRequest, code};
+use crate::device::{self, Block, Operation, Place, Posted, Range, RemoteVector, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::settings::UserMemory;
@@ -26,7 +26,7 @@ impl Drop for Announced<'_> {
 }
 
 impl ShmDevice {
-    /// Posts any operation except a packet.
+    /// Posts any operation except a packet. The peer of `request` is a number on this node, here and in what this calls.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
@@ -90,17 +90,18 @@ impl ShmDevice {
         self.start(request, unmapped, || ())
     }
 
-    fn set_signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
+    /// Sets a cell of the rank with number `to` on this node, and wakes that rank.
+    fn set_signal(&self, to: u32, at: Place, value: u64) -> Result<()> {
         const OP: &str = "signal a peer";
         let imports = self.imports.borrow();
-        let cell = imports::region(&imports, peer, at, 8, OP)?.word(at.offset, OP)?.ok_or_else(|| {
-            let error = Error::new(ErrorKind::Unsupported, OP).peer(peer);
+        let cell = imports::region(&imports, to, at, 8, OP)?.word(at.offset, OP)?.ok_or_else(|| {
+            let error = Error::new(ErrorKind::Unsupported, OP).peer(to);
             error.cause("a signal cell must be in memory of the runtime")
         })?;
         // Release: pairs with the owner's Acquire load of the cell; earlier writes of this rank are visible.
         // SAFETY: a mapped, aligned word, accessed as an atomic by every rank.
         unsafe { AtomicU64::from_ptr(cell) }.store(value, Ordering::Release);
-        self.wake(peer);
+        self.wake_number(to as usize);
         Ok(())
     }
 

@@ -101,6 +101,8 @@ impl Shared {
     /// Sleeps by `wait` unless `ready` returns true; returns its result.
     pub(super) fn sleep(&self, ready: impl FnOnce() -> bool, wait: impl FnOnce()) -> bool {
         self.parked.store(true, Ordering::SeqCst);
+        // The agent leaves the sockets to a rank that sleeps on them.
+        *self.elsewhere() = None;
         let ready = ready();
         if !ready {
             wait();
@@ -113,10 +115,12 @@ impl Shared {
         ready
     }
 
-    /// Has `waker` called at the next event.
+    /// Has `waker` called at the next event. An agent that has had none since the last call is still on the sockets.
     pub(super) fn sleep_elsewhere(&self, waker: &Waker) {
-        *self.elsewhere() = Some(Arc::clone(waker));
-        self.agent_wake.wake();
+        let before = self.elsewhere().replace(Arc::clone(waker));
+        if before.is_none() {
+            self.agent_wake.wake();
+        }
     }
 
     /// Wakes the rank, however it sleeps.
