@@ -22,7 +22,18 @@ use crate::service::open::open;
 use crate::service::steps::Steps;
 use crate::settings::Settings;
 use crate::tuning;
-use crate::two_sided::{self, TwoSided};
+use crate::two_sided::{self, Room, TwoSided};
+
+/// Number of ranks of this rank's node; where the device does not know it, of all.
+fn ranks_here(device: &dyn Device, rank: u32, size: u32) -> u64 {
+    let capabilities = device.capabilities();
+    let nodes = &capabilities.nodes;
+    match (capabilities.node.len(), nodes.get(rank as usize)) {
+        (0, None) => size.into(),
+        (0, Some(own)) => nodes.iter().filter(|node| *node == own).count() as u64,
+        (ranks, _) => ranks as u64,
+    }
+}
 
 /// Starts a rank that is a thread.
 type Start<'a> = dyn Fn(Box<dyn Bootstrap>) -> Result<Job> + Sync + 'a;
@@ -147,8 +158,10 @@ impl Job {
         let calls = Calls::new(user);
         let am = ActiveMessages::default();
         execute::register(&am, &calls)?;
-        let trace = settings.trace.is_some().then(|| Trace::new(size, device.now(), bootstrap.kind() == SIMULATION));
-        let two_sided = TwoSided::register(&am, rank, size, trace.clone())?;
+        let is_simulated = bootstrap.kind() == SIMULATION;
+        let trace = settings.trace.is_some().then(|| Trace::new(size, device.now(), is_simulated));
+        let room = if is_simulated { Room::Fixed } else { Room::Machine { ranks: ranks_here(&*device, rank, size) } };
+        let two_sided = TwoSided::register(&am, (rank, size), room, trace.clone())?;
         let oversubscribed = [sharing.is_oversubscribed(), oversubscribed_node];
         let Sharing { ranks, processors } = sharing;
         tracing::debug!(

@@ -1,24 +1,66 @@
 //! Credits: how many bytes a rank may send to a peer before the peer has received them.
+//!
+//! Each pair begins with [`UNEXPECTED`] bytes. A receiver at which unexpected messages of a peer take half of its credits
+//! gives it as many again, as long as memory is left ([`Room`]), and takes these back, by advertising less than it
+//! receives, when few such messages are left. What the sender may send in total only grows.
 
 use std::cell::{Cell, OnceCell, RefCell};
 
-/// Maximum bytes of unexpected messages of one peer, their envelopes included; further messages wait at their sender.
-/// Messages that the peer has not yet taken out of the ring count too, so this exceeds what the ring holds: half a
-/// megabyte, in which the shortest messages count as more than twice their length.
+use crate::memory::available::available;
+
+/// Bytes of unexpected messages, their envelopes included, that every rank stores for each peer; further messages wait at
+/// their sender until the peer has found memory for them. Messages that the peer has not yet taken out of the ring count
+/// too, so this exceeds what the ring holds: half a megabyte, in which the shortest messages count as more than twice their
+/// length.
 pub const UNEXPECTED: u64 = 4 << 20;
 /// Bytes that a message costs in addition to its data.
 const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
 const STEP: u64 = UNEXPECTED / 16;
+/// Stored bytes from which a rank says that they are many.
+const MANY: u64 = 16 * UNEXPECTED;
+
+fn cost(len: usize) -> u64 {
+    len as u64 + ENVELOPE
+}
+
+/// The memory of which unexpected messages may take a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Room {
+    /// None beyond the first credits: a simulated job behaves alike on every machine.
+    Fixed,
+    /// All that this machine has left, shared by this number of ranks.
+    Machine { ranks: u64 },
+    #[cfg(test)]
+    Bytes(u64),
+}
+
+impl Room {
+    /// Bytes that this rank may store, of which it stores `stored` now: the ranks of a machine take at most half of what
+    /// is left without their messages.
+    fn bytes(self, stored: u64) -> u64 {
+        match self {
+            Self::Fixed => 0,
+            Self::Machine { ranks } => available().map_or(0, |left| (left + stored) / (2 * ranks.max(1))),
+            #[cfg(test)]
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Bytes sent to the peer, and how many of them the peer has reported as received.
+    /// Bytes sent to the peer, and how many the peer has advertised.
     sent: Cell<u64>,
     granted: Cell<u64>,
-    /// Bytes received from the peer, and how many of them were advertised to it.
+    /// Bytes received from the peer, credits that it has got in addition, and how many bytes of both were advertised to it.
     taken: Cell<u64>,
+    added: Cell<u64>,
     advertised: Cell<u64>,
+    /// Bytes of its unexpected messages here.
+    stored: Cell<u64>,
+    /// The total of received bytes at which memory is looked for again, after there was none.
+    again: Cell<u64>,
 }
 
 /// The counts of all peers.
@@ -29,11 +71,25 @@ pub(super) struct Credits {
     peers: Box<[OnceCell<Box<Peer>>]>,
     /// Peers to which credits are to be advertised.
     owed: RefCell<Vec<u32>>,
+    room: Room,
+    /// Bytes of all unexpected messages, and credits that all peers have got in addition.
+    stored: Cell<u64>,
+    added: Cell<u64>,
+    /// Whether this rank has said that it stores many bytes, and that it has no memory for more.
+    said: [Cell<bool>; 2],
 }
 
 impl Credits {
-    pub(super) fn new(rank: u32, size: u32) -> Self {
-        Self { rank, peers: (0..size).map(|_| OnceCell::new()).collect(), owed: RefCell::default() }
+    pub(super) fn new(rank: u32, size: u32, room: Room) -> Self {
+        Self {
+            rank,
+            peers: (0..size).map(|_| OnceCell::new()).collect(),
+            owed: RefCell::default(),
+            room,
+            stored: Cell::default(),
+            added: Cell::default(),
+            said: Default::default(),
+        }
     }
 
     #[inline]
@@ -45,8 +101,8 @@ impl Credits {
     #[inline]
     pub(super) fn spend(&self, peer: u32, len: usize) -> bool {
         let at = self.peer(peer);
-        let sent = at.sent.get() + len as u64 + ENVELOPE;
-        let room = sent.wrapping_sub(at.granted.get()) <= UNEXPECTED;
+        let sent = at.sent.get() + cost(len);
+        let room = sent <= at.granted.get() + UNEXPECTED;
         if room {
             at.sent.set(sent);
         }
@@ -57,15 +113,14 @@ impl Credits {
     pub(super) fn unspend(&self, peer: u32, len: usize) {
         if peer != self.rank {
             let at = self.peer(peer);
-            at.sent.set(at.sent.get() - len as u64 - ENVELOPE);
+            at.sent.set(at.sent.get() - cost(len));
         }
     }
 
-    /// Records that the peer has received `taken` bytes in total.
-    pub(super) fn granted(&self, peer: u32, taken: u64) {
+    /// Records what the peer has advertised in total. A peer that advertises more than it has memory for fills its own.
+    pub(super) fn granted(&self, peer: u32, total: u64) {
         let at = self.peer(peer);
-        // Clamped, since a peer that reports more than it was sent must not gain credits.
-        at.granted.set(taken.clamp(at.granted.get(), at.sent.get().max(at.granted.get())));
+        at.granted.set(total.min(u64::MAX / 2).max(at.granted.get()));
     }
 
     /// Counts a received message of the peer.
@@ -75,10 +130,77 @@ impl Credits {
             return;
         }
         let at = self.peer(peer);
-        let taken = at.taken.get() + len as u64 + ENVELOPE;
+        let taken = at.taken.get() + cost(len);
         at.taken.set(taken);
-        if taken - at.advertised.get() >= STEP {
-            at.advertised.set(taken);
+        if at.added.get() > 0 {
+            self.take_back(at, cost(len));
+        }
+        self.advertise(peer, at);
+    }
+
+    /// Counts a message of the peer that is stored until its receive.
+    pub(super) fn stored(&self, peer: u32, len: usize) {
+        if peer == self.rank {
+            return;
+        }
+        let at = self.peer(peer);
+        at.stored.set(at.stored.get() + cost(len));
+        self.stored.set(self.stored.get() + cost(len));
+        if at.stored.get() >= (UNEXPECTED + at.added.get()) / 2 && at.taken.get() >= at.again.get() {
+            self.add(peer, at);
+        }
+    }
+
+    /// Counts a stored message of the peer as received.
+    pub(super) fn taken_from_store(&self, peer: u32, len: usize) {
+        if peer == self.rank {
+            return;
+        }
+        let at = self.peer(peer);
+        at.stored.set(at.stored.get() - cost(len));
+        self.stored.set(self.stored.get() - cost(len));
+        self.taken(peer, len);
+    }
+
+    /// Doubles the credits of a peer, if there is memory.
+    #[cold]
+    fn add(&self, peer: u32, at: &Peer) {
+        let more = UNEXPECTED + at.added.get();
+        let (stored, added) = (self.stored.get(), self.added.get() + more);
+        if added > self.room.bytes(stored) {
+            at.again.set(at.taken.get() + STEP);
+            if !self.said[1].replace(true) {
+                tracing::warn!(
+                    "{} KiB of messages have no receive yet; there is no memory for more, so those of rank {peer} wait at \
+                     their sender",
+                    stored >> 10
+                );
+            }
+            return;
+        }
+        self.added.set(added);
+        at.added.set(at.added.get() + more);
+        self.advertise(peer, at);
+        if stored >= MANY && !self.said[0].replace(true) {
+            tracing::warn!("{} MiB of messages have no receive yet, most lately of rank {peer}", stored >> 20);
+        }
+    }
+
+    /// Takes back added credits of a peer for `bytes` that were received, while few of its messages are stored.
+    #[cold]
+    fn take_back(&self, at: &Peer, bytes: u64) {
+        if at.stored.get() < (UNEXPECTED + at.added.get()) / 4 {
+            let back = bytes.min(at.added.get());
+            at.added.set(at.added.get() - back);
+            self.added.set(self.added.get() - back);
+        }
+    }
+
+    #[inline]
+    fn advertise(&self, peer: u32, at: &Peer) {
+        let total = at.taken.get() + at.added.get();
+        if total >= at.advertised.get() + STEP {
+            at.advertised.set(total);
             self.owed.borrow_mut().push(peer);
         }
     }
@@ -89,9 +211,97 @@ impl Credits {
         !self.owed.borrow().is_empty()
     }
 
-    /// Takes a peer to which credits are to be advertised, and the total of bytes received from it.
+    /// Takes a peer to which credits are to be advertised, and the total to advertise.
     pub(super) fn owed(&self) -> Option<(u32, u64)> {
         let peer = self.owed.borrow_mut().pop()?;
-        Some((peer, self.peer(peer).taken.get()))
+        Some((peer, self.peer(peer).advertised.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 1000 - ENVELOPE as usize;
+
+    /// Rank 0 sends to rank 1, which stores.
+    struct Pair {
+        sender: Credits,
+        receiver: Credits,
+    }
+
+    impl Pair {
+        fn new(room: Room) -> Self {
+            Self { sender: Credits::new(0, 2, room), receiver: Credits::new(1, 2, room) }
+        }
+
+        /// Sends until there are no credits, and has all stored; returns the number of messages and of advertisements.
+        fn flood(&self, most: u64) -> (u64, u64) {
+            let (mut sent, mut advertised) = (0, 0);
+            while sent < most && self.sender.spend(1, LEN) {
+                self.receiver.stored(0, LEN);
+                sent += 1;
+                advertised += self.tell();
+            }
+            (sent, advertised)
+        }
+
+        fn tell(&self) -> u64 {
+            let mut count = 0;
+            while let Some((_, total)) = self.receiver.owed() {
+                self.sender.granted(1, total);
+                count += 1;
+            }
+            count
+        }
+    }
+
+    #[test]
+    fn flood_is_stored_as_far_as_there_is_memory_with_few_advertisements() {
+        for (room, least, most) in [(0, 1, 1), (UNEXPECTED, 2, 2), (100 * UNEXPECTED, 64, 101)] {
+            let pair = Pair::new(Room::Bytes(room));
+            let (sent, advertised) = pair.flood(u64::MAX);
+            let windows = (sent * 1000).div_ceil(UNEXPECTED);
+            assert!((least..=most).contains(&windows), "{windows} with {room}");
+            assert!(advertised <= 7, "{advertised}");
+            assert!(!pair.sender.spend(1, LEN));
+        }
+        assert_eq!(Pair::new(Room::Fixed).flood(u64::MAX).0, UNEXPECTED / 1000);
+    }
+
+    /// After its messages are received, a peer has its first credits, and the memory is free for others.
+    #[test]
+    fn added_credits_are_taken_back_when_the_messages_are_received() {
+        let pair = Pair::new(Room::Bytes(20 * UNEXPECTED));
+        for round in 0..3 {
+            let (sent, _) = pair.flood(u64::MAX);
+            assert!(sent * 1000 > 8 * UNEXPECTED, "round {round}: {sent}");
+            (0..sent).for_each(|_| {
+                pair.receiver.taken_from_store(0, LEN);
+                pair.tell();
+            });
+            assert_eq!(pair.receiver.stored.get(), 0);
+            // Those that were added last are taken back by the next messages.
+            for _ in 0..20 * UNEXPECTED / 1000 {
+                assert!(pair.sender.spend(1, LEN), "a sender whose messages are received waits");
+                pair.receiver.taken(0, LEN);
+                pair.tell();
+            }
+            assert_eq!(pair.receiver.added.get(), 0);
+            let left = pair.sender.peer(1).granted.get() + UNEXPECTED - pair.sender.peer(1).sent.get();
+            assert!((UNEXPECTED - STEP..=UNEXPECTED).contains(&left), "{left}");
+        }
+    }
+
+    /// Without memory, a rank looks for it again only when it has received something.
+    #[test]
+    fn sender_waits_without_memory_and_goes_on_when_messages_are_received() {
+        let pair = Pair::new(Room::Fixed);
+        let (sent, _) = pair.flood(u64::MAX);
+        for _ in 0..sent {
+            pair.receiver.taken_from_store(0, LEN);
+        }
+        pair.tell();
+        assert!(pair.flood(u64::MAX).0 >= sent - STEP / 1000 - 1);
     }
 }

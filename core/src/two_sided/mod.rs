@@ -7,8 +7,9 @@
 //! | short enough for the device's eager limit, and the target has room for unexpected messages of this rank | is sent at once (in one packet or several): into the posted receive, or a buffer of the target until one is posted |
 //! | longer, or synchronous, or without room | waits at its sender until its receive is posted (rendezvous): bytes go straight from the source to the sink |
 //!
-//! Unexpected messages of one peer take at most [`UNEXPECTED`] bytes of a rank: the sender counts them, and the
-//! receiver returns credits in messages of their own. No call of this module waits; callers wait with
+//! Unexpected messages of each peer may take [`UNEXPECTED`] bytes of a rank, and more while the ranks of its machine store at
+//! most half of the memory that is left there: the sender counts them, and the receiver returns credits in messages of
+//! their own. No call of this module waits; callers wait with
 //! [`Engine::wait`](crate::engine::Engine::wait) for an [outcome](Receive::outcome) or a [`Sending`].
 //!
 //! ```
@@ -51,6 +52,7 @@ use crate::bill::trace::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
 
+pub(crate) use credit::Room;
 pub use credit::UNEXPECTED;
 pub use mailbox::Mailbox;
 pub use offers::{MAX_PARTITIONS, PartitionedReceive};
@@ -67,9 +69,15 @@ const CREDIT: HandlerId = HandlerId(u16::MAX - 3);
 const OFFER: HandlerId = HandlerId(u16::MAX - 4);
 
 impl TwoSided {
-    /// Registers the handlers of rank `rank` of `size`. Messages that arrive go to `trace` too.
-    pub(crate) fn register(am: &ActiveMessages, rank: u32, size: u32, trace: Option<Rc<Trace>>) -> Result<Rc<Self>> {
-        let this = Rc::new(Self::new(Credits::new(rank, size)));
+    /// Registers the handlers of rank `rank` of `size`, whose unexpected messages may take a part of `room`. Messages that
+    /// arrive go to `trace` too.
+    pub(crate) fn register(
+        am: &ActiveMessages,
+        (rank, size): (u32, u32),
+        room: Room,
+        trace: Option<Rc<Trace>>,
+    ) -> Result<Rc<Self>> {
+        let this = Rc::new(Self::new(Credits::new(rank, size, room)));
         let two_sided = Rc::clone(&this);
         match trace {
             None => am.register_any(HANDLER, move |m| two_sided.arrived(m))?,
@@ -82,8 +90,8 @@ impl TwoSided {
         }
         let two_sided = Rc::clone(&this);
         am.register_any(CREDIT, move |m| {
-            if let (Ok(taken), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data()) {
-                two_sided.credits.granted(m.source, taken);
+            if let (Ok(total), None | Some([])) = (m.header.try_into().map(u64::from_le_bytes), m.data()) {
+                two_sided.credits.granted(m.source, total);
             }
             Delivery::Done
         })?;
@@ -125,6 +133,9 @@ impl TwoSided {
         // A message of this rank to itself waits, if it is synchronous or too long to copy, until its receive has
         // begun.
         let copies = !m.waits || send::may_leave(m.header, m.len);
+        if !m.waits {
+            self.credits.stored(m.source, m.len);
+        }
         let (body, delivery) = am::Unexpected::of(m, copies);
         self.matching.borrow_mut().keep(envelope, Unexpected { body, counted: !m.waits });
         delivery
@@ -136,9 +147,8 @@ impl Mailbox {
     #[inline]
     pub(crate) fn give_credit(&self) -> Result<()> {
         let credits = &self.two_sided().credits;
-        // The total of the bytes that were received from the peer.
-        while let Some((peer, taken)) = credits.owed() {
-            am::notify(self, peer, CREDIT, &taken.to_le_bytes())?;
+        while let Some((peer, total)) = credits.owed() {
+            am::notify(self, peer, CREDIT, &total.to_le_bytes())?;
         }
         Ok(())
     }

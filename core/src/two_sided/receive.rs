@@ -127,7 +127,7 @@ impl Mailbox {
     /// Counts a message that is unexpected no longer as received, if its sender counts it against its credits.
     fn take_credits(&self, envelope: &Envelope, unexpected: &Unexpected) {
         if unexpected.counted {
-            self.two_sided().credits.taken(envelope.source, unexpected.body.len());
+            self.two_sided().credits.taken_from_store(envelope.source, unexpected.body.len());
         }
     }
 
