@@ -197,7 +197,8 @@ unsafe fn take(device: &ShmDevice, bytes: &Range<usize>, with_edges: bool) -> Re
     let moved = moved_pages(device, &mut moved)?;
     moved.settle(true);
     let missing: usize = moved.missing(&pages).iter().map(Range::len).sum();
-    if moved.lasting() + missing > device.buffer_cache || device.has_pins() {
+    let is_full = missing > 0 && moved.is_full() || moved.lasting() + missing > device.buffer_cache;
+    if is_full || device.has_pins() {
         return Ok(false);
     }
     // SAFETY: by the contract.

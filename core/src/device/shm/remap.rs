@@ -223,13 +223,18 @@ impl MovedPages {
         &self.file
     }
 
+    /// Whether no other part can be moved.
+    pub(super) fn is_full(&self) -> bool {
+        self.extents.len() >= MOST
+    }
+
     /// Whether the parts `missing` of `pages` can be moved, to stay so if `lasting`.
     pub(super) fn can_move(&self, pages: &Range<usize>, missing: &[Range<usize>], lasting: bool) -> io::Result<bool> {
         if missing.is_empty() {
             return Ok(true);
         }
         let elsewhere = missing.iter().any(|part| self.elsewhere.within(part).next().is_some());
-        if self.extents.len() >= MOST || pages.end > SPAN || elsewhere || is_limited() {
+        if self.is_full() || pages.end > SPAN || elsewhere || is_limited() {
             return Ok(false);
         }
         if lasting && !(self.watch.is_some() && self.malloc_is_of_glibc) {

@@ -57,7 +57,9 @@ unsafe fn take(device: &ShmDevice, moved: &mut MovedPages, region: &Region) -> R
         return Ok(None);
     }
     moved.settle(true);
-    if !moved.missing(&pages_around(&bytes)).is_empty() && device.has_pins() {
+    // The search for pins reads the list of all mappings, so it is made only where pages can be moved.
+    let cannot_move = moved.is_full() && (inner.is_empty() || !moved.missing(&inner).is_empty());
+    if cannot_move || !moved.missing(&pages_around(&bytes)).is_empty() && device.has_pins() {
         return Ok(None);
     }
     let one_thread = device.has_one_thread(moved.is_watched());
