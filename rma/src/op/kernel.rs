@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element.
+//! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element, or
+//! per word of shorter elements ([`wide`]).
 //!
 //! If the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the others
 //! are compare-and-swap loops. They do not write if the element would not change, so that an already reached minimum
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::element::with_type;
 use super::scalar::Scalar;
-use super::{CasElement, Element, ElementType, Op};
+use super::{CasElement, Element, ElementType, Op, wide};
 
 /// Accumulates `operand` into `count` elements of type `ty` at `target`, each atomically.
 ///
@@ -25,7 +26,7 @@ use super::{CasElement, Element, ElementType, Op};
 ///
 /// # Safety
 /// - `target` is aligned to `ty.size()`, and `count` elements from there are valid for reads and writes.
-/// - While the call runs, every other access to them is atomic and of the same size.
+/// - While the call runs, every other access to them is atomic, of the same size or by this function.
 /// - `operand` is valid for reads of `count` elements at any alignment, is not written while the call runs, and does
 ///   not overlap the target.
 pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *const u8, count: usize) {
@@ -119,6 +120,15 @@ unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T
     if op == Op::NoOp {
         return;
     }
+    if size_of::<T>() < 8 && count > 1 {
+        // SAFETY: the same contract, in both.
+        return unsafe {
+            match op {
+                Op::Replace => wide::store(target, operand, count),
+                _ => wide::update(op, target, operand, std::ptr::null_mut(), count),
+            }
+        };
+    }
     update!(op, T, f => for i in 0..count {
         // SAFETY: `i < count`, for which the caller promises both ranges; reads of the operand may be unaligned.
         unsafe { f(T::cell(target.add(i)), operand.add(i).read_unaligned()) };
@@ -128,6 +138,10 @@ unsafe fn accumulate_typed<T: Element>(op: Op, target: *mut T, operand: *const T
 /// # Safety
 /// The contract of [`fetch_accumulate`], for `T`.
 unsafe fn fetch_typed<T: Element>(op: Op, target: *mut T, operand: *const T, result: *mut T, count: usize) {
+    if size_of::<T>() < 8 && count > 1 {
+        // SAFETY: the same contract.
+        return unsafe { wide::update(op, target, operand, result, count) };
+    }
     if op == Op::NoOp {
         for i in 0..count {
             // SAFETY: `i < count`, for which the caller promises both ranges; the result may be unaligned.

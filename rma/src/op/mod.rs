@@ -9,6 +9,7 @@ mod combine;
 mod element;
 pub(crate) mod kernel;
 mod scalar;
+mod wide;
 
 use std::fmt;
 
