@@ -8,7 +8,7 @@ use super::RouteDevice;
 use crate::device::{Device, Sleep, Waker};
 use crate::error::Result;
 
-/// The thing that ends the sleep of this rank.
+/// Where this rank sleeps.
 enum SleepsOn {
     Device(usize),
     /// An event loop of the program.
