@@ -19,10 +19,22 @@ const BASE: u64 = 0x0f3b_9a2c_71d4_e865;
 /// assert_ne!(int.signature(), Datatype::from(Named::Float).signature());
 /// # Ok::<(), farside_datatype::DatatypeError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signature {
     hash: u64,
     elements: u64,
+    /// The code of the elements if all have the same, else [`SEVERAL`]. The hash does not tell it for every number: that of a
+    /// multiple of the order of [`BASE`], such as 2^60 - 1, is 0 for all codes.
+    code: u8,
+}
+
+/// The code of no elements, and of elements of several codes.
+const SEVERAL: u8 = u8::MAX;
+
+impl Default for Signature {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 fn multiply(a: u64, b: u64) -> u64 {
@@ -50,16 +62,18 @@ fn power(mut exponent: u64) -> u64 {
 
 impl Signature {
     /// No elements.
-    pub(crate) const NONE: Self = Self { hash: 0, elements: 0 };
+    pub(crate) const NONE: Self = Self { hash: 0, elements: 0, code: SEVERAL };
 
     /// One element.
     pub(crate) fn element(code: u8) -> Self {
-        Self { hash: u64::from(code) + 1, elements: 1 }
+        Self { hash: u64::from(code) + 1, elements: 1, code }
     }
 
     /// A signature from the wire; `None` if no signature has these numbers.
-    pub(crate) fn from_parts(hash: u64, elements: u64) -> Option<Self> {
-        (hash < PRIME && (elements > 0 || hash == 0)).then_some(Self { hash, elements })
+    pub(crate) fn from_parts(hash: u64, elements: u64, code: u8) -> Option<Self> {
+        let signature = Self { hash, elements, code };
+        let is_one = code == SEVERAL || elements > 0 && Self::element(code).repeat(elements) == signature;
+        (hash < PRIME && (elements > 0 || hash == 0) && is_one).then_some(signature)
     }
 
     /// These elements, then those of `next`.
@@ -67,6 +81,12 @@ impl Signature {
         Self {
             hash: add(multiply(self.hash, power(next.elements)), next.hash),
             elements: self.elements.saturating_add(next.elements),
+            code: match (self.elements, next.elements) {
+                (0, _) => next.code,
+                (_, 0) => self.code,
+                _ if self.code == next.code => self.code,
+                _ => SEVERAL,
+            },
         }
     }
 
@@ -87,8 +107,12 @@ impl Signature {
 
     /// The code of the elements if all have the same.
     pub(crate) fn uniform(self) -> Option<u8> {
-        let ones = Self { hash: 1, elements: 1 }.repeat(self.elements).hash;
-        (0..=u8::MAX).find(|code| self.elements > 0 && multiply(u64::from(*code) + 1, ones) == self.hash)
+        (self.code != SEVERAL).then_some(self.code)
+    }
+
+    /// The code of [`uniform`](Self::uniform), as it stands on the wire.
+    pub(crate) fn code(self) -> u8 {
+        self.code
     }
 
     /// The number of basic elements, those of a pair type counted singly.

@@ -1,15 +1,15 @@
 //! The compact wire form of a type map, for the rank that plans a transfer against it. Input is not trusted.
 //!
-//! A version byte, then numbers in 7-bit groups, least significant first (LEB128), signed ones zigzag: hash and number
-//! of the signature's elements, offset of the first block, and the tree in prefix order, where a level is its tag and
-//! its numbers.
+//! A version byte, the code of the signature's elements if all have the same, else 255, then numbers in 7-bit groups, least
+//! significant first (LEB128), signed ones zigzag: hash and number of the signature's elements, offset of the first block,
+//! and the tree in prefix order, where a level is its tag and its numbers.
 
 use crate::error::{DatatypeError, DatatypeErrorKind, Result};
 use crate::shape::{MAX_DEPTH, Node, Sequence, Shape};
 use crate::signature::Signature;
 use crate::typemap::TypeMap;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const EMPTY: u8 = 0;
 const BLOCK: u8 = 1;
 const RUN: u8 = 2;
@@ -24,7 +24,7 @@ impl TypeMap {
     /// The wire form. A vector takes some 20 bytes whatever its count.
     #[must_use]
     pub fn to_wire(&self) -> Vec<u8> {
-        let mut out = vec![VERSION];
+        let mut out = vec![VERSION, self.signature.code()];
         unsigned(&mut out, self.signature.hash());
         unsigned(&mut out, self.signature.elements());
         signed(&mut out, self.shape.offset);
@@ -45,13 +45,14 @@ impl TypeMap {
         if reader.byte()? != VERSION {
             return Err(bad("unknown version"));
         }
+        let code = reader.byte()?;
         let (hash, elements) = (reader.unsigned()?, reader.unsigned()?);
         let offset = reader.signed()?;
         let shape = reader.shape(0)?;
         if !reader.bytes.is_empty() {
             return Err(bad("bytes after the end"));
         }
-        let signature = Signature::from_parts(hash, elements)
+        let signature = Signature::from_parts(hash, elements, code)
             // Every element has at least a byte, and there are bytes exactly if there are elements.
             .filter(|signature| signature.elements() <= shape.size && (elements == 0) == (shape.size == 0))
             .ok_or_else(|| bad("a signature that fits no such layout"))?;

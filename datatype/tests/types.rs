@@ -16,6 +16,23 @@ fn one_run(offset: i64, count: u64, stride: i64, len: u64) -> Vec<Run> {
     vec![Run { offset, count, stride, len }]
 }
 
+/// Also where the hash of a signature is 0 whatever the element, as that of 2^60 - 1 equal ones.
+#[test]
+fn element_of_overlapping_vector_is_known_for_every_count() {
+    let of = |named, count| Datatype::vector(count, 1, 0, &t(named)).unwrap().message(1).unwrap();
+    for count in [1, 7, u64::MAX / 64, u64::MAX / 16] {
+        for named in [Named::Uint64, Named::Double] {
+            let map = of(named, count);
+            assert_eq!(map.element(), Some(named), "{count}");
+            assert_eq!(TypeMap::from_wire(&map.to_wire()).unwrap(), map, "{count}");
+        }
+        assert!(of(Named::Uint64, count).check_elements(&of(Named::Double, count)).is_err(), "{count}");
+    }
+    let mixed = Datatype::structure(&[1, 1], &[0, 4], &[t(Named::Int), t(Named::Float)]).unwrap();
+    assert_eq!(mixed.message(1).unwrap().element(), None);
+    assert_eq!(t(Named::TwoInt).message(2).unwrap().element(), Some(Named::Int));
+}
+
 #[test]
 fn predefined_sizes_are_those_of_c() {
     #[repr(C)]

@@ -49,17 +49,20 @@ fn truncated_or_extended_is_an_error() {
 
 #[test]
 fn hostile_forms_are_errors() {
-    let head = [1, 5, 1, 0];
+    let head = [2, 4, 5, 1, 0];
     let most = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    let forms: [(&[u8], Vec<u8>); 9] = [
-        (&[2, 5, 1, 0], vec![1, 8]),
+    let forms: [(&[u8], Vec<u8>); 11] = [
+        (&[1, 4, 5, 1, 0], vec![1, 8]),
+        // The code of other elements than those of the hash, and of none.
+        (&[2, 3, 5, 1, 0], vec![1, 8]),
+        (&[2, 4, 0, 0, 0], vec![0]),
         (&head, vec![9]),
         (&head, vec![1, 0]),
         (&head, [&[1], &most[..]].concat()),
         (&head, [&[2], &most[..], &[4, 1]].concat()),
         (&head, [&[5], &most[..], &[0, 2]].concat()),
         (&head, vec![3; 3 * MAX_DEPTH + 9]),
-        (&[1, 5, 9, 0], vec![1, 8]),
+        (&[2, 255, 5, 9, 0], vec![1, 8]),
         (&head, vec![1, 0x88, 0]),
     ];
     for (head, body) in forms {
@@ -83,7 +86,7 @@ proptest! {
     fn arbitrary_bytes_give_an_error_or_a_map(bytes in proptest::collection::vec(any::<u8>(), 0..80), tame in any::<bool>()) {
         // Small numbers reach the deeper checks more often.
         let body: Vec<u8> = bytes.iter().map(|byte| if tame { byte % 8 } else { *byte }).collect();
-        for form in [body.clone(), [&[1, 1, 1, 0], &body[..]].concat()] {
+        for form in [body.clone(), [&[2, 0, 1, 1, 0], &body[..]].concat()] {
             if let Ok(map) = TypeMap::from_wire(&form) {
                 walk(&map);
             }
