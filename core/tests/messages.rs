@@ -53,7 +53,8 @@ struct Strided {
     len: usize,
 }
 
-impl Layout for Strided {
+// SAFETY: the blocks have the bytes asked for in their order.
+unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         self.len
     }

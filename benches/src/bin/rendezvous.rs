@@ -21,7 +21,8 @@ const REPEATS: usize = 2;
 /// Every other block of this many bytes.
 struct Strided(*mut u8, usize, usize);
 
-impl Layout for Strided {
+// SAFETY: the blocks have `len` bytes in the order of the packed bytes, of memory that `measure` keeps.
+unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         self.2
     }

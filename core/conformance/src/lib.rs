@@ -45,6 +45,7 @@ mod accumulate;
 mod atomics;
 mod errors;
 mod lists;
+mod memory;
 mod notify;
 mod packets;
 mod passive;
@@ -202,6 +203,8 @@ checks! {
         full_queue_is_busy_and_loses_nothing;
     passive:
         passive_memory_of_a_computing_rank_is_served;
+    memory:
+        allocated_memory_is_zeroed_and_aligned;
     release:
         released_memory_is_the_owners_again
         released_memory_is_not_reached_by_a_transfer_that_had_begun

@@ -10,8 +10,18 @@ use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 
-/// Memory in blocks, in the order of the packed bytes. Implementations must not use the job.
-pub trait Layout {
+/// Memory in blocks, in the order of the packed bytes.
+///
+/// # Safety
+/// The runtime accesses the memory that the blocks name. An implementation guarantees that
+/// - [`packed_len`](Self::packed_len) is always the same;
+/// - [`blocks`](Self::blocks) leaves the list as it is and appends blocks of together `len` bytes, always the same ones for the
+///   same bytes;
+/// - both neither panic nor use the job.
+///
+/// Whether the memory may be accessed is promised where a layout is given to the runtime ([`Sink::layout`],
+/// [`start_send`](super::start_send)).
+pub unsafe trait Layout {
     /// Total length of all blocks in bytes.
     fn packed_len(&self) -> usize;
     /// Appends the blocks that hold the packed bytes from `from` to `from + len`, which are inside the packed length.
@@ -25,7 +35,8 @@ struct Part {
     len: usize,
 }
 
-impl Layout for Part {
+// SAFETY: the blocks of a layout that keeps the contract, from another start.
+unsafe impl Layout for Part {
     fn packed_len(&self) -> usize {
         self.len
     }

@@ -371,7 +371,8 @@ fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(
     }
 }
 
-impl Device for Faulty {
+// SAFETY: hands on what the device below names; a damaged operation is left out, repeated, or names fewer bytes.
+unsafe impl Device for Faulty {
     forward!(inner: peers_can_map, sealed, cancel, wake, waker, now, compute, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {

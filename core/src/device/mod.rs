@@ -384,8 +384,22 @@ pub enum Leave {
 /// A communication device of one rank. Not `Sync`: one thread drives it. Peers are ranks of the job.
 ///
 /// [`loopback`] is the reference implementation of this contract.
+///
+/// # Safety
+/// The runtime uses the memory that a device names without a check of its own. An implementation guarantees that
+/// - [`register`](Self::register) of a region without a base gives zeroed memory of the region's length and alignment, which
+///   nothing else uses and which stays valid until its [`release`](Self::release), or the drop of the device;
+/// - [`RemoteRegion::mapped`], if there is any, is valid for reads and writes of its bytes, which are those of the peer's
+///   region, until [`forget`](Self::forget), or the drop of the device;
+/// - it accesses local memory of a request only until it has reported the request as [`Posted::Done`] or
+///   [`Event::Completed`], or [`cancel`](Self::cancel) of it has returned, and memory of a registration only until `release`
+///   has returned; and it writes only to the memory that an operation names as its destination;
+/// - a request that it reports as complete without an error has filled the memory that it reads into;
+/// - [`capabilities`](Self::capabilities) are always the same, and [`stats`](Self::stats) gives the same counters, at the same
+///   addresses, as long as the device lives;
+/// - `poll` calls its argument from the calling thread only, and does not keep it.
 #[allow(unsafe_code)]
-pub trait Device: fmt::Debug {
+pub unsafe trait Device: fmt::Debug {
     /// Limits and guarantees of the device.
     fn capabilities(&self) -> &Capabilities;
     /// Registers memory, so that peers that [import](Self::import) its key reach it. If [`Region::base`] is null, the

@@ -486,7 +486,8 @@ impl Steps {
     }
 }
 
-impl Device for Steps {
+// SAFETY: hands on what the device below names; its own steps use words of the window and buffers that it keeps.
+unsafe impl Device for Steps {
     forward!(inner: peers_can_map, sealed, wake, waker, now, compute, stats, check_peers, leave);
 
     fn capabilities(&self) -> &Capabilities {

@@ -69,7 +69,8 @@ struct Strided {
     elements: usize,
 }
 
-impl Layout for Strided {
+// SAFETY: each block is the part of an element that the bytes asked for have.
+unsafe impl Layout for Strided {
     fn packed_len(&self) -> usize {
         8 * self.elements
     }

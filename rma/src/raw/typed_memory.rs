@@ -1,3 +1,4 @@
+#![allow(unsafe_code)]
 //! Memory in a layout, as source or destination of a message.
 
 use farside_core::am::Layout;
@@ -29,7 +30,8 @@ pub struct TypedMemory {
     pub base: *mut u8,
 }
 
-impl Layout for TypedMemory {
+// SAFETY: the runs of a type map have the bytes asked for, always at the same offsets.
+unsafe impl Layout for TypedMemory {
     fn packed_len(&self) -> usize {
         self.map.size() as usize
     }

@@ -436,7 +436,8 @@ impl RouteDevice {
     }
 }
 
-impl Device for RouteDevice {
+// SAFETY: hands on what the devices below name; a request is complete when all its parts are.
+unsafe impl Device for RouteDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -51,7 +51,8 @@ impl Subset {
     }
 }
 
-impl Device for Subset {
+// SAFETY: hands on what the device below names.
+unsafe impl Device for Subset {
     forward!(inner: sealed, peers_can_map, waker, now, compute, stats, cancel);
 
     fn capabilities(&self) -> &Capabilities {

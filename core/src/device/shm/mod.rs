@@ -303,7 +303,8 @@ impl ShmDevice {
     }
 }
 
-impl Device for ShmDevice {
+// SAFETY: memory is mapped from segments of the node until it is released or forgotten, and requests keep to their blocks.
+unsafe impl Device for ShmDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -164,7 +164,8 @@ impl Sim {
     }
 }
 
-impl Device for Sim {
+// SAFETY: memory is that of a loopback device, and a request keeps its blocks until it is complete or cancelled.
+unsafe impl Device for Sim {
     fn capabilities(&self) -> &Capabilities {
         self.memory.capabilities()
     }

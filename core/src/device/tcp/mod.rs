@@ -150,7 +150,8 @@ impl TcpDevice {
     }
 }
 
-impl Device for TcpDevice {
+// SAFETY: it maps no memory of peers; what it allocates lives until the release, and frames go to the blocks of their requests.
+unsafe impl Device for TcpDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

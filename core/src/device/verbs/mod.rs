@@ -391,7 +391,8 @@ impl VerbsDevice {
     }
 }
 
-impl Device for VerbsDevice {
+// SAFETY: what it allocates lives until the release; the HCA accesses registered memory and the blocks of requests only.
+unsafe impl Device for VerbsDevice {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }

@@ -42,7 +42,8 @@ struct Scripted {
     script: Rc<Script>,
 }
 
-impl Device for Scripted {
+// SAFETY: hands on what the device below names.
+unsafe impl Device for Scripted {
     forward!(inner: capabilities, register, release, import, forget, sealed, cancel, wake, waker, now, stats, check_peers, leave);
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {

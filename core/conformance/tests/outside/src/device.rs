@@ -247,19 +247,24 @@ impl Channels {
     }
 }
 
-impl Device for Channels {
+// SAFETY: it maps no memory of peers; what it allocates lives until the release, and local memory is accessed in `post` and
+// `poll` only, by requests that are not complete.
+unsafe impl Device for Channels {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
     unsafe fn register(&self, region: Region) -> Result<Registration> {
-        let Region { mut base, len, accumulate, .. } = region;
+        let Region { mut base, len, accumulate, align, .. } = region;
         let mut words = Vec::<u64>::new();
         if base.is_null() {
-            let room = words.try_reserve_exact(len.div_ceil(8));
+            // Up to `align` bytes are skipped to align the first one.
+            let count = len.saturating_add(align).div_ceil(8);
+            let room = words.try_reserve_exact(count);
             room.map_err(|e| self.fail(ErrorKind::Limit, "allocate memory", self.me).cause(e.to_string()))?;
-            words.resize(len.div_ceil(8), 0);
-            base = words.as_mut_ptr().cast();
+            words.resize(count, 0);
+            base = words.as_mut_ptr().cast::<u8>();
+            base = base.wrapping_add(base.addr().wrapping_neg() % align);
         }
         // SAFETY: memory of the caller by the contract; that of the device is kept until `release`.
         let handle = unsafe { self.own().exposures.insert(Exposed { base, len, accumulate }) };

@@ -60,7 +60,8 @@ impl Late {
     }
 }
 
-impl Device for Late {
+// SAFETY: hands on what the device below names.
+unsafe impl Device for Late {
     forward!(inner: capabilities, register, release, import, forget, sealed, peers_can_map, wake, waker, now, compute, stats, check_peers);
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
