@@ -48,6 +48,8 @@ kinds! {
     Misaligned = "misaligned target", "use a displacement that is a multiple of the element size";
     /// A call that the window's present epoch does not allow.
     WrongEpoch = "call outside the epoch that allows it", "open the epoch that the call needs (fence, start, lock) and close the one that forbids it";
+    /// A call that communicates, waits or makes progress inside a callback that may not do so.
+    InCallback = "not allowed inside a callback", "make the call outside of the callback";
     /// A window, handle or registration that was freed.
     Freed = "the window has been freed", "do not use a window after it was freed";
     /// Memory that was detached from a dynamic window, or never attached.

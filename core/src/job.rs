@@ -8,11 +8,13 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use crate::am::{ActiveMessages, Messenger};
 use crate::bill::Awaited;
+use crate::callback::Callback;
 use crate::device::Event;
 use crate::engine::{Engine, MessageLayer};
 use crate::error::{Error, ErrorKind, Result};
@@ -118,25 +120,41 @@ impl Drop for Running<'_> {
     }
 }
 
+/// Dispatches a packet, whose handlers may not communicate, and catches a panic of theirs.
+#[inline(always)]
+fn delivered(messenger: &Messenger, dispatch: impl FnOnce() -> Result<()>) -> std::thread::Result<Result<()>> {
+    let _inside = messenger.inside(Callback::Handler);
+    catch_unwind(AssertUnwindSafe(dispatch))
+}
+
 impl MessageLayer for Inner {
     #[inline]
     fn turn(&self, later: u32) -> Result<bool> {
         let messenger = &*self.mailbox;
         let (am, two_sided) = (messenger.active_messages(), self.mailbox.two_sided());
-        let mut failed = None;
+        let (mut failed, mut panicked) = (None, None);
+        // A panic of a handler goes on after the poll: the device delivers its other events first.
         let any = messenger.device.poll(&mut |event| {
-            let r = match event {
-                Event::Packet { source, bytes } => am.dispatch(messenger, source, bytes),
-                Event::LongPacket { source, packet } => am.dispatch_long(messenger, source, &packet),
+            let delivered = match event {
+                Event::Packet { source, bytes } => delivered(messenger, || am.dispatch(messenger, source, bytes)),
+                Event::LongPacket { source, packet } => {
+                    delivered(messenger, || am.dispatch_long(messenger, source, &packet))
+                }
                 Event::Completed { id, result } => {
                     messenger.completed(id, result);
-                    Ok(())
+                    return;
                 }
             };
-            if let Err(e) = r {
-                failed.get_or_insert(e);
+            match delivered {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => _ = failed.get_or_insert(e),
+                Err(panic) => _ = panicked.get_or_insert(panic),
             }
-        })?;
+        });
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
+        let any = any?;
         if let Some(e) = failed {
             return Err(e);
         }

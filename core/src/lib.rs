@@ -9,6 +9,7 @@ pub mod bill;
 pub mod bootstrap;
 mod cache;
 pub mod calibration;
+pub mod callback;
 pub mod coll;
 pub mod device;
 pub mod engine;

@@ -7,15 +7,26 @@
 //! epoch, if no other epoch is open, until one opens that does not begin with an atomic operation. The stores
 //! themselves leave the store buffer in order without a fence: a notification to another rank is stored later, and
 //! becomes visible later.
+//!
+//! The byte that says whether a fence is owed has two more bits, for operations on the fast path, which read it anyway:
+//! whether calls are refused, inside a callback or after the end of the job, and whether a bill is kept.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A fence is owed.
+const OWED: u8 = 1;
+/// Calls are refused.
+const REFUSED: u8 = 2;
+/// A bill is kept.
+const BILLED: u8 = 4;
 
 /// The store order of one rank.
 #[derive(Debug, Default)]
 pub struct StoreOrder {
     open: Cell<u32>,
-    owed: Cell<bool>,
+    /// A bit set of [`OWED`], [`REFUSED`] and [`BILLED`].
+    bits: Cell<u8>,
     /// Swapped as a full fence, which costs less than the `mfence` instruction.
     scratch: AtomicU32,
 }
@@ -25,7 +36,7 @@ impl StoreOrder {
     #[inline]
     pub fn open(&self, atomic_first: bool) {
         self.open.set(self.open.get() + 1);
-        if self.owed.get() && !atomic_first {
+        if self.is_owed() && !atomic_first {
             self.fence();
         }
     }
@@ -43,7 +54,7 @@ impl StoreOrder {
         if self.open.get() > 1 {
             self.fence();
         } else {
-            self.owed.set(true);
+            self.set(OWED, true);
         }
     }
 
@@ -51,22 +62,71 @@ impl StoreOrder {
     /// [`before_load`](Self::before_load) first.
     #[inline]
     pub fn fence_before_load(&self) {
-        self.owed.set(true);
+        self.set(OWED, true);
     }
 
     /// Call before an operation that reads other ranks' memory.
     #[inline(always)]
     pub fn before_load(&self) {
-        if self.owed.get() {
+        if self.is_owed() {
             self.fence();
         }
+    }
+
+    /// Same as [`before_load`](Self::before_load), for the fast path: `false` if calls are refused. Then nothing has
+    /// happened, and the other path has the error.
+    #[inline(always)]
+    pub fn may_load(&self) -> bool {
+        let bits = self.bits.get();
+        if bits & (OWED | REFUSED) == 0 {
+            return true;
+        }
+        if bits & REFUSED != 0 {
+            return false;
+        }
+        self.fence();
+        true
+    }
+
+    /// Whether calls are refused.
+    #[inline(always)]
+    pub fn refuses(&self) -> bool {
+        self.bits.get() & REFUSED != 0
+    }
+
+    /// Whether no call is refused and no bill is kept, so that calls may take their fast path.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.bits.get() & (REFUSED | BILLED) == 0
+    }
+
+    /// Has calls refused, or not.
+    #[inline(always)]
+    pub(crate) fn refuse(&self, refused: bool) {
+        self.set(REFUSED, refused);
+    }
+
+    /// Notes that a bill is kept.
+    pub(crate) fn note_bill(&self) {
+        self.set(BILLED, true);
+    }
+
+    #[inline(always)]
+    fn is_owed(&self) -> bool {
+        self.bits.get() & OWED != 0
+    }
+
+    #[inline(always)]
+    fn set(&self, bit: u8, on: bool) {
+        let bits = self.bits.get();
+        self.bits.set(if on { bits | bit } else { bits & !bit });
     }
 
     /// Orders all earlier stores of this rank before all later loads.
     #[inline]
     pub fn fence(&self) {
         self.scratch.swap(0, Ordering::SeqCst);
-        self.owed.set(false);
+        self.set(OWED, false);
     }
 }
 
@@ -80,12 +140,12 @@ mod tests {
         order.open(true);
         order.fence_for_later();
         order.close();
-        assert!(order.owed.get());
+        assert!(order.is_owed());
         order.open(true);
-        assert!(order.owed.get());
+        assert!(order.is_owed());
         order.close();
         order.open(false);
-        assert!(!order.owed.get());
+        assert!(!order.is_owed());
     }
 
     #[test]
@@ -93,9 +153,9 @@ mod tests {
         let order = StoreOrder::default();
         order.open(true);
         order.fence_before_load();
-        assert!(order.owed.get());
+        assert!(order.is_owed());
         order.before_load();
-        assert!(!order.owed.get());
+        assert!(!order.is_owed());
     }
 
     #[test]
@@ -103,8 +163,21 @@ mod tests {
         let order = StoreOrder::default();
         order.open(true);
         order.open(true);
-        order.owed.set(true);
+        order.fence_before_load();
         order.fence_for_later();
-        assert!(!order.owed.get());
+        assert!(!order.is_owed());
+    }
+
+    #[test]
+    fn refusal_outlives_a_fence_and_stops_loads() {
+        let order = StoreOrder::default();
+        order.fence_before_load();
+        order.refuse(true);
+        assert!(!order.may_load() && order.is_owed() && !order.is_plain());
+        order.fence();
+        assert!(order.refuses() && !order.may_load());
+        order.refuse(false);
+        order.fence_before_load();
+        assert!(order.may_load() && !order.is_owed() && order.is_plain());
     }
 }

@@ -236,6 +236,7 @@ impl<B: 'static> Pending<B> {
     {
         let (at, count) = buffer.elements();
         let (raw, len) = (window, count * size_of::<T>());
+        raw.job().running("start an operation")?;
         // SAFETY: the buffer is live.
         let done = unsafe {
             match transfer {

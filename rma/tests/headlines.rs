@@ -80,7 +80,7 @@ struct Sum<'a> {
 impl Sum<'_> {
     /// # Safety
     /// The contract of [`execute::ReduceFn`], with a `Sum` as context.
-    unsafe fn add(context: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> bool {
+    unsafe fn add(context: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> Result<()> {
         // SAFETY: the caller's promise.
         let (sum, from, to) = unsafe {
             let from = std::slice::from_raw_parts(operand.cast::<f64>(), elements);
@@ -88,7 +88,7 @@ impl Sum<'_> {
         };
         to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         sum.job.device().compute(Duration::from_nanos((8.0 * elements as f64 * sum.byte) as u64));
-        true
+        Ok(())
     }
 }
 

@@ -100,7 +100,7 @@ pub enum Delivery<J> {
     Hold,
 }
 
-/// A completion that must not wait or send.
+/// A completion that must not wait or send ([`Callback::Handler`](crate::callback::Callback)).
 pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
 
 /// A completion that may send and wait.

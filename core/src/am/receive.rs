@@ -12,6 +12,7 @@ use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
 use super::{ActiveMessages, Delivery, MAX_HEADER, MAX_MESSAGE, Then};
+use crate::callback::Callback;
 use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -32,13 +33,25 @@ impl Offer {
     }
 }
 
-/// Refuses a message at its sender if the message's handler panics, so that the sender does not wait for it.
-struct Refused<'a>(&'a ActiveMessages, Token);
+/// Ends a message that has arrived in part, when its handler panics: one that waits is refused at its sender, and the other
+/// packets of another are discarded.
+struct Refused<'a> {
+    am: &'a ActiveMessages,
+    token: Token,
+    len: usize,
+    /// Bytes that have come; `None` if the message waits.
+    came: Option<usize>,
+}
 
 impl Drop for Refused<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.finish_at_sender(self.1, Some(ErrorKind::Aborted));
+        let Some(filled) = self.came else { return self.am.finish_at_sender(self.token, Some(ErrorKind::Aborted)) };
+        if filled < self.len {
+            let mut filling = Filling::discarding(self.len, None);
+            filling.filled = filled;
+            let envelope = Envelope { token: self.token, len: self.len, target: 0, acknowledged: false };
+            let rest = Arrival::Coming { envelope, filling, expected: self.len, then: None, held: false };
+            self.am.arrivals.borrow_mut().open.insert(self.token, rest);
         }
     }
 }
@@ -169,10 +182,9 @@ impl ActiveMessages {
         };
         let message =
             Message { source: token.source, number: token.number, header, len: envelope.len, came: None, waits };
-        let delivery = {
-            let _refused = waits.then(|| Refused(self, token));
-            handler(message)
-        };
+        let refused = Refused { am: self, token, len: envelope.len, came: came.map(<[u8]>::len) };
+        let delivery = handler(message);
+        std::mem::forget(refused);
         let (sink, then, held) = match delivery {
             Delivery::Hold if waits => {
                 self.arrivals.borrow_mut().open.insert(token, Arrival::Held { envelope, offer, claimed: false });
@@ -420,7 +432,7 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
 /// # Errors
 /// `BadArgument` for a message that is not held, for instance one already delivered or abandoned.
 pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<()> {
-    let am = job.active_messages();
+    let (am, _inside) = (job.active_messages(), job.inside(Callback::Handler));
     if token.source == job.rank_number() {
         return am.deliver_held_own(job, token.number, sink, then);
     }

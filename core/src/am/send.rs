@@ -61,6 +61,7 @@ pub unsafe fn send_any(
     data: &[u8],
     counters: Counters<'_>,
 ) -> Result<()> {
+    job.running(OP)?;
     if header.len().saturating_add(data.len()) <= 8 * REST && counters.completion.is_none() {
         // The packet is built in registers: a store in pieces cannot be forwarded to a load of the whole word.
         let prefix = Prefix::of_whole(handler, header.len(), data.len(), counters.target.unwrap_or(0));

@@ -14,6 +14,7 @@ use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
 use super::queue::take_back;
 use super::sink::Source;
 use super::state::{LATER, OUT, OWN};
+use crate::callback::Callback;
 use crate::device::{Block, Operation, ShortPacket};
 use crate::error::{Error, Result};
 
@@ -27,6 +28,8 @@ impl ActiveMessages {
     /// # Errors
     /// The error of a message that no call waits for; `Protocol` for a message to an unregistered handler.
     pub(crate) fn carry_on(&self, job: &Messenger) -> Result<bool> {
+        // Handlers and `Quick` completions run here as in a poll of the device.
+        let _inside = job.inside(Callback::Handler);
         if self.work.get() & !LATER == OWN {
             return self.deliver_own(job);
         }

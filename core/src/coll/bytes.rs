@@ -4,6 +4,7 @@
 use super::execute::{self, Arguments, Memory, Reduction, Shape};
 use super::operation::{Algorithm, Operation};
 use super::schedule::Side;
+use crate::callback::{caught, operator_panicked};
 use crate::coll;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
@@ -310,25 +311,26 @@ impl Reducer<'_> {
 
 /// # Safety
 /// The contract of [`ReduceFn`](execute::ReduceFn); the context is a [`Reducer`] to which there is no other reference.
-unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> bool {
+unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> Result<()> {
     // SAFETY: the caller's promise.
     let reducer = unsafe { &mut *context.cast_mut().cast::<Reducer<'_>>() };
     if reducer.len == 0 {
-        return true;
+        return Ok(());
     }
     let bytes = elements * reducer.len;
     // SAFETY: the caller's promise.
     let (operand, into) =
         unsafe { (std::slice::from_raw_parts(operand, bytes), std::slice::from_raw_parts_mut(into, bytes)) };
-    for (operand, into) in operand.chunks_exact(reducer.len).zip(into.chunks_exact_mut(reducer.len)) {
-        match side {
+    let all = operand.chunks_exact(reducer.len).zip(into.chunks_exact_mut(reducer.len));
+    let done = caught(|| {
+        all.for_each(|(operand, into)| match side {
             Side::Right => (reducer.combine)(into, operand),
             Side::Left => {
                 let mut low = operand.to_vec();
                 (reducer.combine)(&mut low, into);
                 into.copy_from_slice(&low);
             }
-        }
-    }
-    true
+        });
+    });
+    done.map_err(|text| operator_panicked(&text))
 }

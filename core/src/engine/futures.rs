@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::Engine;
 use crate::bill::Awaited;
+use crate::callback::caught;
 use crate::device::{Sleep, Waker};
 use crate::error::Result;
 
@@ -43,7 +44,12 @@ fn wake(shared: &Mutex<Shared>) {
         shared.announced = false;
         std::mem::take(&mut shared.tasks)
     };
-    tasks.into_iter().for_each(task::Waker::wake);
+    for task in tasks {
+        // A panic must not keep the other tasks from being polled, nor end a thread of the device.
+        if let Err(text) = caught(|| task.wake()) {
+            tracing::error!("a waker of a future panicked: {text}");
+        }
+    }
 }
 
 impl WaitingFutures {
@@ -133,6 +139,22 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn waker_that_panics_keeps_no_other_from_being_called() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let tasks = vec![Arc::new(Panics).into(), Arc::clone(&count).into()];
+        let shared = Mutex::new(Shared { announced: true, tasks });
+        wake(&shared);
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        assert!(!lock(&shared).announced);
     }
 
     /// Rank 0 polls in vain until it is no longer polled at once; rank 1 then wakes it by a store, which it announces.

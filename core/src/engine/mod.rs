@@ -3,6 +3,7 @@
 //! turns of progress as a `MessageLayer`.
 
 mod futures;
+mod inside;
 mod requests;
 
 use std::cell::{Cell, RefCell};
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 use crate::bill::trace::Trace;
 use crate::bill::{Account, Awaited, Bill, Watch};
 use crate::bootstrap::Bootstrap;
+use crate::callback::Callback;
 use crate::device::{CutOffs, Device, MessageCutOffs, PeerCheck};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::order::StoreOrder;
 use crate::progress::{self, Pace, Progress};
 use crate::say::say;
@@ -24,6 +26,7 @@ use crate::stats::{Snapshot, Stats};
 use crate::tracked::{Track, Tracked};
 
 use futures::WaitingFutures;
+pub use inside::Inside;
 pub use requests::CancelOnDrop;
 
 /// The work above the device in a turn of progress.
@@ -121,7 +124,9 @@ pub struct Engine {
     pub(crate) left: Cell<bool>,
     /// Deadline of the waits of the running thread inside of [`within`](Self::within).
     deadline: Cell<Option<Instant>>,
-    pub(crate) ended: Cell<bool>,
+    ended: Cell<bool>,
+    /// The callback that runs, if it is one that may not communicate.
+    inside: Cell<Option<Callback>>,
     /// Called between two turns of every wait.
     wait_hook: Cell<Option<fn()>>,
     /// The number of peer checks at which this rank last asked whether the launcher has a question.
@@ -164,6 +169,11 @@ impl Engine {
             let above = above.clone();
             trace.set_clock(Box::new(move || above.upgrade().map_or_else(Instant::now, |above| above.now())));
         }
+        let watch = Watch::new(settings.bill.is_some(), trace, settings.stall, device.now());
+        let order = StoreOrder::default();
+        if watch.is_some() {
+            order.note_bill();
+        }
         Self {
             rank: bootstrap.rank(),
             size: bootstrap.size(),
@@ -172,16 +182,17 @@ impl Engine {
             max_packet: capabilities.max_packet,
             progress: Progress::new(&settings, oversubscribed, capabilities.mapped),
             futures: WaitingFutures::default(),
-            watch: Watch::new(settings.bill.is_some(), trace, settings.stall, device.now()),
+            watch,
             bootstrap: RefCell::new(bootstrap),
             settings,
             device,
             oversubscribed_node,
-            order: StoreOrder::default(),
+            order,
             tracked: RefCell::default(),
             left: Cell::new(false),
             deadline: Cell::new(None),
             ended: Cell::new(false),
+            inside: Cell::new(None),
             wait_hook: Cell::new(None),
             answered: Cell::new(0),
             above,
@@ -276,8 +287,9 @@ impl Engine {
     /// begin at one time. On a [simulated network](crate::sim) it takes no time, and all clocks are then that of the last rank.
     ///
     /// # Errors
-    /// `PeerLost`, `Launcher`, `Timeout`.
+    /// `PeerLost`, `Launcher`, `Timeout`, `Freed`, `InCallback`.
     pub fn align(&self) -> Result<()> {
+        self.running("align the ranks")?;
         self.bootstrap.borrow_mut().fence()
     }
 
@@ -331,7 +343,7 @@ impl Engine {
     /// calls that find nothing, one checks the peers, as a wait does.
     ///
     /// # Errors
-    /// `Protocol`, `PeerLost`, or what a completion handler fails with.
+    /// `Protocol`, `PeerLost`, `InCallback`, or what a completion handler fails with.
     #[inline]
     pub fn progress(&self) -> Result<bool> {
         self.progress_of("progress")
@@ -354,6 +366,7 @@ impl Engine {
     /// Same as [`progress`](Self::progress), in `operation`, which an error of the check names.
     #[inline]
     pub(crate) fn progress_of(&self, operation: &'static str) -> Result<bool> {
+        self.outside(operation)?;
         let any = self.turn(1)?;
         if any {
             self.futures.note_progress();
@@ -383,8 +396,11 @@ impl Engine {
     ///
     /// # Errors
     /// `PeerLost` within the time of `FARSIDE_PEER_CHECK_MS`, naming the lost rank; an error of `ready` or a handler;
-    /// `Timeout` inside of [`within`](Self::within).
+    /// `Timeout` inside of [`within`](Self::within); `InCallback`.
     pub fn wait<R>(&self, reason: impl WaitReason, mut ready: impl FnMut() -> Result<Option<R>>) -> Result<R> {
+        if self.order.refuses() {
+            self.outside(reason.awaited().operation)?;
+        }
         // A condition that is already true, or nearly, costs no setup of a wait.
         for _ in 0..=self.progress.spins() / 4 {
             if let Some(r) = ready()? {
@@ -469,7 +485,10 @@ impl Engine {
     /// Those of [`wait`](Self::wait).
     #[inline]
     pub fn wait_signal(&self, reason: impl WaitReason, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        if self.look_for(pace, &ready) { Ok(()) } else { self.wait(reason, || Ok(ready().then_some(()))) }
+        if !self.order.refuses() && self.look_for(pace, &ready) {
+            return Ok(());
+        }
+        self.wait(reason, || Ok(ready().then_some(())))
     }
 
     /// Reports what this rank waits for, and how long it has waited.
@@ -507,27 +526,6 @@ impl Engine {
     /// meanwhile, one at a time, if the program excludes them by a lock that `pause` releases to them.
     pub fn set_wait_hook(&self, pause: fn()) {
         self.wait_hook.set(Some(pause));
-    }
-
-    /// Whether the job has ended for this rank.
-    #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.get()
-    }
-
-    /// Fails once the job has ended, since other ranks do not answer any more.
-    ///
-    /// # Errors
-    /// `Freed`.
-    #[inline]
-    pub(crate) fn running(&self, operation: &'static str) -> Result<()> {
-        if self.ended.get() { Err(self.ended(operation)) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn ended(&self, operation: &'static str) -> Error {
-        let e = Error::new(ErrorKind::Freed, operation).rank(self.rank);
-        e.cause("the job has been finalized").remedy("finalize the job when everything else is done")
     }
 
     /// Ends the whole job with `code`, and gives the launcher the reason.

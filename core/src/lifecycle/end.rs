@@ -33,13 +33,14 @@ impl Job {
     /// operations that need other ranks fail afterwards.
     ///
     /// # Errors
-    /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`.
+    /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`, `InCallback`.
     pub fn finalize(&self) -> Result<()> {
+        self.outside("finalize")?;
         let met = self.retire(false);
         // The team holds the job; once it is dropped, the device is closed with the last user of the job.
         *self.kept_world().borrow_mut() = None;
         self.drop_unfinished();
-        self.ended.set(true);
+        self.end();
         met
     }
 
@@ -50,6 +51,7 @@ impl Job {
     /// # Errors
     /// Those of `finalize`.
     pub fn retire(&self, stays: bool) -> Result<()> {
+        self.outside("finalize")?;
         if self.left.replace(true) {
             return Ok(());
         }
@@ -85,6 +87,7 @@ impl Job {
     /// # Errors
     /// `Timeout` if queued messages cannot be sent within `FARSIDE_TIMEOUT_S`; `Launcher`.
     pub fn leave(&self) -> Result<()> {
+        self.outside("leave")?;
         if self.left.replace(true) {
             return Ok(());
         }

@@ -247,7 +247,7 @@ impl Simulation {
                 };
                 let bootstrap = Box::new(SimBootstrap { me, world: Rc::clone(world), finalized: false });
                 let outcome = catch_unwind(AssertUnwindSafe(|| run_rank(bootstrap, &start, f)));
-                let outcome = outcome.unwrap_or_else(|panic| Err(panicked(me as usize, &*panic)));
+                let outcome = outcome.unwrap_or_else(|panic| Err(panicked(me as usize, panic)));
                 outcomes.borrow_mut()[me as usize] = outcome;
             };
             // SAFETY: the coroutines end or are dropped before this function returns.

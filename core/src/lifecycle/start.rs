@@ -9,6 +9,7 @@ use crate::bill::trace::Trace;
 use crate::bootstrap::{Bootstrap, SIMULATION, detect, threads};
 use crate::cache;
 use crate::calibration::Calibration;
+use crate::callback::message_of;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Rules;
 use crate::device::{Device, Leave, PeerCheck, fault};
@@ -258,7 +259,7 @@ impl Job {
                 .map(|bootstrap| scope.spawn(move || run_rank(Box::new(bootstrap), start, f)))
                 .collect();
             let joined = |(rank, t): (usize, std::thread::ScopedJoinHandle<'_, Result<()>>)| {
-                t.join().unwrap_or_else(|panic| Err(panicked(rank, &*panic)))
+                t.join().unwrap_or_else(|panic| Err(panicked(rank, panic)))
             };
             ranks.into_iter().enumerate().map(joined).collect()
         });
@@ -286,10 +287,8 @@ pub(crate) fn run_rank(
 }
 
 /// The error of a rank that panicked.
-pub(crate) fn panicked(rank: usize, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default();
-    Error::new(ErrorKind::Aborted, "run a rank").rank(rank as u32).cause(format!("it panicked: {text}"))
+pub(crate) fn panicked(rank: usize, panic: Box<dyn Any + Send>) -> Error {
+    Error::new(ErrorKind::Aborted, "run a rank").rank(rank).cause(format!("it panicked: {}", message_of(panic)))
 }
 
 /// The first error other than the loss of a peer, or else the first one.

@@ -65,7 +65,7 @@ impl Mailbox {
     pub unsafe fn post_now(&self, receive: &Rc<Receive>, pattern: Pattern, base: *mut u8, len: usize) -> bool {
         debug_assert!(receive.is_done());
         let two_sided = self.two_sided();
-        if self.has_ended() || self.bill().is_some() || two_sided.owes_credit() || two_sided.has_unexpected() {
+        if !self.is_plain() || two_sided.owes_credit() || two_sided.has_unexpected() {
             return false;
         }
         // SAFETY: the same contract.

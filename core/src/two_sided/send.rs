@@ -144,7 +144,7 @@ impl Mailbox {
     /// `len` bytes at `base` are valid for reads.
     #[inline(always)]
     pub unsafe fn send_now(&self, target: u32, context: u32, tag: i32, base: *const u8, len: usize) -> bool {
-        if self.has_ended() || self.bill().is_some() {
+        if !self.is_plain() {
             return false;
         }
         // SAFETY: valid during the call.

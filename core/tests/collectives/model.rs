@@ -32,7 +32,7 @@ pub(crate) fn add(low: u64, high: u64) -> u64 {
 
 /// # Safety
 /// The contract of `ReduceFn`; the context points to a `fn(u64, u64) -> u64`.
-unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> bool {
+unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements: usize, side: Side) -> Result<()> {
     // SAFETY: the caller's promise.
     let f = unsafe { *context.cast::<fn(u64, u64) -> u64>() };
     for i in 0..elements {
@@ -42,7 +42,7 @@ unsafe fn apply(context: *const (), operand: *const u8, into: *mut u8, elements:
             *into = if side == Side::Left { f(operand, *into) } else { f(*into, operand) };
         }
     }
-    true
+    Ok(())
 }
 
 pub(crate) fn reduction(f: &'static fn(u64, u64) -> u64, commutative: bool) -> Reduction {

@@ -36,12 +36,12 @@ fn simulation(nodes: &Nodes) -> Simulation {
 
 /// # Safety
 /// The contract of `ReduceFn`, of elements of 8 bytes.
-unsafe fn add(_: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> bool {
+unsafe fn add(_: *const (), operand: *const u8, into: *mut u8, elements: usize, _: Side) -> Result<()> {
     for i in 0..elements {
         // SAFETY: by the caller's promise the pointers are aligned and have `elements` elements.
         unsafe { *into.cast::<u64>().add(i) += *operand.cast::<u64>().add(i) };
     }
-    true
+    Ok(())
 }
 
 /// Makes a barrier, or an allreduce of 8 bytes.

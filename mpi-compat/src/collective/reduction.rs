@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use farside_core::coll::execute::Reduction;
 use farside_core::coll::schedule::Side;
+use farside_core::{Error, ErrorKind};
 use farside_datatype::{Datatype, Private};
 
 use super::buffer::{Segments, Sizes, Step, overlap};
@@ -192,20 +193,27 @@ impl Drop for Operand {
 
 /// # Safety
 /// The contract of [`farside_core::coll::execute::ReduceFn`]; `context` is an [`Operand`].
-unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, n: usize, side: Side) -> bool {
+unsafe fn reduce(
+    context: *const (),
+    operand: *const u8,
+    into: *mut u8,
+    n: usize,
+    side: Side,
+) -> farside_core::Result<()> {
     // SAFETY: the call keeps its operand until it has ended.
     let this = unsafe { &*context.cast::<Operand>() };
     if n == 0 {
-        return true;
+        return Ok(());
     }
     if side == Side::Left || this.is_commutative() {
         // SAFETY: the executor keeps the contract of `ReduceFn`.
         unsafe { this.apply(operand, into, n) };
-        return true;
+        return Ok(());
     }
     // The operator writes its right operand, which must be kept here, so it writes a copy.
     let bytes = n * this.stride;
-    let Ok((memory, copy)) = scratch(bytes as u64) else { return false };
+    let none = |_| Error::new(ErrorKind::Limit, "reduce").cause(format!("cannot allocate {bytes} bytes"));
+    let (memory, copy) = scratch(bytes as u64).map_err(none)?;
     // SAFETY: as above; the copy has the same number of elements.
     unsafe {
         std::ptr::copy_nonoverlapping(operand, copy, bytes);
@@ -213,5 +221,5 @@ unsafe fn reduce(context: *const (), operand: *const u8, into: *mut u8, n: usize
         std::ptr::copy_nonoverlapping(copy, into, bytes);
     }
     drop(memory);
-    true
+    Ok(())
 }

@@ -93,7 +93,7 @@ impl<R: DeserializeOwned> Calling<R> {
     /// Makes progress once; returns the result if it has come. Not inside a function, where no other function would run.
     ///
     /// # Errors
-    /// Those of [`wait`](Self::wait); `WrongEpoch` inside a function.
+    /// Those of [`wait`](Self::wait); `InCallback` inside a function.
     #[track_caller]
     pub fn test(&mut self) -> Result<Option<R>> {
         located(|| {

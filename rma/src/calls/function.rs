@@ -1,11 +1,11 @@
 //! Functions that can be called remotely, and how a call names them.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{TypeId, type_name};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytemuck::Pod;
+use farside_core::callback;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -271,13 +271,7 @@ fn caught<A: DeserializeOwned, R: Serialize>(
         let argument = postcard::from_bytes(argument).map_err(|e| format!("no argument of {name}: {e}"))?;
         postcard::to_allocvec(&f(argument)).map_err(|e| format!("the result of {name} cannot be encoded: {e}"))
     };
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(format!("{name} panicked: {}", said(&*panic))))
-}
-
-/// The message of a panic.
-fn said(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message")
+    callback::caught(run).unwrap_or_else(|text| Err(format!("{name} panicked: {text}")))
 }
 
 pub(super) struct Plain<F, A, R> {

@@ -20,6 +20,10 @@
 //! most 8 can be inside each other: the eighth gets `Limit` if it waits. A function that sends long data, or an answer, may
 //! be interrupted by others too, so it must not hold a borrow of state that they use.
 //!
+//! **What they may call.** In a short function, all that communicates, waits or makes progress gets `InCallback`, on every
+//! device; in another function, `register`, `quiesce` and `free`. `ARCHITECTURE.md` has the table of all such functions of the
+//! program ("Callbacks").
+//!
 //! **Termination detection.** [`quiesce`](Calls::quiesce) is the four-counter method (Mattern 1987, "Algorithms for
 //! distributed termination detection"): two consecutive sums of the calls made and the calls done, all equal.
 
@@ -87,7 +91,6 @@ impl Calls {
                 in_progress: zeros(),
                 casts: zeros(),
                 running: Cell::new(0),
-                dispatching: Cell::new(false),
                 made: Cell::new(0),
                 done: Cell::new(0),
                 freed: Cell::new(false),
@@ -123,8 +126,9 @@ impl Calls {
         located(|| self.register_plain(function, false))
     }
 
-    /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and cannot make
-    /// calls or wait. Collective, as [`register`](Self::register).
+    /// Registers a function that runs in the dispatcher, which saves a turn of progress: it must be short, and all that
+    /// communicates, waits or makes progress gets `InCallback` in it, on every device. Collective, as
+    /// [`register`](Self::register).
     ///
     /// # Errors
     /// Those of [`register`](Self::register).
@@ -217,7 +221,7 @@ impl Calls {
     ///
     /// Errors, all returned by the handle: `NoSuchRank`; `BadArgument` for a function that is not registered; `Aborted`
     /// if the function has panicked, with the panic's message, or could not read its argument; `Protocol` for bytes
-    /// that are no result; `Limit` and `WrongEpoch` inside of functions (see [`calls`](self)); `PeerLost`. A rank that
+    /// that are no result; `Limit` and `InCallback` inside of functions (see [`calls`](self)); `PeerLost`. A rank that
     /// has dropped its calls without [`free`](Self::free) does not answer.
     pub fn call<F, A, R>(&self, rank: usize, function: F, argument: A) -> Calling<R>
     where
@@ -325,7 +329,7 @@ impl Calls {
     /// that a rank makes after its own call of this may be waited for or not.
     ///
     /// # Errors
-    /// `WrongEpoch` inside a function; `PeerLost`.
+    /// `InCallback` inside a function; `PeerLost`.
     #[track_caller]
     pub fn quiesce(&self) -> Result<()> {
         located(|| {

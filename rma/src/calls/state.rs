@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use farside_core::am::{Delivery, HandlerId, Listening, Message, Messenger, Received, Sink, Then};
 use farside_core::bill::{Account, Awaited, SignalKind};
+use farside_core::callback::Callback;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -94,11 +95,25 @@ pub(super) struct Shared {
     pub(super) casts: Vec<Cell<u32>>,
     /// Number of functions on the stack.
     pub(super) running: Cell<u32>,
-    /// Whether a function runs in the dispatcher.
-    pub(super) dispatching: Cell<bool>,
     pub(super) made: Cell<u64>,
     pub(super) done: Cell<u64>,
     pub(super) freed: Cell<bool>,
+}
+
+/// Counts a function as running until it is dropped, also when a panic unwinds.
+struct Running<'a>(&'a Cell<u32>);
+
+impl<'a> Running<'a> {
+    fn new(running: &'a Cell<u32>) -> Self {
+        running.set(running.get() + 1);
+        Self(running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Shared {
@@ -115,22 +130,20 @@ impl Shared {
 
     /// Checks that no function is running.
     pub(super) fn outside(&self, operation: &'static str) -> Result<()> {
+        self.job().running(operation)?;
         if self.running.get() == 0 { Ok(()) } else { Err(self.inside(operation)) }
     }
 
     #[cold]
-    pub(super) fn inside(&self, operation: &'static str) -> Error {
-        Error::new(ErrorKind::WrongEpoch, operation)
+    fn inside(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::InCallback, operation)
             .rank(self.job().rank())
             .cause("a remote function is running at this rank")
-            .remedy("do it outside of the function; a function waits by `wait`, and a short one does not wait or call")
+            .remedy("do it outside of the function; a function waits by `wait`")
     }
 
     /// Checks that a function may wait for a call here.
     pub(super) fn may_wait(&self) -> Result<()> {
-        if self.dispatching.get() {
-            return Err(self.inside(CALL));
-        }
         if self.running.get() < DEEPEST {
             return Ok(());
         }
@@ -148,9 +161,7 @@ impl Shared {
     /// The number of a function, and the bytes of its argument.
     pub(super) fn encoded(&self, key: Key, argument: &impl Serialize) -> Result<(u16, Vec<u8>)> {
         self.usable(CALL)?;
-        if self.dispatching.get() {
-            return Err(self.inside(CALL));
-        }
+        self.job().running(CALL)?;
         let number = match key {
             Key::Number(calls, number) => (calls == self.listening.id().0).then_some(number),
             Key::Type(ty, _) => self.functions.borrow().by_type.get(&ty).copied(),
@@ -279,9 +290,9 @@ impl Shared {
         let is_short = function.as_ref().is_some_and(|function| function.is_short());
         if is_short && let Some(data) = message.data() {
             let (argument, _) = header.split(inline, data);
-            self.dispatching.set(true);
+            let inside = self.job().inside(Callback::ShortFunction);
             let result = self.run(function.as_deref(), (source, header), argument, &[]);
-            self.dispatching.set(false);
+            drop(inside);
             let casts = self.casts[source].get() + 1;
             if header.kind == Kind::Cast && result.is_ok() && casts < CASTS {
                 self.casts[source].set(casts);
@@ -315,18 +326,16 @@ impl Shared {
         data: &[u8],
     ) -> std::result::Result<Vec<u8>, String> {
         let calls = Calls { shared: Rc::clone(self) };
-        self.running.set(self.running.get() + 1);
+        let _running = Running::new(&self.running);
         let run = |function: &dyn Erased| function.run(&Caller { rank: source, calls: &calls }, argument, data);
-        let result = match (function, self.job().bill()) {
+        match (function, self.job().bill()) {
             (Some(function), None) => run(function),
             (Some(function), Some(bill)) => {
                 let (account, from) = (Account::team(self.team.context()), self.team.members()[source]);
                 bill.run(account, function.name(), (from, header.id(self.listening.id())), || run(function))
             }
             (None, _) => Err("the function is not registered there".to_owned()),
-        };
-        self.running.set(self.running.get() - 1);
-        result
+        }
     }
 
     /// Sends the result of a call, or acknowledges casts. Only then the call counts as done.

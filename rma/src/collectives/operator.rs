@@ -1,8 +1,7 @@
 #![allow(unsafe_code)]
 //! Operators of reductions: predefined operations and closures.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use farside_core::callback::{caught, operator_panicked};
 use farside_core::coll::execute::Reduction;
 pub use farside_core::coll::schedule::Side;
 use farside_core::{Error, ErrorKind, Result};
@@ -42,7 +41,8 @@ pub trait Operator<T> {
     fn is_commutative(&self) -> bool;
 
     /// Sets each element of `into` to `operand ∘ into` ([`Side::Left`]) or `into ∘ operand` ([`Side::Right`]). The
-    /// slices have the same length. A panic makes the call fail at every rank.
+    /// slices have the same length. A panic makes the call fail at every rank, with the panic's message. It runs in any wait
+    /// of the rank, so calls that communicate, wait or make progress get `InCallback` in it.
     fn reduce(&self, operand: &[T], into: &mut [T], side: Side);
 
     /// A number that identifies the operator, if it has one. Ranks that give different numbers in one call get
@@ -198,7 +198,7 @@ unsafe fn reduce<T, O: Operator<T>>(
     into: *mut u8,
     elements: usize,
     side: Side,
-) -> bool {
+) -> Result<()> {
     // SAFETY: by the contract the pointers are aligned and valid for the elements, which do not overlap, and the
     // operator lives as long as the call.
     let (operator, operand, into) = unsafe {
@@ -208,5 +208,5 @@ unsafe fn reduce<T, O: Operator<T>>(
             std::slice::from_raw_parts_mut(into.cast::<T>(), elements),
         )
     };
-    catch_unwind(AssertUnwindSafe(|| operator.reduce(operand, into, side))).is_ok()
+    caught(|| operator.reduce(operand, into, side)).map_err(|text| operator_panicked(&text))
 }

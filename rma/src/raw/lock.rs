@@ -36,7 +36,7 @@ impl RawWindow {
     /// Then the target is ready; otherwise [`lock`](Self::lock) requests the lock or returns the error.
     #[inline]
     pub fn lock_now(&self, kind: LockKind, target: usize) -> bool {
-        let t = self.targets.get(target).filter(|_| self.access.get() == Access::None && self.job.bill().is_none());
+        let t = self.targets.get(target).filter(|_| self.access.get() == Access::None && self.job.is_plain());
         t.is_some_and(|t| self.lock_by_claim(kind, t))
     }
 
@@ -126,7 +126,7 @@ impl RawWindow {
             && self.epoch.get() != super::NO_EPOCH
             && !self.has_queued()
             && !self.operations.failed.get();
-        if !is_complete || self.job.bill().is_some() {
+        if !is_complete || !self.job.is_plain() {
             return false;
         }
         self.leave_by_claim(t, target);
@@ -209,7 +209,7 @@ impl RawWindow {
         let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
         let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.open() == 0 && !t.has_failed();
         let next = self.locking.flushes.get().wrapping_add(1);
-        if !is_idle || next.is_multiple_of(4096) || self.job.bill().is_some() {
+        if !is_idle || next.is_multiple_of(4096) || !self.job.is_plain() {
             return false;
         }
         if !self.mapped && self.has_pending(t, target) {
@@ -319,6 +319,7 @@ impl RawWindow {
 
     #[inline]
     pub(super) fn check_passive(&self, operation: &'static str) -> Result<()> {
+        self.job.running(operation)?;
         if matches!(self.access.get(), Access::LockAll | Access::Lock(_)) && self.epoch.get() != super::NO_EPOCH {
             return Ok(());
         }

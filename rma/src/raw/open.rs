@@ -16,6 +16,8 @@ use super::{Access, RawWindow};
 use crate::elements::WindowElement;
 use crate::op::{Element, Op};
 
+const SIGNAL: &str = "signal a peer";
+
 impl RawWindow {
     /// Opens the window for operations on all ranks, which take no locks. Sends nothing. Not counted as an epoch in the
     /// store order: [`quiet`](Self::quiet) makes the fence at once.
@@ -53,6 +55,7 @@ impl RawWindow {
     /// refused, the ones before it are completed too.
     #[inline(always)]
     pub(crate) fn now(&self, target: usize, issue: impl FnOnce(&Self) -> Result<()>) -> Result<()> {
+        self.job.running("access a window")?;
         self.or_abandon(|| {
             let issued = issue(self);
             if issued.is_err() && (target >= self.targets.len() || self.is_idle(target)) {
@@ -138,6 +141,7 @@ impl RawWindow {
     /// Those of [`accumulate`](Self::accumulate).
     #[inline]
     pub(crate) fn accumulate_value<T: Element>(&self, op: Op, value: T, target: usize, offset: usize) -> Result<()> {
+        self.job.running("accumulate")?;
         // SAFETY: the operand is live, and there is no result.
         if unsafe { self.accumulate_now(op, &raw const value, std::ptr::null_mut(), target, offset) } {
             return Ok(());
@@ -203,6 +207,7 @@ impl RawWindow {
     /// `NoSuchRank`, `OutOfRange`, `WrongEpoch`, `PeerLost`.
     #[inline]
     pub(crate) fn signal(&self, target: usize, offset: usize, value: u64) -> Result<()> {
+        self.job.running(SIGNAL)?;
         if let Some(word) = self.mapped_word(target, offset).filter(|_| self.takes_signals(target)) {
             self.stats().add(Kind::Signal, 8);
             // Release: pairs with the Acquire of a rank that waits for the word.
@@ -210,7 +215,7 @@ impl RawWindow {
             self.wake(target);
             return Ok(());
         }
-        let at = self.signal_place("signal a peer", target, offset)?;
+        let at = self.signal_place(SIGNAL, target, offset)?;
         if let Some(word) = self.watched_word(target, offset, value).filter(|_| self.takes_signals(target)) {
             self.stats().add(Kind::Signal, 8);
             // Release: as above.
@@ -237,6 +242,7 @@ impl RawWindow {
     /// Those of [`signal`](Self::signal).
     #[inline]
     pub(crate) fn signal_add(&self, target: usize, offset: usize, add: u64, bell: (usize, u64)) -> Result<()> {
+        self.job.running(SIGNAL)?;
         // Where memory is not mapped, the device makes the additions of all ranks, of the own one too.
         if let Some(word) = self.mapped_word(target, offset).filter(|_| self.mapped) {
             self.stats().add(Kind::FetchAdd, 8);
@@ -245,8 +251,7 @@ impl RawWindow {
             self.wake(target);
             return Ok(());
         }
-        const OP: &str = "signal a peer";
-        let (at, bell_at) = (self.signal_place(OP, target, offset)?, self.signal_place(OP, target, bell.0)?);
+        let (at, bell_at) = (self.signal_place(SIGNAL, target, offset)?, self.signal_place(SIGNAL, target, bell.0)?);
         if let Some(word) = self.watched_word(target, offset, add).filter(|_| self.mapped) {
             self.stats().add(Kind::FetchAdd, 8);
             // AcqRel: as above.

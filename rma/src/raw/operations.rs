@@ -32,12 +32,22 @@ impl Drop for Posting<'_> {
     }
 }
 
+/// Ends the current request on drop, also when a panic unwinds: other requests wait for its end.
+struct CurrentRequest<'a>(&'a RawWindow);
+
+impl Drop for CurrentRequest<'_> {
+    fn drop(&mut self) {
+        *self.0.operations.current_request.borrow_mut() = None;
+    }
+}
+
 impl RawWindow {
     /// Starts an operation, or queues it until its target is ready. All operations on unmapped memory come here.
     #[cold]
     #[inline(never)]
     pub(crate) fn issue(&self, target: usize, item: Item, request: Option<&Request>) -> Result<()> {
         let name = item.name();
+        self.job.running(name)?;
         let t = self.target(target, name)?;
         let all = item.attached().map_or(t.region.len, |region| region.len);
         // On a dynamic window the range is checked when the target is ready, since the target may attach memory until
@@ -46,10 +56,7 @@ impl RawWindow {
             && offset.checked_add(len).is_none_or(|end| end > all)
         {
             self.usable(name)?;
-            return Err(Error::new(ErrorKind::OutOfRange, name)
-                .rank(self.job.rank())
-                .peer(t.region.peer)
-                .cause(range_text(self.element, offset as i128, offset as i128 + len as i128, all)));
+            return Err(self.out_of_range(name, t, (offset, len), all));
         }
         let current = self.operations.current_request.borrow().clone();
         let request = request.or(current.as_ref());
@@ -59,6 +66,26 @@ impl RawWindow {
             self.begin(t, item, request)?;
         }
         Ok(())
+    }
+
+    /// Checks that `len` bytes at byte `offset` are in the window's memory at `target`, before memory is allocated for them.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `OutOfRange`.
+    pub(crate) fn check_range(&self, name: &'static str, target: usize, offset: usize, len: usize) -> Result<()> {
+        let t = self.target(target, name)?;
+        let is_inside = offset.checked_add(len).is_some_and(|end| end <= t.region.len);
+        if is_inside { Ok(()) } else { Err(self.out_of_range(name, t, (offset, len), t.region.len)) }
+    }
+
+    #[cold]
+    fn out_of_range(&self, name: &'static str, t: &Target, (offset, len): (usize, usize), all: usize) -> Error {
+        Error::new(ErrorKind::OutOfRange, name).rank(self.job.rank()).peer(t.region.peer).cause(range_text(
+            self.element,
+            offset as i128,
+            offset as i128 + len as i128,
+            all,
+        ))
     }
 
     /// Returns whether `target` is ready and its queued operations have started; otherwise queues the operation.
@@ -128,9 +155,8 @@ impl RawWindow {
             })?;
         }
         *self.operations.current_request.borrow_mut() = Some(request.clone());
-        let issued = issue();
-        *self.operations.current_request.borrow_mut() = None;
-        issued.map(|()| request)
+        let _current = CurrentRequest(self);
+        issue().map(|()| request)
     }
 
     /// Whether the operations of a request to `target` are complete, making progress once.

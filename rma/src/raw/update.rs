@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 
+use farside_core::callback::Callback;
 use farside_core::job::Unnotified;
 use farside_core::memory::zeroed;
 use farside_core::{Error, ErrorKind, Result};
@@ -123,7 +124,10 @@ impl RawWindow {
             // SAFETY: the operands are valid by the contract of `update`, and `operands` has room for the array.
             unsafe { l.origin.copy_raw::<Private>(l.local, &update.array, into, 0, u64::MAX) }.map_err(refused)?;
         }
-        combine(&mut elements, &operands);
+        {
+            let _inside = self.job.inside(Callback::Operator);
+            combine(&mut elements, &operands);
+        }
         self.transfer_now(t, l, Action::Put, elements.as_mut_ptr(), &update.array)
     }
 

@@ -212,8 +212,7 @@ impl RawWindow {
 
     #[inline(always)]
     pub(crate) fn stats(&self) -> &Stats {
-        // SAFETY: the counters belong to the device, which lives and stays in place as long as the job, of
-        // which `self` holds a handle.
+        // SAFETY: the device keeps its counters in place as long as the job lives, of which `self` holds a handle.
         unsafe { self.stats.as_ref() }
     }
 
@@ -302,6 +301,7 @@ impl RawWindow {
     /// is lent for local access.
     pub fn put_own(&self, range: Range<usize>, target: usize, offset: usize) -> Result<()> {
         const OP: &str = "put own memory";
+        self.job.running(OP)?;
         self.check_not_lent(OP)?;
         if range.start > range.end || range.end > self.own.len {
             return Err(Error::new(ErrorKind::OutOfRange, OP).rank(self.job.rank()).cause(range_text(
@@ -382,8 +382,8 @@ impl RawWindow {
     /// `into` is valid for writes of `len` bytes.
     #[inline(always)]
     pub unsafe fn get_now(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
-        let Some(from) = self.direct(target, offset, len) else { return false };
-        self.job.store_order().before_load();
+        let from = self.direct(target, offset, len).filter(|_| self.job.store_order().may_load());
+        let Some(from) = from else { return false };
         self.stats().add(Kind::Read, len);
         // SAFETY: as in `put_now`.
         unsafe { copy::load(from, into, len) };
@@ -433,7 +433,9 @@ impl RawWindow {
     ) -> bool {
         let len = size_of::<T>();
         let to = self.direct_ordered(target, offset, len);
-        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE)) else { return false };
+        let may_load = || old.is_null() || self.job.store_order().may_load();
+        let to = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE) && may_load());
+        let Some(to) = to else { return false };
         self.stats().add(Kind::Accumulate, len);
         // SAFETY: an aligned element inside the target's mapped memory, which all ranks update by these
         // kernels or word-wise copies; the buffers are valid by the contract.
@@ -443,7 +445,6 @@ impl RawWindow {
                 self.operations.stored.set(true);
                 crate::op::kernel::apply(op, to.cast::<T>(), x);
             } else {
-                self.job.store_order().before_load();
                 old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
             }
         }
@@ -469,7 +470,9 @@ impl RawWindow {
         offset: usize,
     ) -> bool {
         let to = self.direct_ordered(target, offset, len);
-        let Some(to) = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty)) else { return false };
+        let may_load = || old.is_null() || self.job.store_order().may_load();
+        let to = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty) && may_load());
+        let Some(to) = to else { return false };
         self.stats().add(Kind::Accumulate, len);
         // SAFETY: as in `accumulate_now`.
         unsafe {
@@ -477,7 +480,6 @@ impl RawWindow {
                 self.operations.stored.set(true);
                 crate::op::kernel::accumulate(op, ty, to, operand, len / ty.size());
             } else {
-                self.job.store_order().before_load();
                 crate::op::kernel::fetch_accumulate(op, ty, to, operand, old, len / ty.size());
             }
         }
@@ -549,8 +551,8 @@ impl RawWindow {
     ) -> bool {
         let len = size_of::<T>();
         let to = self.direct_ordered(target, offset, len);
-        let Some(to) = to.filter(|to| to.addr().is_multiple_of(len)) else { return false };
-        self.job.store_order().before_load();
+        let to = to.filter(|to| to.addr().is_multiple_of(len) && self.job.store_order().may_load());
+        let Some(to) = to else { return false };
         self.stats().add(Kind::CompareSwap, len);
         // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
         unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
@@ -559,11 +561,13 @@ impl RawWindow {
 
     #[inline(always)]
     pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
-        if self.released.get() || self.broken.get() { Err(self.unusable(operation)) } else { Ok(()) }
+        if self.released.get() || self.broken.get() {
+            return Err(self.unusable(operation));
+        }
+        self.job.running(operation)
     }
 
-    /// Drops messages that would change the memory until the next fence or post, since this rank may hold references to
-    /// it.
+    /// Drops messages that would change the memory until the next fence or post: this rank may hold references to it.
     pub(crate) fn keep(&self) -> Result<()> {
         self.usable("access a window's memory")?;
         self.serving.listener.expose(false);

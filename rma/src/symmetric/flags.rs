@@ -247,6 +247,7 @@ impl Flags {
     #[track_caller]
     pub fn wait_until(&self, index: usize, condition: Condition) -> Result<u64> {
         let word = self.word(index).located()?;
+        self.team().job().running(WAIT).located()?;
         let seen = Cell::new(0);
         let holds = || {
             // Acquire: pairs with the Release of `set`.
@@ -343,6 +344,7 @@ impl Flags {
     pub fn test(&self, index: usize, condition: Condition) -> Result<bool> {
         located(|| {
             let word = self.word(index)?;
+            self.team().job().running(WAIT)?;
             // Acquire: pairs with the Release of `set`.
             let holds = || condition.holds(word.load(Ordering::Acquire));
             if holds() {

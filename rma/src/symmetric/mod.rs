@@ -155,16 +155,18 @@ impl<T: Pod> Symmetric<T> {
     /// Puts `from` to `rank` at element `at`; complete at the target on return.
     ///
     /// # Errors
-    /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` inside [`exclusive`](Self::exclusive); `PeerLost`.
+    /// `NoSuchRank`, `OutOfRange`; `WrongEpoch` inside [`exclusive`](Self::exclusive); `PeerLost`; `InCallback`; `Freed` after
+    /// the end of the job.
     #[inline]
     #[track_caller]
     pub fn put(&self, from: &[T], rank: usize, at: usize) -> Result<()> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
-            if self.raw().put_now(data, len, rank, offset) {
+            let order = self.raw().job().store_order();
+            if !order.refuses() && self.raw().put_now(data, len, rank, offset) {
                 // Complete: a later get of this rank does not overtake it.
-                self.raw().job().store_order().fence_before_load();
+                order.fence_before_load();
                 return Ok(());
             }
             self.raw().now(rank, |raw| raw.put(data, len, rank, offset)).located()
@@ -250,6 +252,7 @@ impl<T: Pod> Symmetric<T> {
     pub fn get_as<U: CheckedBitPattern>(&self, rank: usize, at: usize, count: usize) -> Result<Vec<U>> {
         located(|| {
             const { assert!(size_of::<U>() == size_of::<T>(), "the types have different sizes") };
+            self.raw().check_range("get", rank, bytes::<T>(at)?, bytes::<T>(count)?)?;
             let mut values = vec![T::zeroed(); count];
             self.get(&mut values, rank, at)?;
             let value = |(i, value): (usize, &T)| {
@@ -365,7 +368,7 @@ impl<T: Pod> Symmetric<T> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
-            if self.raw().put_now(data, len, rank, offset) {
+            if !self.raw().job().store_order().refuses() && self.raw().put_now(data, len, rank, offset) {
                 return flags.set(rank, index, value);
             }
             let put = |raw: &RawWindow| {
@@ -466,6 +469,7 @@ impl<T: Pod> Symmetric<T> {
             if !self.is_mapped() {
                 return self.quiet();
             }
+            self.raw().job().running("fence")?;
             // Release: keeps earlier stores before later ones.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
             Ok(())

@@ -1,5 +1,6 @@
 //! Remote calls: results, errors and panics, calls from inside functions, data in place, termination, distributed values.
 
+mod callbacks;
 #[allow(dead_code)]
 #[path = "../windows/checks/config.rs"]
 mod config;
@@ -170,7 +171,7 @@ fn what_a_function_must_not_do_is_refused() {
             2 => calls.call(me, inside, 9).test().map(drop),
             _ => Ok(()),
         };
-        done.is_err_and(|e| e.kind() == ErrorKind::WrongEpoch)
+        done.is_err_and(|e| e.kind() == ErrorKind::InCallback)
     }
     everywhere(&[2], |team, _| {
         let (calls, others) = (Calls::new(team)?, Calls::new(team)?);
@@ -182,7 +183,7 @@ fn what_a_function_must_not_do_is_refused() {
         let short = calls.register_short(|caller, (): ()| {
             let (calls, me) = (caller.calls(), caller.calls().team().rank());
             let errors = [calls.call(me, inside, 9).wait().map(drop), calls.cast(me, inside, 9)];
-            errors.map(|done| done.is_err_and(|e| e.kind() == ErrorKind::WrongEpoch))
+            errors.map(|done| done.is_err_and(|e| e.kind() == ErrorKind::InCallback))
         })?;
         assert_eq!(calls.call(peer, short, ()).wait()?, [true; 2]);
         let e = others.call(peer, short, ()).wait().unwrap_err();

@@ -16,6 +16,10 @@ fn places_outside() {
         outside(table.put(&[1; 2], 1, 9));
         outside(table.put(&[1], 1, usize::MAX / 2));
         outside(table.get(&mut [0; 2], 0, 9));
+        // Before memory is allocated.
+        for count in [2, usize::MAX / 8, usize::MAX] {
+            outside(table.get_as::<f32>(0, 9, count).map(drop));
+        }
         outside(table.put_nbi(vec![0; 11], 1, 0).map(drop));
         outside(table.put_own(9..11, 0, 0));
         outside(table.put_own(0..2, 1, 9));

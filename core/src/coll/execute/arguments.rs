@@ -10,9 +10,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 
 /// Combines elements: `into[i]` becomes `operand[i] ∘ into[i]` or `into[i] ∘ operand[i]`, by the side. The arguments
-/// are the context, the operand, `into`, the number of elements, and the side. Returns `false` if the elements cannot
-/// be combined.
-pub type ReduceFn = unsafe fn(*const (), *const u8, *mut u8, usize, Side) -> bool;
+/// are the context, the operand, `into`, the number of elements, and the side. It does not unwind, and its error, with a
+/// cause, fails the call at every rank. While it runs, calls that communicate are refused
+/// ([`Callback::Operator`](crate::callback::Callback)).
+pub type ReduceFn = unsafe fn(*const (), *const u8, *mut u8, usize, Side) -> Result<()>;
 
 /// A reduction, as a function over the memory of elements.
 #[derive(Clone, Copy, Debug)]

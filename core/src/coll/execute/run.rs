@@ -16,6 +16,7 @@ use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
 use crate::am::{self, Counters, Source, Token, Unexpected};
 use crate::bill::{Account, Awaited};
+use crate::callback::Callback;
 use crate::coll::operation::Neighbors;
 use crate::coll::schedule::{Action, Side};
 use crate::device::Block;
@@ -286,14 +287,23 @@ impl Run {
     fn reduce(&self, from: &[Block], into: &[Block], side: Side) {
         let element = self.plan.element;
         let Some(reduction) = self.reduction else { return };
+        let mut failed = None;
         let reduce = |from: *const u8, into: *mut u8, len: usize| {
             // SAFETY: both have `len` bytes; `into` is the run's, as in `sink`, and does not overlap the operand.
-            unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) }
+            let done = unsafe { (reduction.function)(reduction.context, from, into, len / element.max(1), side) };
+            done.map_err(|e| failed = Some(e)).is_ok()
         };
-        if !zip(from, into, element, reduce) {
-            let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-            self.fault(e.cause("the reduction has failed"), Announce::Others);
+        let _inside = self.job.inside(Callback::Operator);
+        zip(from, into, element, reduce);
+        if let Some(e) = failed {
+            self.fault(self.operator_failed(e), Announce::Others);
         }
+    }
+
+    /// The error of a call whose operator has failed here.
+    #[cold]
+    fn operator_failed(&self, error: Error) -> Error {
+        error.during(self.name()).rank(self.job.rank()).peer(self.job.rank())
     }
 
     #[inline]

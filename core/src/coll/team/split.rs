@@ -161,10 +161,11 @@ impl Team {
     ///
     /// # Errors
     /// `PeerLost`; `Mismatch` if ranks have made other collectives before it, or wait in one; the barrier in the switch
-    /// finds only the latter.
+    /// finds only the latter; `Freed` after the end of the job; `InCallback`.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         located(|| {
+            self.job().running("barrier")?;
             match self.inner.switch.get() {
                 Some(Some(group)) => return barrier_switch::run(self, group),
                 Some(None) => {}

@@ -12,12 +12,13 @@ use super::question::SHORT;
 use super::{Run, State};
 use crate::am::Came;
 use crate::bill::Awaited;
+use crate::callback::Callback;
 use crate::coll::execute::memory::zip;
 use crate::coll::execute::plan::Check;
 use crate::coll::operation::Operation as O;
 use crate::coll::schedule::{Side, Slice};
 use crate::device::Block;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::progress::Pace;
 use crate::signal::SignalArray;
 use crate::signal::short::Given;
@@ -230,21 +231,20 @@ impl Run {
             O::Reduce if me != root => {}
             O::Reduce | O::Allreduce | O::ReduceScatter | O::Scan | O::Exscan if end > 0 => {
                 let elements = all.len / self.plan.element.max(1);
-                let done = self.reduction.is_none_or(|reduction| {
+                let done = self.reduction.map_or(Ok(()), |reduction| {
                     let add = |rank: usize| {
                         let (operand, into) = (all.data(rank).cast_const(), all.data(0));
                         // SAFETY: both have `elements` elements, are aligned, and do not overlap.
                         unsafe { (reduction.function)(reduction.context, operand, into, elements, Side::Right) }
                     };
-                    (1..end).all(add)
+                    let _inside = self.job.inside(Callback::Operator);
+                    (1..end).try_for_each(add)
                 });
-                if done {
-                    fill(Slice::output(0, 1), 0);
-                } else {
-                    let e = Error::new(ErrorKind::Aborted, self.name()).rank(self.job.rank()).peer(self.job.rank());
-                    self.fail(e.cause("the reduction has failed"), super::Announce::Others);
+                if let Err(e) = done {
+                    self.fail(self.operator_failed(e), super::Announce::Others);
                     return;
                 }
+                fill(Slice::output(0, 1), 0);
             }
             O::Gather if me != root => {}
             O::Gather | O::Allgather | O::Alltoall => {
