@@ -255,18 +255,18 @@ fn left_behind(kind: &str) -> Vec<String> {
     text.lines().filter(|l| l.contains(" pid ")).map(str::to_owned).collect()
 }
 
-fn nothing_is_left() {
+pub(crate) fn nothing_is_left() {
     for kind in ["qp", "cq", "mr", "pd"] {
         assert_eq!(left_behind(kind), Vec::<String>::new(), "left behind");
     }
 }
 
 /// Controls `rxe-link` of the emulated machine; restores all links when dropped.
-struct Links;
+pub(crate) struct Links;
 
 impl Links {
     /// Returns `None`, with a message, if links cannot be controlled.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let there = Command::new("rxe-link").arg("show").output().is_ok_and(|o| o.status.success());
         if !there {
             println!("skipped: rxe-link is not there, as in the machine of ci/rxe");
@@ -274,7 +274,7 @@ impl Links {
         there.then_some(Self)
     }
 
-    fn change(arguments: &[&str]) {
+    pub(crate) fn change(arguments: &[&str]) {
         let status = Command::new("rxe-link").args(arguments).status();
         assert!(status.as_ref().is_ok_and(|s| s.success()), "rxe-link {arguments:?}: {status:?}");
     }
@@ -289,7 +289,7 @@ impl Drop for Links {
 }
 
 /// Writes of every length class, reads, atomics, signals and packets; compares each result.
-fn exchange(job: &Job, rounds: u64) -> Result<()> {
+pub(crate) fn exchange(job: &Job, rounds: u64) -> Result<()> {
     const ID: HandlerId = HandlerId(9);
     const LEN: usize = 64 << 10;
     let team = job.world()?;

@@ -330,6 +330,7 @@ impl VerbsDevice {
                 }
             }
             let _ = self.absorb();
+            self.engine.borrow_mut().drive();
             std::thread::yield_now();
         }
     }
@@ -479,8 +480,13 @@ unsafe impl Device for VerbsDevice {
             PeerCheck::Met(loss) => self.give_up(loss),
             PeerCheck::Left(peer) if (peer as usize) < self.links.addresses.len() => {
                 let e = Error::new(ErrorKind::PeerLost, "post a work request").peer(peer).device("verbs");
-                self.engine.borrow_mut().lose(peer, &e.cause("both ranks communicate by another device"));
+                let cause = match self.links.is_port_down() {
+                    true => format!("{} is down", self.links.port()),
+                    false => "both ranks communicate by another device".into(),
+                };
+                self.engine.borrow_mut().lose(peer, &e.cause(cause));
                 self.links.give_up(peer);
+                self.known.borrow_mut().close(peer);
                 return Ok(None);
             }
             _ => {}
@@ -490,7 +496,7 @@ unsafe impl Device for VerbsDevice {
                 self.links.tell_of(peer);
                 self.engine.borrow_mut().lose(peer, &e);
             }
-            e.rank(self.links.me)
+            self.links.blame(e).rank(self.links.me)
         })?;
         self.end_responders()?;
         self.engine.borrow_mut().regions.let_go()?;
@@ -499,7 +505,7 @@ unsafe impl Device for VerbsDevice {
         match engine.lost() {
             Some(e) => {
                 self.heartbeat.borrow_mut().note(e);
-                Err(e.again().rank(self.links.me))
+                Err(self.links.blame(e.again()).rank(self.links.me))
             }
             None => Ok(self.heartbeat.borrow().stopped().filter(|_| matches!(about, PeerCheck::Stopped))),
         }

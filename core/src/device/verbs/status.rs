@@ -1,5 +1,15 @@
 //! All statuses of work completions in one table: the error kind, the effect on the connection, the cause and the
-//! remedy.
+//! remedy (InfiniBand Architecture Specification, volume 1, 10.10.3 and 9.9; `ibv_poll_cq(3)`).
+//!
+//! Requests complete in order, so all before the one that failed were executed. What is known of that one and of those
+//! behind it, which complete with `WR_FLUSH_ERR`, decides what becomes of them:
+//!
+//! | fate | the failed request | requests behind it | they |
+//! |---|---|---|---|
+//! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it fails alone, they are posted on a new connection |
+//! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair starts again at this request: the peer's, which goes on, does not execute again what it has executed |
+//! | [`Silent`](Fate::Silent) | unknown: no answer came | unknown | as `Unknown` if this rank's port was down, else as `Lost` |
+//! | [`Lost`](Fate::Lost) | unknown | unknown | the peer is lost; if another device reaches it, that goes on by what has arrived |
 
 use ibverbs::ibv_wc_status as s;
 
@@ -8,11 +18,13 @@ use crate::error::{Error, ErrorKind};
 /// Effect of a failed request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The request failed by itself: the connection is made anew, and later requests are posted there.
-    Renew,
-    /// The request was not executed, because the connection had ended before it.
-    Flushed,
-    /// The peer is unreachable.
+    /// The peer has refused the request, and executes none behind it.
+    Refused,
+    /// The peer may have executed the request and those behind it, and its queue pair goes on.
+    Unknown,
+    /// The peer does not answer.
+    Silent,
+    /// The peer cannot be reached any more.
     Lost,
 }
 
@@ -46,45 +58,46 @@ macro_rules! table {
 }
 
 table! {
-    IBV_WC_LOC_LEN_ERR BadArgument Renew:
+    IBV_WC_LOC_LEN_ERR BadArgument Lost:
         "this side: the request is longer than the port or the receive buffer allows", BUILD;
-    IBV_WC_LOC_QP_OP_ERR System Renew: "this side: the queue pair refused the request", BUILD;
-    IBV_WC_LOC_EEC_OP_ERR System Lost: "this side: the end-to-end context refused the request", HARDWARE;
-    IBV_WC_LOC_PROT_ERR BadArgument Renew: "this side: a local buffer is not registered memory, or no longer",
+    IBV_WC_LOC_QP_OP_ERR PeerLost Unknown: "this side: the queue pair could not send the request",
+        "look at the port and the network interface (ibv_devinfo, ip link, ip route)";
+    IBV_WC_LOC_EEC_OP_ERR PeerLost Lost: "this side: the end-to-end context refused the request", HARDWARE;
+    IBV_WC_LOC_PROT_ERR BadArgument Lost: "this side: a local buffer is not registered memory, or no longer",
         "keep buffers, and the window that they belong to, until the operation is complete";
-    IBV_WC_WR_FLUSH_ERR PeerLost Flushed:
+    IBV_WC_WR_FLUSH_ERR PeerLost Unknown:
         "the connection ended before the request was executed", "see the first error of this connection";
-    IBV_WC_MW_BIND_ERR Forbidden Renew: "this side: a memory window could not be bound", BUILD;
-    IBV_WC_BAD_RESP_ERR Protocol Lost: "the other side answered with a malformed response", HARDWARE;
-    IBV_WC_LOC_ACCESS_ERR BadArgument Renew: "this side: a peer's write did not fit the memory that it named", BUILD;
-    IBV_WC_REM_INV_REQ_ERR BadKey Renew:
+    IBV_WC_MW_BIND_ERR Forbidden Lost: "this side: a memory window could not be bound", BUILD;
+    IBV_WC_BAD_RESP_ERR PeerLost Lost: "the other side answered with a malformed response", HARDWARE;
+    IBV_WC_LOC_ACCESS_ERR BadArgument Lost: "this side: a peer's write did not fit the memory that it named", BUILD;
+    IBV_WC_REM_INV_REQ_ERR BadKey Refused:
         "the other side cannot execute the request: length, alignment or operation are not allowed there", KEY;
-    IBV_WC_REM_ACCESS_ERR BadKey Renew:
+    IBV_WC_REM_ACCESS_ERR BadKey Refused:
         "the other side refused access: the remote key is not valid for that range", KEY;
-    IBV_WC_REM_OP_ERR BadKey Renew: "the other side could not complete the request", KEY;
-    IBV_WC_RETRY_EXC_ERR PeerLost Lost:
+    IBV_WC_REM_OP_ERR BadKey Refused: "the other side could not complete the request", KEY;
+    IBV_WC_RETRY_EXC_ERR PeerLost Silent:
         "the other side does not answer: its process has ended, or the link is cut",
         "look at that rank's output and at the link (ibv_devinfo, ip -s link); on a slow one raise FARSIDE_VERBS_TIMEOUT";
     IBV_WC_RNR_RETRY_EXC_ERR PeerLost Lost:
         "the other side had no receive buffer for too long", "raise FARSIDE_VERBS_RECEIVES";
-    IBV_WC_LOC_RDD_VIOL_ERR System Lost: "this side: the reliable datagram domains differ", HARDWARE;
-    IBV_WC_REM_INV_RD_REQ_ERR System Lost: "the other side refused a reliable datagram", HARDWARE;
+    IBV_WC_LOC_RDD_VIOL_ERR PeerLost Lost: "this side: the reliable datagram domains differ", HARDWARE;
+    IBV_WC_REM_INV_RD_REQ_ERR PeerLost Lost: "the other side refused a reliable datagram", HARDWARE;
     IBV_WC_REM_ABORT_ERR PeerLost Lost: "the other side aborted the request", "look at that rank's output";
-    IBV_WC_INV_EECN_ERR System Lost: "the end-to-end context does not exist", HARDWARE;
-    IBV_WC_INV_EEC_STATE_ERR System Lost: "the end-to-end context is in a state that forbids the request", HARDWARE;
-    IBV_WC_FATAL_ERR System Lost: "this side: the device has failed", HARDWARE;
-    IBV_WC_RESP_TIMEOUT_ERR PeerLost Lost:
+    IBV_WC_INV_EECN_ERR PeerLost Lost: "the end-to-end context does not exist", HARDWARE;
+    IBV_WC_INV_EEC_STATE_ERR PeerLost Lost: "the end-to-end context is in a state that forbids the request", HARDWARE;
+    IBV_WC_FATAL_ERR PeerLost Lost: "this side: the device has failed", HARDWARE;
+    IBV_WC_RESP_TIMEOUT_ERR PeerLost Silent:
         "the other side did not respond in time", "look at that rank's output and at the link";
-    IBV_WC_GENERAL_ERR System Lost: "the device reports an error that none of the others describes", HARDWARE;
-    IBV_WC_TM_ERR System Lost: "tag matching failed, which is not used here", HARDWARE;
-    IBV_WC_TM_RNDV_INCOMPLETE System Lost:
+    IBV_WC_GENERAL_ERR PeerLost Lost: "the device reports an error that none of the others describes", HARDWARE;
+    IBV_WC_TM_ERR PeerLost Lost: "tag matching failed, which is not used here", HARDWARE;
+    IBV_WC_TM_RNDV_INCOMPLETE PeerLost Lost:
         "a rendezvous of tag matching is incomplete, which is not used here", HARDWARE;
 }
 
 const UNKNOWN: Row = Row {
     status: u32::MAX,
     name: "unknown",
-    kind: ErrorKind::System,
+    kind: ErrorKind::PeerLost,
     fate: Fate::Lost,
     cause: "the device reports a status that is not in the table",
     remedy: HARDWARE,
@@ -123,9 +136,9 @@ mod tests {
     #[test]
     fn remote_refusals_fail_alone_and_silence_loses_the_peer() {
         let fate = |status| explain(status, 0, "read", 0).1;
-        assert_eq!(fate(s::IBV_WC_REM_ACCESS_ERR), Fate::Renew);
-        assert_eq!(fate(s::IBV_WC_RETRY_EXC_ERR), Fate::Lost);
-        assert_eq!(fate(s::IBV_WC_WR_FLUSH_ERR), Fate::Flushed);
+        assert_eq!(fate(s::IBV_WC_REM_ACCESS_ERR), Fate::Refused);
+        assert_eq!(fate(s::IBV_WC_RETRY_EXC_ERR), Fate::Silent);
+        assert_eq!(fate(s::IBV_WC_WR_FLUSH_ERR), Fate::Unknown);
         assert_eq!(fate(999), Fate::Lost);
         assert!(explain(999, 0, "read", 0).0.to_string().contains("999"));
         let e = explain(s::IBV_WC_REM_ACCESS_ERR, 0, "write remote memory", 2).0;

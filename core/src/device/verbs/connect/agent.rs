@@ -113,11 +113,16 @@ fn note(links: &Links, event: AsyncEvent) {
     match event {
         AsyncEvent::Fatal(why) => fatal(links, why),
         AsyncEvent::PortDown(port) if port == links.choice.port => {
-            links.lock().down.get_or_insert_with(Instant::now);
-            tracing::warn!("port {port} of {} went down", links.choice.device);
+            links.lock().port_is_down();
+            tracing::warn!("{} went down", links.port());
             links.wake_rank();
         }
-        AsyncEvent::PortUp(port) if port == links.choice.port => links.lock().down = None,
+        AsyncEvent::PortUp(port) if port == links.choice.port => {
+            links.lock().down = None;
+            tracing::warn!("{} is up again", links.port());
+            // Requests that have failed are posted again.
+            links.wake_rank();
+        }
         AsyncEvent::Other(text) => tracing::debug!("{}: {text}", links.choice.device),
         AsyncEvent::PortDown(_) | AsyncEvent::PortUp(_) => {}
     }

@@ -21,6 +21,7 @@ use super::super::wait::{Elsewhere, WakeFd, random};
 use super::responders::Responders;
 use super::sgrs::Pairing;
 use crate::error::{Error, ErrorKind, Result};
+use rdma_sys::{ibv_port_attr, ibv_port_state};
 
 /// First pause before a request is repeated; it doubles up to `REPEAT_MOST`. Datagrams are rarely lost, but an answer
 /// takes as long as creating a queue pair, and a rank asked by many peers at once creates theirs one by one.
@@ -47,6 +48,23 @@ struct Serving {
     responder: Responder,
 }
 
+/// How often a connection may fail because of the network before that is final: the requests of a peer take 20 s for that.
+const FAILURES: u32 = 20;
+
+/// Whether an error may pass: while a port is down, and for a moment after that, a queue pair finds no way to its peer.
+fn is_passing(e: &io::Error) -> bool {
+    let passing = [
+        libc::ENETDOWN,
+        libc::ENETUNREACH,
+        libc::EHOSTDOWN,
+        libc::EHOSTUNREACH,
+        libc::ETIMEDOUT,
+        libc::EADDRNOTAVAIL,
+        libc::ENODEV,
+    ];
+    e.raw_os_error().is_some_and(|code| passing.contains(&code))
+}
+
 /// A usable connection, with address and key of the peer's counter of this rank's packets.
 pub(crate) type Ready = (Requester, (u64, u32));
 
@@ -64,6 +82,8 @@ pub(crate) struct Peer {
     pub(crate) ping_due: bool,
     /// Number of pongs received.
     pongs: u64,
+    /// How often this rank could not connect a queue pair because of the network ([`is_passing`]).
+    failures: u32,
     /// Whether the peer has left in order.
     pub(crate) left: bool,
     /// Why the peer is lost, and the rank that it blames.
@@ -79,8 +99,9 @@ pub(crate) struct Table {
     pub(crate) responders: Responders<Responder>,
     /// Why the device has failed permanently.
     pub(crate) fatal: Option<String>,
-    /// Since when the port has been down.
+    /// Since when the port has been down, and how often it has gone down.
     pub(crate) down: Option<Instant>,
+    downs: u32,
     /// Sent to all peers before the agent ends.
     pub(crate) farewell: Option<Message>,
     /// Notice of the peer whose loss this rank has detected; sent to all peers once.
@@ -88,9 +109,25 @@ pub(crate) struct Table {
     noticed: bool,
 }
 
+impl Peer {
+    /// Whether a failure to connect may pass, and has not come too often.
+    pub(super) fn passes(&mut self, e: &io::Error) -> bool {
+        self.failures += 1;
+        tracing::debug!("a queue pair was not connected: {e}");
+        is_passing(e) && self.failures < FAILURES
+    }
+}
+
 impl Table {
     pub(crate) fn new(ranks: usize) -> Self {
         Self { peers: (0..ranks).map(|_| Peer::default()).collect(), ..Self::default() }
+    }
+
+    /// Takes note that the port is down.
+    pub(crate) fn port_is_down(&mut self) {
+        if self.down.is_none() {
+            (self.down, self.downs) = (Some(Instant::now()), self.downs + 1);
+        }
     }
 }
 
@@ -143,6 +180,47 @@ impl Links {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the port has gone down.
+    pub(crate) fn downs(&self) -> u32 {
+        self.lock().downs
+    }
+
+    /// Whether the port is down. The device is asked, since its event may come later than its effects.
+    pub(crate) fn is_port_down(&self) -> bool {
+        // Locked before the device is asked: the event of a port that comes up again is handled after that.
+        let mut table = self.lock();
+        let is_active = |port: ibv_port_attr| port.state == ibv_port_state::IBV_PORT_ACTIVE;
+        if table.down.is_none() && !self.context.port(self.choice.port).is_ok_and(is_active) {
+            table.port_is_down();
+        }
+        table.down.is_some()
+    }
+
+    /// The port, in words.
+    pub(crate) fn port(&self) -> String {
+        format!("port {} of {}", self.choice.port, self.choice.device)
+    }
+
+    /// The error of a port that is down.
+    pub(crate) fn down(&self, operation: &'static str) -> Error {
+        Error::new(ErrorKind::System, operation)
+            .device("verbs")
+            .cause(format!("{} is down", self.port()))
+            .remedy("check the cable and the switch, and that the network interface is up (ip link)")
+    }
+
+    /// The loss of a peer, or that of the port if it is down, which comes first.
+    pub(crate) fn blame(&self, e: Error) -> Error {
+        if e.kind() != ErrorKind::PeerLost || !self.is_port_down() {
+            return e;
+        }
+        let (down, reason) = (self.down(e.operation()), e.reason());
+        match e.blamed_number() {
+            Some(peer) => down.cause(format!("{} is down, and rank {peer} is lost: {reason}", self.port())),
+            None => down,
+        }
     }
 
     pub(crate) fn token(&self, peer: u32) -> &Token {
@@ -255,7 +333,9 @@ impl Links {
                     let made =
                         a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
                     match made {
-                        Ok(r) => entry.ready = Some((r, counter)),
+                        Ok(r) => (entry.ready, entry.failures) = (Some((r, counter)), 0),
+                        // The rank begins anew.
+                        Err(e) if entry.passes(&e) => {}
                         Err(e) => entry.refused = Some(format!("this rank cannot open the connection: {e}")),
                     }
                 }
@@ -314,7 +394,12 @@ impl Links {
             }
         }
         Some(match self.accept(table, source, attempt, requester, psn) {
-            Ok(responder) => Message::Reply { attempt, responder, counter: self.counter(source) },
+            Ok(responder) => {
+                table.peers[source as usize].failures = 0;
+                Message::Reply { attempt, responder, counter: self.counter(source) }
+            }
+            // The peer repeats its request.
+            Err(e) if table.peers[source as usize].passes(&e) => return None,
             Err(e) => Message::Refuse { attempt, why: e.to_string() },
         })
     }

@@ -1,7 +1,8 @@
 //! Detects lost peers. Processes of this machine are watched: such a peer is lost when its process has ended, but not
 //! while it is stopped. Any other peer is alive if something came from it within the last two seconds; otherwise it is
 //! pinged by datagrams half a second apart, which its agent answers even while the rank computes. A peer that answers
-//! no ping for `FARSIDE_VERBS_SILENCE_S` is lost. At most 32 peers are pinged at a time, in turn.
+//! no ping for `FARSIDE_VERBS_SILENCE_S` is lost. At most 32 peers are pinged at a time, in turn. While its own port is
+//! down, a rank blames no peer but the port.
 
 use std::time::{Duration, Instant};
 
@@ -146,9 +147,7 @@ impl Heartbeat {
                 .remedy("look at the kernel log; the device may need a reset"));
         }
         if table.down.is_some_and(|since| now.duration_since(since) > DOWN) {
-            let (device, port) = (&links.choice.device, links.choice.port);
-            return Err(system(format!("port {port} of {device} is down"))
-                .remedy("check the cable and the switch, and that the network interface is up (ip link)"));
+            return Err(links.down(OP));
         }
         let ranks = table.peers.len();
         // Farewell messages are checked first: a process may have ended because another rank was lost.
@@ -168,6 +167,12 @@ impl Heartbeat {
             }
             self.met.get_or_insert(rank as u32);
             return Err(ended(rank, links.addresses[rank].pid));
+        }
+        if table.down.is_some() {
+            // Nothing can come from a peer, whose silence counts from the time at which the port is up again.
+            self.last.fill(now);
+            table.peers.iter_mut().for_each(|peer| peer.unanswered = 0);
+            return Ok(());
         }
         let mut due = now.duration_since(self.asked) >= ASK;
         if due {

@@ -153,6 +153,8 @@ impl Links {
                     (Some(answer), true)
                 }
                 Ok(false) => (None, false),
+                // The peer repeats its message.
+                Err(e) if table.peers[source as usize].passes(&e) => (None, false),
                 Err(e) => (Some(Message::Unpaired { answers: attempt, why: e.to_string() }), true),
             },
             Message::Paired { answers, attempt, number, psn }

@@ -11,7 +11,7 @@ use super::lists::SgrsQueues;
 use super::notices::{Notification, SentSlots, definition};
 use super::outcomes::Outcomes;
 use super::packets::PacketsToSelf;
-use super::queue::{Ended, SendQueue, peer_of};
+use super::queue::{Ended, Failure, SendQueue, peer_of};
 use super::request::{Notice, Owner, Request};
 use crate::device::verbs::connect::credits::Credit;
 use crate::device::verbs::connect::links::{Links, Standing};
@@ -24,14 +24,14 @@ use crate::error::{Error, Result};
 use crate::stats::{Kind, Stats};
 
 /// Time without progress on a peer's requests after which an empty request makes the HCA look at its queue again.
-const STALLED: Duration = Duration::from_secs(3);
+pub(super) const STALLED: Duration = Duration::from_secs(3);
 /// A request that transfers no bytes.
 const EMPTY: Action = Action::Write { address: 0, key: 0 };
 
 /// Fields are dropped in this order: queue pairs before the memory that they use.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    queues: Vec<Option<SendQueue>>,
+    pub(super) queues: Vec<Option<SendQueue>>,
     pub(crate) sgrs: SgrsQueues,
     pub(crate) out: Outcomes,
     pub(crate) regions: Regions,
@@ -124,7 +124,8 @@ impl Engine {
         match self.links.connect(peer)? {
             Standing::Ready((qp, counter)) => {
                 self.counters[peer as usize] = counter;
-                self.queue(peer).connected(qp);
+                let downs = self.links.downs();
+                self.queue(peer).connected(qp, downs);
                 Ok(true)
             }
             Standing::Making => Ok(false),
@@ -203,8 +204,13 @@ impl Engine {
             self.todo |= queue.is_waiting();
         } else {
             let mut ended = Vec::new();
-            queue.failed(c, &mut ended, &|owner| self.out.is_over(owner));
-            self.todo |= queue.is_waiting();
+            let downs = queue.downs;
+            let failure = Failure {
+                is_over: &|owner| self.out.is_over(owner),
+                port_was_down: &|| self.links.is_port_down() || self.links.downs() != downs,
+            };
+            queue.failed(c, &mut ended, &failure);
+            self.todo |= queue.is_waiting() || queue.wants_restart();
             self.end_all(peer as u32, ended);
         }
         if !self.out.notices.is_empty() {
@@ -243,7 +249,15 @@ impl Engine {
         let scarce = self.out.pool.is_scarce();
         for peer in 0..self.queues.len() as u32 {
             let Some(queue) = &mut self.queues[peer as usize] else { continue };
-            let connected = if queue.wants_connection() { self.connect(peer) } else { Ok(true) };
+            let connected = match queue {
+                queue if queue.wants_connection() => self.connect(peer).map(drop),
+                // The port tells when it is up.
+                queue if queue.wants_restart() && !self.links.is_port_down() => {
+                    let restarted = queue.restart(self.links.downs());
+                    restarted.map_err(|e| e.because(&format!("by {}", self.links.port())))
+                }
+                _ => Ok(()),
+            };
             let queue = self.queue(peer);
             // SAFETY: as in `post_one`.
             let posted = unsafe { queue.flush(scarce) };
@@ -259,7 +273,8 @@ impl Engine {
             self.end_all(peer, ended);
         }
         self.drive_staged();
-        self.todo = self.queues.iter().flatten().any(SendQueue::is_waiting) || !self.out.staged.is_empty();
+        let has_work = |queue: &SendQueue| queue.is_waiting() || queue.wants_restart();
+        self.todo = self.queues.iter().flatten().any(has_work) || !self.out.staged.is_empty();
     }
 
     /// Gives up on a peer: all operations to it fail.
@@ -287,6 +302,7 @@ impl Engine {
             || self.can_gather()
             || self.can_stage()
             || self.queues.iter().flatten().any(SendQueue::has_work)
+            || self.queues.iter().flatten().any(SendQueue::wants_restart) && !self.links.is_port_down()
     }
 
     /// Whether every request has ended. Posts a signalled request where no completion would show that.
@@ -304,17 +320,28 @@ impl Engine {
 
     /// Posts an empty write to peers whose requests have made no progress for a while. Soft-RoCE may miss that the read
     /// limit has room again, and checks its queue when a request is posted; on other HCAs the write is harmless.
+    ///
+    /// If the port was down meanwhile, the queue pair is started again instead: one of Soft-RoCE that could not send a
+    /// packet neither sends anything more nor says so while an answer to an earlier request is missing.
     pub(crate) fn kick_stalled(&mut self) {
         let now = Instant::now();
+        let downs = self.links.downs();
+        self.end_sgrs_of_port(downs);
         for peer in 0..self.queues.len() {
             let Some(queue) = &self.queues[peer] else { continue };
             let (oldest, since) = &mut self.oldest[peer];
             if queue.oldest() != *oldest {
                 (*oldest, *since) = (queue.oldest(), now);
-            } else if oldest.is_some() && now.duration_since(*since) > STALLED && queue.room() > 0 {
+            } else if oldest.is_some() && now.duration_since(*since) > STALLED {
                 *since = now;
                 tracing::debug!("nothing has moved to rank {peer} for {STALLED:?}");
-                self.post_one(peer as u32, EMPTY, |r| r.signalled = true);
+                if queue.downs != downs && !self.links.is_port_down() {
+                    let queue = self.queue(peer as u32);
+                    queue.downs = downs;
+                    queue.interrupt();
+                } else if queue.room() > 0 {
+                    self.post_one(peer as u32, EMPTY, |r| r.signalled = true);
+                }
             }
         }
     }

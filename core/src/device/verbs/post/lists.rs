@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::PATIENCE;
-use super::engine::Engine;
+use super::engine::{Engine, STALLED};
 use super::request::{Held, Owner};
 use crate::device::verbs::memory::buffers::LARGEST;
-use crate::device::verbs::status::explain;
+use crate::device::verbs::status::{Fate, explain};
 use crate::device::verbs::sys::Rights;
 use crate::device::verbs::sys::queue::{Completion, Fired};
 use crate::device::verbs::sys::sgrs::SgrsQueuePair;
@@ -49,6 +49,10 @@ struct PeerSgrs {
     ending: Option<(Error, Instant)>,
     /// Whether a gather list waits for the peer's confirmation that its queue pair is connected.
     waits: bool,
+    /// Number of completed sends.
+    sent: u64,
+    /// That number, and the time, when the port went down while sends were outstanding.
+    down: Option<(u64, Instant)>,
 }
 
 impl PeerSgrs {
@@ -68,11 +72,13 @@ pub(crate) struct SgrsQueues {
     /// Peers on whose SGRS queue pair a list is outstanding.
     active: Vec<u32>,
     limits: Lists,
+    /// How often the port has gone down; lists of that time have ended.
+    downs: u32,
 }
 
 impl SgrsQueues {
     pub(crate) fn new(ranks: usize, limits: Lists) -> Self {
-        Self { peers: (0..ranks).map(|_| None).collect(), active: Vec::new(), limits }
+        Self { peers: (0..ranks).map(|_| None).collect(), active: Vec::new(), limits, downs: 0 }
     }
 
     /// Whether no gather list is outstanding. Scatter lists may still wait for a message.
@@ -248,11 +254,13 @@ impl Engine {
             _ => (List::Gather, &mut sgrs.sends),
         };
         let Some(mut held) = queue.pop_front() else { return };
+        sgrs.sent += u64::from(list == List::Gather);
         let result = if c.status == 0 {
             Ok(())
         } else {
             if sgrs.ending.is_none() {
-                self.end_sgrs(peer, meaning(c, list, peer, pair.ended()));
+                let error = meaning(c, list, peer, pair.ended()).because(&format!("by {}", self.links.port()));
+                self.end_sgrs(peer, error);
             }
             match self.sgrs.peers[peer as usize].as_ref().and_then(|l| l.ending.as_ref()) {
                 Some((e, _)) => Err(e.again()),
@@ -267,14 +275,39 @@ impl Engine {
     pub(crate) fn end_sgrs(&mut self, peer: u32, error: Error) {
         let Some(Some(sgrs)) = self.sgrs.peers.get_mut(peer as usize) else { return };
         let Some(pair) = sgrs.pair.clone() else { return };
+        let is_lost = self.queues[peer as usize].as_ref().is_some_and(|queue| queue.lost().is_some());
         if sgrs.ending.is_none() {
             tracing::debug!("the connection for lists to rank {peer} has ended: {error}");
-            if error.kind() == ErrorKind::PeerLost {
+            if is_lost {
                 pair.end("the peer is lost");
             } else {
                 self.links.renew(peer, &pair, "a list failed");
             }
             sgrs.ending = Some((error, Instant::now()));
+        }
+    }
+
+    /// Ends the SGRS queue pairs on which a message was sent while the port was down: it is not known whether it has
+    /// arrived, and a queue pair of Soft-RoCE may never say. `downs`: how often the port has gone down.
+    pub(super) fn end_sgrs_of_port(&mut self, downs: u32) {
+        let (now, is_new) = (Instant::now(), std::mem::replace(&mut self.sgrs.downs, downs) != downs);
+        let mut stalled = Vec::new();
+        for peer in self.sgrs.active.iter().copied() {
+            let Some(sgrs) = &mut self.sgrs.peers[peer as usize] else { continue };
+            sgrs.down = match sgrs.down {
+                _ if sgrs.sends.is_empty() || sgrs.ending.is_some() => None,
+                _ if is_new => Some((sgrs.sent, now)),
+                down => down.filter(|(sent, _)| *sent == sgrs.sent),
+            };
+            stalled.extend(sgrs.down.filter(|(_, since)| now.duration_since(*since) > STALLED).map(|_| peer));
+        }
+        if stalled.is_empty() || self.links.is_port_down() {
+            return;
+        }
+        for peer in stalled {
+            let cause = format!("{} was down while a list was sent, which may have arrived or not", self.links.port());
+            let e = Error::new(ErrorKind::Aborted, List::Gather.name()).peer(peer).device("verbs").cause(cause);
+            self.end_sgrs(peer, e);
         }
     }
 
@@ -338,7 +371,11 @@ fn meaning(c: &Completion, list: List, peer: u32, ended: Option<&str>) -> Error 
             .cause("the peer's scatter list is shorter than the message")
             .remedy("post lists of equal length on both sides"),
         (s::IBV_WC_WR_FLUSH_ERR, Some(why)) => aborted(list, peer, why),
-        (status, _) => explain(status, c.vendor, list.name(), peer).0,
+        (status, _) => match explain(status, c.vendor, list.name(), peer) {
+            // It may have arrived, and is not repeated.
+            (e, Fate::Unknown) => error(ErrorKind::Aborted).cause(e.reason()),
+            (e, _) => e,
+        },
     }
 }
 

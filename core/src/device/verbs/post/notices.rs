@@ -4,7 +4,7 @@
 //! ([`crate::device::cell::marked`]). A slot stands for a cell of the target; a packet defines it once, before its
 //! first use. A number too far from the previous one for 14 bits is sent in a separate message after the write.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::device::cell::{marked, unmarked};
 use crate::wire::{Reader, Writer};
@@ -102,7 +102,11 @@ impl SentSlots {
 
 /// The slots that peers have defined at this rank, by source and slot.
 #[derive(Debug, Default)]
-pub(crate) struct KnownSlots(FxHashMap<(u32, u16), Cell>);
+pub(crate) struct KnownSlots {
+    cells: FxHashMap<(u32, u16), Cell>,
+    /// Sources whose notifications take no effect any more.
+    closed: FxHashSet<u32>,
+}
 
 impl KnownSlots {
     /// Handles a packet that defines a slot; returns whether it was one.
@@ -111,17 +115,25 @@ impl KnownSlots {
         let fields = (|| Some((r.u32()?, r.u64()?, r.u64()?)))();
         match fields {
             Some((slot @ 1..=0xffff, number, offset)) if r.rest().is_empty() => {
-                self.0.insert((source, slot as u16), (number, offset));
+                if !self.closed.contains(&source) {
+                    self.cells.insert((source, slot as u16), (number, offset));
+                }
                 true
             }
             _ => false,
         }
     }
 
+    /// Ignores notifications of `source` from now on, also those that have arrived and were not polled.
+    pub(crate) fn close(&mut self, source: u32) {
+        self.closed.insert(source);
+        self.cells.retain(|(of, _), _| *of != source);
+    }
+
     /// The cell and the low bits of its value; `None` for a slot that was never defined or stands for no cell.
     pub(crate) fn cell(&self, source: u32, immediate: u32) -> Option<(Cell, u16)> {
         let slot = (immediate >> 16) as u16;
-        self.0.get(&(source, slot)).map(|cell| (*cell, immediate as u16))
+        self.cells.get(&(source, slot)).map(|cell| (*cell, immediate as u16))
     }
 }
 
@@ -146,6 +158,9 @@ mod tests {
         let Notification::Immediate(imm) = sent.notify(cell, 2) else { panic!("defined again") };
         assert_eq!(known.cell(3, imm), Some((cell, 2)));
         assert!(!known.define(3, &[0; 20]) && !known.define(3, &[1; 19]));
+        known.close(3);
+        assert_eq!(known.cell(3, imm), None, "arrived, and not polled before");
+        assert!(known.define(3, &definition(slot, cell)) && known.cell(3, imm).is_none());
     }
 
     #[test]

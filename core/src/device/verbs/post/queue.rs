@@ -2,34 +2,68 @@
 //! The send queue to one peer: requests that the HCA has, in order, and behind them the backlog that waits for room.
 //!
 //! Most requests are signalled, since a caller waits for each. Signals and packets are not, except one per quarter of
-//! the queue, whose completion frees their slots. When a request fails by itself, the connection is made anew, and all
-//! requests after it, which the peer has not executed, are posted again.
+//! the queue, whose completion frees their slots. When a request fails, its status tells what is known of it and of those
+//! behind it ([`Fate`]): what the peer has not executed is posted again, on a new connection; what it may have executed, on
+//! the same queue pair from the first packet on that is not acknowledged, so that the peer executes nothing twice.
+
+use std::time::{Duration, Instant};
 
 use super::request::{Held, Owner, Request, Ring};
 use crate::device::verbs::status::{Fate, explain};
-use crate::device::verbs::sys::qp::{Action, Requester};
+use crate::device::verbs::sys::qp::{Action, Requester, Sends};
 use crate::device::verbs::sys::queue::Completion;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The resources of a request that has ended, and its result.
 pub(crate) type Ended = (Held, Result<()>);
 
+/// Pause after the queue pair was started again for the first time without a request acknowledged since; it doubles.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// How often the queue pair is started again without a request acknowledged in between: for some five seconds.
+const RESTARTS: u32 = 10;
+
+/// Restarts of a queue pair without a request acknowledged in between.
+#[derive(Debug)]
+struct Restarts {
+    count: u32,
+    /// Number of the first packet.
+    at: u32,
+    due: Instant,
+    /// Why the queue pair has failed.
+    why: Error,
+}
+
+/// Context of a failure.
+pub(crate) struct Failure<'a> {
+    /// Whether the rest of an owner's operation need not be executed.
+    pub(crate) is_over: &'a dyn Fn(Owner) -> bool,
+    /// Whether the port was down while requests were outstanding.
+    pub(crate) port_was_down: &'a dyn Fn() -> bool,
+}
+
 /// Requests to one peer.
 #[derive(Debug)]
-pub(crate) struct SendQueue {
+pub(crate) struct SendQueue<Q = Requester> {
     peer: u32,
-    qp: Option<Requester>,
+    qp: Option<Q>,
     capacity: usize,
     /// Number of the next request.
     next: u64,
-    /// In order: requests of the former connection that were not executed (`again`), requests posted to the HCA
-    /// (`posted`), the backlog.
+    /// In order: requests that failed and are posted again (`again`), requests posted to the HCA (`posted`), the backlog.
     requests: Ring,
     again: usize,
     posted: usize,
     unsignalled: usize,
-    /// How this connection ends, once a request has failed.
+    /// Numbers of the first packet that is not acknowledged, and of that behind the last one posted.
+    acknowledged: u32,
+    end: u32,
+    /// What becomes of this connection, once a request has failed. While it is [`Fate::Unknown`] and all is drained, the
+    /// queue pair waits to be started again.
     ending: Option<Fate>,
+    restarts: Option<Restarts>,
+    /// How often the port had gone down when the queue pair was started.
+    pub(crate) downs: u32,
     /// Error of an earlier request of the operation to which the first request belongs.
     failed: Option<Error>,
     /// Why the HCA has permanently refused a request. Nothing more is posted.
@@ -46,7 +80,7 @@ pub(crate) fn peer_of(id: u64) -> usize {
     (id >> COUNT) as usize
 }
 
-impl SendQueue {
+impl<Q: Sends> SendQueue<Q> {
     pub(crate) fn new(peer: u32, capacity: usize) -> Self {
         Self {
             peer,
@@ -57,7 +91,11 @@ impl SendQueue {
             again: 0,
             posted: 0,
             unsignalled: 0,
+            acknowledged: 0,
+            end: 0,
             ending: None,
+            restarts: None,
+            downs: 0,
             failed: None,
             refused: None,
             lost: None,
@@ -89,13 +127,57 @@ impl SendQueue {
         self.qp.is_none() && self.lost.is_none() && self.is_waiting()
     }
 
-    pub(crate) fn connected(&mut self, qp: Requester) {
-        (self.qp, self.next, self.unsignalled) = (Some(qp), 0, 0);
+    pub(crate) fn connected(&mut self, qp: Q, downs: u32) {
+        (self.acknowledged, self.end) = (qp.first(), qp.first());
+        (self.qp, self.next, self.unsignalled, self.downs) = (Some(qp), 0, 0, downs);
+        self.restarts = None;
+    }
+
+    /// Whether the queue pair is to be started again.
+    pub(crate) fn wants_restart(&self) -> bool {
+        self.ending == Some(Fate::Unknown) && self.posted == 0 && self.lost.is_none()
+    }
+
+    /// Starts the queue pair again, if it is time for that; the requests that have failed become backlog.
+    ///
+    /// # Errors
+    /// Why the queue pair has failed, if it fails again and again.
+    #[cold]
+    pub(crate) fn restart(&mut self, downs: u32) -> Result<()> {
+        let (Some(qp), Some(restarts)) = (&self.qp, &mut self.restarts) else { return Ok(()) };
+        let now = Instant::now();
+        if now < restarts.due {
+            return Ok(());
+        }
+        if restarts.count == RESTARTS {
+            return Err(restarts.why.again());
+        }
+        restarts.count += 1;
+        restarts.due = now + (PAUSE * (1 << (restarts.count - 1))).min(PAUSE_MOST);
+        if let Err(e) = qp.restart(self.acknowledged) {
+            tracing::debug!("the queue pair to rank {} cannot be started yet: {e}", self.peer);
+            return Ok(());
+        }
+        tracing::debug!("the queue pair to rank {} starts again, with {} requests", self.peer, self.again);
+        (self.end, self.ending, self.again, self.unsignalled) = (self.acknowledged, None, 0, 0);
+        self.downs = downs;
+        Ok(())
+    }
+
+    /// Ends the queue pair, which makes no progress though its port is up again; it is then started again.
+    #[cold]
+    pub(crate) fn interrupt(&mut self) {
+        if let Some(qp) = self.qp.as_ref().filter(|_| self.is_connected() && self.posted > 0) {
+            match qp.fail() {
+                Ok(()) => tracing::debug!("the queue pair to rank {} is interrupted", self.peer),
+                Err(e) => tracing::warn!("a queue pair to rank {} was not ended: {e}", self.peer),
+            }
+        }
     }
 
     /// Inline limit in bytes.
     pub(crate) fn inline(&self) -> usize {
-        self.qp.as_ref().map_or(0, Requester::inline)
+        self.qp.as_ref().map_or(0, Q::inline)
     }
 
     /// Free slots for new requests; 0 while a backlog exists.
@@ -194,6 +276,8 @@ impl SendQueue {
             return false;
         }
         self.unsignalled = if request.signalled { 0 } else { self.unsignalled + 1 };
+        self.end = self.end.wrapping_add(qp.packets(request.len()));
+        request.end = self.end;
         self.next += 1;
         self.posted += 1;
         true
@@ -248,53 +332,83 @@ impl SendQueue {
             return None;
         }
         self.posted -= 1;
-        self.requests.pop()
+        let request = self.requests.pop()?;
+        self.acknowledged = request.end;
+        Some(request)
     }
 
     /// Handles a completion of a failed request, or one on a connection where an earlier request has failed: appends
-    /// the ended requests to `ended`, in order. `is_over` tells whether the rest of an owner's operation need not be
-    /// executed.
+    /// the ended requests to `ended`, in order.
     #[cold]
-    pub(crate) fn failed(&mut self, c: &Completion, ended: &mut Vec<Ended>, is_over: &dyn Fn(Owner) -> bool) {
+    pub(crate) fn failed(&mut self, c: &Completion, ended: &mut Vec<Ended>, failure: &Failure<'_>) {
         let first = self.next - self.posted as u64;
         let count = ((c.id & NUMBER) + 1).saturating_sub(first).min(self.posted as u64);
         for left in (0..count).rev() {
-            self.end_oldest(c, left > 0, ended, is_over);
+            self.end_oldest(c, left > 0, ended, failure);
         }
         if self.ending.is_some() && self.posted == 0 {
             self.wind_up(ended);
         }
     }
 
-    fn end_oldest(
-        &mut self,
-        c: &Completion,
-        is_earlier: bool,
-        ended: &mut Vec<Ended>,
-        is_over: &dyn Fn(Owner) -> bool,
-    ) {
+    fn end_oldest(&mut self, c: &Completion, is_earlier: bool, ended: &mut Vec<Ended>, failure: &Failure<'_>) {
         self.posted -= 1;
+        let Request { action, end, held: Held { owner, .. }, .. } = *self.requests.get(self.again);
         if c.status == 0 || (is_earlier && self.ending.is_none()) {
+            if self.again == 0 {
+                self.acknowledged = end;
+            }
             return self.end(self.again, Ok(()), ended);
         }
-        let request = self.requests.get(self.again);
-        let (error, fate) = explain(c.status, c.vendor, request.action.name(), self.peer);
-        if self.ending.is_none() {
-            self.ending = Some(fate);
-            if fate != Fate::Renew {
-                tracing::debug!("the connection to rank {} has ended: {error}", self.peer);
-                self.lost.get_or_insert_with(|| error.again());
-            }
+        let (error, fate) = explain(c.status, c.vendor, action.name(), self.peer);
+        let is_first = self.ending.is_none();
+        if is_first {
+            self.fail(&error, fate, failure);
         }
-        let error = match (fate, &self.lost) {
-            (Fate::Flushed, Some(lost)) => lost.again(),
-            (Fate::Flushed, None) if self.failed.is_none() && !is_over(request.held.owner) => {
-                self.again += 1;
-                return;
-            }
+        let is_kept = match self.ending {
+            _ if self.lost.is_some() => false,
+            Some(Fate::Unknown) => true,
+            _ => !is_first && self.failed.is_none() && !(failure.is_over)(owner),
+        };
+        if is_kept {
+            self.again += 1;
+            return;
+        }
+        let error = match &self.lost {
+            Some(lost) if !is_first => lost.again(),
             _ => error,
         };
         self.end(self.again, Err(error), ended);
+    }
+
+    /// Decides what becomes of the connection whose first request has failed.
+    fn fail(&mut self, error: &Error, fate: Fate, failure: &Failure<'_>) {
+        let fate = match fate {
+            Fate::Silent if (failure.port_was_down)() => Fate::Unknown,
+            Fate::Silent => Fate::Lost,
+            fate => fate,
+        };
+        tracing::debug!("the connection to rank {} has failed ({fate:?}): {error}", self.peer);
+        self.ending = Some(fate);
+        match fate {
+            Fate::Lost | Fate::Silent => {
+                // Whatever the request's own error is, the others fail because the peer is out of reach.
+                let lost = || Error::new(ErrorKind::PeerLost, error.operation()).peer(self.peer).device("verbs");
+                self.lost.get_or_insert_with(|| match error.kind() {
+                    ErrorKind::PeerLost => error.again(),
+                    _ => lost().cause(error.reason()),
+                });
+            }
+            Fate::Unknown => {
+                let at = self.acknowledged;
+                let why = error.again();
+                match &mut self.restarts {
+                    Some(restarts) if restarts.at == at => restarts.why = why,
+                    restarts => *restarts = Some(Restarts { count: 0, at, due: Instant::now(), why }),
+                }
+            }
+            Fate::Refused => {}
+        }
     }
 
     /// Ends request `i`. The first error of an operation also becomes that of its last request.
@@ -307,8 +421,12 @@ impl SendQueue {
         ended.push((request.held, result));
     }
 
-    /// Handles the end of a drained connection: requests that were not executed become backlog again.
+    /// Handles the end of a drained connection: requests that were not executed become backlog again. If the queue pair is
+    /// to be started again, it waits for that.
     fn wind_up(&mut self, ended: &mut Vec<Ended>) {
+        if self.wants_restart() {
+            return;
+        }
         (self.qp, self.ending, self.again) = (None, None, 0);
         self.fail_backlog(ended);
     }
@@ -345,14 +463,16 @@ impl SendQueue {
             }
             first = i + 1;
         }
+        // Requests that the HCA has, or that are to be repeated as they were.
+        let first = if self.ending == Some(Fate::Unknown) { 0 } else { self.again };
+        let last = self.again + self.posted;
         for i in (0..self.requests.len()).rev() {
-            let is_posted = (self.again..self.again + self.posted).contains(&i);
-            if is_posted || self.requests.get(i).held.owner != Owner::Cancelled {
+            if (first..last).contains(&i) || self.requests.get(i).held.owner != Owner::Cancelled {
                 continue;
             }
             let Some(mut request) = self.requests.remove(i) else { continue };
             self.again -= usize::from(i < self.again);
-            if self.posted > 0 {
+            if first < last {
                 // The HCA may still use that memory for an earlier request of the same operation.
                 let last = self.requests.get_mut(self.again + self.posted - 1);
                 last.held.leases.extend(request.held.leases.drain(..));
@@ -363,6 +483,9 @@ impl SendQueue {
         count
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {
@@ -388,7 +511,8 @@ mod tests {
 
     fn fail(queue: &mut SendQueue, number: u64, status: u32) -> Vec<(Owner, Option<ErrorKind>)> {
         let mut ended = Vec::new();
-        queue.failed(&completion(number, status), &mut ended, &|owner| owner == Owner::Cancelled);
+        let failure = Failure { is_over: &|owner| owner == Owner::Cancelled, port_was_down: &|| false };
+        queue.failed(&completion(number, status), &mut ended, &failure);
         ended.iter().map(|(held, result)| (held.owner, result.as_ref().err().map(Error::kind))).collect()
     }
 

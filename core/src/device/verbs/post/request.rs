@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub(crate) signalled: bool,
     /// Whether the next request belongs to the same operation.
     pub(crate) more: bool,
+    /// Number of the packet behind its last one, once it is posted.
+    pub(crate) end: u32,
     pub(crate) held: Held,
 }
 
@@ -86,6 +88,7 @@ impl Request {
             immediate: None,
             signalled: false,
             more: false,
+            end: 0,
             held: Held::default(),
         }
     }
@@ -102,6 +105,12 @@ impl Request {
         }
         (self.immediate, self.signalled, self.more) = (None, false, false);
         (self.held.owner, self.held.zcopy) = (Owner::Nobody, false);
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        if self.inline.is_empty() { self.pieces.iter().map(|p| p.len as usize).sum() } else { self.inline.len() }
     }
 
     /// The inline bytes as a piece.

@@ -232,7 +232,7 @@ macro_rules! is_a_pair {
         })*
     };
 }
-is_a_pair!(Fresh.0, Responder.0, Requester.0, Datagram.pair);
+is_a_pair!(Fresh.0, Responder.0, Requester.pair, Datagram.pair);
 pub(super) use is_a_pair;
 
 /// A reliable queue pair that is not connected.
@@ -256,9 +256,9 @@ impl Fresh {
 
     /// Makes the queue pair send requests to queue pair `peer`; the first packet has number `psn`.
     pub(crate) fn request(self, peer: u32, psn: u32, depth: u8, path: &Path, tuning: &Tuning) -> io::Result<Requester> {
-        self.0.ready_to_receive((peer, 0), 0, RNR_TIMER, path, tuning)?;
-        self.0.ready_to_send(psn, depth, RNR_RETRIES, tuning)?;
-        Ok(Requester(self.0))
+        let requester = Requester { pair: self.0, peer, first: psn, depth, path: *path, tuning: *tuning };
+        requester.connect(psn)?;
+        Ok(requester)
     }
 }
 
@@ -316,22 +316,76 @@ const MOST: usize = 64;
 
 /// A queue pair that sends requests.
 #[derive(Debug)]
-pub(crate) struct Requester(Pair);
+pub(crate) struct Requester {
+    pair: Pair,
+    /// Number of the peer's queue pair, and of the first packet.
+    peer: u32,
+    first: u32,
+    depth: u8,
+    path: Path,
+    tuning: Tuning,
+}
 
 impl Requester {
-    /// Inline limit in bytes.
-    pub(crate) fn inline(&self) -> usize {
-        self.0.inline as usize
+    fn connect(&self, psn: u32) -> io::Result<()> {
+        self.pair.ready_to_receive((self.peer, 0), 0, RNR_TIMER, &self.path, &self.tuning)?;
+        self.pair.ready_to_send(psn, self.depth, RNR_RETRIES, &self.tuning)
     }
+}
 
+/// The queue pair of a send queue; tests have another.
+pub(crate) trait Sends {
+    /// Inline limit in bytes.
+    fn inline(&self) -> usize;
+    /// Number of the first packet.
+    fn first(&self) -> u32;
+    /// Number of packets of a message of `len` bytes.
+    fn packets(&self, len: usize) -> u32;
     /// Posts a request. Returns 0 or the error code.
     ///
     /// # Safety
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
+    unsafe fn post(&self, order: &Order<'_>) -> i32;
+    /// Moves the queue pair to the error state ([`Pair::fail`]).
+    fn fail(&self) -> io::Result<()>;
+    /// Makes the queue pair send again, all of whose requests have completed or failed. Its next packet has number
+    /// `psn`, that of the first packet that is not acknowledged. The peer's queue pair knows this one by its number,
+    /// which stays the same, and handles packets that it has received before as repetitions: it executes no write, send
+    /// or atomic again, and answers as it did before (InfiniBand Architecture Specification, volume 1, 9.7.5.1). So the
+    /// same requests have to follow in the same order.
+    fn restart(&self, psn: u32) -> io::Result<()>;
+}
+
+impl Sends for Requester {
+    #[inline]
+    fn inline(&self) -> usize {
+        self.pair.inline as usize
+    }
+
+    fn first(&self) -> u32 {
+        self.first
+    }
+
+    #[inline]
+    fn packets(&self, len: usize) -> u32 {
+        // The path MTU is 128 bytes times two to the power of its code.
+        (len.saturating_sub(1) >> (7 + self.tuning.mtu)) as u32 + 1
+    }
+
     #[inline(always)]
-    pub(crate) unsafe fn post(&self, order: &Order<'_>) -> i32 {
+    unsafe fn post(&self, order: &Order<'_>) -> i32 {
         // SAFETY: the same contract.
-        unsafe { self.0.send(order) }
+        unsafe { self.pair.send(order) }
+    }
+
+    fn fail(&self) -> io::Result<()> {
+        self.pair.fail()
+    }
+
+    fn restart(&self, psn: u32) -> io::Result<()> {
+        self.pair.modify(attributes(ibv_qp_state::IBV_QPS_RESET), ibv_qp_attr_mask::IBV_QP_STATE)?;
+        self.pair.initialize(&self.tuning, 0)?;
+        self.connect(psn)
     }
 }
 
