@@ -67,6 +67,20 @@ pub trait Unfinished {
     fn is_done(&self) -> bool;
 }
 
+/// An object whose operations on other ranks end with the job.
+pub trait EndsWithJob {
+    /// Called when the job has ended for this rank.
+    fn end(&self);
+}
+
+/// The objects that end with the job.
+#[derive(Default)]
+struct EndList {
+    objects: Vec<Weak<dyn EndsWithJob>>,
+    /// Length at which those that were dropped are removed.
+    most: usize,
+}
+
 #[derive(Default)]
 struct UnfinishedList {
     kept: Vec<Box<dyn Unfinished>>,
@@ -84,6 +98,7 @@ struct Inner {
     world: RefCell<Option<Box<dyn Any>>>,
     /// Operations in progress whose handles were dropped.
     unfinished: RefCell<UnfinishedList>,
+    ending: RefCell<EndList>,
     /// Number of deferred completions on the stack, each run from a wait inside the one before.
     running_later: Cell<u32>,
 }
@@ -216,6 +231,7 @@ impl Job {
             contexts: Cell::new(0),
             world: RefCell::new(None),
             unfinished: RefCell::default(),
+            ending: RefCell::default(),
             running_later: Cell::new(0),
         });
         Self { _thread: PhantomData, inner }
@@ -245,6 +261,24 @@ impl Job {
     pub(crate) fn drop_unfinished(&self) {
         let kept = std::mem::take(&mut self.inner.unfinished.borrow_mut().kept);
         drop(kept);
+    }
+
+    /// Calls `object` when the job ends, if it still exists then.
+    pub fn ends_with(&self, object: Weak<dyn EndsWithJob>) {
+        let mut list = self.inner.ending.borrow_mut();
+        if list.objects.len() >= list.most {
+            list.objects.retain(|object| object.strong_count() > 0);
+            list.most = 2 * list.objects.len().max(4);
+        }
+        list.objects.push(object);
+    }
+
+    /// Ends the job for this rank: everything that needs other ranks fails from now on.
+    pub(crate) fn end(&self) {
+        // The engine's, which refuses calls.
+        (**self).end();
+        let objects = std::mem::take(&mut self.inner.ending.borrow_mut().objects);
+        objects.iter().filter_map(Weak::upgrade).for_each(|object| object.end());
     }
 
     /// The collectives, as a hook, since their type is defined in a module that depends on this one.

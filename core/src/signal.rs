@@ -141,6 +141,7 @@ impl SignalArray {
     #[inline]
     pub fn set(&self, to: usize, cell: usize, value: u64) -> Result<()> {
         assert!(cell < CELLS);
+        self.job.running("signal a peer")?;
         let offset = self.offset(self.me, cell, value);
         let remote = &self.remotes[to];
         if let Some(mapped) = remote.mapped {
@@ -382,6 +383,7 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`.
     pub fn read_in_line(&self, of: usize, at: (usize, usize)) -> Result<u64> {
+        self.job.running("read a word of a peer")?;
         let place = self.place_in_line(of, at);
         if let Some(w) = self.mapped_at(of, place) {
             return Ok(w.load(Ordering::SeqCst));
@@ -400,6 +402,7 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`.
     pub fn write_in_line(&self, of: usize, at: (usize, usize), value: u64) -> Result<()> {
+        self.job.running("write a word of a peer")?;
         let to = self.place_in_line(of, at);
         if let Some(w) = self.mapped_at(of, to) {
             self.stats().add(Kind::Write, 8);
@@ -418,6 +421,7 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`, on devices that notice.
     pub fn set_word(&self, to: usize, word: usize, value: u64) -> Result<()> {
+        self.job.running("write a word of a peer")?;
         let (at, peer) = (self.word_place(to, word), self.remotes[to].peer);
         if let Some(w) = self.mapped_at(to, at) {
             self.stats().add(Kind::Signal, 8);
@@ -434,6 +438,7 @@ impl SignalArray {
     /// # Errors
     /// `PeerLost`.
     pub fn fetch_add(&self, of: usize, word: usize, add: u64) -> Result<u64> {
+        self.job.running("add to a word of a peer")?;
         if let Some(w) = self.peer_word(of, word) {
             self.stats().add(Kind::FetchAdd, 8);
             return Ok(w.fetch_add(add, Ordering::SeqCst));
@@ -453,6 +458,7 @@ impl SignalArray {
     /// complement of `expected` and another rank has changed it before the second one.
     pub fn compare_swap(&self, of: usize, word: usize, expected: u64, desired: u64) -> Result<u64> {
         const OP: &str = "compare and swap a word of a peer";
+        self.job.running(OP)?;
         if let Some(w) = self.peer_word(of, word) {
             self.stats().add(Kind::CompareSwap, 8);
             return Ok(w

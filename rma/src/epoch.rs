@@ -10,8 +10,8 @@ use farside_core::{Error, ErrorKind, Located, Result, located};
 
 use crate::elements::{bytes, same_length};
 use crate::op::{CasElement, Element, Op};
-use crate::raw::RawWindow;
 use crate::raw::layouts::Layouts;
+use crate::raw::{Body, RawWindow};
 use crate::selection::Selection;
 
 /// An access epoch. Displacements and lengths are in elements of the target's window; targets are ranks of the
@@ -426,20 +426,22 @@ fn bad_part(range: &Range<usize>, free: usize, len: usize) -> Error {
     e.cause(format!("elements {range:?} of a buffer of {len}")).remedy("give ranges inside the buffer")
 }
 
-/// Runs the body of an epoch and then its closing call, also after an error or a panic of the body. An error of the
-/// body takes precedence over one of closing; a panic resumes after the epoch is closed. A closing call that panics or
-/// does not finish leaves the window broken. An error of closing names the place of this call.
+/// Runs the body of an epoch and then its closing call, also after an error or a panic of the body, which other ranks that
+/// take part learn. An error of the body takes precedence over one of closing; a panic resumes after the epoch is closed. A
+/// closing call that panics or does not finish leaves the window broken. An error of closing names the place of this call.
 #[track_caller]
 pub(crate) fn closing<R, E: From<Error>>(
     raw: &RawWindow,
+    kind: Body,
     body: impl FnOnce() -> Result<R, E>,
     close: impl FnOnce() -> Result<()>,
 ) -> Result<R, E> {
-    let body = catch_unwind(AssertUnwindSafe(body));
+    let body = raw.in_body(kind, || catch_unwind(AssertUnwindSafe(body)));
+    raw.tell_if_failed(kind, &body);
     // Buffers go out of scope after this, so no operation may refer to them any more.
     let closed = located(|| raw.close_by(close));
     match body {
-        Ok(Ok(r)) => Ok(closed.map(|()| r)?),
+        Ok(Ok(r)) => Ok(closed.map(|()| r).map_err(|e| raw.named(kind, e))?),
         Ok(Err(e)) => Err(e),
         Err(panic) => {
             if let Err(e) = closed {

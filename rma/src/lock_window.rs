@@ -16,7 +16,7 @@ use crate::memory::{LOCK_WINDOW, WindowMemory};
 use crate::op::{CasElement, Element, Op};
 use crate::raw::layouts::Layouts;
 use crate::raw::lock::LockKind;
-use crate::raw::{Item, RawWindow};
+use crate::raw::{Body, Item, RawWindow};
 use crate::request::{DataRef, Request};
 use crate::selection::Selection;
 use crate::shared_window::SharedSlice;
@@ -151,6 +151,7 @@ impl<T: Pod> LockWindow<T> {
         // such operations are borrowed only until this epoch ends, so they are completed here too.
         closing(
             &self.memory.raw,
+            Body::Lock,
             || body(&epoch),
             || {
                 let unlocked = self.memory.raw.unlock(target);
@@ -172,7 +173,7 @@ impl<T: Pod> LockWindow<T> {
     ) -> Result<R, E> {
         located(|| self.memory.raw.lock_all(asserts - Assert::NOCHECK))?;
         let epoch = PassiveEpoch { epoch: Epoch::new(&self.memory.raw) };
-        closing(&self.memory.raw, || body(&epoch), || self.memory.raw.unlock_all())
+        closing(&self.memory.raw, Body::Lock, || body(&epoch), || self.memory.raw.unlock_all())
     }
 
     /// Runs `body` with this rank's elements, under an exclusive lock of this rank.
@@ -199,7 +200,7 @@ impl<T: Pod> LockWindow<T> {
             raw.lent.set(false);
             raw.unlock(raw.team().rank())
         };
-        closing(raw, || body(local), unlock)
+        closing(raw, Body::Lock, || body(local), unlock)
     }
 
     /// This rank's elements, for loads and stores beside the operations of other ranks: a value that a peer has put is

@@ -66,9 +66,11 @@ impl<T: Pod> SharedWindow<T> {
     #[track_caller]
     pub fn of(&self, rank: usize) -> Result<SharedSlice<'_, T>> {
         located(|| {
+            self.raw.usable("map a window")?;
             let base = self.raw.mapped_base(rank)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, "map a window"))?;
             let len = self.raw.len_at(rank)? / size_of::<T>();
-            Ok(SharedSlice { base: base.cast(), len, window: &self.raw, element: PhantomData })
+            let is_own = rank == self.raw.team().rank();
+            Ok(SharedSlice { base: base.cast(), len, window: &self.raw, is_own, element: PhantomData })
         })
     }
 
@@ -121,6 +123,7 @@ pub struct SharedSlice<'w, T> {
     base: *mut T,
     len: usize,
     window: &'w RawWindow,
+    is_own: bool,
     element: PhantomData<T>,
 }
 
@@ -128,7 +131,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// The `len` elements of this rank's own memory.
     pub(crate) fn own(window: &'w RawWindow, len: usize) -> Self {
         let base = if len == 0 { NonNull::dangling().as_ptr() } else { window.base().cast() };
-        Self { base, len, window, element: PhantomData }
+        Self { base, len, window, is_own: true, element: PhantomData }
     }
 
     /// Number of elements.
@@ -147,6 +150,9 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     #[inline]
     fn at(&self, index: usize, count: usize, operation: &'static str) -> Result<*mut T> {
         self.window.check_not_lent(operation)?;
+        if !self.is_own {
+            self.window.usable(operation)?;
+        }
         if index <= self.len && count <= self.len - index {
             Ok(self.base.wrapping_add(index))
         } else {

@@ -2,6 +2,7 @@
 //! Typed windows with active-target epochs: fence and post-start-complete-wait.
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use bytemuck::Pod;
@@ -11,7 +12,7 @@ use farside_core::{Error, Result, Team, located};
 use crate::assert::Assert;
 use crate::epoch::{Epoch, closing};
 use crate::memory::{WINDOW, WindowMemory};
-use crate::raw::RawWindow;
+use crate::raw::{Body, RawWindow};
 
 /// A window of elements of type `T`, with active-target epochs: fence and post-start-complete-wait.
 /// [`LockWindow`](crate::LockWindow) has passive-target epochs.
@@ -135,7 +136,9 @@ impl<T: Pod> Window<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`.
+    /// Those of [`Window::from_vec`] and [`Window::free`]; any error of `body`. If the body fails at one rank, by an error or
+    /// a panic, `over` fails at all: waits in the bodies of the others, and their wait for the end of the window, fail with
+    /// `Mismatch`, which names that rank.
     ///
     /// # Aborts
     /// If the device cannot deregister the memory: the borrow ends with this call, and peers could still write there.
@@ -150,14 +153,17 @@ impl<T: Pod> Window<'_, T> {
         // `body` cannot swap the window for another one, since no other window has the lifetime `'s`.
         let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };
-        closing(
-            &raw,
-            || body(&mut window),
-            || {
-                let _end = ReleaseOrAbort(&raw);
-                raw.free()
-            },
-        )
+        let _end = ReleaseOrAbort(&raw);
+        // The meeting is part of the body: a rank whose body fails does not come to it.
+        let ended = raw.in_body(Body::Window, || {
+            catch_unwind(AssertUnwindSafe(|| {
+                body(&mut window).and_then(|r| {
+                    Ok(located(|| raw.meet_at_end().map_err(|e| raw.named(Body::Window, e))).map(|()| r)?)
+                })
+            }))
+        });
+        raw.tell_if_failed(Body::Window, &ended);
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// This rank's elements. Between epochs no other rank accesses them.
@@ -221,7 +227,8 @@ impl<T: Pod> Window<'_, T> {
     ///
     /// # Errors
     /// Any error of `body`, after the epoch is closed; `PeerLost`; the first error of an operation; `Mismatch` on
-    /// every rank if some are in a run of [`fences`](Self::fences) that continues.
+    /// every rank if some are in a run of [`fences`](Self::fences) that continues. If the body fails at one rank, waits
+    /// inside the bodies of the others fail with `Mismatch`, which names it; bodies that do not wait are not affected.
     #[track_caller]
     pub fn fence<'env, R, E: From<Error>>(
         &mut self,
@@ -233,7 +240,8 @@ impl<T: Pod> Window<'_, T> {
         let opening = if asserts.contains(Assert::NOPRECEDE) { Assert::NOSUCCEED } else { Assert::empty() };
         located(|| self.memory.raw.fence(opening | Assert::NOPRECEDE))?;
         let epoch = Epoch::new(&self.memory.raw);
-        closing(&self.memory.raw, || body(&epoch), || self.memory.raw.fence(asserts | Assert::NOSUCCEED))
+        let (raw, number) = (&self.memory.raw, self.memory.raw.fences());
+        closing(raw, Body::Fence(number), || body(&epoch), || raw.fence(asserts | Assert::NOSUCCEED))
     }
 
     /// Runs consecutive fence epochs without local access between them: each fence closes one epoch and opens the next,
@@ -249,7 +257,8 @@ impl<T: Pod> Window<'_, T> {
     ) -> Result<R, E> {
         located(|| self.memory.raw.fence(Assert::NOPRECEDE))?;
         let mut fences = Fences { raw: &self.memory.raw, element: PhantomData };
-        closing(&self.memory.raw, || body(&mut fences), || self.memory.raw.fence(Assert::NOSUCCEED))
+        let (raw, number) = (&self.memory.raw, self.memory.raw.fences());
+        closing(raw, Body::Fences(number), || body(&mut fences), || raw.fence(Assert::NOSUCCEED))
     }
 
     /// One access epoch to `targets`: start, `body`, complete. Messages: one for each target, unless an operation
@@ -285,6 +294,7 @@ impl<T: Pod> Window<'_, T> {
         let exposure = Exposure { raw: &self.memory.raw, closed: std::cell::Cell::new(false), element: PhantomData };
         closing(
             &self.memory.raw,
+            Body::Exposure,
             || body(&exposure),
             || if exposure.closed.get() { Ok(()) } else { self.memory.raw.wait() },
         )
@@ -300,7 +310,7 @@ fn access<'env, T: Pod, R, E: From<Error>>(
 ) -> Result<R, E> {
     located(|| raw.start(targets, asserts - Assert::NOCHECK))?;
     let epoch = Epoch::new(raw);
-    closing(raw, || body(&epoch), || raw.complete())
+    closing(raw, Body::Access, || body(&epoch), || raw.complete())
 }
 
 /// On drop, deregisters borrowed memory or aborts, so that it happens on a panic of the collective free too.
@@ -353,7 +363,8 @@ impl<T: Pod> Fences<'_, T> {
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         let epoch = Epoch::new(self.raw);
-        closing(self.raw, || body(&epoch), || self.raw.fence(asserts - Assert::NOSUCCEED))
+        let fence = Body::Fence(self.raw.fences());
+        closing(self.raw, fence, || body(&epoch), || self.raw.fence(asserts - Assert::NOSUCCEED))
     }
 }
 

@@ -31,13 +31,19 @@ impl HandlerId {
 
 /// A handler that has a number of the runtime (`ActiveMessages::listen`).
 #[derive(Debug, PartialEq, Eq)]
-pub struct Listening(pub(super) HandlerId);
+pub struct Listening(pub(super) HandlerId, pub(super) u64);
 
 impl Listening {
     /// The handler's number, by which other ranks send to it.
     #[must_use]
     pub fn id(&self) -> HandlerId {
         self.0
+    }
+
+    /// A number that no other handler or message of this rank has, while the handler's own number may be used again.
+    #[must_use]
+    pub fn unique(&self) -> u64 {
+        self.1
     }
 }
 
@@ -181,6 +187,11 @@ impl<J> Handlers<J> {
         let free = (self.unused..u16::MAX).find(|id| self.get(*id).is_none())?;
         self.unused = free + 1;
         Some(free)
+    }
+
+    /// Whether a number of the runtime's range was taken and given back.
+    pub(super) fn is_free(&self, id: u16) -> bool {
+        self.freed.contains(&id)
     }
 
     /// Gives a number back that was taken.

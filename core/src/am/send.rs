@@ -78,6 +78,9 @@ pub unsafe fn send_any(
 #[inline(always)]
 fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) -> Result<bool> {
     let am = job.active_messages();
+    if job.has_ended() {
+        return Ok(false);
+    }
     if target == job.rank_number() {
         let mut own = am.own.borrow_mut();
         let room = own.queue.len() < MOST_COPIED;

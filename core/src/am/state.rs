@@ -108,7 +108,7 @@ impl<J> ActiveMessages<J> {
         };
         let id = HandlerId(id.ok_or_else(none)?);
         self.register_any(id, handler)?;
-        Ok(Listening(id))
+        Ok(Listening(id, self.next_number()))
     }
 
     /// Removes the handler.
@@ -147,7 +147,12 @@ impl<J> ActiveMessages<J> {
 
     /// The handler of a message from `source`.
     pub(super) fn handler_for(&self, id: u16, source: u32) -> Result<Handler<J>> {
-        self.handler(id).ok_or_else(|| {
+        let dropped = || -> Option<Handler<J>> {
+            let ended = self.handlers.borrow().is_free(id);
+            ended.then(|| -> Handler<J> { Rc::new(|_: Message<'_>| Delivery::Done) })
+        };
+        // A peer may send to a listener that has ended before it learns that: what it sends is dropped.
+        self.handler(id).or_else(dropped).ok_or_else(|| {
             Error::new(ErrorKind::Protocol, "receive an active message")
                 .peer(source)
                 .cause(format!("no handler {id}"))

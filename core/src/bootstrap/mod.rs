@@ -69,7 +69,7 @@ pub trait Bootstrap {
 }
 
 /// Reports on stderr that a rank aborts the job, if no launcher does.
-fn report_abort(rank: u32, reason: &str) {
+pub(crate) fn report_abort(rank: u32, reason: &str) {
     say(format_args!("rank {rank} aborts the job: {reason}"));
 }
 

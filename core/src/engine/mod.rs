@@ -2,6 +2,8 @@
 //! [`Job`](crate::Job) derefs to it. The layers above, which deliver messages and advance collectives, take part in its
 //! turns of progress as a `MessageLayer`.
 
+mod abort;
+mod bodies;
 mod futures;
 mod inside;
 mod requests;
@@ -25,6 +27,8 @@ use crate::settings::Settings;
 use crate::stats::{Snapshot, Stats};
 use crate::tracked::{Track, Tracked};
 
+pub use abort::end_again;
+use bodies::OpenBodies;
 use futures::WaitingFutures;
 pub use inside::Inside;
 pub use requests::CancelOnDrop;
@@ -127,6 +131,10 @@ pub struct Engine {
     ended: Cell<bool>,
     /// The callback that runs, if it is one that may not communicate.
     inside: Cell<Option<Callback>>,
+    /// The code with which this rank is ending the process, if it is.
+    ending: Cell<Option<i32>>,
+    /// The bodies that this rank is in.
+    bodies: OpenBodies,
     /// Called between two turns of every wait.
     wait_hook: Cell<Option<fn()>>,
     /// The number of peer checks at which this rank last asked whether the launcher has a question.
@@ -193,6 +201,8 @@ impl Engine {
             deadline: Cell::new(None),
             ended: Cell::new(false),
             inside: Cell::new(None),
+            ending: Cell::new(None),
+            bodies: OpenBodies::default(),
             wait_hook: Cell::new(None),
             answered: Cell::new(0),
             above,
@@ -387,8 +397,10 @@ impl Engine {
         self.above().map_or(Ok(false), |above| above.turn(later))
     }
 
-    /// Passes the number of peer checks to the layer above.
+    /// Called once for each check of the peers: fails if a body that this rank is in has failed at another rank, and passes
+    /// the number of checks to the layer above.
     fn checked(&self, awaited: &dyn Fn() -> Awaited) -> Result<()> {
+        self.bodies.check_in_wait()?;
         self.above().map_or(Ok(()), |above| above.wait_on(self.progress.checks(), awaited))
     }
 
@@ -526,13 +538,5 @@ impl Engine {
     /// meanwhile, one at a time, if the program excludes them by a lock that `pause` releases to them.
     pub fn set_wait_hook(&self, pause: fn()) {
         self.wait_hook.set(Some(pause));
-    }
-
-    /// Ends the whole job with `code`, and gives the launcher the reason.
-    pub fn abort(&self, code: i32, reason: &str) -> ! {
-        // Code that runs at process exit must not take this for an orderly end.
-        self.left.set(true);
-        self.bootstrap.borrow_mut().abort(code, reason);
-        std::process::exit(code)
     }
 }

@@ -50,7 +50,7 @@ impl Engine {
     /// counted the request as complete, or [`cancel`](Self::cancel) has returned.
     ///
     /// # Errors
-    /// Those of [`Device::post`](crate::device::Device::post).
+    /// Those of [`Device::post`](crate::device::Device::post); `Freed` after the end of the job.
     #[inline]
     pub unsafe fn post(
         &self,
@@ -59,6 +59,7 @@ impl Engine {
         notify: Option<(Place, u64)>,
         tracks: &[&Rc<Track>],
     ) -> Result<bool> {
+        self.running("post a request")?;
         loop {
             // SAFETY: the same contract.
             match unsafe { self.try_post(peer, operation, notify, tracks) }? {

@@ -30,7 +30,7 @@ impl Job {
     }
 
     /// Ends this rank in order, after all other ranks have called it too. Collective. Windows must be freed before;
-    /// operations that need other ranks fail afterwards.
+    /// afterwards every call that needs or names another rank fails with `Freed`, also where memory is mapped.
     ///
     /// # Errors
     /// `Timeout` if others do not call it within `FARSIDE_TIMEOUT_S`; `PeerLost`, `Launcher`, `InCallback`.

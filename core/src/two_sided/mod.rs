@@ -59,7 +59,7 @@ pub use offers::{MAX_PARTITIONS, PartitionedReceive};
 pub use partitioned::PartitionedSend;
 pub(crate) use send::tag_at;
 pub use send::{Mode, Sending};
-pub use state::{Matched, Receive, Status, TwoSided};
+pub use state::{EndedReceives, Matched, Receive, Status, TwoSided};
 
 use credit::Credits;
 use state::Unexpected;

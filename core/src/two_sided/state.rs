@@ -1,6 +1,7 @@
 //! State of a rank's two-sided messages: posted receives, unexpected messages, credits.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
@@ -121,10 +122,30 @@ enum Stage {
     Coming,
 }
 
+/// The numbers of watched receives that have ended, in this order.
+#[derive(Debug, Default)]
+pub struct EndedReceives(RefCell<VecDeque<u32>>);
+
+impl EndedReceives {
+    /// Takes the number of the receive that ended first.
+    #[must_use]
+    pub fn take(&self) -> Option<u32> {
+        self.0.borrow_mut().pop_front()
+    }
+
+    /// Adds the number of a receive that has ended.
+    pub fn add(&self, number: u32) {
+        self.0.borrow_mut().push_back(number);
+    }
+}
+
 /// A receive. It can be started again after each end.
 #[derive(Default)]
 pub struct Receive {
     stage: Cell<Stage>,
+    /// Whether the end is added to a list, which is `watch`.
+    is_watched: Cell<bool>,
+    watch: Cell<Option<(Rc<EndedReceives>, u32)>>,
     /// Destination of the bytes, while the receive is posted. Its memory is not accessed after the end.
     sink: Cell<Sink>,
     /// Token of the message whose bytes are arriving.
@@ -155,6 +176,23 @@ impl Receive {
     #[must_use]
     pub fn new() -> Rc<Self> {
         Rc::default()
+    }
+
+    /// Adds `number` to `ended` when the receive ends, at once if it is done, and to no former list. One end is added.
+    pub fn watch(&self, ended: &Rc<EndedReceives>, number: u32) {
+        if self.is_done() {
+            return ended.add(number);
+        }
+        self.is_watched.set(true);
+        self.watch.set(Some((Rc::clone(ended), number)));
+    }
+
+    #[cold]
+    fn note_end(&self) {
+        self.is_watched.set(false);
+        if let Some((ended, number)) = self.watch.take() {
+            ended.add(number);
+        }
     }
 
     /// Checks that the receive may be started.
@@ -255,6 +293,9 @@ impl Receive {
     fn came(&self, envelope: Envelope, len: usize, kept: usize) {
         self.status.set(Status { source: envelope.source, tag: envelope.tag, len, kept });
         self.stage.set(Stage::Ended);
+        if self.is_watched.get() {
+            self.note_end();
+        }
     }
 
     /// Ends the receive with data that is in its sink, or an error.
@@ -270,6 +311,9 @@ impl Receive {
     pub(super) fn fail(&self, error: Error) {
         self.error.set(Some(error));
         self.stage.set(Stage::Failed);
+        if self.is_watched.get() {
+            self.note_end();
+        }
         // Dropped last: dropping what a layout holds may reenter this module.
         drop(self.sink.take());
     }

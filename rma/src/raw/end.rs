@@ -3,10 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
+use farside_core::signal::Pace;
 use farside_core::{Error, ErrorKind, Result};
 
 use super::target::{LockState, Target};
-use super::{Access, RawWindow, lockword, word};
+use super::{Access, RawWindow, cell, lockword, word};
 
 struct AbandonOnDrop<'a>(&'a RawWindow);
 
@@ -49,6 +50,21 @@ impl RawWindow {
         let at_rest = self.lock_at_rest(OP);
         self.release()?;
         at_rest
+    }
+
+    /// Waits until all ranks have come to the end of the window, whatever its fences have done before. ⌈log2 P⌉ signals.
+    ///
+    /// # Errors
+    /// `PeerLost`; the failure of another rank that will not come.
+    pub(crate) fn meet_at_end(&self) -> Result<()> {
+        let (p, me) = (self.team.size(), self.team.rank());
+        for round in 0..p.next_power_of_two().trailing_zeros() {
+            // The peers of different rounds are different ranks, so each cell is set once.
+            let distance = 1 << round;
+            self.signals.set((me + distance) % p, cell::END, 1)?;
+            self.signals.wait("free a window", (me + p - distance) % p, cell::END, 1, Pace::EXCHANGE)?;
+        }
+        Ok(())
     }
 
     /// Checks for the call `operation` that this rank has closed its epochs, except that of a fence.
@@ -96,8 +112,9 @@ impl RawWindow {
         if self.released.replace(true) {
             return Ok(());
         }
+        self.end.set_unusable();
         self.abandon();
-        for t in &self.targets {
+        for t in self.targets.iter() {
             t.ready.set(0);
             // SAFETY: all operations have just been abandoned, and no target is ready any more.
             unsafe { self.job.device().forget(t.region.handle) };
@@ -111,6 +128,31 @@ impl RawWindow {
         // SAFETY: all operations are abandoned, and by the contract of `create` no address of the memory is used after
         // this call.
         unsafe { self.job.device().release(self.own.handle) }
+    }
+
+    /// Drops messages that would change the memory until the next fence or post, since this rank may hold references to
+    /// it.
+    pub(crate) fn keep(&self) -> Result<()> {
+        // The own memory stays accessible after the end of the job.
+        if self.released.get() || self.broken.get() {
+            return Err(self.unusable("access a window's memory"));
+        }
+        self.serving.listener.expose(false);
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn unusable(&self, operation: &'static str) -> Error {
+        if self.released.get() {
+            return Error::new(ErrorKind::Freed, operation).rank(self.job.rank());
+        }
+        if let Err(ended) = self.job.running(operation) {
+            return ended;
+        }
+        Error::new(ErrorKind::WrongEpoch, operation)
+            .rank(self.job.rank())
+            .cause("a call on this window panicked or could not synchronize with the other ranks")
+            .remedy("free the window and make a new one")
     }
 
     /// Whether the window has been released.
@@ -177,6 +219,7 @@ impl RawWindow {
         self.serving.records.forget();
         self.operations.copies.borrow_mut().clear();
         self.broken.set(true);
+        self.end.set_unusable();
         self.no_epoch();
     }
 }

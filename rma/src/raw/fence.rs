@@ -28,6 +28,7 @@ use farside_core::coll::barrier_dissemination;
 use farside_core::signal::{Pace, marked};
 use farside_core::{Error, ErrorKind, Result};
 
+use super::state::Replaced;
 use super::{Access, RawWindow, cell, word};
 use crate::assert::Assert;
 
@@ -68,7 +69,9 @@ impl RawWindow {
         self.fencing.count.set(number);
         if precede {
             let mark = if asserts.contains(Assert::NOSUCCEED) { ENDS } else { GOES_ON };
+            let closing = Replaced::replace(&self.fencing.closing, number);
             let marks = self.or_abandon(|| self.close_fence(mark))?;
+            drop(closing);
             if marks == ENDS | GOES_ON {
                 self.abandon();
                 let (own, others) = if mark == ENDS { ("passed", "did not") } else { ("did not pass", "did") };
@@ -87,6 +90,17 @@ impl RawWindow {
             self.open_by_fence(number, precede);
         }
         if precede { self.outcome().and(self.end_lists()) } else { Ok(()) }
+    }
+
+    /// Number of fences so far, the same at all ranks.
+    #[inline]
+    pub(crate) fn fences(&self) -> u64 {
+        self.fencing.count.get()
+    }
+
+    /// Number of meetings and barriers of closing fences so far, the same at all ranks.
+    pub(crate) fn meetings(&self) -> u64 {
+        self.fencing.barriers.get()
     }
 
     fn note_fence(&self, asserts: Assert) {

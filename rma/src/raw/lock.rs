@@ -91,7 +91,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
         let epoch = self.open_epoch(Access::LockAll, self.mapped && !asserts.contains(Assert::NOCHECK));
-        for t in &self.targets {
+        for t in self.targets.iter() {
             if asserts.contains(Assert::NOCHECK) {
                 t.lock.set(LockState::Unchecked);
                 t.ready.set(epoch);
@@ -319,11 +319,10 @@ impl RawWindow {
 
     #[inline]
     pub(super) fn check_passive(&self, operation: &'static str) -> Result<()> {
-        self.job.running(operation)?;
+        self.usable(operation)?;
         if matches!(self.access.get(), Access::LockAll | Access::Lock(_)) && self.epoch.get() != super::NO_EPOCH {
             return Ok(());
         }
-        self.usable(operation)?;
         Err(self.wrong_epoch(operation, "no lock is held"))
     }
 

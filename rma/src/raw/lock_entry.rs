@@ -237,7 +237,7 @@ impl RawWindow {
     #[inline]
     pub(super) fn lock_by_claim(&self, kind: LockKind, t: &Target) -> bool {
         let Some((bias, claim, _)) = t.claim() else { return false };
-        if self.broken.get() || self.released.get() || t.lock.get() != LockState::No {
+        if self.end.is_unusable() || t.lock.get() != LockState::No {
             return false;
         }
         match bias::enter(bias, claim, self.locking.claimant, kind == LockKind::Shared) {

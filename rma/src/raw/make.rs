@@ -7,12 +7,14 @@ use std::rc::Rc;
 use farside_core::bill::Account;
 use farside_core::coll;
 use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::job::EndsWithJob;
 use farside_core::memory::keys::AccumulateFn;
 use farside_core::service::records::{self, ExposureState, Records, ServedMemory};
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::address::Attachments;
+use super::job_end::WindowEnd;
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
@@ -30,6 +32,9 @@ const ELEMENT: std::ops::Range<usize> = 4..12;
 
 /// The byte of an announcement with the alignment of the memory, or [`NOT_SERVED`].
 const ALIGNMENT: usize = ELEMENT.end;
+
+/// Bytes of an announcement with the unique number of the listener. That of the first rank tells windows apart.
+const UNIQUE: std::ops::Range<usize> = ALIGNMENT + 1..ALIGNMENT + 9;
 
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
@@ -144,6 +149,8 @@ impl RawWindow {
         let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
         let mut window = Self::assemble(team, own, regions, options, attachments)?;
         window.agree(element)?;
+        let end: Rc<WindowEnd> = Rc::clone(&window.end);
+        window.job.ends_with(Rc::downgrade(&(end as Rc<dyn EndsWithJob>)));
         Ok(window)
     }
 
@@ -201,7 +208,7 @@ impl RawWindow {
                 flushes: Cell::new(0),
             },
             operations: OperationState::new(Planner::new(&job)),
-            serving: ServedState { listener, accumulates: false, records },
+            serving: ServedState { listener, unique: 0, accumulates: false, records },
             counted: Cell::new(false),
             sleepers_fence: job.device().capabilities().sleepers_fence,
             orphans: RefCell::default(),
@@ -210,6 +217,7 @@ impl RawWindow {
             lost: Cell::new(false),
             broken: Cell::new(false),
             released: Cell::new(false),
+            end: Rc::default(),
             job,
         })
     }
@@ -235,6 +243,7 @@ impl RawWindow {
         // 0 for a window of bytes.
         announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
         announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
+        announcement.extend(self.serving.listener.unique().to_le_bytes());
         announcement.extend(Sgrs::announcement(lists.as_ref()));
         let all = coll::allgather_short(&self.team, "make a window", &announcement, announcement.len())?;
         // The same at all ranks, so all of them or none exchange the names.
@@ -242,26 +251,28 @@ impl RawWindow {
         if all.iter().any(|other| other.get(ELEMENT) != first) {
             return Err(self.other_element(element)?);
         }
+        let unique = all.iter().next().and_then(|first| first.get(UNIQUE)?.try_into().ok());
+        self.serving.unique = unique.map_or(0, u64::from_le_bytes);
         self.mapped = all.iter().all(|m| m.first() == Some(&1));
-        if !self.mapped && self.job.device().capabilities().own_by_copy {
-            self.targets[self.team.rank()].copy_own(&self.own);
-        }
-        for (t, m) in self.targets.iter_mut().zip(all.iter()) {
-            t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-            t.alignment = m.get(ALIGNMENT).copied().unwrap_or(0);
-        }
         self.serving.accumulates =
             !self.mapped && all.iter().all(|m| m.get(ALIGNMENT).is_some_and(|a| *a != NOT_SERVED));
-        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(ALIGNMENT + 1..).unwrap_or_default()).collect();
+        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(UNIQUE.end..).unwrap_or_default()).collect();
         self.operations.sgrs =
             lists.filter(|_| !self.mapped).and_then(|lists| lists.with_announcements(&announcements));
         self.locking.in_line = self.options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
-        if self.options.locks && !self.locking.in_line {
-            let claim = self.locking.claims + self.team.rank();
-            for (rank, t) in self.targets.iter_mut().enumerate() {
-                t.entry = ClaimWords::new(&self.signals, rank, claim);
+        let me = self.team.rank();
+        self.end.change(&mut self.targets, |targets| {
+            if !self.mapped && self.job.device().capabilities().own_by_copy {
+                targets[me].copy_own(&self.own);
             }
-        }
+            for (t, m) in targets.iter_mut().zip(all.iter()) {
+                t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
+                t.alignment = m.get(ALIGNMENT).copied().unwrap_or(0);
+                if self.options.locks && !self.locking.in_line {
+                    t.entry = ClaimWords::new(&self.signals, t.team_rank, self.locking.claims + me);
+                }
+            }
+        });
         Ok(())
     }
 

@@ -9,12 +9,15 @@
 
 mod address;
 mod bias;
+mod bodies;
 mod by_address;
 pub mod dynamic;
 mod end;
 mod epochs;
+mod failures;
 pub mod fence;
 mod item;
+mod job_end;
 pub(crate) mod layouts;
 pub mod lock;
 mod lock_entry;
@@ -37,6 +40,7 @@ mod update;
 mod window;
 mod words;
 
+pub(crate) use bodies::Body;
 pub use item::{Combine, Request, Update};
 pub(crate) use item::{Item, widen};
 pub(crate) use orphans::Orphan;

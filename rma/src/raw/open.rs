@@ -23,7 +23,7 @@ impl RawWindow {
     /// store order: [`quiet`](Self::quiet) makes the fence at once.
     pub(crate) fn open_always(&self) {
         let epoch = self.number_epoch(Access::LockAll);
-        for t in &self.targets {
+        for t in self.targets.iter() {
             t.lock.set(LockState::Unchecked);
             t.ready.set(epoch);
         }
@@ -164,7 +164,7 @@ impl RawWindow {
     pub(crate) fn watch_signals(&mut self) {
         if self.job.bill().is_some_and(Bill::is_traced) {
             // No range is mapped for `mapped_word`, so that signals are made, and reported, as for memory that is not.
-            self.targets.iter_mut().for_each(|t| (t.lo, t.hi) = (1, 0));
+            self.end.change(&mut self.targets, |targets| targets.iter_mut().for_each(|t| (t.lo, t.hi) = (1, 0)));
         }
     }
 
@@ -183,6 +183,7 @@ impl RawWindow {
     /// Checks for the call `operation` that a word at byte `offset` of `target` may be signalled, and returns its place.
     fn signal_place(&self, operation: &'static str, target: usize, offset: usize) -> Result<Place> {
         let t = self.target(target, operation)?;
+        self.usable(operation)?;
         self.permit(operation, target)?;
         if offset.checked_add(8).is_none_or(|end| end > t.region.len) {
             return Err(Error::new(ErrorKind::OutOfRange, operation)

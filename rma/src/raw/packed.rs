@@ -16,24 +16,27 @@ use farside_core::wire::Reader;
 use farside_core::{Job, Result};
 use farside_datatype::TypeMap;
 
+use super::failures::Failures;
 use super::layouts::{Shared, reach};
 
-/// Receives packed pieces for a window, and accumulates and answers ([`Records`]), until [`forget`](Self::forget).
+/// Receives packed pieces for a window, accumulates and answers ([`Records`]), and [failures](Failures), until [`forget`](Self::forget).
 #[derive(Debug)]
 pub(super) struct Listener {
     listening: Option<Listening>,
     memory: ServedMemory,
+    failures: Failures,
 }
 
 impl Listener {
     /// Makes the listener of a window over `memory`.
     pub(super) fn new(job: &Job, memory: ServedMemory, records: &Rc<Records>) -> Self {
-        let records = Rc::clone(records);
+        let (records, failures) = (Rc::clone(records), Failures::default());
+        let told = failures.clone();
         let bytes = WindowBytes { memory: memory.clone(), stats: NonNull::from(job.device().own_stats()) };
         // Packed pieces have no header.
         let handler = move |m: Message<'_>| {
             if !m.header.is_empty() {
-                return records.receive(&m);
+                return if told.take(m.source, m.header) { Delivery::Done } else { records.receive(&m) };
             }
             let own = bytes.clone();
             let unpack = move |bytes: &[u8]| {
@@ -52,12 +55,22 @@ impl Listener {
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
             Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
         };
-        Self { listening: job.active_messages().listen(handler).ok(), memory }
+        Self { listening: job.active_messages().listen(handler).ok(), memory, failures }
     }
 
     /// The handler to which peers send, or 0 if no handler number was free.
     pub(super) fn id(&self) -> u16 {
         self.listening.as_ref().map_or(0, |listening| listening.id().0)
+    }
+
+    /// The unique number of the listener.
+    pub(super) fn unique(&self) -> u64 {
+        self.listening.as_ref().map_or(0, Listening::unique)
+    }
+
+    /// The failures of bodies that peers have told.
+    pub(super) fn failures(&self) -> &Failures {
+        &self.failures
     }
 
     /// The window's memory at this rank.

@@ -36,14 +36,16 @@ impl RawWindow {
         }
         let (first, base) = (window.targets[0].region, window.targets[0].base);
         let mut start = 0;
-        for (t, len) in window.targets.iter_mut().zip(lens) {
-            let here = base.wrapping_add(start);
-            (t.base, t.lo, t.hi) = (here, 0, len);
-            t.region =
-                RemoteRegion { len, mapped: Some(Mapped { base: here, lo: 0, hi: len, atomics: true }), ..t.region };
-            t.move_to((first.peer, first.handle, start));
-            start += len;
-        }
+        window.end.change(&mut window.targets, |targets| {
+            for (t, len) in targets.iter_mut().zip(lens) {
+                let here = base.wrapping_add(start);
+                (t.base, t.lo, t.hi) = (here, 0, len);
+                let mapped = Some(Mapped { base: here, lo: 0, hi: len, atomics: true });
+                t.region = RemoteRegion { len, mapped, ..t.region };
+                t.move_to((first.peer, first.handle, start));
+                start += len;
+            }
+        });
         window.own.base = window.targets[team.rank()].base;
         window.own.len = window.targets[team.rank()].hi;
         Ok(window)

@@ -37,6 +37,8 @@ pub(super) struct FenceState {
     /// Number of barriers of closing fences so far. The numbers have no gaps, since signals with even and with odd
     /// numbers alternate and a mark is read after its number has arrived.
     pub(super) barriers: Cell<u64>,
+    /// Number of the fence whose closing part this rank is in; 0 if it is in none.
+    pub(super) closing: Cell<u64>,
     /// Whether all ranks are known to have reached the last fence.
     pub(super) synchronized: Cell<bool>,
 }
@@ -133,6 +135,8 @@ impl OperationState {
 pub(super) struct ServedState {
     /// Receives packed pieces, records and answers for this rank.
     pub(super) listener: Listener,
+    /// A number that tells this window apart from others of the team, the same at all ranks.
+    pub(super) unique: u64,
     /// Whether the CPU of each target applies the accumulates of fence and PSCW epochs.
     pub(super) accumulates: bool,
     /// The accumulates of those epochs.

@@ -16,6 +16,7 @@ use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
 use super::item::{Item, narrow, widen};
+use super::job_end::WindowEnd;
 use super::orphans::Orphans;
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::Target;
@@ -81,7 +82,8 @@ pub struct RawWindow {
     pub(super) signals: SignalArray,
     /// The window's account on the bill, if a bill is kept.
     pub(super) account: Option<Account>,
-    pub(super) targets: Vec<Target>,
+    /// Changed only by [`WindowEnd::change`].
+    pub(super) targets: Rc<[Target]>,
     pub(super) options: Options,
     /// The type of the elements, if the window has one.
     pub(super) element: Option<WindowElement>,
@@ -112,6 +114,8 @@ pub struct RawWindow {
     pub(super) lost: Cell<bool>,
     pub(super) broken: Cell<bool>,
     pub(super) released: Cell<bool>,
+    /// Whether the window is broken or released, or the job has ended.
+    pub(super) end: Rc<WindowEnd>,
 }
 
 impl RawWindow {
@@ -561,28 +565,7 @@ impl RawWindow {
 
     #[inline(always)]
     pub(crate) fn usable(&self, operation: &'static str) -> Result<()> {
-        if self.released.get() || self.broken.get() {
-            return Err(self.unusable(operation));
-        }
-        self.job.running(operation)
-    }
-
-    /// Drops messages that would change the memory until the next fence or post: this rank may hold references to it.
-    pub(crate) fn keep(&self) -> Result<()> {
-        self.usable("access a window's memory")?;
-        self.serving.listener.expose(false);
-        Ok(())
-    }
-
-    #[cold]
-    fn unusable(&self, operation: &'static str) -> Error {
-        if self.released.get() {
-            return Error::new(ErrorKind::Freed, operation).rank(self.job.rank());
-        }
-        Error::new(ErrorKind::WrongEpoch, operation)
-            .rank(self.job.rank())
-            .cause("a call on this window panicked or could not synchronize with the other ranks")
-            .remedy("free the window and make a new one")
+        if self.end.is_unusable() { Err(self.unusable(operation)) } else { self.job.running(operation) }
     }
 
     #[cold]

@@ -33,7 +33,7 @@ use crate::epoch::closing;
 use crate::op::{Element, Op};
 use crate::pending::Transfer;
 pub use crate::pending::{Buffer, Fetched, Pending};
-use crate::raw::{Options, RawWindow};
+use crate::raw::{Body, Options, RawWindow};
 use crate::shared_window::SharedSlice;
 pub use atomic::Atomic;
 pub use context::Context;
@@ -521,7 +521,10 @@ impl<T: Pod> Symmetric<T> {
     #[track_caller]
     pub fn exclusive<R, E: From<Error>>(&self, body: impl FnOnce(&mut [T]) -> Result<R, E>) -> Result<R, E> {
         let raw = self.raw();
-        located(|| raw.check_not_lent("lend symmetric memory"))?;
+        located(|| {
+            raw.usable("lend symmetric memory")?;
+            raw.check_not_lent("lend symmetric memory")
+        })?;
         // All ranks complete their operations; an error of them must not keep this rank from the two meetings.
         let completed = raw.unlock_all();
         located(|| {
@@ -539,6 +542,7 @@ impl<T: Pod> Symmetric<T> {
         let own = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
         closing(
             raw,
+            Body::Exclusive(raw.meetings()),
             || body(own),
             || {
                 raw.lent.set(false);

@@ -1,5 +1,7 @@
 //! Windows: every operation under every synchronization, message counts, errors, ends.
 
+mod after_finalize;
+mod bodies;
 mod buffers;
 mod checks;
 mod closing_errors;

@@ -1,0 +1,44 @@
+#![allow(unsafe_code)]
+//! The end of a job by an error of one rank.
+
+use super::Engine;
+use crate::bootstrap::report_abort;
+use crate::say::say;
+
+impl Engine {
+    /// Ends the whole job with `code`, gives the launcher the reason, and ends this process after its exit handlers. If
+    /// this rank is ending the process already, in an exit handler or a destructor, or a signal handler has interrupted
+    /// the end, then the reason is said, and the process ends at once with the first code.
+    pub fn abort(&self, code: i32, reason: &str) -> ! {
+        self.abort_by(code, reason, |code| std::process::exit(code))
+    }
+
+    /// [`abort`](Self::abort), with the function that ends this process.
+    pub fn abort_by(&self, code: i32, reason: &str, end: fn(i32) -> !) -> ! {
+        // Code that runs at process exit must not take this for an orderly end.
+        self.left.set(true);
+        if let Some(first) = self.ending.get() {
+            end_again(first, reason, || ());
+        }
+        self.ending.set(Some(code));
+        // The bootstrap is borrowed if a signal handler has interrupted it; the launcher then sees the code alone.
+        match self.bootstrap.try_borrow_mut() {
+            Ok(mut bootstrap) => bootstrap.abort(code, reason),
+            Err(_) => report_abort(self.rank, reason),
+        }
+        end(code)
+    }
+}
+
+/// Ends a process that is ending already, for the `reason` of another error: says it, calls `before`, and ends the process
+/// with the `first` code. What the program has written with the C library is written out; exit handlers that have not run
+/// do not run.
+pub fn end_again(first: i32, reason: &str, before: impl FnOnce()) -> ! {
+    say(format_args!("while the process ends with code {first}: {reason}"));
+    before();
+    // SAFETY: both functions take no memory of this process but the C library's own.
+    unsafe {
+        libc::fflush(std::ptr::null_mut());
+        libc::_exit(first)
+    }
+}

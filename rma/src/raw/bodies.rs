@@ -1,0 +1,179 @@
+#![allow(unsafe_code)]
+//! Bodies that fail at one rank: by an error or a panic.
+//!
+//! The ranks that take part in the same epoch, or in the same window, may wait in their bodies for calls that the failing
+//! rank makes no more. So it tells them, by one message to each, and their waits inside the body fail with an error that
+//! names it. The failing rank then closes the epoch as always; a window over borrowed memory it leaves at once.
+//!
+//! | body | is told to |
+//! |---|---|
+//! | of a window over borrowed memory, a run of fences, a fence epoch, exclusive access | all ranks of the team |
+//! | of an access epoch (start) | its targets, which may be in the body of their exposure |
+//! | of an exposure epoch (post) | its origins, which may be in the body of their access |
+//! | under locks | no rank, since none takes part |
+
+use std::any::Any;
+
+use farside_core::am::{self, Counters, HandlerId, Source};
+use farside_core::job::Track;
+use farside_core::wire::Writer;
+use farside_core::{Error, ErrorKind};
+
+use super::RawWindow;
+use super::failures::{FAILED, Failure};
+
+/// The most bytes of the text of a panic in a message.
+const TEXT: usize = 80;
+
+/// A body that ranks run in a call of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// Of a window over borrowed memory.
+    Window,
+    /// Of a run of fences, with the number of the fence that opened it.
+    Fences(u64),
+    /// Of one fence epoch, with the number of the fence that opened it.
+    Fence(u64),
+    /// Of exclusive access, with the number of the meeting that opened it.
+    Exclusive(u64),
+    Access,
+    Exposure,
+    /// Under a lock.
+    Lock,
+}
+
+impl Body {
+    /// Its code in messages, and its name.
+    fn code(self) -> (u8, &'static str) {
+        match self {
+            Self::Window => (FAILED, "a window over borrowed memory"),
+            Self::Fences(_) => (FAILED + 1, "a run of fences"),
+            Self::Fence(_) => (FAILED + 2, "a fence epoch"),
+            Self::Exclusive(_) => (FAILED + 3, "exclusive access"),
+            Self::Access => (FAILED + 4, "an access epoch"),
+            Self::Exposure => (FAILED + 5, "an exposure epoch"),
+            Self::Lock => (FAILED + 6, "a lock"),
+        }
+    }
+}
+
+/// How a body has failed, in words.
+fn described<R, E>(ended: &std::thread::Result<Result<R, E>>) -> Option<String> {
+    let text = |panic: &(dyn Any + Send)| {
+        panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned())
+    };
+    match ended {
+        Ok(Ok(_)) => None,
+        Ok(Err(_)) => Some("returned an error".to_owned()),
+        Err(panic) => {
+            let text = text(&**panic).unwrap_or_default();
+            let end = (0..=text.len().min(TEXT)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            Some(format!("panicked: {}", &text[..end]))
+        }
+    }
+}
+
+impl RawWindow {
+    /// Runs a body, whose waits fail if that of another rank fails.
+    #[inline]
+    pub(crate) fn in_body<R>(&self, body: Body, run: impl FnOnce() -> R) -> R {
+        if body == Body::Lock { run() } else { self.job.in_body(&|| self.failed_elsewhere(body), run) }
+    }
+
+    /// Tells the ranks that take part in a body that it has failed here. Of a body of all ranks they know already if it has
+    /// failed because that, or one around it, has failed at another rank.
+    #[inline]
+    pub(crate) fn tell_if_failed<R, E>(&self, body: Body, ended: &std::thread::Result<Result<R, E>>) {
+        if !matches!(ended, Ok(Ok(_))) {
+            self.tell_failure(body, &described(ended).unwrap_or_default());
+        }
+    }
+
+    #[cold]
+    fn tell_failure(&self, body: Body, text: &str) {
+        let pairs = matches!(body, Body::Access | Body::Exposure);
+        // A closing call that has failed inside it has failed at all ranks.
+        let known = self.broken.get() && body != Body::Window;
+        if !pairs && (known || self.failed_elsewhere(body).is_some() || self.job.check_bodies().is_err()) {
+            return;
+        }
+        let all = |number| (0..self.targets.len()).map(|rank| (rank, number)).collect();
+        let told: Vec<(usize, u64)> = match body {
+            Body::Lock => return,
+            Body::Window => all(0),
+            Body::Fences(number) | Body::Fence(number) | Body::Exclusive(number) => all(number),
+            Body::Access => self.groups.started.borrow().iter().map(|t| (*t, self.targets[*t].starts.get())).collect(),
+            Body::Exposure => {
+                let posted = self.groups.posted.borrow();
+                posted.members().iter().map(|origin| (*origin, self.targets[*origin].posts.get())).collect()
+            }
+        };
+        for (rank, number) in told.into_iter().filter(|(rank, _)| *rank != self.team.rank()) {
+            let t = &self.targets[rank];
+            let mut header =
+                Writer::new().u8(body.code().0).u64(self.serving.unique).u64(number).u64(self.fences()).done();
+            header.extend(text.as_bytes());
+            let (to, source, track) = (HandlerId(t.listens), Source::of(&[]), Track::new());
+            // SAFETY: the message has no data, and goes to the listener of the window at the rank.
+            let told =
+                unsafe { am::start_send(&self.job, t.region.peer, to, &header, source, Counters::default(), &track) };
+            if let Err(e) = told {
+                tracing::debug!("rank {} was not told of a body that failed: {e}", t.region.peer);
+            }
+        }
+    }
+
+    /// The error of a body that this rank is in, if it has failed at another rank that takes part.
+    ///
+    /// A closing fence is not disturbed: the rank whose body has failed takes part in it, except in those after the end of
+    /// its window.
+    pub(crate) fn failed_elsewhere(&self, body: Body) -> Option<Error> {
+        let closing = self.fencing.closing.get();
+        let disturbs = |failure: &&Failure| closing == 0 || body == Body::Window && failure.fences < closing;
+        let concerns = |failure: &&Failure| match body {
+            Body::Lock => false,
+            Body::Window => failure.code == body.code().0,
+            Body::Fences(number) | Body::Fence(number) | Body::Exclusive(number) => {
+                (failure.code, failure.number) == (body.code().0, number)
+            }
+            Body::Access => {
+                let targets = self.groups.started.borrow();
+                failure.code == Body::Exposure.code().0
+                    && self.peer_of(&targets, failure.source).is_some_and(|t| t.starts.get() == failure.number)
+            }
+            Body::Exposure => {
+                let origins = self.groups.posted.borrow();
+                failure.code == Body::Access.code().0
+                    && self.peer_of(origins.members(), failure.source).is_some_and(|t| t.posts.get() == failure.number)
+            }
+        };
+        let failures = self.serving.listener.failures().told();
+        failures.iter().filter(|failure| failure.window == self.serving.unique).filter(disturbs).find(concerns).map(
+            |failure| {
+                let of = if body == Body::Access { Body::Exposure } else { body };
+                let of = if body == Body::Exposure { Body::Access } else { of };
+                let e = Error::new(ErrorKind::Mismatch, body.code().1).rank(self.job.rank()).peer(failure.source);
+                e.cause(format!("its body of {} {}", of.code().1, failure.text))
+                    .remedy("see the error of that rank; a body that returns `Ok` at every rank goes on")
+            },
+        )
+    }
+
+    /// The state of job rank `rank`, if it is in a group of team ranks.
+    fn peer_of(&self, group: &[usize], rank: u32) -> Option<&super::Target> {
+        group.iter().map(|member| &self.targets[*member]).find(|t| t.region.peer == rank)
+    }
+
+    /// The error of a closing call that has failed because ranks disagree, or a rank has left the window: names the rank
+    /// whose body has failed, if that is the reason.
+    #[cold]
+    pub(crate) fn named(&self, body: Body, e: Error) -> Error {
+        if !matches!(e.kind(), ErrorKind::Mismatch | ErrorKind::BadKey) {
+            return e;
+        }
+        // The failure was sent before what shows it here, and arrives soon.
+        let told = || self.failed_elsewhere(body).or_else(|| self.job.check_bodies().err());
+        let limit = std::time::Duration::from_millis(100);
+        self.job.within(limit, || self.job.wait("close an epoch", || Ok(told()))).unwrap_or(e)
+    }
+}
