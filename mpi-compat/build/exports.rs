@@ -171,6 +171,13 @@ fn object(function: &Function) -> String {
     }
 }
 
+/// The parameter through which a function gives the communicator that it makes.
+fn made_comm(function: &Function) -> Option<&Parameter> {
+    let ends = ["_free", "_disconnect", "_parent"].iter().any(|end| function.name.ends_with(end));
+    let makes = |p: &&Parameter| p.stars == 1 && !p.array && !p.constant && base_type(&p.base) == "Comm";
+    function.parameters.iter().find(makes).filter(|_| !ends)
+}
+
 fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     let name = &function.name;
     let parameters: Vec<String> =
@@ -238,9 +245,15 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
                 let now = now.as_ref().map_or_else(String::new, |now| {
                     format!("if unbiased_now(call, |runtime| {now}) {{ return Ok(()); }}\n")
                 });
+                // As other libraries do, a function that fails to make a communicator gives the null handle.
+                let failed = made_comm(function).map_or_else(String::new, |made| {
+                    let new = argument(module, made, false);
+                    let null = "crate::constants::MPI_COMM_NULL";
+                    format!(".inspect_err(|_| _ = {}.map(|made| made.set({null})))", new.trim_end_matches('?'))
+                });
                 format!(
                     "enter(\"{name}\", {large}, When::{mark:?}, {on}, {handles}, |call| {{\n\
-                     {now}crate::{module}::{implementation}(call{comma}{arguments})\n}})"
+                     {now}crate::{module}::{implementation}(call{comma}{arguments}){failed}\n}})"
                 )
             }
         }

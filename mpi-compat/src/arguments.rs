@@ -97,6 +97,11 @@ impl<T: Copy> List<T> {
         Ok(unsafe { self.0.add(at).read_unaligned() })
     }
 
+    /// The same list where one that is written is expected, and not written.
+    pub fn unwritten(self) -> ListOut<T> {
+        ListOut(self.0.cast_mut(), self.1)
+    }
+
     /// The name of the parameter.
     pub fn name(self) -> &'static str {
         self.1
@@ -105,6 +110,28 @@ impl<T: Copy> List<T> {
     /// The address, which may be a constant such as `MPI_IN_PLACE`.
     pub fn address(self) -> usize {
         self.0.addr()
+    }
+}
+
+impl List<Request> {
+    /// The first place from `from` on where the elements are not those of `known`, which has as many.
+    pub fn differs(self, from: usize, known: &[Request]) -> Result<Option<usize>, Fail> {
+        /// Elements that are compared at once.
+        const BLOCK: usize = 64;
+        length(known.len() as i64, self.0.is_null(), self.1)?;
+        let mut at = from;
+        while at < known.len() {
+            let block = &known[at..known.len().min(at + BLOCK)];
+            // SAFETY: the caller of `new` guarantees `known.len()` elements.
+            let same = unsafe { libc::memcmp(self.0.add(at).cast(), block.as_ptr().cast(), size_of_val(block)) } == 0;
+            if !same {
+                // SAFETY: as above.
+                let other = |i: &usize| unsafe { self.0.add(at + i).read_unaligned() } != block[*i];
+                return Ok((0..block.len()).find(other).map(|i| at + i));
+            }
+            at += block.len();
+        }
+        Ok(None)
     }
 }
 
@@ -141,6 +168,12 @@ impl<T: Copy> ListOut<T> {
     /// The same list, read-only.
     pub fn as_list(self) -> List<T> {
         List(self.0.cast_const(), self.1)
+    }
+
+    /// Writes element `at`, which has been read.
+    pub fn put(self, at: usize, value: T) {
+        // SAFETY: the caller of `new` guarantees the elements, and `at` is below the length.
+        unsafe { self.0.add(at).write_unaligned(value) };
     }
 
     pub fn write(self, values: &[T]) -> Result<(), Fail> {

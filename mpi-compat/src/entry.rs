@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use crate::constants::*;
-use crate::errors::{self, On};
+use crate::errors::{self, HandlerCall, On};
 use crate::fail::{Fail, Result, fail};
 use crate::lock::{Biased, LOCK, Taken};
 use crate::runtime::{Call, Runtime, not_running};
@@ -71,10 +71,7 @@ fn raise(
     drop(handles);
     let (code, function) = errors::raise(&Call::of(&taken, name, large), on, fail);
     drop(taken);
-    if let Some(function) = function {
-        function.call();
-    }
-    code
+    function.map_or(code, HandlerCall::call)
 }
 
 /// The error of a function that is not implemented.

@@ -127,8 +127,8 @@ pub fn is_thread_main(call: &Call<'_>, flag: Out<c_int>) -> Result {
 }
 
 pub fn abort(call: &Call<'_>, _comm: Comm, errorcode: c_int) -> Result {
-    let job = call.job()?;
-    job.abort(errorcode, &format!("MPI_Abort({errorcode})"))
+    call.job()?;
+    crate::errors::end_process(call, errorcode, &format!("MPI_Abort({errorcode})"))
 }
 
 pub fn get_version(_: &Call<'_>, version: Out<c_int>, subversion: Out<c_int>) -> Result {

@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::rc::Rc;
+use std::time::Duration;
 
+use farside_core::engine::end_again;
 use farside_core::say;
 
 use crate::arguments::{Callback, Out, Text, TextOut};
@@ -13,7 +15,7 @@ use crate::constants::*;
 use crate::errhandler::{Action, ErrhandlerObject, ErrhandlerOf, Handler, Target};
 use crate::fail::{Fail, Result, fail};
 use crate::handle::{Comm, Errhandler, File, Session, Win};
-use crate::lock::LOCK;
+use crate::lock::{LOCK, this_thread};
 use crate::objects::Added;
 use crate::runtime::{Call, Phase, Runtime};
 
@@ -80,13 +82,15 @@ pub struct HandlerCall {
 }
 
 impl HandlerCall {
-    pub fn call(mut self) {
+    /// Calls the function, and returns the code that it leaves, which the call that raised the error returns.
+    pub fn call(mut self) -> c_int {
         // SAFETY: the program gave a function of this type; all four kinds take pointers to a handle and a code.
         unsafe {
             let function: unsafe extern "C-unwind" fn(*mut usize, *mut c_int, ...) =
                 std::mem::transmute(self.function.0 as *const ());
             function(&raw mut self.handle, &raw mut self.code);
         }
+        self.code
     }
 }
 
@@ -113,17 +117,40 @@ fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     let reason = format!("{text} ({name})");
     // A parent sees only the lower byte, which must not be 0.
     let status = if class & 0xff == 0 { 1 } else { class & 0xff };
+    if runtime.phase.get() == Phase::Child {
+        say(format_args!("process {}: {reason}; the error handler ends the process", std::process::id()));
+        // SAFETY: the call does not return. The parent's exit handlers must not run in the child.
+        unsafe { libc::_exit(status) }
+    }
+    let what = if runtime.job.borrow().is_some() { "job" } else { "program" };
+    end_process(runtime, status, &format!("{reason}; the error handler ends the {what}"))
+}
+
+/// How long a thread that has an error while another ends the process lets that one come to an end. The exit handlers of
+/// the program may wait for this thread.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Ends the job, and this process after its exit handlers. An error in one of them, or in a signal handler that
+/// interrupts them, ends the process at once, with the code of the first error, and one of another thread after a grace.
+pub fn end_process(runtime: &Runtime, code: c_int, reason: &str) -> ! {
+    fn exit(code: c_int) -> ! {
+        // Without the lock, so that other threads, for which exit handlers may wait, come out of their calls.
+        LOCK.outside(|| std::process::exit(code))
+    }
+    if let Some((thread, first)) = runtime.ending.get() {
+        end_again(first, reason, || {
+            if thread != this_thread() {
+                LOCK.outside(|| std::thread::sleep(GRACE));
+            }
+        })
+    }
+    runtime.ending.set(Some((this_thread(), code)));
     let job = runtime.job.borrow().clone();
     match job {
-        Some(_) if runtime.phase.get() == Phase::Child => {
-            say(format_args!("process {}: {reason}; the error handler ends the process", std::process::id()));
-            // SAFETY: the call does not return. The parent's exit handlers must not run in the child.
-            unsafe { libc::_exit(status) }
-        }
-        Some(job) => job.abort(status, &format!("{reason}; the error handler ends the job")),
+        Some(job) => job.abort_by(code, reason, exit),
         None => {
-            say(format_args!("{reason}; the error handler ends the program"));
-            std::process::exit(status)
+            say(format_args!("{reason}"));
+            exit(code)
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct Runtime {
     pub sessions_open: Cell<u32>,
     /// Whether the process leaves the job when it exits, which it does once it has opened a session.
     pub leaves_at_exit: Cell<bool>,
+    /// The thread that ends the process by an error, and its code, if one does.
+    pub ending: Cell<Option<(u64, c_int)>>,
     /// The job. It is kept until the process ends, since a session may be opened at any time.
     pub job: RefCell<Option<Job>>,
     /// The thread level that was granted.
@@ -81,7 +83,9 @@ pub struct Runtime {
     /// The receives of requests that are not persistent.
     pub receives: Receives,
     /// Requests that were freed before their operations were over.
-    pub freed: RefCell<Vec<Rc<dyn Operation>>>,
+    pub freed: RefCell<FreedOperations>,
+    /// The array of requests of the last call for one or some of many.
+    pub known: RefCell<KnownRequests>,
     pub messages: Objects<Message, MessageObject>,
     /// The process's buffer for buffered sends, used if no other buffer applies.
     pub buffer: Attached,
@@ -114,6 +118,7 @@ impl Runtime {
             active: Cell::new(false),
             sessions_open: Cell::new(0),
             leaves_at_exit: Cell::new(false),
+            ending: Cell::new(None),
             job: RefCell::default(),
             level: Cell::new(MPI_THREAD_SINGLE),
             main_thread: Cell::new(0),
@@ -131,6 +136,7 @@ impl Runtime {
             complete_send: Cell::new(MPI_REQUEST_NULL),
             receives: Receives::default(),
             freed: RefCell::default(),
+            known: RefCell::default(),
             messages: Objects::default(),
             buffer: Attached::default(),
             buffers: RefCell::default(),
@@ -219,6 +225,28 @@ impl Deref for Call<'_> {
 
     fn deref(&self) -> &Runtime {
         self.runtime
+    }
+}
+
+/// Operations in progress that have no request any more.
+#[derive(Default)]
+pub struct FreedOperations {
+    pub operations: Vec<Rc<dyn Operation>>,
+    /// Length at which those that are over are dropped.
+    most: usize,
+}
+
+impl FreedOperations {
+    /// Keeps an operation until it is over.
+    pub fn add(&mut self, operation: Rc<dyn Operation>) {
+        if operation.is_over() {
+            return;
+        }
+        if self.operations.len() >= self.most {
+            self.operations.retain(|operation| !operation.is_over());
+            self.most = 2 * self.operations.len().max(4);
+        }
+        self.operations.push(operation);
     }
 }
 

@@ -88,6 +88,10 @@ pub fn comm_split(call: &Call<'_>, comm: Comm, color: c_int, key: c_int, newcomm
     Ok(())
 }
 
+/// The key of the resource type of a split, and its value for the memory that the ranks of a node share.
+const TYPE: &[u8] = b"mpi_hw_resource_type";
+const SHARED: &[u8] = b"mpi_shared_memory";
+
 /// The ranks of the job that share the resource of a guided split with this rank; `None` if there is no such resource.
 /// `sets`: process sets may guide the split, beside the hardware.
 fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result<Option<Cow<'a, [u32]>>> {
@@ -98,7 +102,7 @@ fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result
     if let Some(name) = info.get(b"mpi_pset_name").filter(|_| sets) {
         return Ok(process_set(team.job(), &name).map(Cow::Owned));
     }
-    let shared = info.get(b"mpi_hw_resource_type").as_deref() == Some(b"mpi_shared_memory");
+    let shared = info.get(TYPE).as_deref() == Some(SHARED);
     Ok(shared.then(|| on_node(team)))
 }
 
@@ -122,17 +126,26 @@ pub fn comm_split_type(
 ) -> Result {
     let caller = Caller::new(call, comm)?;
     let team = &caller.comm.team;
+    let mut named = None;
     let together = match split_type {
         MPI_COMM_TYPE_SHARED => Some(on_node(team)),
         // The result must be a proper subset of the communicator.
-        MPI_COMM_TYPE_HW_UNGUIDED => Some(on_node(team)).filter(|members| members.len() < team.size()),
+        MPI_COMM_TYPE_HW_UNGUIDED => {
+            named = if info == MPI_INFO_NULL { None } else { Some(call.infos.get(info)?) };
+            Some(on_node(team)).filter(|members| members.len() < team.size())
+        }
         MPI_COMM_TYPE_HW_GUIDED => guided(call, team, info, false)?,
         MPI_COMM_TYPE_RESOURCE_GUIDED => guided(call, team, info, true)?,
         MPI_UNDEFINED => None,
         _ => return Err(fail(MPI_ERR_ARG, format!("is {split_type}, not a split type")).named("split_type")),
     };
     let color = together.and_then(|members| members.first().copied());
-    put(call, split(&caller, color, key)?, newcomm);
+    let new = split(&caller, color, key)?;
+    // An unguided split says by which resource it has split.
+    if let Some(info) = named.filter(|_| new.is_some()) {
+        info.set(TYPE.to_vec(), SHARED.to_vec());
+    }
+    put(call, new, newcomm);
     Ok(())
 }
 

@@ -74,7 +74,9 @@ pub fn predefined(types: &Objects<Type, TypeObject>, plain: &PlainTypes) {
         };
         if let Some(named) = Named::ALL.iter().find(same) {
             let made = Made { combiner: MPI_COMBINER_NAMED, ..Made::default() };
-            let object = TypeObject::predefined((*named).into(), made, named.mpi_name());
+            // Of the two names of this type, the one of which the standard calls the other a synonym.
+            let shown = if *named == Named::CFloatComplex { "MPI_C_COMPLEX" } else { named.mpi_name() };
+            let object = TypeObject::predefined((*named).into(), made, shown);
             object.handle.set(*value);
             if let (Some(place), Some(size)) = (plain.0.get(value - FIRST), object.plain) {
                 place.set((size as u8, Atomics::of(*named)));

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use farside_core::bill::Awaited;
-use farside_core::two_sided::{self, Matched, Receive, Sending};
+use farside_core::two_sided::{self, EndedReceives, Matched, Receive, Sending};
 use farside_rma::raw::TypedMemory;
 
 use super::CommObject;
@@ -209,6 +209,11 @@ impl Receives {
     #[inline(always)]
     pub fn is_over(&self, request: Request) -> bool {
         self.slot(request).is_none_or(|slot| slot.receive.is_done())
+    }
+
+    /// Adds `number` to `ended` when the receive of a request is over; `false` for another request.
+    pub fn watch(&self, request: Request, ended: &Rc<EndedReceives>, number: u32) -> bool {
+        self.slot(request).map(|slot| slot.receive.watch(ended, number)).is_some()
     }
 
     /// The operation that a receive waits for.

@@ -16,7 +16,7 @@ use crate::status::Status;
 
 /// Whether a call completes requests, or only reads their outcomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Consume {
+pub enum Consume {
     Yes,
     No,
 }
@@ -87,8 +87,8 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
 /// Calls with at most this number of requests allocate no memory.
 const FEW: usize = 8;
 
-/// The requests of a call.
-struct Requests<'c> {
+/// The requests of a call, if they are few or all are completed.
+pub struct Requests<'c> {
     call: &'c Call<'c>,
     handles: SmallVec<[Request; FEW]>,
     /// The operation of each request; `None` if that is null or inactive.
@@ -147,7 +147,7 @@ impl<'c> Requests<'c> {
     }
 
     /// Completes the first request that is over.
-    fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
+    pub fn any(&mut self, wait: bool, flag: Option<Out<c_int>>, indx: Out<c_int>, status: StatusOut) -> Result {
         let active = self.operations.iter().any(Option::is_some);
         let over = !active || self.until(wait, || self.first_over().is_some())?;
         flag.iter().for_each(|flag| flag.set(over.into()));
@@ -165,7 +165,7 @@ impl<'c> Requests<'c> {
     }
 
     /// Completes all requests that are over.
-    fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
+    pub fn some(&mut self, wait: bool, outcount: Out<c_int>, indices: ListOut<c_int>, statuses: StatusOut) -> Result {
         if self.operations.iter().all(Option::is_none) {
             outcount.set(MPI_UNDEFINED);
             return Ok(());
@@ -190,30 +190,39 @@ impl<'c> Requests<'c> {
         }
     }
 
-    /// Completes the requests `which`, which are over, and writes their statuses one after the other. If one has
-    /// failed, all statuses have errors.
+    /// Completes the requests `which`, which are over ([`all_of`]).
     fn take_all(&mut self, which: impl ExactSizeIterator<Item = usize>, statuses: StatusOut) -> Result {
-        let (len, mut failures) = (which.len(), Vec::new());
-        for (i, at) in which.enumerate() {
-            let taken = self.take(at, statuses.at(i));
-            failures.extend(taken.err().map(|failed| (i, at, failed)));
-        }
-        if failures.is_empty() {
-            return Ok(());
-        }
-        (0..len).for_each(|i| statuses.at(i).set_error(MPI_SUCCESS));
-        for (i, _, failed) in &failures {
-            statuses.at(*i).set_error(self.call.errors.code_of(failed.code, &failed.text));
-        }
-        let (_, at, mut first) = failures.swap_remove(0);
-        let mut failed = fail(MPI_ERR_IN_STATUS, format!("request {at}: {}", first.text)).named("array_of_statuses");
-        failed.on = first.on.take();
-        Err(failed)
+        all_of(self.call, which, statuses, |at, status| self.take(at, status))
     }
 }
 
+/// Takes all of `which` and writes their statuses one after the other. If one has failed, all statuses have errors.
+pub fn all_of(
+    call: &Call<'_>,
+    which: impl ExactSizeIterator<Item = usize>,
+    statuses: StatusOut,
+    mut take: impl FnMut(usize, StatusOut) -> Result,
+) -> Result {
+    let (len, mut failures) = (which.len(), Vec::new());
+    for (i, at) in which.enumerate() {
+        let taken = take(at, statuses.at(i));
+        failures.extend(taken.err().map(|failed| (i, at, failed)));
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    (0..len).for_each(|i| statuses.at(i).set_error(MPI_SUCCESS));
+    for (i, _, failed) in &failures {
+        statuses.at(*i).set_error(call.errors.code_of(failed.code, &failed.text));
+    }
+    let (_, at, mut first) = failures.swap_remove(0);
+    let mut failed = fail(MPI_ERR_IN_STATUS, format!("request {at}: {}", first.text)).named("array_of_statuses");
+    failed.on = first.on.take();
+    Err(failed)
+}
+
 /// Calls `f` with the requests of an array; `consume` decides whether completed requests are freed.
-fn of(
+pub fn of(
     call: &Call<'_>,
     consume: Consume,
     array_of: (c_int, &'static str),
@@ -226,7 +235,7 @@ fn of(
 }
 
 /// Calls `f` with the requests of an array, and writes the changed handles back.
-fn with(
+pub fn with(
     call: &Call<'_>,
     array_of: (c_int, &'static str),
     array: ListOut<Request>,
@@ -255,63 +264,4 @@ pub fn request_get_status_all(
     statuses: StatusOut,
 ) -> Result {
     of(call, Consume::No, (n, "count"), array, |requests| requests.all_now(flag, statuses))
-}
-
-pub fn waitany(call: &Call<'_>, n: c_int, array: ListOut<Request>, indx: Out<c_int>, status: StatusOut) -> Result {
-    with(call, (n, "count"), array, |requests| requests.any(true, None, indx, status))
-}
-
-pub fn testany(
-    call: &Call<'_>,
-    n: c_int,
-    array: ListOut<Request>,
-    indx: Out<c_int>,
-    flag: Out<c_int>,
-    status: StatusOut,
-) -> Result {
-    with(call, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
-}
-
-pub fn request_get_status_any(
-    call: &Call<'_>,
-    n: c_int,
-    array: List<Request>,
-    indx: Out<c_int>,
-    flag: Out<c_int>,
-    status: StatusOut,
-) -> Result {
-    of(call, Consume::No, (n, "count"), array, |requests| requests.any(false, Some(flag), indx, status))
-}
-
-pub fn waitsome(
-    call: &Call<'_>,
-    n: c_int,
-    array: ListOut<Request>,
-    outcount: Out<c_int>,
-    indices: ListOut<c_int>,
-    statuses: StatusOut,
-) -> Result {
-    with(call, (n, "incount"), array, |requests| requests.some(true, outcount, indices, statuses))
-}
-
-pub fn testsome(
-    call: &Call<'_>,
-    n: c_int,
-    array: ListOut<Request>,
-    outcount: Out<c_int>,
-    indices: ListOut<c_int>,
-    statuses: StatusOut,
-) -> Result {
-    with(call, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
-}
-
-pub fn request_get_status_some(
-    call: &Call<'_>,
-    n: c_int,
-    array: List<Request>,
-    outcount: Out<c_int>,
-    indices: ListOut<c_int>,
-    statuses: StatusOut,
-) -> Result {
-    of(call, Consume::No, (n, "incount"), array, |requests| requests.some(false, outcount, indices, statuses))
 }

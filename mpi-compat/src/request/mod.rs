@@ -4,6 +4,7 @@
 mod active;
 mod completion;
 mod generalized;
+mod many;
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -22,6 +23,7 @@ use active::Active;
 
 pub use completion::*;
 pub use generalized::*;
+pub use many::*;
 
 /// A request for a send that is complete.
 #[inline]
@@ -93,11 +95,7 @@ pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
     let operation = get(call, handle, "request")?;
     if !operation.free(call)? {
         release(call, handle);
-        let mut freed = call.freed.borrow_mut();
-        freed.retain(|operation| !operation.is_over());
-        if !operation.is_over() {
-            freed.push(operation);
-        }
+        call.freed.borrow_mut().add(operation);
     }
     request.set(MPI_REQUEST_NULL);
     Ok(())
@@ -106,7 +104,7 @@ pub fn request_free(call: &Call<'_>, request: Out<Request>) -> Result {
 /// Waits, before MPI ends, until the operations whose requests were freed are over. When the time limit of the job has
 /// passed, gives up those that are not over, and fails.
 pub fn drain(call: &Call<'_>, job: &Job) -> Result {
-    let freed = call.freed.take();
+    let freed = call.freed.take().operations;
     let limit = Duration::from_secs(u64::from(job.settings().timeout_s));
     let over = || Ok(freed.iter().all(|operation| operation.is_over()).then_some(()));
     let waited = job.within(limit, || job.wait(call.name, over));

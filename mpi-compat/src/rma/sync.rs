@@ -55,7 +55,7 @@ pub fn win_post(call: &Call<'_>, group: Group, assert: c_int, win: Win) -> Resul
     let object = call.wins.get(win)?;
     let asserts = asserts(assert, MPI_MODE_NOCHECK | MPI_MODE_NOSTORE | MPI_MODE_NOPUT)?;
     if object.raw().has_locked_itself() {
-        return Err(fail(MPI_ERR_RMA_CONFLICT, "is locked here by this rank, and cannot be exposed too").named("win"));
+        return Err(fail(MPI_ERR_RMA_SYNC, "is locked here by this rank, and cannot be exposed too").named("win"));
     }
     Ok(object.raw().post(&ranks(call, &object, group)?, asserts)?)
 }
@@ -82,9 +82,7 @@ pub fn win_test(call: &Call<'_>, win: Win, flag: Out<c_int>) -> Result {
 /// Checks that a window may be locked; `own`: the lock includes this rank's memory.
 fn lockable(object: &WinObject, own: bool) -> Result {
     if own && object.raw().is_posted() {
-        return Err(
-            fail(MPI_ERR_RMA_CONFLICT, "is exposed here by MPI_Win_post, and cannot be locked too").named("win")
-        );
+        return Err(fail(MPI_ERR_RMA_SYNC, "is exposed here by MPI_Win_post, and cannot be locked too").named("win"));
     }
     Ok(())
 }

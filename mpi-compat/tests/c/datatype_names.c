@@ -6,6 +6,9 @@ int main(void) {
     char name[MPI_MAX_OBJECT_NAME] = "x";
     int length = -1;
     start();
+    /* MPI_C_FLOAT_COMPLEX is its synonym. */
+    OK(MPI_Type_get_name(MPI_C_COMPLEX, name, &length));
+    CHECK(strcmp(name, "MPI_C_COMPLEX") == 0);
     OK(MPI_Type_contiguous(2, MPI_INT, &type));
     OK(MPI_Type_get_name(type, name, &length));
     CHECK(length == 0 && name[0] == 0);
