@@ -27,6 +27,7 @@ pub mod memory;
 pub mod mistyped;
 pub mod model;
 pub(crate) mod order;
+mod peers;
 pub mod plot;
 mod processes;
 pub mod processors;

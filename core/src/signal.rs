@@ -22,6 +22,7 @@ use crate::device::{Block, Operation, Place, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::memory::words::Word;
+use crate::peers::PeerTable;
 pub use crate::progress::{Pace, pace};
 use crate::stats::{Kind, Stats};
 
@@ -45,7 +46,7 @@ pub struct SignalArray {
     /// Lines for [short data](short) of each rank; 0 if the array is not for that.
     pub(crate) short_lines: usize,
     pub(crate) own: Registration,
-    pub(crate) remotes: Vec<RemoteCells>,
+    pub(crate) remotes: PeerTable<RemoteCells>,
     /// Whether the whole array is mapped at all ranks.
     pub(crate) mapped: bool,
     pub(crate) oversubscribed: bool,
@@ -240,7 +241,7 @@ impl SignalArray {
 
     /// The last line of team rank `of`, if it is mapped here.
     pub(crate) fn last_line(&self, of: usize) -> Option<[&AtomicU64; LINE / 8]> {
-        let base = if of == self.me { self.own.base } else { self.remotes[of].mapped?.as_ptr() };
+        let base = if of == self.me { self.own.base } else { self.remotes.get(of)?.mapped?.as_ptr() };
         let line = 3 * self.size + self.words + self.short_lines;
         Some(std::array::from_fn(|word| self.word_at(base, line * LINE + 8 * word)))
     }
@@ -248,7 +249,7 @@ impl SignalArray {
     /// The words of cell `cell` to and from team rank `peer` in the line that the pair shares.
     #[inline(always)]
     fn pair(&self, peer: usize, cell: usize, number: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        let theirs = self.remotes[peer].mapped?.as_ptr();
+        let theirs = self.remotes.get(peer)?.mapped?.as_ptr();
         let (base, high) = if self.me < peer { (self.own.base, peer) } else { (theirs, self.me) };
         let line = (2 * self.size + high) * LINE;
         let word = pair_word(cell, number);
@@ -279,7 +280,7 @@ impl SignalArray {
     /// Whether cells and words of team rank `of` are mapped here.
     #[must_use]
     pub fn is_mapped(&self, of: usize) -> bool {
-        self.remotes[of].mapped.is_some()
+        self.remotes.get(of).is_some_and(|remote| remote.mapped.is_some())
     }
 
     /// The value of cell `cell` that team rank `from` has set here.
@@ -339,7 +340,7 @@ impl SignalArray {
     #[inline]
     pub fn peer_word(&self, of: usize, word: usize) -> Option<&AtomicU64> {
         assert!(word < self.words);
-        self.remotes[of].mapped.map(|m| self.word_at(m.as_ptr(), (3 * self.size + word) * LINE))
+        self.remotes.get(of)?.mapped.map(|m| self.word_at(m.as_ptr(), (3 * self.size + word) * LINE))
     }
 
     /// The value of word `word` of team rank `of`, if this rank shares memory with it. Other ranks need not, so no rank
@@ -348,7 +349,7 @@ impl SignalArray {
     #[inline]
     pub fn published(&self, of: usize, word: usize) -> Option<u64> {
         assert!(word < self.words);
-        let base = if of == self.me { self.own.base } else { self.remotes[of].near?.as_ptr() };
+        let base = if of == self.me { self.own.base } else { self.remotes.get(of)?.near?.as_ptr() };
         Some(self.word_at(base, (3 * self.size + word) * LINE).load(Ordering::SeqCst))
     }
 
@@ -366,7 +367,7 @@ impl SignalArray {
 
     /// The word at `place`, an address at team rank `of`, if it is mapped.
     fn mapped_at(&self, of: usize, place: Place) -> Option<&AtomicU64> {
-        self.remotes[of].mapped.map(|m| self.word_at(m.as_ptr(), place.offset))
+        self.remotes.get(of)?.mapped.map(|m| self.word_at(m.as_ptr(), place.offset))
     }
 
     /// Reads word `word` of team rank `of`: a load if it is mapped, else one read.
@@ -521,7 +522,7 @@ impl OwnCells {
 
 impl Drop for SignalArray {
     fn drop(&mut self) {
-        for r in &self.remotes {
+        for r in self.remotes.iter() {
             // SAFETY: the array is being dropped, so this rank does not reach the peers' cells after this.
             unsafe { self.job.device().forget(r.handle) };
         }

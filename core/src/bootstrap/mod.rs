@@ -5,6 +5,7 @@
 
 mod connection;
 pub mod detect;
+mod directory;
 mod mark;
 pub mod pmi1;
 pub mod pmi1_wire;
@@ -17,6 +18,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::say::say;
 
 pub use detect::connect;
+pub use directory::Directory;
+pub(crate) use directory::{Exchange, Published};
 pub(crate) use threads::threads;
 
 /// The longest key, in characters.
@@ -55,6 +58,10 @@ pub trait Bootstrap {
     /// # Errors
     /// Those of `put`; `Protocol` if no rank put the key.
     fn get(&mut self, key: &str) -> Result<Vec<u8>>;
+    /// Where the ranks of one process find each other's values without a message, if all ranks of the job are in it.
+    fn directory(&self) -> Option<Directory> {
+        None
+    }
     /// If the launcher has asked what this rank waits for, answers with the result of `waits_for`. Does not block. If
     /// the launcher is gone, this ends the process with code 1, since nobody else would end it.
     fn answer(&mut self, _waits_for: &dyn Fn() -> String) {}

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::bill::{Account, Awaited};
 use crate::coll::operation::{Call, Operation as Collective};
-use crate::coll::selection::{Facts, Placement};
+use crate::coll::selection::{Facts, Origin, Placement};
 use crate::coll::team::Team;
 use crate::coll::{self, execute, table};
 use crate::device::{BarrierRequest, Operation};
@@ -23,17 +23,17 @@ pub(crate) struct SwitchGroup {
     barriers: Cell<u64>,
 }
 
-/// Whether the network has the barrier and the selection chooses it; the same at all ranks.
+/// Whether the network has the barrier and the selection chooses it; the same at all ranks. The selection compares messages;
+/// from how many nodes the switch takes less time than signals too, the device says.
 fn is_chosen(team: &Team) -> bool {
     let job = team.job();
-    if job.device().capabilities().switch.is_none() {
-        return false;
-    }
+    let Some(limits) = job.device().capabilities().switch else { return false };
     let (rank, size) = (team.rank() as u32, team.size() as u32);
     let call = Call { switch: true, lends: team.is_on_one_node(), ..Call::new(Collective::Barrier, rank, size) };
     let placement = Placement::of(team.is_on_one_node(), job.is_on_oversubscribed_node());
-    let (choice, _) = job.calls().tuning.selection().select(&call, &Facts::new(&call, 1, true, placement));
-    table::is_in_switch(choice.algorithm)
+    let (choice, origin) = job.calls().tuning.selection().select(&call, &Facts::new(&call, 1, true, placement));
+    let nodes = team.membership().nodes.iter().max().map_or(size, |last| last + 1);
+    table::is_in_switch(choice.algorithm) && (origin == Origin::User || nodes >= limits.least_nodes)
 }
 
 /// Posts a request to the switch and waits until it is complete. `number` is that of the barrier, or 0.

@@ -6,15 +6,13 @@ use super::operation::{Algorithm, Operation};
 use super::schedule::Side;
 use crate::callback::{caught, operator_panicked};
 use crate::coll;
-use crate::coll::team::Team;
+use crate::coll::team::{MANY, Team};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
 
 /// Bytes of a record of [`allgather`] and [`broadcast`]: the length of the data, and its first bytes, which are often all of
 /// it.
 const RECORD: usize = 128;
-/// Number of ranks above which records are as short as the caller says.
-const MANY: usize = 256;
 /// Bytes of the length.
 const LENGTH: usize = 8;
 /// The [purpose](Arguments::purpose) of these calls.
@@ -46,6 +44,14 @@ pub struct Gathered {
 }
 
 impl Gathered {
+    /// The data of a team rank; nothing for one that does not exist.
+    pub(super) fn get(&self, rank: usize) -> &[u8] {
+        match &self.long {
+            Some(all) => all.get(rank).map_or(&[], |data| data),
+            None => self.records.chunks_exact(self.record).nth(rank).map_or(&[], |record| parts(record).1),
+        }
+    }
+
     /// The data of each rank, by team rank.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let each = self.records.chunks_exact(self.record).enumerate();
@@ -235,6 +241,26 @@ pub fn broadcast(team: &Team, root: usize, data: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 /// `PeerLost`; `Mismatch` for another length.
 pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[u8])) -> Result<Vec<u8>> {
+    reduce_by(team, BYTES, mine, combine, None)
+}
+
+/// [`allreduce`] for a purpose of the caller, by an algorithm that takes no other call of the team first.
+pub(super) fn agree(
+    team: &Team,
+    purpose: &'static str,
+    mine: &[u8],
+    combine: &mut dyn FnMut(&mut [u8], &[u8]),
+) -> Result<Vec<u8>> {
+    reduce_by(team, purpose, mine, combine, named(&coll::allreduce::recursive_doubling::ALGORITHM))
+}
+
+fn reduce_by(
+    team: &Team,
+    purpose: &'static str,
+    mine: &[u8],
+    combine: &mut dyn FnMut(&mut [u8], &[u8]),
+    algorithm: Option<(&'static Algorithm, &'static [u32])>,
+) -> Result<Vec<u8>> {
     let mut result = room(team, mine.len(), Operation::Allreduce)?;
     let mut reducer = Reducer { combine, len: mine.len() };
     let arguments = Arguments {
@@ -244,7 +270,8 @@ pub fn allreduce(team: &Team, mine: &[u8], combine: &mut dyn FnMut(&mut [u8], &[
         input: read(mine),
         output: Memory::Contiguous(result.as_mut_ptr()),
         reduction: Some(reducer.reduction(false)),
-        purpose: BYTES,
+        purpose,
+        algorithm,
         ..Arguments::new(Operation::Allreduce)
     };
     // SAFETY: the call is over when this returns, and so is the use of the reducer.

@@ -31,8 +31,9 @@ pub(crate) mod team;
 pub(crate) mod tree;
 pub(crate) mod two_level;
 
+pub use crate::peers::PeerTable;
 pub use bytes::{Gathered, allgather, allgather_short, allreduce, broadcast, gather, reduce_scatter};
-pub use regions::exchange_regions;
+pub use regions::{Announced, announce, exchange_into, exchange_regions};
 
 /// ⌈log2 P⌉.
 #[must_use]

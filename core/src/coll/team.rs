@@ -20,6 +20,7 @@ use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
+use crate::bootstrap::{Directory, Exchange};
 use crate::coll::barrier_switch::{self, SwitchGroup};
 use crate::coll::execute::{Cache, TeamCalls};
 use crate::coll::selection::Choice;
@@ -29,6 +30,9 @@ use crate::job::{Job, OneThread};
 use crate::signal::SignalArray;
 use members::Members;
 use on_node::NodeSignals;
+
+/// Number of ranks above which exchanges among all of them are as short as can be.
+pub(super) const MANY: usize = 256;
 
 /// An ordered set of ranks. Clones are the same team.
 ///
@@ -58,6 +62,8 @@ struct Inner {
     members: Members,
     /// Number of barriers by messages.
     barriers: Cell<u64>,
+    /// Number of exchanges through the [directory](Team::directory).
+    exchanges: Cell<u32>,
     /// Number of [meetings](Team::meet) before the end of the job.
     meetings: Cell<u64>,
     signals: OnceCell<SignalArray>,
@@ -144,6 +150,7 @@ impl Team {
             },
             job: job.clone(),
             barriers: Cell::new(0),
+            exchanges: Cell::new(0),
             meetings: Cell::new(0),
             signals: OnceCell::new(),
             no_signals: Cell::new(false),
@@ -215,6 +222,15 @@ impl Team {
     #[must_use]
     pub fn is_oversubscribed(&self) -> bool {
         self.inner.signals.get().is_some_and(SignalArray::is_oversubscribed)
+    }
+
+    /// Where the members publish what others need of them, instead of sending it to all, and the number of this exchange:
+    /// in a team of more than 256 ranks whose job has a directory, so at all members or at none. A collective call.
+    pub(crate) fn directory(&self) -> Option<(Directory, Exchange)> {
+        let directory = (self.size() > MANY).then(|| self.job().bootstrap.borrow().directory()).flatten()?;
+        let number = self.inner.exchanges.get() + 1;
+        self.inner.exchanges.set(number);
+        Some((directory, (self.context(), number)))
     }
 
     pub(crate) fn membership(&self) -> &Members {

@@ -43,9 +43,9 @@ pub struct Capabilities {
     /// Whether a rank may access its own region, and set its own cells, by loads and stores although it is not mapped,
     /// while other operations on it go through the device. Atomics and accumulates always go through the device.
     pub own_by_copy: bool,
-    /// Maximum number of groups that the barrier in the switch of the network serves at a time
-    /// ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network has no such barrier.
-    pub switch: Option<u32>,
+    /// The barrier in the switch of the network ([`Operation::Barrier`](super::Operation::Barrier)); `None` if the network has
+    /// none.
+    pub switch: Option<SwitchLimits>,
 }
 
 impl Capabilities {
@@ -80,6 +80,16 @@ pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
         .device(device)
         .cause("this device has no lists on both sides of a message")
         .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
+}
+
+/// Limits of the barrier in the switch of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwitchLimits {
+    /// Maximum number of groups at a time.
+    pub groups: u32,
+    /// Least number of nodes (ranks, unless several share a node) from which it takes less time than ⌈log2 N⌉ rounds of
+    /// signals between them. With fewer it is used only if the setting `FARSIDE_COLL` says so.
+    pub least_nodes: u32,
 }
 
 /// Limits of one scatter or gather list.

@@ -511,9 +511,12 @@ unsafe impl Device for Loopback {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        self.own().inbox().ended.get_or_insert(how);
-        if how == Leave::Lost {
-            self.hub.0.iter().for_each(Rank::wake);
+        let ended = self.own().inbox().ended.replace(how);
+        match ended {
+            None if how == Leave::Lost => self.hub.0.iter().for_each(Rank::wake),
+            None => {}
+            // A rank ends once.
+            ended => self.own().inbox().ended = ended,
         }
         Ok(true)
     }

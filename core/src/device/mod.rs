@@ -36,7 +36,7 @@ use crate::stats::{Snapshot, Stats};
 pub use barrier::BarrierRequest;
 pub(crate) use barrier::no_barrier;
 pub(crate) use capabilities::no_lists;
-pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs};
+pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs, SwitchLimits};
 pub(crate) use forward::forward;
 pub(crate) use packet::SHORT_WORDS;
 pub use packet::ShortPacket;

@@ -4,4 +4,5 @@ mod describe;
 pub(crate) mod discover;
 mod end;
 pub(crate) mod simulate;
+mod stacks;
 mod start;

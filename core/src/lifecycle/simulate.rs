@@ -6,10 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 
-use corosensei::stack::DefaultStack;
-
+use super::stacks::{self, Watched};
 use super::start::{first_error, panicked, run_rank};
-use crate::bootstrap::{Bootstrap, SIMULATION};
+use crate::bootstrap::{Bootstrap, Directory, SIMULATION};
 use crate::coll::selection::Rules;
 use crate::device::sim::network::{Network, picoseconds};
 use crate::device::sim::world::{Fiber, World};
@@ -117,7 +116,8 @@ impl Simulation {
         self
     }
 
-    /// Sets the bytes of a rank's stack, 1 MiB unless set. Pages that a rank does not touch take no memory.
+    /// Sets the bytes of a rank's stack, 1 MiB unless set, at least 64 KiB. Pages that a rank does not touch take no memory. A
+    /// rank that overflows its stack ends the process by SIGSEGV, after a line on stderr that names it.
     #[must_use]
     pub fn stack(mut self, bytes: usize) -> Self {
         self.stack = bytes;
@@ -227,11 +227,10 @@ impl Simulation {
         }
         self.refused.iter().try_for_each(|(refused, _)| rank(*refused).map(drop))?;
         let outcomes: RefCell<Vec<Result<()>>> = RefCell::new((0..ranks).map(|_| Ok(())).collect());
+        let guards = RefCell::new(Vec::with_capacity(self.ranks));
         let fibers = (0..ranks).map(|me| {
-            let stack = DefaultStack::new(self.stack).map_err(|e| {
-                let e = Error::new(ErrorKind::Limit, "simulate").rank(me).cause(format!("memory of a stack: {e}"));
-                e.remedy("raise vm.max_map_count, or simulate fewer ranks")
-            })?;
+            let stack = stacks::stack(me, self.stack)?;
+            guards.borrow_mut().push(stacks::guard(&stack));
             let (world, settings, outcomes) = (&world, &settings, &outcomes);
             let refused = self.refused.iter().find(|(rank, _)| *rank == me as usize).map(|(_, after)| *after);
             let body = move |yielder: &corosensei::Yielder<(), ()>, ()| {
@@ -254,6 +253,8 @@ impl Simulation {
             Ok(Some(unsafe { Fiber::with_stack_unchecked(stack, body) }))
         });
         let fibers = fibers.collect::<Result<Vec<_>>>()?;
+        let watched = Watched::new(self.seed, self.stack, guards.into_inner());
+        let _watched = watched.inspect_err(|e| tracing::warn!("an overflow of a stack will not be reported: {e}"));
         world.run(fibers);
         let mut outcomes = outcomes.into_inner();
         for (dead, _) in self.dies.iter().filter(|(dead, _)| world.ranks[*dead].died.get()) {
@@ -301,6 +302,10 @@ impl Bootstrap for SimBootstrap {
     fn get(&mut self, key: &str) -> Result<Vec<u8>> {
         let value = self.world.exchange().visible.get(key).cloned();
         value.ok_or_else(|| crate::bootstrap::no_such_key("bootstrap get", key))
+    }
+
+    fn directory(&self) -> Option<Directory> {
+        Some(self.world.directory.clone())
     }
 
     fn finalize(&mut self) -> Result<()> {

@@ -95,7 +95,7 @@ impl SignalArray {
     /// The places of team rank `of`.
     #[inline(always)]
     fn places(&self, of: usize) -> [&[AtomicU64]; 2] {
-        let base = match self.remotes[of].mapped {
+        let base = match self.remotes.get(of).and_then(|remote| remote.mapped) {
             Some(mapped) if of != self.me => mapped.as_ptr(),
             _ => self.own.base,
         };

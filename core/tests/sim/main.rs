@@ -5,6 +5,7 @@ mod faults;
 mod models;
 mod nodes;
 mod scale;
+mod stacks;
 mod switch;
 mod timeline;
 mod times;

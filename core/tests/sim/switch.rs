@@ -11,11 +11,15 @@ use farside_core::coll::schedule::predict::{Bytes, LogGP, predict_algorithm};
 use farside_core::coll::selection::Choice;
 use farside_core::device::{self, BarrierRequest};
 use farside_core::job::{CancelOnDrop, Track};
-use farside_core::sim::{Flap, Interface, Network, Simulation, Switch};
+use farside_core::sim::{Flap, Interface, Network, Nodes, Simulation, Switch};
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, Team};
 
 use crate::times::{time_of, with};
+
+/// A setting, and its value by which each team takes the barrier in the switch.
+const COLL: &str = "FARSIDE_COLL";
+const SWITCH: &str = "barrier:switch";
 
 fn network(interface: Interface) -> Network {
     Network { interface, switch: Some(Switch::default()), ..Network::default() }
@@ -65,7 +69,8 @@ fn no_rank_leaves_before_all_have_entered() {
     for ranks in 2..=64 {
         for seed in 0..6 {
             let loss = [0.0, 0.05, 0.3][seed as usize % 3];
-            let simulation = Simulation::new(ranks).seed(seed).network(hostile(loss)).slow(seed as usize % ranks, 20.0);
+            let simulation = Simulation::new(ranks).seed(seed).network(hostile(loss)).settings(with(COLL, SWITCH));
+            let simulation = simulation.slow(seed as usize % ranks, 20.0);
             let run = simulation.run(|job| {
                 let (world, mut times) = (job.world()?, Times::new());
                 for number in 0..BARRIERS {
@@ -87,7 +92,8 @@ fn several_groups_at_once() {
     for ranks in [4, 7, 12, 24] {
         for seed in 0..25 {
             let loss = [0.0, 0.1, 0.3][seed as usize % 3];
-            let run = Simulation::new(ranks).seed(seed).network(hostile(loss)).run(|job| {
+            let simulation = Simulation::new(ranks).seed(seed).network(hostile(loss)).settings(with(COLL, SWITCH));
+            let run = simulation.run(|job| {
                 let (world, rank) = (job.world()?, job.rank());
                 let mut all: Vec<(Vec<u32>, Times)> = Vec::new();
                 for round in 0..2 {
@@ -123,7 +129,7 @@ fn time_and_messages_are_those_of_the_thesis() {
         for ranks in 2..=64usize {
             let levels = f64::from(ranks.next_power_of_two().trailing_zeros());
             let formula = overhead + 2.0 * latency + Switch::default().gate * levels + overhead;
-            let simulation = Simulation::new(ranks).network(network.clone());
+            let simulation = Simulation::new(ranks).network(network.clone()).settings(with(COLL, SWITCH));
             let barriers = |n: usize| {
                 let run = simulation.run(|job| (0..n).try_for_each(|_| job.world()?.barrier())).unwrap();
                 run.messages
@@ -163,7 +169,7 @@ fn gain_beside_other_barriers() {
                 unsafe { execute::run(&world, &Arguments::new(Operation::Barrier)) }
             })
         };
-        let (switch, signals) = (time("auto", false), time("barrier:dissemination", false));
+        let (switch, signals) = (time(SWITCH, false), time("barrier:dissemination", false));
         let guess = |name: &str| predicted(name, ranks as u32, &model).unwrap();
         let mut line = format!("{ranks:>4} {:>9}/{switch} {:>9}/{signals}", guess("switch"), "-");
         for name in others {
@@ -173,8 +179,43 @@ fn gain_beside_other_barriers() {
             assert!(ranks < 32 || switch < by_messages, "{name}, P {ranks}");
         }
         println!("{line}");
-        assert!(ranks < 8 || switch < signals, "P {ranks}: {switch} {signals}");
+        assert_eq!(switch < signals, ranks >= 8, "P {ranks}: {switch} {signals}");
     }
+}
+
+/// A team takes the barrier in the switch where that is faster than what it takes on a network without it, and nowhere else.
+#[test]
+fn switch_is_chosen_only_where_it_is_faster() {
+    let slow_gates = Some(Switch { gate: 700.0, ..Switch::default() });
+    let (near, within) = (Interface::log_p(200.0, 500.0, 0.0), Interface::log_p(200.0, 50.0, 50.0));
+    let (default, in_turn) = (network(Interface::default()), |nodes, each| Some(Nodes::in_turn(nodes, each, within)));
+    let flat = [
+        default.clone(),
+        network(near),
+        network(Interface::log_p(1000.0, 100.0, 3000.0)),
+        Network { switch: slow_gates, ..default.clone() },
+    ];
+    let cases = flat.into_iter().flat_map(|network| [2, 3, 4, 5, 8, 16, 33, 64].map(|ranks| (network.clone(), ranks)));
+    let shared = [(2, 4), (2, 16), (4, 2), (5, 3), (8, 4), (16, 2)]
+        .map(|(nodes, each)| (Network { nodes: in_turn(nodes, each), ..default.clone() }, (nodes * each) as usize));
+    let (mut chosen, mut all) = (0, 0);
+    for (network, ranks) in cases.chain(shared) {
+        let time = |network: &Network, setting: &str| {
+            let simulation = Simulation::new(ranks).network(network.clone()).settings(with(COLL, setting));
+            time_of(&simulation, |job| {
+                // The first barriers of two levels make their signal arrays.
+                job.world()?.barrier()?;
+                job.world()?.barrier()
+            })
+        };
+        let [by_choice, by_switch] = ["auto", SWITCH].map(|setting| time(&network, setting));
+        let without = time(&Network { switch: None, ..network.clone() }, "auto");
+        println!("P {ranks}: {by_choice} ns; by the switch {by_switch}, without {without}; {:?}", network.nodes);
+        assert_eq!(by_choice, by_switch.min(without), "P {ranks}, {network:?}");
+        chosen += usize::from(by_switch < without);
+        all += 1;
+    }
+    assert!(chosen > 10 && chosen + 10 < all, "{chosen} of {all}");
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl RawWindow {
         if !pairs && (known || self.failed_elsewhere(body).is_some() || self.job.check_bodies().is_err()) {
             return;
         }
-        let all = |number| (0..self.targets.len()).map(|rank| (rank, number)).collect();
+        let all = |number| (0..self.targets.ranks()).map(|rank| (rank, number)).collect();
         let told: Vec<(usize, u64)> = match body {
             Body::Lock => return,
             Body::Window => all(0),

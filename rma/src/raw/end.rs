@@ -95,7 +95,7 @@ impl RawWindow {
         }
         let mut e = Error::new(ErrorKind::WrongEpoch, operation).rank(self.job.rank());
         if let Some(rank) = claimed {
-            e = e.peer(self.targets[rank].region.peer);
+            e = e.peer(self.team.members()[rank]);
         }
         Err(e.cause(format!(
             "the lock of this rank's memory is still held: word {lock:#x}. A rank left it in an epoch that ended by an \
@@ -196,7 +196,7 @@ impl RawWindow {
 
     #[cold]
     fn is_idle_everywhere(&self) -> bool {
-        (0..self.targets.len()).all(|target| self.is_idle(target))
+        self.targets.iter().all(|t| self.is_idle(t.team_rank))
     }
 
     /// Abandons all operations that are queued or in progress: no buffer of this rank is accessed any more. For an

@@ -60,7 +60,7 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "an exposure epoch is open"));
         }
         let precede = !asserts.contains(Assert::NOPRECEDE);
-        if !precede && (0..self.targets.len()).any(|t| self.has_unposted(t) || self.targets[t].is_busy()) {
+        if !precede && self.targets.iter().any(|t| self.has_unposted(t.team_rank) || t.is_busy()) {
             return Err(self.wrong_epoch(OP, "NOPRECEDE, but operations were issued"));
         }
         self.note_fence(asserts);
@@ -275,8 +275,8 @@ impl RawWindow {
         while bits != 0 {
             let rank = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            if let Some(t) = self.targets.get(rank) {
-                self.job.device().wake(t.region.peer);
+            if let Some(peer) = self.team.members().get(rank) {
+                self.job.device().wake(*peer);
             }
         }
     }

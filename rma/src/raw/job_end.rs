@@ -1,8 +1,8 @@
 //! What the end of the job changes in a window.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
 
+use farside_core::coll::PeerTable;
 use farside_core::job::EndsWithJob;
 
 use super::target::Target;
@@ -12,7 +12,7 @@ use super::target::Target;
 #[derive(Debug, Default)]
 pub(super) struct WindowEnd {
     unusable: Cell<bool>,
-    targets: RefCell<Option<Weak<[Target]>>>,
+    targets: RefCell<Option<PeerTable<Target>>>,
 }
 
 impl WindowEnd {
@@ -26,20 +26,17 @@ impl WindowEnd {
         self.unusable.set(true);
     }
 
-    /// Changes the targets of the window, which nothing else refers to.
-    pub(super) fn change(&self, targets: &mut Rc<[Target]>, change: impl FnOnce(&mut [Target])) {
+    /// Changes the targets of the window that were made with it; there are none if targets are made when they are first used.
+    pub(super) fn change(&self, targets: &mut PeerTable<Target>, change: impl FnOnce(&mut [Target])) {
         *self.targets.borrow_mut() = None;
-        if let Some(targets) = Rc::get_mut(targets) {
-            change(targets);
-        }
-        *self.targets.borrow_mut() = Some(Rc::downgrade(targets));
+        change(targets.all_mut());
+        *self.targets.borrow_mut() = Some(targets.clone());
     }
 }
 
 impl EndsWithJob for WindowEnd {
     fn end(&self) {
         self.unusable.set(true);
-        let targets = self.targets.borrow().as_ref().and_then(Weak::upgrade);
-        targets.iter().flat_map(|targets| targets.iter()).for_each(|t| t.ready.set(0));
+        self.targets.borrow().iter().flat_map(PeerTable::iter).for_each(|t| t.ready.set(0));
     }
 }

@@ -91,15 +91,23 @@ impl RawWindow {
             return Err(self.wrong_epoch(OP, "another access epoch is open"));
         }
         let epoch = self.open_epoch(Access::LockAll, self.mapped && !asserts.contains(Assert::NOCHECK));
-        for t in self.targets.iter() {
-            if asserts.contains(Assert::NOCHECK) {
-                t.lock.set(LockState::Unchecked);
-                t.ready.set(epoch);
-            } else {
-                t.lock.set(LockState::Wanted(LockKind::Shared));
-            }
+        if asserts.contains(Assert::NOCHECK) {
+            self.set_all_locks(LockState::Unchecked, Some(epoch));
+        } else {
+            self.set_all_locks(LockState::Wanted(LockKind::Shared), None);
         }
         Ok(())
+    }
+
+    /// Sets the lock of every target, and of those that are used later; they are ready in `epoch`, if that is given.
+    pub(super) fn set_all_locks(&self, state: LockState, epoch: Option<u64>) {
+        self.unused.lock.set(state);
+        for t in self.targets.iter() {
+            t.lock.set(state);
+            if let Some(epoch) = epoch {
+                t.ready.set(epoch);
+            }
+        }
     }
 
     /// Completes all operations on `target`, at origin and target, and releases its lock.
@@ -165,9 +173,10 @@ impl RawWindow {
         if self.access.get() != Access::LockAll {
             return Err(self.wrong_epoch(OP, "lock_all was not called"));
         }
-        for target in 0..self.targets.len() {
-            self.or_abandon(|| self.leave(OP, target))?;
+        for t in self.targets.iter() {
+            self.or_abandon(|| self.leave(OP, t.team_rank))?;
         }
+        self.unused.lock.set(LockState::No);
         self.close_epoch();
         self.outcome()
     }

@@ -269,7 +269,7 @@ impl RawWindow {
                 self.full_fence();
             }
         }
-        if !self.sleepers_fence || self.targets.len() > 64 {
+        if !self.sleepers_fence || self.targets.ranks() > 64 {
             self.wake_waiters(target);
         } else {
             // The waiting side pays for the store-load fence when it goes to sleep: either it sees the store, or its

@@ -1,12 +1,12 @@
 #![allow(unsafe_code)]
 //! Creation of windows.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use farside_core::bill::Account;
-use farside_core::coll;
-use farside_core::device::{Region, Registration, RemoteRegion};
+use farside_core::coll::{self, PeerTable};
+use farside_core::device::{Region, Registration};
 use farside_core::job::EndsWithJob;
 use farside_core::memory::keys::AccumulateFn;
 use farside_core::service::records::{self, ExposureState, Records, ServedMemory};
@@ -14,32 +14,22 @@ use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Result, Team};
 
 use super::address::Attachments;
+use super::announcement::Announcement;
 use super::job_end::WindowEnd;
 use super::layouts::Planner;
 use super::packed::Listener;
 use super::sgrs::Sgrs;
 use super::state::{Access, FenceState, GroupState, LockingState, NO_EPOCH, OperationState, ServedState};
-use super::target::{ClaimWords, Target};
+use super::target::{ClaimWords, LockState, Target, UnusedTargets};
 use super::window::{Options, RawWindow};
 use super::words::word;
 use crate::elements::WindowElement;
 
-/// Announced instead of an alignment if this rank's CPU does not apply accumulates of peers.
-const NOT_SERVED: u8 = u8::MAX;
-
-/// Bytes of an announcement that tell element types apart.
-const ELEMENT: std::ops::Range<usize> = 4..12;
-
-/// The byte of an announcement with the alignment of the memory, or [`NOT_SERVED`].
-const ALIGNMENT: usize = ELEMENT.end;
-
-/// Bytes of an announcement with the unique number of the listener. That of the first rank tells windows apart.
-const UNIQUE: std::ops::Range<usize> = ALIGNMENT + 1..ALIGNMENT + 9;
-
 impl RawWindow {
     /// Allocates a window of `len` zeroed bytes at this rank, which the ranks of the node map. Collective; lengths may
     /// differ. Five allgathers; memory: `len` and 192 bytes for each rank of the team, with locks 256, which peers may reach, and
-    /// about 250 for each rank that they may not.
+    /// about 250 for each rank that they may not. In a simulation of more than 256 ranks, where peers read each other's keys when
+    /// they first need them: three allreduces, and memory for the peers with which this rank communicates.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `PeerLost`; the same on every rank, naming the one that failed.
@@ -145,9 +135,19 @@ impl RawWindow {
         element: Option<WindowElement>,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
+        let by_copy = team.job().device().capabilities().own_by_copy;
+        let unused = Rc::new(UnusedTargets {
+            lock: Cell::new(LockState::No),
+            announced: OnceCell::new(),
+            own: own.as_ref().ok().filter(|_| by_copy).map(|own| (team.rank(), (own.base, own.len))),
+        });
+        let make = {
+            let unused = Rc::clone(&unused);
+            move |rank, region| unused.make(rank, region)
+        };
         // SAFETY: a new registration of this job; no window uses it if the exchange fails.
-        let (own, regions) = unsafe { coll::exchange_regions(team, own, Some(crate::op::apply_bytes)) }?;
-        let mut window = Self::assemble(team, own, regions, options, attachments)?;
+        let (own, targets) = unsafe { coll::exchange_into(team, own, Some(crate::op::apply_bytes), None, make) }?;
+        let mut window = Self::assemble(team, own, (targets, unused), options, attachments)?;
         window.agree(element)?;
         let end: Rc<WindowEnd> = Rc::clone(&window.end);
         window.job.ends_with(Rc::downgrade(&(end as Rc<dyn EndsWithJob>)));
@@ -158,7 +158,7 @@ impl RawWindow {
     fn assemble(
         team: &Team,
         own: Registration,
-        regions: Vec<RemoteRegion>,
+        (targets, unused): (PeerTable<Target>, Rc<UnusedTargets>),
         options: Options,
         attachments: Option<Rc<Attachments>>,
     ) -> Result<Self> {
@@ -171,7 +171,7 @@ impl RawWindow {
             Err(e) => {
                 // SAFETY: the regions have not been used.
                 unsafe {
-                    regions.iter().for_each(|r| job.device().forget(r.handle));
+                    targets.iter().for_each(|t| job.device().forget(t.region.handle));
                     job.device().release(own.handle)?;
                 }
                 return Err(e);
@@ -189,7 +189,8 @@ impl RawWindow {
             team: team.clone(),
             own,
             signals,
-            targets: regions.into_iter().enumerate().map(Target::new).collect(),
+            targets,
+            unused,
             options,
             element: None,
             mapped: false,
@@ -224,7 +225,7 @@ impl RawWindow {
 
     /// Agrees with the other ranks on the capabilities that all of them have. Ranks see different regions (a rank does
     /// not import its own region, and an empty region is always mapped), but all ranks must use the same protocol for
-    /// closing calls. One allgather.
+    /// closing calls. One allgather, or an allreduce ([`coll::announce`]).
     ///
     /// # Errors
     /// `Mismatch` on every rank if element types differ; `PeerLost`.
@@ -232,47 +233,55 @@ impl RawWindow {
         self.element = element;
         let signals_mapped = (0..self.team.size()).all(|r| self.signals.is_mapped(r));
         let whole = |t: &Target| t.region.mapped.is_some_and(|m| (m.lo, m.hi) == (0, t.region.len));
-        let mapped = self.attachments.is_none() && self.targets.iter().all(whole) && signals_mapped;
-        let serves = self.attachments.is_none()
-            && self.targets.iter().all(|t| t.region.steps)
-            && self.serving.listener.id() != 0
-            && records::has_room(&self.job);
-        let lists = Sgrs::new(&self.job, self.serving.listener.memory(), self.team.size());
-        let mut announcement = vec![u8::from(mapped), u8::from(signals_mapped)];
-        announcement.extend(self.serving.listener.id().to_le_bytes());
-        // 0 for a window of bytes.
-        announcement.extend(element.map_or(0, WindowElement::code).to_le_bytes());
-        announcement.push(if serves { (self.own.base.addr() % 16) as u8 } else { NOT_SERVED });
-        announcement.extend(self.serving.listener.unique().to_le_bytes());
-        announcement.extend(Sgrs::announcement(lists.as_ref()));
-        let all = coll::allgather_short(&self.team, "make a window", &announcement, announcement.len())?;
+        let mapped = self.attachments.is_none() && signals_mapped && self.targets.iter().all(whole);
+        // A device either makes steps for all regions or for none, and maps nothing if targets are made later.
+        let first = self.targets.sample(self.team.rank());
+        let steps = self.targets.iter().chain(&first).all(|t| t.region.steps);
+        if let Some(first) = first {
+            // SAFETY: the region was imported for this and is not used any more.
+            unsafe { self.job.device().forget(first.region.handle) };
+        }
+        let listens = self.serving.listener.id();
+        let serves = self.attachments.is_none() && steps && listens != 0 && records::has_room(&self.job);
+        let lists = Sgrs::new(&self.job, self.serving.listener.memory());
+        let own = Announcement {
+            mapped,
+            signals_mapped,
+            same_element: true,
+            element: element.map_or(0, WindowElement::code),
+            served: serves.then_some((self.own.base.addr() % 16) as u8),
+            listens,
+            unique: self.serving.listener.unique(),
+            lists: lists.as_ref().map_or((0, 0, 0), Sgrs::own),
+        };
+        let (common, announced) = coll::announce(&self.team, "make a window", &own.write(), &mut Announcement::merge)?;
+        let common = Announcement::read(&common);
         // The same at all ranks, so all of them or none exchange the names.
-        let first = all.iter().next().and_then(|first| first.get(ELEMENT));
-        if all.iter().any(|other| other.get(ELEMENT) != first) {
+        if !common.same_element {
             return Err(self.other_element(element)?);
         }
-        let unique = all.iter().next().and_then(|first| first.get(UNIQUE)?.try_into().ok());
-        self.serving.unique = unique.map_or(0, u64::from_le_bytes);
-        self.mapped = all.iter().all(|m| m.first() == Some(&1));
-        self.serving.accumulates =
-            !self.mapped && all.iter().all(|m| m.get(ALIGNMENT).is_some_and(|a| *a != NOT_SERVED));
-        let announcements: Vec<&[u8]> = all.iter().map(|own| own.get(UNIQUE.end..).unwrap_or_default()).collect();
-        self.operations.sgrs =
-            lists.filter(|_| !self.mapped).and_then(|lists| lists.with_announcements(&announcements));
-        self.locking.in_line = self.options.locks && !all.iter().all(|m| m.get(1) == Some(&1));
-        let me = self.team.rank();
+        self.serving.unique = common.unique;
+        self.mapped = common.mapped;
+        let unused = Rc::clone(&self.unused);
+        let claims = (self.options.locks && common.signals_mapped).then(|| self.locking.claims + self.team.rank());
         self.end.change(&mut self.targets, |targets| {
-            if !self.mapped && self.job.device().capabilities().own_by_copy {
-                targets[me].copy_own(&self.own);
+            for (rank, t) in targets.iter_mut().enumerate() {
+                t.heed(&announced.read(rank, Announcement::read));
+                t.entry = claims.and_then(|claim| ClaimWords::new(&self.signals, rank, claim));
             }
-            for (t, m) in targets.iter_mut().zip(all.iter()) {
-                t.listens = m.get(2..4).map_or(0, |id| u16::from_le_bytes([id[0], id[1]]));
-                t.alignment = m.get(ALIGNMENT).copied().unwrap_or(0);
-                if self.options.locks && !self.locking.in_line {
-                    t.entry = ClaimWords::new(&self.signals, t.team_rank, self.locking.claims + me);
-                }
+            if !common.mapped
+                && let Some((me, own)) = unused.own
+            {
+                targets.get_mut(me).into_iter().for_each(|t| t.copy_own(own));
             }
         });
+        if self.targets.is_made_later() {
+            let _ = self.unused.announced.set(announced);
+        }
+        self.serving.accumulates = !self.mapped && common.served.is_some();
+        let (_, blocks, bytes) = common.lists;
+        self.operations.sgrs = lists.filter(|_| !self.mapped).and_then(|lists| lists.limited(blocks, bytes));
+        self.locking.in_line = self.options.locks && !common.signals_mapped;
         Ok(())
     }
 
@@ -287,7 +296,7 @@ impl RawWindow {
         let other = all.iter().position(|other| other != own.as_bytes()).unwrap_or(0);
         Ok(Error::new(ErrorKind::Mismatch, "make a window")
             .rank(self.job.rank())
-            .peer(self.targets[other].region.peer)
+            .peer(self.team.members()[other])
             .cause(format!("it makes {}, and this rank {own}", String::from_utf8_lossy(&all[other])))
             .remedy("make the same object with the same element type at all ranks, in the same order"))
     }

@@ -8,6 +8,7 @@
 //! (no epoch, target not exposed yet, memory not mapped) go through `operations`.
 
 mod address;
+mod announcement;
 mod bias;
 mod bodies;
 mod by_address;

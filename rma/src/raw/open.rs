@@ -23,10 +23,7 @@ impl RawWindow {
     /// store order: [`quiet`](Self::quiet) makes the fence at once.
     pub(crate) fn open_always(&self) {
         let epoch = self.number_epoch(Access::LockAll);
-        for t in self.targets.iter() {
-            t.lock.set(LockState::Unchecked);
-            t.ready.set(epoch);
-        }
+        self.set_all_locks(LockState::Unchecked, Some(epoch));
     }
 
     /// Waits until all ranks have called this, between epochs: no operation is allowed meanwhile, not even of a function that
@@ -58,7 +55,7 @@ impl RawWindow {
         self.job.running("access a window")?;
         self.or_abandon(|| {
             let issued = issue(self);
-            if issued.is_err() && (target >= self.targets.len() || self.is_idle(target)) {
+            if issued.is_err() && (target >= self.targets.ranks() || self.is_idle(target)) {
                 return Ok(issued);
             }
             match self.flush(target) {
@@ -75,7 +72,8 @@ impl RawWindow {
     /// Those of [`flush`](Self::flush).
     pub(crate) fn try_flush(&self, target: Option<usize>) -> Result<bool> {
         self.usable("flush")?;
-        let targets = target.map_or_else(|| (0..self.targets.len()).collect(), |target| vec![target]);
+        let targets: Vec<usize> =
+            target.map_or_else(|| self.targets.iter().map(|t| t.team_rank).collect(), |target| vec![target]);
         let queued = self.queued_targets();
         for target in targets.iter().filter(|target| queued.contains(target)) {
             self.look_again(*target);

@@ -88,6 +88,29 @@ impl RawWindow {
         ))
     }
 
+    /// A target of a window whose targets are made when they are used, or the error of a rank that does not exist.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn other_target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
+        if rank >= self.targets.ranks() {
+            return Err(self.no_such_rank(rank, operation));
+        }
+        let t = &self.targets[rank];
+        if t.region.handle != 0 {
+            return Ok(t);
+        }
+        let e = Error::new(ErrorKind::BadKey, operation).rank(self.job.rank()).peer(t.region.peer);
+        Err(e.cause("the rank has no memory in this window any more").remedy("free a window at all ranks together"))
+    }
+
+    #[cold]
+    fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
+        Error::new(ErrorKind::NoSuchRank, operation)
+            .rank(self.job.rank())
+            .peer(rank)
+            .cause(format!("the window's team has {} ranks", self.targets.ranks()))
+    }
+
     /// Returns whether `target` is ready and its queued operations have started; otherwise queues the operation.
     pub(super) fn ready_or_queued(
         &self,
@@ -290,7 +313,7 @@ impl RawWindow {
     /// path.
     fn copied(&self, t: &Target, item: &Item) -> bool {
         let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return false };
-        let Some(remote) = self.direct(t.team_rank, offset, len) else { return false };
+        let Some(remote) = self.direct_at(t, offset, len) else { return false };
         match *item {
             Item::Put { from, .. } => {
                 self.stats().add(Kind::Write, len);
@@ -554,7 +577,7 @@ impl RawWindow {
             let mut used = self.targets.iter().filter(|t| t.used().is_some());
             used.try_for_each(|t| self.send_records(t, None, true))?;
         }
-        (0..self.targets.len()).try_for_each(|t| self.settle(t))
+        self.targets.iter().try_for_each(|t| self.settle(t.team_rank))
     }
 
     /// The outcome of the operations, when none of them is in progress.

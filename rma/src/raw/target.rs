@@ -9,11 +9,13 @@ use std::sync::atomic::AtomicU64;
 
 use farside_core::Result;
 use farside_core::am::Counter;
-use farside_core::device::{Registration, RemoteRegion};
+use farside_core::coll::Announced;
+use farside_core::device::RemoteRegion;
 use farside_core::job::Track;
 use farside_core::service::records::RecordQueue;
 use farside_core::signal::SignalArray;
 
+use super::announcement::Announcement;
 use super::item::Item;
 use super::lockword::Ticket;
 use super::words::word;
@@ -73,7 +75,30 @@ pub(crate) enum LockState {
     Local(Option<Ticket>),
 }
 
-/// A target. The first fields are those of the fast path. A window has one for each rank, so the state of operations, in
+/// Targets that are made when they are first used ([`PeerTable`](farside_core::coll::PeerTable)).
+#[derive(Debug)]
+pub(crate) struct UnusedTargets {
+    /// The state of their locks.
+    pub(super) lock: Cell<LockState>,
+    /// What the ranks have announced, once they agree.
+    pub(super) announced: OnceCell<Announced>,
+    /// This rank, and its memory if it copies to it.
+    pub(super) own: Option<(usize, (*mut u8, usize))>,
+}
+
+impl UnusedTargets {
+    pub(super) fn make(&self, rank: usize, region: RemoteRegion) -> Target {
+        let mut target = Target::new((rank, region));
+        target.lock.set(self.lock.get());
+        if let Some(announced) = self.announced.get() {
+            target.heed(&announced.read(rank, Announcement::read));
+            self.own.filter(|(me, _)| *me == rank).into_iter().for_each(|(_, own)| target.copy_own(own));
+        }
+        target
+    }
+}
+
+/// A target. The first fields are those of the fast path. A window may have one for each rank, so the state of operations, in
 /// [`Used`], is made when it is first needed: derefs make it.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -95,6 +120,8 @@ pub(crate) struct Target {
     pub(super) entry: Option<Box<ClaimWords>>,
     /// The handler of packed pieces at the target, or 0 if it receives none.
     pub(super) listens: u16,
+    /// The handler of transfers by lists at the target, or 0.
+    pub(super) lists: u16,
     /// The address of its memory modulo 16.
     pub(super) alignment: u8,
     used: OnceCell<Box<Used>>,
@@ -192,6 +219,7 @@ impl Target {
             team_rank,
             entry: None,
             listens: 0,
+            lists: 0,
             alignment: 0,
             used: OnceCell::new(),
         }
@@ -280,12 +308,19 @@ impl Target {
         self.has_requests() || self.used().is_some_and(|used| used.records.is_unanswered())
     }
 
-    /// Makes puts and gets to this target copies. The target is this rank itself, with the memory `own`.
-    pub(super) fn copy_own(&mut self, own: &Registration) {
-        if self.region.mapped.is_none() && !own.base.is_null() && own.len == self.region.len {
-            (self.base, self.lo, self.hi) = (own.base, 0, own.len);
+    /// Makes puts and gets to this target copies. The target is this rank itself, with `len` bytes at `base`.
+    pub(super) fn copy_own(&mut self, (base, len): (*mut u8, usize)) {
+        if self.region.mapped.is_none() && !base.is_null() && len == self.region.len {
+            (self.base, self.lo, self.hi) = (base, 0, len);
             (self.copies, self.atomics) = (true, false);
         }
+    }
+
+    /// Stores what the target has announced for those that send to it.
+    pub(super) fn heed(&mut self, announced: &Announcement) {
+        self.listens = announced.listens;
+        self.lists = announced.lists.0;
+        self.alignment = announced.served.unwrap_or(0);
     }
 
     /// The bias, claim and waiter words, if the lock can be entered by claim.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use bytemuck::Pod;
 use farside_core::bill::{Account, Awaited, SignalKind};
+use farside_core::coll::PeerTable;
 use farside_core::device::Registration;
 use farside_core::memory::copy;
 use farside_core::signal::SignalArray;
@@ -19,7 +20,7 @@ use super::item::{Item, narrow, widen};
 use super::job_end::WindowEnd;
 use super::orphans::Orphans;
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
-use super::target::Target;
+use super::target::{Target, UnusedTargets};
 use crate::elements::{WindowElement, range_text};
 use crate::op::{CasElement, Element, ElementType, Op};
 
@@ -83,7 +84,9 @@ pub struct RawWindow {
     /// The window's account on the bill, if a bill is kept.
     pub(super) account: Option<Account>,
     /// Changed only by [`WindowEnd::change`].
-    pub(super) targets: Rc<[Target]>,
+    pub(super) targets: PeerTable<Target>,
+    /// How targets are made that are used later.
+    pub(super) unused: Rc<UnusedTargets>,
     pub(super) options: Options,
     /// The type of the elements, if the window has one.
     pub(super) element: Option<WindowElement>,
@@ -145,7 +148,7 @@ impl RawWindow {
     #[inline]
     pub(super) fn called_for(&self, operation: &'static str, target: usize) {
         if let Some((bill, account)) = self.job.bill().zip(self.account) {
-            bill.called_for(account, operation, self.targets.get(target).map(|t| t.region.peer));
+            bill.called_for(account, operation, self.team.members().get(target).copied());
         }
     }
 
@@ -154,8 +157,8 @@ impl RawWindow {
     pub(super) fn called_to(&self, operation: &'static str, kind: SignalKind, targets: &[usize]) {
         if let Some((bill, account)) = self.job.bill().zip(self.account) {
             bill.called(account, operation);
-            let signalled = |t: &Target| bill.signalled(account, kind, t.region.peer, 0);
-            targets.iter().filter_map(|target| self.targets.get(*target)).for_each(signalled);
+            let peers = targets.iter().filter_map(|target| self.team.members().get(*target));
+            peers.for_each(|peer| bill.signalled(account, kind, *peer, 0));
         }
     }
 
@@ -224,22 +227,19 @@ impl RawWindow {
     pub(crate) fn target(&self, rank: usize, operation: &'static str) -> Result<&Target> {
         match self.targets.get(rank) {
             Some(t) => Ok(t),
-            None => Err(self.no_such_rank(rank, operation)),
+            None => self.other_target(rank, operation),
         }
-    }
-
-    #[cold]
-    fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
-        Error::new(ErrorKind::NoSuchRank, operation)
-            .rank(self.job.rank())
-            .peer(rank)
-            .cause(format!("the window's team has {} ranks", self.targets.len()))
     }
 
     /// The address of `len` bytes at `offset` of a target that is ready and whose bytes are mapped.
     #[inline(always)]
     pub(super) fn direct(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
-        let t = self.targets.get(target)?;
+        self.direct_at(self.targets.get(target)?, offset, len)
+    }
+
+    /// [`direct`](Self::direct), also for a target that was made later.
+    #[inline(always)]
+    pub(super) fn direct_at(&self, t: &Target, offset: usize, len: usize) -> Option<*mut u8> {
         if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
             Some(t.base.wrapping_add(offset))
         } else {

@@ -27,7 +27,7 @@ mod elimination_3_2_overlapping;
 mod factorized;
 pub(super) mod linear;
 mod rabenseifner;
-mod recursive_doubling;
+pub(super) mod recursive_doubling;
 mod ring;
 mod small_ring;
 

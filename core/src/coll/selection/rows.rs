@@ -134,7 +134,7 @@ const PIECE: u64 = 128 << 10;
 /// Ranks of a node access data that is longer than a message sent without asking in place: it is copied once, and two
 /// messages of a pair are the least (a rendezvous has as many).
 pub const ROWS: &[Row] = &[
-    // Two messages of a rank, whatever the number of ranks, on networks that have it.
+    // Two messages of a rank, whatever the number of ranks, on networks that have it; a team of few nodes does not take it.
     row(O::Barrier, "switch"),
     // Ranks that share nodes: one round between nodes for each of the leaders' algorithm.
     row(O::Barrier, "two-level"),

@@ -55,15 +55,16 @@ impl SignalArray {
             unsafe { AtomicU64::from_ptr(own.base.add(word).cast()) }
                 .store(u64::from(job.spins() == 0), Ordering::Relaxed);
         }
-        // SAFETY: an allocation of this job to which there is no other reference.
-        let (own, regions) = unsafe { coll::exchange_regions(team, own, None) }?;
-        // Checked below, before any part of a peer's array is read.
-        let other = regions.iter().find(|r| r.len != wanted).copied();
         let whole =
             |r: &RemoteRegion| r.mapped.filter(|m| (m.lo, m.hi) == (0, r.len)).and_then(|m| NonNull::new(m.base));
-        let cells = |r: &RemoteRegion| RemoteCells { peer: r.peer, handle: r.handle, mapped: whole(r), near: whole(r) };
-        let remotes = regions.iter().map(cells).collect();
-        drop(regions);
+        let cells = move |_, r: RemoteRegion| RemoteCells {
+            peer: r.peer,
+            handle: r.handle,
+            mapped: whole(&r),
+            near: whole(&r),
+        };
+        // SAFETY: an allocation of this job to which there is no other reference.
+        let (own, remotes) = unsafe { coll::exchange_into(team, own, None, Some(wanted), cells) }?;
         let (size, me) = (team.size(), team.rank());
         let stats = job.stats_of(Some(account));
         let (arrivals, shorts) = Default::default();
@@ -82,16 +83,11 @@ impl SignalArray {
             arrivals,
             shorts,
         };
-        if let Some(r) = other {
-            return Err(Error::new(ErrorKind::Mismatch, "make a signal array")
-                .peer(r.peer)
-                .cause(format!("{} bytes, {wanted} expected", r.len)));
-        }
         // The same on every rank, since all ranks check the same words.
-        signals.mapped = (0..size).all(|rank| signals.last_line(rank).is_some());
+        signals.mapped = !signals.remotes.is_made_later() && (0..size).all(|rank| signals.last_line(rank).is_some());
         if !signals.mapped {
             // If some ranks cannot map the words, all access them by the device, which makes their atomics coherent.
-            signals.remotes.iter_mut().for_each(|remote| remote.mapped = None);
+            signals.remotes.all_mut().iter_mut().for_each(|remote| remote.mapped = None);
         }
         // A counter does not tell which rank is missing.
         signals.oversubscribed = size > 2

@@ -148,9 +148,10 @@ impl Team {
 
     /// Waits until every rank of the team has called it.
     ///
-    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch), the first barrier of a team takes an
-    /// id of the switch, and each further one is a message of every rank to the switch and one back, unless `FARSIDE_COLL`
-    /// fixes another algorithm. If no id is free, and on other networks, signals are used: those of the team's signal array,
+    /// On a network with a [barrier in its switch](crate::device::Capabilities::switch) that takes less time than signals
+    /// between so many nodes, the first barrier of a team takes an id of the switch, and each further one is a message of every
+    /// rank to the switch and one back, unless `FARSIDE_COLL` fixes another algorithm. If no id is free, and on other networks,
+    /// signals are used: those of the team's signal array,
     /// ⌈log2 P⌉ a rank (dissemination), or one if the team [is oversubscribed](Self::is_oversubscribed). In a team of N nodes
     /// of which one has several ranks, unless `FARSIDE_COLL` fixes another algorithm, it is a barrier in two levels: two
     /// signals between a rank and another one of its node, and ⌈log2 N⌉ of a leader of each node between nodes.

@@ -68,7 +68,7 @@ impl Sim {
             accumulate: more,
             own_by_copy: more,
             lists: more.then_some(world::lists::LIMITS),
-            switch: world.groups(),
+            switch: world.switch_limits(),
             nodes: world.traffic.borrow().nodes(),
             ..capabilities
         };
@@ -346,6 +346,8 @@ unsafe impl Device for Sim {
         }
         if own.ended.get().is_none() {
             own.ended.set(Some(how));
+            // No rank waits in the reference device.
+            let _ = self.memory.leave(Leave::Early);
             if how == Leave::Lost {
                 self.world.lose(self.me);
             }

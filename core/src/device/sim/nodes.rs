@@ -1,5 +1,7 @@
 //! Nodes of several ranks.
 
+use rustc_hash::FxHashMap;
+
 use super::network::Interface;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -43,8 +45,9 @@ impl Nodes {
 
     /// The lowest rank of each rank's node.
     pub(super) fn lowest(&self) -> Vec<u32> {
-        let lowest = |node: &u32| self.of.iter().position(|other| other == node).unwrap_or(0) as u32;
-        self.of.iter().map(lowest).collect()
+        let mut lowest = FxHashMap::default();
+        let of = self.of.iter().zip(0..).map(|(node, rank)| *lowest.entry(*node).or_insert(rank));
+        of.collect()
     }
 
     /// Checks the nodes of `ranks` ranks; returns one more than the highest number of a node.

@@ -28,6 +28,7 @@ use super::events::{Event, Happens};
 use super::flight::{Action, Buffers, Flight, Incoming};
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
+use crate::bootstrap::Directory;
 use crate::device::Leave;
 use crate::device::loopback::{Hub, MOST_PACKETS};
 use crate::error::{Error, ErrorKind, Result};
@@ -129,6 +130,8 @@ pub(crate) struct World {
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
     exchange: RefCell<Exchange>,
+    /// What ranks publish for each other, which takes no time.
+    pub(crate) directory: Directory,
     pub(crate) counters: Cell<Counters>,
     /// The first rank that was lost.
     pub(super) lost: Cell<Option<u32>>,
@@ -158,13 +161,14 @@ impl World {
             seed,
             epoch: Instant::now(),
             ranks: (0..ranks).map(|_| new()).collect(),
-            switch: network.switch.map(|switch| RefCell::new(SwitchBarrier::new(&switch, ranks))),
+            switch: network.switch.map(|switch| RefCell::new(SwitchBarrier::new(&switch, &network, ranks))),
             receives: Receives::new(&network, ranks),
             lists: RefCell::default(),
             traffic: RefCell::new(Traffic::new(network, ranks, seed)),
             events: RefCell::default(),
             number: Cell::new(0),
             exchange: RefCell::default(),
+            directory: Directory::default(),
             counters: Cell::default(),
             lost: Cell::new(None),
             last_event: Cell::new(0),

@@ -28,12 +28,12 @@ mod transfer;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{HandlerId, Listening};
+use farside_core::am::Listening;
 use farside_core::device::Lists;
 use farside_core::service::records::ServedMemory;
-use farside_core::wire::{Reader, Writer};
 use farside_core::{Error, Job};
 use farside_datatype::PlanLimits;
+use rustc_hash::FxHashMap;
 
 use super::layouts::Owned;
 use known_layouts::KnownLayouts;
@@ -44,9 +44,8 @@ use serve::Shared;
 pub(super) struct Sgrs {
     shared: Rc<Shared>,
     listening: Listening,
-    /// The handlers of the ranks, by team rank.
-    handlers: Vec<HandlerId>,
-    known: RefCell<Vec<KnownLayouts>>,
+    /// The layouts that each target has, by team rank.
+    known: RefCell<FxHashMap<usize, KnownLayouts>>,
     /// Transfers of this epoch, with their targets.
     pending: RefCell<Vec<(usize, Rc<Owned>)>>,
     /// The first transfer of this rank that failed.
@@ -66,44 +65,26 @@ fn limits(lists: Lists) -> PlanLimits {
 
 impl Sgrs {
     /// Makes the state for this rank's memory, if its device has lists.
-    pub(super) fn new(job: &Job, memory: &ServedMemory, ranks: usize) -> Option<Self> {
+    pub(super) fn new(job: &Job, memory: &ServedMemory) -> Option<Self> {
         let lists = job.device().capabilities().lists?;
         let shared = Rc::new(Shared::new(memory.clone(), limits(lists)));
         let handler = Rc::clone(&shared);
         let listening = job.active_messages().listen(move |m| handler.receive(m)).ok()?;
-        let known = (0..ranks).map(|_| KnownLayouts::default()).collect();
-        let (pending, failed, last) = Default::default();
-        Some(Self {
-            shared,
-            listening,
-            handlers: Vec::new(),
-            known: RefCell::new(known),
-            pending,
-            failed,
-            last,
-            job: job.clone(),
-        })
+        let (known, pending, failed, last) = Default::default();
+        Some(Self { shared, listening, known, pending, failed, last, job: job.clone() })
     }
 
-    /// The announcement to the other ranks: the handler and the limits.
-    pub(super) fn announcement(this: Option<&Self>) -> Vec<u8> {
-        let (handler, limits) = this.map_or((0, None), |s| (s.listening.id().0, Some(s.shared.limits.get())));
-        let (blocks, bytes) = limits.map_or((0, 0), |l| (l.max_sge, l.max_message));
-        Writer::new().u32(u32::from(handler)).u32(blocks).u64(bytes).done()
+    /// The handler of this rank, and the limits of its lists in blocks and bytes.
+    pub(super) fn own(&self) -> (u16, u32, u64) {
+        let PlanLimits { max_sge, max_message, .. } = self.shared.limits.get();
+        (self.listening.id().0, max_sge, max_message)
     }
 
-    /// Stores the handlers of all ranks and the least of their limits; `None` if one of them has no lists.
-    pub(super) fn with_announcements(mut self, all: &[&[u8]]) -> Option<Self> {
-        let mut least = self.shared.limits.get();
-        for announcement in all {
-            let mut r = Reader::new(announcement);
-            let (handler, blocks, bytes) = (u16::try_from(r.u32()?).ok()?, r.u32()?, r.u64()?);
-            self.handlers.push(HandlerId(handler));
-            least.max_sge = least.max_sge.min(blocks);
-            least.max_message = least.max_message.min(bytes);
-        }
-        self.shared.limits.set(least);
-        (least.max_sge > 0 && least.max_message > 0).then_some(self)
+    /// Sets the least limits of all ranks; `None` if one of them has no lists.
+    pub(super) fn limited(self, blocks: u32, bytes: u64) -> Option<Self> {
+        let limits = PlanLimits { max_sge: blocks, max_message: bytes, ..self.shared.limits.get() };
+        self.shared.limits.set(limits);
+        (blocks > 0 && bytes > 0).then_some(self)
     }
 
     /// Drops transfers that have not started, and cancels lists that were posted for peers.

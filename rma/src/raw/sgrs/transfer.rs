@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use farside_core::am::{self, Counters};
+use farside_core::am::{self, Counters, HandlerId};
 use farside_core::device::{Block, Operation};
 use farside_core::job::{CancelOnDrop, Track};
 use farside_core::stats::Kind;
@@ -172,7 +172,9 @@ impl RawWindow {
                         d.lists, d.bytes, decision.lists, decision.bytes
                     )));
                 }
-                Verdict::Unknown if std::mem::take(&mut again) => sgrs.known.borrow_mut()[target].forget(),
+                Verdict::Unknown if std::mem::take(&mut again) => {
+                    sgrs.known.borrow_mut().entry(target).or_default().forget()
+                }
                 Verdict::Unknown => {
                     return Err(Error::new(ErrorKind::Protocol, l.action.name())
                         .cause("the target does not have the layouts that were sent to it"));
@@ -197,7 +199,7 @@ impl RawWindow {
     ) -> Result<u32> {
         debug_assert_eq!(plan.scheme(), Scheme::Sgrs);
         let wires = [l.origin, l.target].map(TypeMap::to_wire);
-        let (version, named) = sgrs.known.borrow_mut()[target].names([&wires[0], &wires[1]]);
+        let (version, named) = sgrs.known.borrow_mut().entry(target).or_default().names([&wires[0], &wires[1]]);
         let mut data = Vec::new();
         for (wire, _) in wires.iter().zip(&named).filter(|(_, n)| n.len.is_some()) {
             self.stats().add(Kind::Layout, wire.len());
@@ -217,7 +219,7 @@ impl RawWindow {
             target: named[1],
         };
         let peer = self.targets[target].region.peer;
-        let to = sgrs.handlers[target];
+        let to = HandlerId(self.targets[target].lists);
         // SAFETY: the request is for the peer's window, in an epoch in which the window is exposed.
         unsafe { am::send_any(&self.job, peer, to, &request.write(), &data, Counters::default()) }?;
         Ok(number)

@@ -9,9 +9,9 @@ use std::cell::RefMut;
 use super::World;
 use crate::device::sim::events::Happens;
 use crate::device::sim::flight::Incoming;
-use crate::device::sim::network::{self, Passage, Place, Time, picoseconds};
+use crate::device::sim::network::{self, Network, Passage, Place, Time, picoseconds};
 use crate::device::sim::switch::{Hop, Packet, Request, Sent, Switch};
-use crate::device::{BarrierRequest, Leave, Posted, no_barrier};
+use crate::device::{BarrierRequest, Leave, Posted, SwitchLimits, no_barrier};
 use crate::error::{ErrorKind, Result};
 
 /// A request of a rank in progress.
@@ -35,7 +35,7 @@ struct Port {
 
 #[derive(Debug)]
 pub(crate) struct SwitchBarrier {
-    ids: u32,
+    limits: SwitchLimits,
     switch: Switch,
     ports: Vec<Port>,
     gate: f64,
@@ -43,9 +43,9 @@ pub(crate) struct SwitchBarrier {
 }
 
 impl SwitchBarrier {
-    pub(in crate::device::sim) fn new(settings: &network::Switch, ranks: u32) -> Self {
+    pub(in crate::device::sim) fn new(settings: &network::Switch, network: &Network, ranks: u32) -> Self {
         Self {
-            ids: settings.ids,
+            limits: SwitchLimits { groups: settings.ids, least_nodes: least_nodes(settings, network, ranks) },
             switch: Switch::new(settings.ids, ranks),
             ports: (0..ranks).map(|_| Port::default()).collect(),
             gate: settings.gate,
@@ -54,10 +54,29 @@ impl SwitchBarrier {
     }
 }
 
+/// The least number of nodes from which the barrier in the switch takes less time than signals: one round for each doubling
+/// of the nodes and, where ranks share them, one within a node before and after these.
+fn least_nodes(switch: &network::Switch, network: &Network, ranks: u32) -> u32 {
+    let levels = |n: u32| f64::from(n.next_power_of_two().trailing_zeros());
+    let i = &network.interface;
+    let (nodes, within) = match &network.nodes {
+        Some(nodes) => (
+            nodes.of.iter().max().map_or(1, |most| most + 1),
+            2.0 * (nodes.within.send_overhead + nodes.within.latency),
+        ),
+        None => (ranks, 0.0),
+    };
+    let each = ranks.div_ceil(nodes.max(1));
+    let by_switch = |n: u32| i.send_overhead + 2.0 * i.latency + switch.gate * levels(n * each) + i.receive_overhead;
+    let round = i.send_overhead + i.latency;
+    let by_signals = |n: u32| within + round + (levels(n) - 1.0) * round.max(i.gap);
+    (2..=nodes).find(|n| by_switch(*n) < by_signals(*n)).unwrap_or(u32::MAX)
+}
+
 impl World {
-    /// Number of groups that the barrier in the switch serves; `None` if there is no such barrier.
-    pub(in crate::device::sim) fn groups(&self) -> Option<u32> {
-        self.switch.as_ref().map(|switch| switch.borrow().ids)
+    /// Limits of the barrier in the switch; `None` if there is no such barrier.
+    pub(in crate::device::sim) fn switch_limits(&self) -> Option<SwitchLimits> {
+        self.switch.as_ref().map(|switch| switch.borrow().limits)
     }
 
     fn barrier(&self) -> Option<RefMut<'_, SwitchBarrier>> {

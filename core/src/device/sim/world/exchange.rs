@@ -50,6 +50,7 @@ impl World {
         Ok(())
     }
 
+    /// Resumes the ranks that wait at a fence.
     fn resume_fence(&self, time: Time) {
         for rank in 0..self.ranks.len() as u32 {
             if self.rank(rank).sleeping.get() == Sleeping::AtFence {
@@ -74,8 +75,10 @@ impl World {
         let mut exchange = self.exchange.borrow_mut();
         exchange.ended.get_or_insert(ended);
         let latest = exchange.latest.max(rank.map_or(0, |(rank, _)| self.clock(rank)));
-        drop(exchange);
-        self.resume_fence(latest);
+        if exchange.arrived > 0 {
+            drop(exchange);
+            self.resume_fence(latest);
+        }
     }
 
     pub(crate) fn exchange(&self) -> RefMut<'_, Exchange> {

@@ -1,0 +1,177 @@
+//! A table of state for each rank of a team. In a large team a rank has to do with few others, so their state is made when it
+//! is first used.
+
+use std::cell::{OnceCell, RefCell};
+use std::fmt;
+use std::ops::Index;
+use std::rc::Rc;
+
+/// Ranks whose entries are in one piece of memory.
+const PAGE: usize = 64;
+
+/// State for each rank of a team, by team rank: made for all ranks with the table, or for each rank when it is first used.
+/// Clones share it.
+///
+/// Memory: that of all entries, or an eighth of a byte for each rank and, for each one that is used, its entry and at most
+/// 512 bytes.
+pub struct PeerTable<T> {
+    /// Empty if entries are made later.
+    all: Rc<[T]>,
+    later: Option<Rc<Later<T>>>,
+}
+
+struct Later<T> {
+    ranks: usize,
+    pages: Box<[OnceCell<Page<T>>]>,
+    /// The ranks whose entries are made.
+    made: RefCell<Vec<u32>>,
+    make: Box<dyn Fn(usize) -> T>,
+}
+
+type Page<T> = Box<[OnceCell<Box<T>>; PAGE]>;
+
+impl<T> PeerTable<T> {
+    /// The table of entries that are made.
+    #[must_use]
+    pub fn of_all(all: Vec<T>) -> Self {
+        Self { all: all.into(), later: None }
+    }
+
+    /// The table of `ranks` ranks, for each of which `make` is called when it is first used. `make` must not use the table.
+    #[must_use]
+    pub fn made_later(ranks: usize, make: impl Fn(usize) -> T + 'static) -> Self {
+        let pages = (0..ranks.div_ceil(PAGE)).map(|_| OnceCell::new()).collect();
+        let later = Later { ranks, pages, made: RefCell::default(), make: Box::new(make) };
+        Self { all: Rc::new([]), later: Some(Rc::new(later)) }
+    }
+
+    /// The entry of a rank, if all entries were made with the table: fast paths read it. [`Index`] makes others.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self, rank: usize) -> Option<&T> {
+        self.all.get(rank)
+    }
+
+    /// Number of ranks.
+    #[inline]
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.later.as_ref().map_or(self.all.len(), |later| later.ranks)
+    }
+
+    /// Whether entries are made when they are first used.
+    #[inline]
+    #[must_use]
+    pub fn is_made_later(&self) -> bool {
+        self.later.is_some()
+    }
+
+    /// The entries that are made, also those that are made meanwhile: all of them by rank, or in the order of their first use.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().chain(self.later.iter().flat_map(|later| later.iter()))
+    }
+
+    /// All entries; none if they are made when they are first used.
+    ///
+    /// # Panics
+    /// If the table has clones.
+    pub fn all_mut(&mut self) -> &mut [T] {
+        Rc::get_mut(&mut self.all).expect("a table is changed before it is cloned")
+    }
+
+    /// Makes an entry that is not put into the table; `None` if the table has all of them.
+    #[must_use]
+    pub fn sample(&self, rank: usize) -> Option<T> {
+        self.later.as_ref().map(|later| (later.make)(rank))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn entry(&self, rank: usize) -> &T {
+        match &self.later {
+            Some(later) if rank < later.ranks => later.entry(rank),
+            _ => panic!("rank {rank} of a team of {}", self.ranks()),
+        }
+    }
+}
+
+impl<T> Later<T> {
+    fn entry(&self, rank: usize) -> &T {
+        let page = self.pages[rank / PAGE].get_or_init(|| Box::new([const { OnceCell::new() }; PAGE]));
+        page[rank % PAGE].get_or_init(|| {
+            let entry = Box::new((self.make)(rank));
+            self.made.borrow_mut().push(rank as u32);
+            entry
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        let made = (0..).map_while(|index| self.made.borrow().get(index).copied());
+        made.map(|rank| self.entry(rank as usize))
+    }
+}
+
+impl<T> Index<usize> for PeerTable<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, rank: usize) -> &T {
+        match self.all.get(rank) {
+            Some(entry) => entry,
+            None => self.entry(rank),
+        }
+    }
+}
+
+impl<T> Clone for PeerTable<T> {
+    fn clone(&self) -> Self {
+        Self { all: Rc::clone(&self.all), later: self.later.clone() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PeerTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn entries_are_made_once_when_they_are_first_used() {
+        let calls = Rc::new(Cell::new(0));
+        let count = Rc::clone(&calls);
+        let table = PeerTable::made_later(1000, move |rank| {
+            count.set(count.get() + 1);
+            10 * rank
+        });
+        assert!(table.is_made_later() && table.ranks() == 1000 && table.get(7).is_none() && table.iter().count() == 0);
+        for rank in [999, 7, 63, 64, 999] {
+            assert_eq!(table[rank], 10 * rank);
+        }
+        assert_eq!(table.iter().copied().collect::<Vec<_>>(), [9990, 70, 630, 640]);
+        // Also those that are made meanwhile.
+        let mut seen = 0;
+        table.iter().for_each(|entry| {
+            seen += 1;
+            assert_eq!(table[entry / 10 / 2] % 10, 0);
+        });
+        assert_eq!((seen, calls.get()), (table.iter().count(), seen));
+        assert_eq!(table.sample(5), Some(50));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table[1000])).is_err());
+    }
+
+    #[test]
+    fn table_of_all_has_its_entries_at_hand() {
+        let mut table = PeerTable::of_all(vec![1, 2]);
+        table.all_mut()[1] = 3;
+        assert_eq!((table.get(1), table[0], table.ranks(), table.get(2)), (Some(&3), 1, 2, None));
+        assert!(table.iter().eq(&[1, 3]) && !table.is_made_later() && table.sample(0).is_none());
+    }
+}
