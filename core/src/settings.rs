@@ -342,7 +342,7 @@ settings! {
         "MPI programs: value of the attribute MPI_UNIVERSE_SIZE; auto is the number of ranks.";
     test_nodes: Option<u32> = "FARSIDE_TEST_NODES", "auto", "auto, or 1 to 65536", |s| number_or("auto", s).filter(|v: &Option<u32>| v.is_none_or(|n| (1..=65_536).contains(&n))),
         "For tests: rank r counts as on node r modulo this number, even if all ranks are on one machine.";
-    test_fault: String = "FARSIDE_TEST_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N, own-atomic:N, wrong-tag:N (the Nth such operation), keep-credit:N (of the receiver of the Nth message)", |s| Some(s.to_owned()),
+    test_fault: String = "FARSIDE_TEST_FAULT", "none", "none, unmapped (hides that memory is mapped), or drop-put:N, drop-get:N, drop-message:N, drop-signal:N, lose-atomic:N, double-put:N, early-notify:N, wrong-tag:N (the Nth such operation), own-atomic:N (from the Nth on), keep-credit:N (of the receiver of the Nth message)", |s| Some(s.to_owned()),
         "For tests: a wrapper around the device that damages one operation.";
 }
 

@@ -33,8 +33,8 @@ enum Damage {
     /// A notification is set before the data that it announces. The data follows with this rank's next operation on
     /// data.
     EarlyNotify,
-    /// An atomic of a rank on 8 bytes of its own memory is done by its processor instead of the device. Where atomics of the device
-    /// are not coherent with the processor's, an update is lost.
+    /// From this one on, atomics of a rank on 8 bytes of its own memory are done by its processor instead of the device. Where
+    /// atomics of the device are not coherent with the processor's, updates are lost.
     OwnAtomic,
     /// From this packet on, a peer's room for packets is not given back: after those that it holds, none is taken.
     KeepCredit,
@@ -84,7 +84,6 @@ struct OwnRegion {
     key: Vec<u8>,
     base: *mut u8,
     len: usize,
-    accumulate: Option<AccumulateFn>,
 }
 
 /// Work request id of late writes; their completions are ignored.
@@ -280,8 +279,6 @@ impl Faulty {
                 Operation::CompareSwap { at: place, len, expected, desired, old } => {
                     at(place, len).is_some_and(|to| code::apply_swap([expected, desired], to, old, len).is_ok())
                 }
-                Operation::Accumulate { at: place, code, operand, old } => at(place, operand.len)
-                    .is_some_and(|to| code::apply(own.accumulate, code, to, operand.base, old, operand.len).is_ok()),
                 _ => false,
             }
         }
@@ -337,12 +334,11 @@ impl Faulty {
     }
 }
 
-/// Whether an operation changes elements of 8 bytes atomically.
+/// Whether an operation is an atomic on a word of 8 bytes.
 fn is_wide_atomic(operation: &Operation<'_>) -> bool {
     match *operation {
         Operation::FetchAdd { add, .. } => add != 0,
         Operation::CompareSwap { len, .. } => len == 8,
-        Operation::Accumulate { code, .. } => code::element(code) == 8,
         _ => false,
     }
 }
@@ -382,9 +378,9 @@ unsafe impl Device for Faulty {
     unsafe fn register(&self, region: Region) -> Result<Registration> {
         // SAFETY: the same contract.
         let own = unsafe { self.inner.register(region) }?;
-        let (key, accumulate) = (own.key.clone(), region.accumulate);
+        let key = own.key.clone();
         self.own_keys.borrow_mut().insert(key.clone(), own.handle);
-        self.own.borrow_mut().insert(own.handle, OwnRegion { key, base: own.base, len: own.len, accumulate });
+        self.own.borrow_mut().insert(own.handle, OwnRegion { key, base: own.base, len: own.len });
         Ok(own)
     }
 
@@ -425,7 +421,7 @@ unsafe impl Device for Faulty {
             Damage::DoublePut => class == Class::Put && self.hit(),
             Damage::EarlyNotify => class == Class::Put && request.notify.is_some() && self.hit(),
             Damage::OwnAtomic if request.peer == self.me && is_wide_atomic(&request.operation) => {
-                self.hit() && self.do_own_atomic(&request.operation)
+                (self.until.get() == 0 || self.hit()) && self.do_own_atomic(&request.operation)
             }
             Damage::KeepCredit if class == Class::Message && !self.take_room(request.peer) => return Ok(Posted::Busy),
             Damage::WrongTag if class == Class::Message => match self.post_with_wrong_tag(request) {

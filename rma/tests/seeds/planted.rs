@@ -1,5 +1,9 @@
 //! Faults of the device that are planted, each of which a seed finds.
 
+use std::collections::BTreeSet;
+
+use farside_rma::core::settings;
+
 use super::scenario::Scenario;
 use super::shrink;
 
@@ -13,12 +17,9 @@ fn planted(damage: &str, seed: u64) -> Scenario {
 }
 
 /// Looks for a seed that fails with the damage, and does not fail without it, nor where the damage is harmless. It fails
-/// again in the same way, to the letter. The search begins with the seed `first`, which is known to find it, or with 0 where
-/// `FARSIDE_TEST_SEEDS` is set.
-fn is_found(damage: &str, first: u64, harmless: impl Fn(Scenario) -> Option<Scenario>) {
-    let first = if super::number("FARSIDE_TEST_SEEDS").is_some() { 0 } else { first };
-    let found = (first..SEEDS).find_map(|seed| {
-        let scenario = planted(damage, seed);
+/// again in the same way, to the letter. Seeds of which `shows` says that the damage cannot show there are left out.
+fn is_found(damage: &str, shows: impl Fn(&Scenario) -> bool, harmless: impl Fn(Scenario) -> Option<Scenario>) {
+    let found = (0..SEEDS).map(|seed| planted(damage, seed)).filter(shows).find_map(|scenario| {
         let outcome = scenario.run();
         let fails = outcome.failure.is_some();
         let not_elsewhere = || harmless(scenario.clone()).is_none_or(|harmless| harmless.run().failure.is_none());
@@ -32,28 +33,44 @@ fn is_found(damage: &str, first: u64, harmless: impl Fn(Scenario) -> Option<Scen
     println!("{damage} is found by seed {}:\n{}", scenario.seed, texts[0]);
 }
 
-#[test]
-fn lost_notification() {
-    is_found("drop-signal", 0, |_| None);
+/// Tests of damages that show on every network.
+macro_rules! found {
+    ($($name:ident: $damage:literal,)*) => {
+        $(#[test]
+        fn $name() {
+            is_found($damage, |_| true, |_| None);
+        })*
+
+        /// Every damage of `FARSIDE_TEST_FAULT` has a test here.
+        #[test]
+        fn every_damage_is_planted() {
+            let here = [$($damage,)* OWN_ATOMIC];
+            let setting = settings::TABLE.iter().find(|setting| setting.name == "FARSIDE_TEST_FAULT").unwrap();
+            let damages = setting.values.split([' ', ',']).filter_map(|word| word.strip_suffix(":N"));
+            let all: BTreeSet<&str> = damages.collect();
+            assert_eq!(here.into_iter().collect::<BTreeSet<_>>(), all);
+            assert_eq!(all.len(), 10);
+        }
+    };
 }
 
-#[test]
-fn notification_before_its_data() {
-    is_found("early-notify", 0, |_| None);
+found! {
+    lost_put: "drop-put",
+    lost_get: "drop-get",
+    lost_message: "drop-message",
+    lost_notification: "drop-signal",
+    lost_atomic: "lose-atomic",
+    put_that_comes_twice: "double-put",
+    notification_before_its_data: "early-notify",
+    message_of_another_tag: "wrong-tag",
+    credit_that_is_not_given_back: "keep-credit",
 }
+
+const OWN_ATOMIC: &str = "own-atomic";
 
 /// Where atomics of the interface are not coherent with the processor's, a rank's own ones pass through the interface too.
 #[test]
 fn atomic_beside_the_interface() {
-    is_found("own-atomic", 314, |scenario| Some(Scenario { incoherent: false, ..scenario }));
-}
-
-#[test]
-fn credit_that_is_not_given_back() {
-    is_found("keep-credit", 1, |_| None);
-}
-
-#[test]
-fn message_of_another_tag() {
-    is_found("wrong-tag", 0, |_| None);
+    let coherent = |scenario| Some(Scenario { incoherent: false, ..scenario });
+    is_found(OWN_ATOMIC, |scenario| scenario.incoherent, coherent);
 }
