@@ -51,6 +51,7 @@ fn overflow_names_rank_seed_and_setting() {
                 .unwrap();
         }
         Ok("null") => {
+            // SAFETY: not sound on purpose, since the process is to end here by a fault.
             return simulate(3, || unsafe { black_box(std::ptr::null_mut::<u8>()).write_volatile(1) }).unwrap();
         }
         Ok("thread") => return simulate(4, || thread(&|| _ = black_box(recurse(100_000)))).unwrap(),

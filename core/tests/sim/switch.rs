@@ -11,7 +11,7 @@ use farside_core::coll::schedule::predict::{Bytes, LogGP, predict_algorithm};
 use farside_core::coll::selection::Choice;
 use farside_core::device::{self, BarrierRequest};
 use farside_core::job::{CancelOnDrop, Track};
-use farside_core::sim::{Flap, Interface, Network, Nodes, Simulation, Switch};
+use farside_core::sim::{Flap, Interface, Network, Simulation, Switch};
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, Team};
 
@@ -187,30 +187,21 @@ fn gain_beside_other_barriers() {
 #[test]
 fn switch_is_chosen_only_where_it_is_faster() {
     let slow_gates = Some(Switch { gate: 700.0, ..Switch::default() });
-    let (near, within) = (Interface::log_p(200.0, 500.0, 0.0), Interface::log_p(200.0, 50.0, 50.0));
-    let (default, in_turn) = (network(Interface::default()), |nodes, each| Some(Nodes::in_turn(nodes, each, within)));
-    let flat = [
-        default.clone(),
-        network(near),
-        network(Interface::log_p(1000.0, 100.0, 3000.0)),
-        Network { switch: slow_gates, ..default.clone() },
-    ];
-    let cases = flat.into_iter().flat_map(|network| [2, 3, 4, 5, 8, 16, 33, 64].map(|ranks| (network.clone(), ranks)));
-    let shared = [(2, 4), (2, 16), (4, 2), (5, 3), (8, 4), (16, 2)]
-        .map(|(nodes, each)| (Network { nodes: in_turn(nodes, each), ..default.clone() }, (nodes * each) as usize));
+    let (default, near) = (network(Interface::default()), network(Interface::log_p(200.0, 500.0, 0.0)));
+    let gates = Network { switch: slow_gates, ..default.clone() };
+    let cases = [default, near, gates].map(|network| [2, 3, 4, 5, 8, 16, 33, 64].map(|ranks| (network.clone(), ranks)));
     let (mut chosen, mut all) = (0, 0);
-    for (network, ranks) in cases.chain(shared) {
+    for (network, ranks) in cases.into_iter().flatten() {
         let time = |network: &Network, setting: &str| {
             let simulation = Simulation::new(ranks).network(network.clone()).settings(with(COLL, setting));
             time_of(&simulation, |job| {
-                // The first barriers of two levels make their signal arrays.
                 job.world()?.barrier()?;
                 job.world()?.barrier()
             })
         };
         let [by_choice, by_switch] = ["auto", SWITCH].map(|setting| time(&network, setting));
         let without = time(&Network { switch: None, ..network.clone() }, "auto");
-        println!("P {ranks}: {by_choice} ns; by the switch {by_switch}, without {without}; {:?}", network.nodes);
+        println!("P {ranks}: {by_choice} ns; by the switch {by_switch}, without {without}");
         assert_eq!(by_choice, by_switch.min(without), "P {ranks}, {network:?}");
         chosen += usize::from(by_switch < without);
         all += 1;
