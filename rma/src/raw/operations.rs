@@ -105,10 +105,8 @@ impl RawWindow {
 
     #[cold]
     fn no_such_rank(&self, rank: usize, operation: &'static str) -> Error {
-        Error::new(ErrorKind::NoSuchRank, operation)
-            .rank(self.job.rank())
-            .peer(rank)
-            .cause(format!("the window's team has {} ranks", self.targets.ranks()))
+        let e = Error::new(ErrorKind::NoSuchRank, operation).rank(self.job.rank()).peer(rank);
+        e.cause(format!("the window's team has {} ranks", self.targets.ranks()))
     }
 
     /// Returns whether `target` is ready and its queued operations have started; otherwise queues the operation.
