@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use farside_core::Job;
 use farside_core::coll::execute::{self, Arguments, Memory, Shape};
 use farside_core::coll::operation::Operation;
-use farside_harness::{Finished, Marked};
+use farside_harness::{Finished, Marked, itself};
 
 /// The program of the tests.
 #[test]
@@ -36,11 +36,11 @@ fn as_a_rank_that_broadcasts() {
 }
 
 fn run(folder: &Path) -> Finished {
-    run_as(folder, "as_a_rank")
+    run_as(folder, &itself!("as_a_rank"))
 }
 
-fn run_as(folder: &Path, rank: &str) -> Finished {
-    let mut job = Marked::run(2, &farside_harness::itself(rank));
+fn run_as(folder: &Path, rank: &[String]) -> Finished {
+    let mut job = Marked::run(2, rank);
     job.command.env("FARSIDE_TEST_RANK", "0").env("FARSIDE_LOG", "info").env("FARSIDE_CALIBRATION", folder);
     let done = job.finish();
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -119,7 +119,7 @@ fn choices_of_collectives_are_measured_once_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let measured = |done: &Finished| done.err.matches("measured: broadcast 2 1024-2047 ").count();
     let keeps = || {
-        let first = run_as(dir.path(), "as_a_rank_that_broadcasts");
+        let first = run_as(dir.path(), &itself!("as_a_rank_that_broadcasts"));
         // Both ranks say so.
         assert_eq!(measured(&first), 2, "{first:?}");
         let is_loaded = files_of(dir.path(), "collectives-").is_empty();
@@ -132,12 +132,12 @@ fn choices_of_collectives_are_measured_once_and_kept() {
     let files = files_of(dir.path(), "collectives-");
     let kept = fs::read_to_string(&files[0]).unwrap();
     assert!(files.len() == 1 && kept.contains("\nbroadcast 2 1024-2047 "), "{kept}");
-    let second = run_as(dir.path(), "as_a_rank_that_broadcasts");
+    let second = run_as(dir.path(), &itself!("as_a_rank_that_broadcasts"));
     assert_eq!(measured(&second), 0, "{second:?}");
     assert_eq!(fs::read_to_string(&files[0]).unwrap(), kept);
     // A damaged file counts as absent.
     fs::write(&files[0], &kept[..kept.len() - 3]).unwrap();
-    assert_eq!(measured(&run_as(dir.path(), "as_a_rank_that_broadcasts")), 2, "measured again");
+    assert_eq!(measured(&run_as(dir.path(), &itself!("as_a_rank_that_broadcasts"))), 2, "measured again");
 }
 
 #[test]

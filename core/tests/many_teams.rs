@@ -1,13 +1,13 @@
 //! Ten thousand teams, one after the other and all at once: they leave no resources behind, and teams of few
-//! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. A
-//! separate test program, since other tests would change the counts.
+//! collectives use no resources of the device. A hundred thousand queued sends: a bound on the memory of each. Each test has
+//! a process of its own, since others would change the counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::Barrier;
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, Source};
 use farside_core::job::Track;
@@ -39,9 +39,6 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 const RANKS: u32 = 3;
-
-/// Runs one test at a time, since descriptors and regions are counted for the process.
-static ALONE: Mutex<()> = Mutex::new(());
 
 /// Resources in use while no rank allocates or frees: bytes of this rank; at rank 0 also descriptors and regions of the
 /// process.
@@ -85,7 +82,7 @@ fn works(team: &Team, signals: bool) -> Result<()> {
 
 #[test]
 fn ten_thousand_teams_leave_nothing() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    farside_harness::alone!("ten_thousand_teams_leave_nothing");
     let teams = 10_000;
     let still = Barrier::new(RANKS as usize);
     let run = |job: &Job| {
@@ -124,7 +121,7 @@ fn ten_thousand_teams_leave_nothing() {
 /// and leaves no memory behind.
 #[test]
 fn hundred_thousand_sends_that_wait_take_less_than_512_bytes_each() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    farside_harness::alone!("hundred_thousand_sends_that_wait_take_less_than_512_bytes_each");
     const ID: HandlerId = HandlerId(7);
     let sends = 100_000;
     let still = Barrier::new(2);

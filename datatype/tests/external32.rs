@@ -1,8 +1,6 @@
 //! external32 against hand-written bytes and round trips.
 
-mod common;
-
-use common::{Naive, Script};
+use crate::common::{Naive, Script};
 use farside_datatype::{Class, Datatype, DatatypeErrorKind, Named};
 use proptest::prelude::*;
 

@@ -1,8 +1,6 @@
 //! Pack, unpack and copies against byte-by-byte walks.
 
-mod common;
-
-use common::{Naive, Script, bytes};
+use crate::common::{Naive, Script, bytes};
 use farside_datatype::{Datatype, DatatypeErrorKind, Named, TypeMap};
 use proptest::prelude::*;
 
@@ -394,7 +392,7 @@ proptest! {
     ) {
         let naive = Naive::random(&mut Script::new(&choices), 4);
         let origin = naive.datatype.message(count).unwrap();
-        let target = common::spread(&naive.message(count), &gaps).message(1).unwrap();
+        let target = crate::common::spread(&naive.message(count), &gaps).message(1).unwrap();
         let (source, at) = buffer(&origin, 7);
         let (mut expected, to_at) = buffer(&target, 200);
         let mut got = expected.clone();

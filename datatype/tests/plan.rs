@@ -1,8 +1,6 @@
 //! Plans against pack-then-unpack byte by byte, and the choice of schemes.
 
-mod common;
-
-use common::{Naive, Script, bytes, spread};
+use crate::common::{Naive, Script, bytes, spread};
 use farside_datatype::{
     CutOffs, Datatype, DatatypeErrorKind, Descriptor, Direction, Named, Plan, PlanLimits, Scheme, TypeMap,
 };

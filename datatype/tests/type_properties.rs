@@ -1,8 +1,6 @@
 //! Random datatypes against lists of their elements.
 
-mod common;
-
-use common::{Naive, Script, bytes};
+use crate::common::{Naive, Script, bytes};
 use farside_datatype::{Datatype, Overlap, TypeMap};
 use proptest::prelude::*;
 

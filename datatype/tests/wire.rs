@@ -1,8 +1,6 @@
 //! The wire form: round trips, sizes, and malformed bytes.
 
-mod common;
-
-use common::{Naive, Script};
+use crate::common::{Naive, Script};
 use farside_datatype::{Datatype, DatatypeErrorKind, MAX_DEPTH, Named, TypeMap};
 use proptest::prelude::*;
 

@@ -2,13 +2,9 @@
 //! The synchronization bill: one rank is late, and the bill charges the waits of all other ranks to it, in each kind of
 //! call; calls and messages are counted. A rank that waits for a long time reports once which rank it waits for.
 
-#[path = "windows/checks/config.rs"]
-#[allow(dead_code)]
-mod config;
-
 use std::time::Duration;
 
-use config::{Config, MAPPED, POSTED, TABLE};
+use crate::checks::config::{Config, MAPPED, POSTED, TABLE};
 use farside_harness::Marked;
 use farside_harness::itself;
 use farside_rma::Job;
@@ -182,9 +178,8 @@ fn late_rank_of_collectives_and_messages_is_named() {
 
 #[test]
 fn rank_that_waits_for_long_says_once_for_whom() {
-    const TEST: &str = "rank_that_waits_for_long_says_once_for_whom";
     if std::env::var_os("FARSIDE_TEST_MARK").is_none() {
-        let mut job = Marked::run(2, &itself(TEST));
+        let mut job = Marked::run(2, &itself!("rank_that_waits_for_long_says_once_for_whom"));
         job.command.env("FARSIDE_STALL_S", "1");
         let finished = job.finish();
         let said: Vec<&str> = finished.err.lines().filter(|line| line.contains("has waited for")).collect();

@@ -1,8 +1,7 @@
 //! Windows of every kind are created and freed a thousand times (three hundred times in a quick run), without leaking
-//! descriptors, mappings or threads. A separate program, since other tests would change the counts.
+//! descriptors, mappings or threads. Each test has a process of its own, since others would change the counts.
 
 use std::fs;
-use std::sync::{Mutex, PoisonError};
 
 use farside_rma::core::settings::Settings;
 use farside_rma::{Assert, Job, LockWindow, Result, SharedWindow, Team, Window};
@@ -56,12 +55,9 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
     }
 }
 
-/// Tests count the descriptors of the same process, so they run one after another.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn thousand_windows_without_growth() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    farside_harness::alone!("thousand_windows_without_growth");
     // The environment selects the device; over verbs the source of memory makes no difference.
     let machine = |name: &str| {
         let device = matches!(name, "FARSIDE_DEVICE" | "FARSIDE_TEST_NODES")
@@ -112,7 +108,7 @@ fn thousand_windows_without_growth() {
 #[test]
 fn hundreds_of_long_windows_have_few_descriptors() {
     const WINDOWS: usize = 300;
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    farside_harness::alone!("hundreds_of_long_windows_have_few_descriptors");
     let settings = Settings::from_lookup(|_| None).unwrap();
     let counts = Job::threads_with(1, &settings, |job| {
         let team = job.world()?;

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! The headlines of the sources, run on simulated networks: what each paper says, what the predictor says, and what the code
-//! takes in virtual time. One command prints the table: `cargo test -p farside-rma --test headlines -- --nocapture`.
+//! takes in virtual time. One command prints the table: `cargo test -p farside-rma --test simulated headlines -- --nocapture`.
 //!
 //! Times are exact, so they are asserted. The parameters of a network are those that the source gives; where it gives none,
 //! the comment at the network says what is assumed.

@@ -58,7 +58,7 @@ fn rank(ranks: usize) -> Result<()> {
 /// Runs ranks by a launcher, which puts rank r on host r modulo 2, and checks their output. No setting names a device.
 fn run(launcher: &mut Command, ranks: usize) {
     let output = launcher
-        .args(itself("as_a_rank"))
+        .args(itself!("as_a_rank"))
         .env(RANKS, ranks.to_string())
         .env("FARSIDE_VERBS_DEVICE", "auto")
         .env("FARSIDE_DEVICE", "auto")

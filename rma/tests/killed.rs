@@ -282,7 +282,7 @@ impl Drop for Folder {
 /// This program as three ranks in `phase`.
 fn job(phase: &str, set: &[(&str, &str)]) -> Marked {
     let mut job = Marked::run(3, &["--timeout", "60"]);
-    job.command.args(itself("as_a_rank"));
+    job.command.args(itself!("as_a_rank"));
     job.command.env(PHASE, phase).envs(set.iter().copied());
     job
 }

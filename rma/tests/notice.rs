@@ -1,20 +1,17 @@
 //! Tests of the checks: the checks of data run over a device that damages one operation, and must fail, for every
 //! operation that can be damaged. [`MISSES`] lists the exceptions and their reasons.
 
-#[path = "windows/checks/mod.rs"]
-mod checks;
-
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
-use checks::config::{self, Config};
-use checks::operations as op;
-use checks::ordering;
-use checks::requests::{self, Complete};
-use checks::selections;
-use checks::sync::{ALL, Sync};
+use crate::checks::config::{self, Config};
+use crate::checks::operations as op;
+use crate::checks::ordering;
+use crate::checks::requests::{self, Complete};
+use crate::checks::selections;
+use crate::checks::sync::{ALL, Sync};
 use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::{Assert, Error, ErrorKind, Job, LockKind, LockWindow, Result, Team, Window};
 
@@ -255,15 +252,12 @@ fn missed(make: &dyn Fn() -> Check, damage: &str, kinds: &[Kind]) -> (usize, Vec
 /// Sweeps all checks; panics if one misses a damage and is not listed, prints those that are.
 fn sweep(damage: &str, kinds: &[Kind], checks: &[Box<dyn Fn() -> Check>]) {
     // Ranks are expected to panic, so only panics of named threads, those of the tests, are shown.
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if std::thread::current().name().is_some() {
-                before(info);
-            }
-        }));
-    });
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name().is_some() {
+            before(info);
+        }
+    }));
     let mut unexpected = BTreeSet::new();
     for make in checks {
         let name = make().name;
@@ -291,11 +285,13 @@ fn boxed(checks: Vec<Check>) -> Vec<Box<dyn Fn() -> Check>> {
 
 #[test]
 fn every_lost_put_is_noticed() {
+    farside_harness::alone!("every_lost_put_is_noticed");
     sweep("drop-put", &[Kind::Write], &boxed(puts()));
 }
 
 #[test]
 fn every_late_copy_of_a_put_is_noticed_where_it_can_be_seen() {
+    farside_harness::alone!("every_late_copy_of_a_put_is_noticed_where_it_can_be_seen");
     let mut checks = boxed(puts());
     for s in [Sync::Pscw, Sync::LockShared, Sync::LockExclusive, Sync::LockAll] {
         checks.push(Box::new(with_meeting("put_twice", s, put_twice)));
@@ -305,12 +301,14 @@ fn every_late_copy_of_a_put_is_noticed_where_it_can_be_seen() {
 
 #[test]
 fn every_lost_atomic_is_noticed() {
+    farside_harness::alone!("every_lost_atomic_is_noticed");
     let kinds = [Kind::Accumulate, Kind::FetchAdd, Kind::CompareSwap];
     sweep("lose-atomic", &kinds, &boxed(atomics()));
 }
 
 #[test]
 fn every_early_notification_is_noticed() {
+    farside_harness::alone!("every_early_notification_is_noticed");
     let checks: Vec<Box<dyn Fn() -> Check>> = vec![
         Box::new(with_meeting("seen_at_once", Sync::Fence, seen_at_once)),
         Box::new(with_meeting("seen_at_once", Sync::Pscw, seen_at_once)),

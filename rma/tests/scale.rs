@@ -1,5 +1,5 @@
 //! Costs of a job by its number of ranks, on the simulated network: messages, bytes and memory of a rank for each operation.
-//! A separate test program, since other tests would change the counts of bytes.
+//! Bytes are counted for each thread, and all ranks of a simulation are on one.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -2,14 +2,11 @@
 //! with a sequential model. The seed is printed. `FARSIDE_SOAK_SEED` sets the seed, `FARSIDE_SOAK_SECONDS` the duration
 //! (default 5 s).
 
-#[path = "windows/checks/mod.rs"]
-mod checks;
-
 use std::io::{Read, Seek};
 use std::time::{Duration, Instant};
 
-use checks::config::{self, Config, Memory, within};
-use checks::random::window;
+use crate::checks::config::{self, Config, Memory, within};
+use crate::checks::random::window;
 use farside_rma::{Job, Result, Team};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -108,7 +105,7 @@ fn random_operations_equal_the_model_processes() {
         let mut log = tempfile::tempfile().unwrap();
         let mut job = std::process::Command::new(farside_harness::farside())
             .args(["run", "-n", &n.to_string()])
-            .args(farside_harness::itself("random_operations_equal_the_model_processes"))
+            .args(farside_harness::itself!("random_operations_equal_the_model_processes"))
             .env("FARSIDE_SOAK_RANK", seed.to_string())
             .env("FARSIDE_SOAK_WINDOWS", windows)
             .env("FARSIDE_SOAK_VECTOR", vector.to_string())

@@ -1,13 +1,9 @@
 //! Two-sided messages of Rust programs, over every configuration of the device and 1 to 4 ranks: matching, probes,
 //! requests that are dropped, leaked or cancelled, and errors.
 
-#[path = "windows/checks/config.rs"]
-#[allow(dead_code)]
-mod config;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use config::{Config, everywhere_with, verbs};
+use crate::checks::config::{Config, everywhere_with, verbs};
 use farside_rma::messages::Status;
 use farside_rma::prelude::*;
 

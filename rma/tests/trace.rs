@@ -2,13 +2,9 @@
 //! The timeline (`FARSIDE_TRACE`): one rank is late, and arrows lead from what it did to the end of the others' waits, in
 //! each kind of call; slices are nested; the memory is bounded.
 
-#[path = "windows/checks/config.rs"]
-#[allow(dead_code)]
-mod config;
-
 use std::time::Duration;
 
-use config::{Config, MAPPED, POSTED};
+use crate::checks::config::{Config, MAPPED, POSTED};
 use farside_harness::{Marked, itself};
 use farside_rma::Job;
 use farside_rma::calls::{Caller, Calls};
@@ -295,13 +291,12 @@ fn files_that_cannot_be_opened_end_the_job_at_its_start() {
 /// A file that cannot be written is an error of rank 0 alone, at the end.
 #[test]
 fn files_that_cannot_be_written_are_an_error_of_rank_0_alone() {
-    const TEST: &str = "files_that_cannot_be_written_are_an_error_of_rank_0_alone";
     if std::env::var_os("FARSIDE_TEST_MARK").is_none() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("full.json");
         std::os::unix::fs::symlink("/dev/full", &file).unwrap();
         for setting in ["FARSIDE_BILL", "FARSIDE_TRACE"] {
-            let mut job = Marked::run(3, &itself(TEST));
+            let mut job = Marked::run(3, &itself!("files_that_cannot_be_written_are_an_error_of_rank_0_alone"));
             job.command.env(setting, &file);
             let finished = job.finish();
             assert_eq!(finished.err.matches("refused: ").count(), 1, "{}", finished.err);

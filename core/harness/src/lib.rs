@@ -33,6 +33,48 @@ pub fn itself(test: &str) -> Vec<String> {
     [program, test, "--exact", "--nocapture"].map(str::to_owned).to_vec()
 }
 
+/// This test program with a test of the calling module chosen, as [`itself()`].
+#[macro_export]
+macro_rules! itself {
+    ($test:literal) => {
+        $crate::itself($crate::within(concat!(module_path!(), "::", $test)))
+    };
+}
+
+/// Makes the calling test, of this name, run in a process of its own, as one needs that counts or changes what a whole
+/// process has: the caller goes on in that process alone.
+#[macro_export]
+macro_rules! alone {
+    ($test:literal) => {
+        if !$crate::is_alone($crate::within(concat!(module_path!(), "::", $test))) {
+            return;
+        }
+    };
+}
+
+/// The name of a test within its program: its path without the name of the crate.
+#[doc(hidden)]
+#[must_use]
+pub fn within(path: &'static str) -> &'static str {
+    path.split_once("::").expect("a path begins with the name of a crate").1
+}
+
+/// Whether this process was started to run one test alone. If not, runs `test` so, and panics if it fails.
+#[doc(hidden)]
+#[must_use]
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "FARSIDE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = itself(test);
+    let output = Command::new(&program[0]).args(&program[1..]).env(ALONE, "1").output().expect("this program runs");
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && text.contains("1 passed"), "{test}: {}\n{text}", output.status);
+    print!("{text}");
+    false
+}
+
 /// The path of a program of MPICH, as [`peer`] finds it.
 #[must_use]
 pub fn mpich(test: &str, program: &str) -> Option<String> {

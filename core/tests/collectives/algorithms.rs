@@ -7,8 +7,8 @@ use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::{Job, Result, Team};
 
-use crate::model::{Case, Made, Placing};
-use crate::{every_size, quick};
+use super::model::{Case, Made, Placing};
+use super::{every_size, quick};
 
 /// Values of the parameters: the defaults, the least values, and values above the defaults.
 fn parameters(a: &Algorithm) -> Vec<Vec<u32>> {

@@ -3,7 +3,7 @@
 use farside_core::coll;
 use farside_core::{ErrorKind, Job, Result};
 
-use crate::every_size;
+use super::every_size;
 
 fn add_u32(into: &mut [u8], from: &[u8]) {
     for (a, b) in into.chunks_exact_mut(4).zip(from.chunks_exact(4)) {

@@ -10,8 +10,8 @@ use farside_core::settings::Settings;
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-use crate::model::{COMPOSE, Case, Made, Placing, compose, reduction, value};
-use crate::some_sizes;
+use super::model::{COMPOSE, Case, Made, Placing, compose, reduction, value};
+use super::some_sizes;
 
 /// Elements of a vector or block: more than a message has that is sent without asking the receiver.
 const ELEMENTS: u64 = 30_000;

@@ -12,7 +12,7 @@ use farside_core::coll::operation::Operation;
 use farside_core::{Job, Result};
 use farside_harness::{Marked, itself, signal};
 
-use crate::model::{Case, Made};
+use super::model::{Case, Made};
 
 const CASE: &str = "FARSIDE_TEST_CASE";
 const RANKS: u32 = 3;
@@ -102,12 +102,12 @@ fn killed_in_every_operation_the_others_name_it_and_nothing_stays() {
         // A quick run tests each operation in one form; over verbs, every fourth operation.
         let place = operation as usize;
         if farside_harness::quick()
-            && (place % FORMS.len() != form as usize || crate::verbs() && !place.is_multiple_of(4))
+            && (place % FORMS.len() != form as usize || super::verbs() && !place.is_multiple_of(4))
         {
             continue;
         }
         let mut job = Marked::run(RANKS, &["--timeout", "60"]);
-        job.command.args(itself("killed::as_a_rank"));
+        job.command.args(itself!("as_a_rank"));
         job.command.env(CASE, number.to_string()).env("FARSIDE_SHM_DIR", folder.path());
         let done = job.finish();
         let text = done.err + &done.out;

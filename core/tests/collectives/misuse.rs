@@ -11,8 +11,8 @@ use farside_core::settings::Settings;
 use farside_core::signal::{Pace, SignalArray};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
-use crate::model::{ADD, Case, Made, reduction};
-use crate::some_sizes;
+use super::model::{ADD, Case, Made, reduction};
+use super::some_sizes;
 
 /// Runs `call` at every rank, which must fail at every rank for which `fails` returns `true`, and then calls that must
 /// not fail, on a team without a signal array.

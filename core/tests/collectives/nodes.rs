@@ -7,8 +7,8 @@ use farside_core::sim::{Interface, Network, Nodes, Simulation};
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, coll};
 
-use crate::algorithms::check;
-use crate::model::{Case, Made};
+use super::algorithms::check;
+use super::model::{Case, Made};
 
 /// Nodes of ranks that are consecutive or not, of the same number or not.
 const LAYOUTS: [&[u32]; 6] =

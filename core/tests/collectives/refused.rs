@@ -8,9 +8,9 @@ use farside_core::coll::execute::{Arguments, Collective, Shape};
 use farside_core::coll::operation::Operation;
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
 
-use crate::misuse::soon;
-use crate::model::{Case, Made};
-use crate::some_sizes;
+use super::misuse::soon;
+use super::model::{Case, Made};
+use super::some_sizes;
 
 /// A way to make a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use farside_core::coll::operation::Operation;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
-use crate::misuse::{disagree_on, mismatch};
-use crate::model::{Case, Made, Placing};
-use crate::{every_size, some_sizes, verbs};
+use super::misuse::{disagree_on, mismatch};
+use super::model::{Case, Made, Placing};
+use super::{every_size, some_sizes, verbs};
 
 const OPERATIONS: [Operation; 11] = [
     Operation::Barrier,

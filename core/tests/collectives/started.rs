@@ -6,8 +6,8 @@ use farside_core::coll::operation::Operation;
 use farside_core::coll::table;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-use crate::model::{Case, Made};
-use crate::{every_size, some_sizes};
+use super::model::{Case, Made};
+use super::{every_size, some_sizes};
 
 /// One call of every operation that has an algorithm.
 fn cases(p: usize) -> Vec<Case> {

@@ -6,7 +6,7 @@ use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
 
-use crate::{every_size, some_sizes};
+use super::{every_size, some_sizes};
 
 /// Rank sums over `team`, mixed with barriers.
 fn use_team(team: &Team, tag: u8) -> Result<()> {

@@ -6,9 +6,9 @@ use farside_core::coll::operation::{Algorithm, Call, Operation};
 use farside_core::coll::schedule::{Builder, Schedule, Side, Sizes, Slice};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
-use crate::misuse::soon;
-use crate::model::{Case, Made};
-use crate::some_sizes;
+use super::misuse::soon;
+use super::model::{Case, Made};
+use super::some_sizes;
 
 const OWN: Algorithm = Algorithm {
     operation: Operation::Allreduce,

@@ -8,8 +8,8 @@ use farside_core::coll::table;
 /// Numbers of ranks to test.
 fn ranks() -> Vec<u32> {
     let most = std::env::var("FARSIDE_TEST_RANKS").map_or(u32::MAX, |n| n.parse().unwrap());
-    let long = if crate::is_whole() { &[129, 255, 256, 257][..] } else { &[129] };
-    (1..=1).chain(crate::counts()).chain(long.iter().copied()).filter(|p| *p <= most).collect()
+    let long = if super::is_whole() { &[129, 255, 256, 257][..] } else { &[129] };
+    (1..=1).chain(super::counts()).chain(long.iter().copied()).filter(|p| *p <= most).collect()
 }
 
 /// Whether a call is tested. Roots differ only in where the numbers of ranks wrap to 0. For more than 20 ranks, two

@@ -3,7 +3,7 @@
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::check::Cost;
 
-use crate::cost::{cost, log_ceil, log_floor};
+use super::cost::{cost, log_ceil, log_floor};
 
 fn barrier(name: &str, parameters: &[u32], p: u32) -> Cost {
     cost(Operation::Barrier, name, parameters, p)
@@ -28,7 +28,7 @@ fn deepest(n: u32, p: u32) -> u32 {
 
 #[test]
 fn central_counter_takes_two_rounds() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let c = barrier("central-counter", &[], p);
         assert_eq!((c.chain, c.rounds), (2, 2 * (p - 1)));
         assert_eq!(c.messages[0], p - 1);
@@ -38,7 +38,7 @@ fn central_counter_takes_two_rounds() {
 
 #[test]
 fn trees_take_a_check_in_and_a_release() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let release = log_floor(2, p);
         assert_eq!(released(p)[0], log_ceil(2, p));
         for n in [2, 3, 4, 8, 64] {
@@ -63,7 +63,7 @@ fn trees_take_a_check_in_and_a_release() {
 
 #[test]
 fn f_way_tournament_takes_as_few_rounds_with_smaller_games() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for f in [2, 3, 8, 64] {
             let rounds = log_ceil(f, p);
             let even = (2..=f).find(|g| g.pow(rounds) >= p).unwrap();
@@ -80,7 +80,7 @@ fn f_way_tournament_takes_as_few_rounds_with_smaller_games() {
 fn mcs_tree_takes_the_heights_of_its_trees() {
     // Height of the tree in which rank r has the children n r + 1 to n r + n: ⌈log_n((n - 1) P + 1)⌉ - 1.
     let height = |n: u32, p: u32| if n == 1 { p - 1 } else { log_ceil(n, (n - 1) * p + 1) - 1 };
-    for p in crate::counts() {
+    for p in super::counts() {
         for (n, w) in [(4, 2), (2, 2), (1, 3), (8, 1), (64, 64)] {
             let c = barrier("mcs-tree", &[n, w], p);
             assert_eq!(c.chain, height(n, p) + height(w, p), "P {p}, n {n}, w {w}");
@@ -93,7 +93,7 @@ fn mcs_tree_takes_the_heights_of_its_trees() {
 
 #[test]
 fn butterfly_takes_log2_rounds_and_up_to_twice_the_signals() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let c = barrier("butterfly", &[], p);
         let rounds = log_ceil(2, p);
         assert_eq!(c.chain, rounds, "P {p}");
@@ -109,7 +109,7 @@ fn butterfly_takes_log2_rounds_and_up_to_twice_the_signals() {
 
 #[test]
 fn exchanges_take_the_rounds_of_the_largest_power_and_two_more() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for n in [1, 2, 3, 5, 64] {
             let c = barrier("n-wise-exchange", &[n], p);
             let rounds = log_floor(n + 1, p);
@@ -129,7 +129,7 @@ fn exchanges_take_the_rounds_of_the_largest_power_and_two_more() {
 
 #[test]
 fn dissemination_takes_the_fewest_rounds() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for n in [1, 2, 3, 7, 64] {
             let c = barrier("dissemination", &[n], p);
             let rounds = log_ceil(n + 1, p);
@@ -144,7 +144,7 @@ fn dissemination_takes_the_fewest_rounds() {
 
 #[test]
 fn switch_takes_a_message_of_each_rank_and_an_answer() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let c = barrier("switch", &[], p);
         assert_eq!((c.chain, c.rounds), (2, 2), "P {p}");
         assert!(c.messages.iter().all(|m| *m == 1), "P {p}");

@@ -4,7 +4,7 @@
 use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::check::Cost;
 
-use crate::cost::{cost, cost_of, log_ceil, log_floor};
+use super::cost::{cost, cost_of, log_ceil, log_floor};
 
 /// Checks that every rank sends `messages` messages with `elements` elements in all, in `rounds` rounds with one port,
 /// and that `chain` is the length of the longest chain of messages that wait for each other.
@@ -20,7 +20,7 @@ fn allgather(name: &str, p: u32) -> Cost {
 
 #[test]
 fn allgathers_send_each_block_once() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let what = format!("P {p}");
         assert_each(&allgather("linear", p), p - 1, p - 1, p - 1, 1, &what);
         assert_each(&allgather("ring", p), p - 1, p - 1, p - 1, p - 1, &what);
@@ -69,7 +69,7 @@ fn direct_algorithms_move_each_element_once() {
 
 #[test]
 fn allgather_by_recursive_doubling_sends_twice_what_is_beyond_a_power_of_two() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let c = allgather("recursive-doubling", p);
         let rounds = log_floor(2, p);
         if p.is_power_of_two() {
@@ -93,7 +93,7 @@ fn allgather_by_recursive_doubling_sends_twice_what_is_beyond_a_power_of_two() {
 
 #[test]
 fn allgather_leaves_out_empty_messages() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let sizes: Vec<u64> = (0..u64::from(p)).map(|r| if r % 3 == 1 { 0 } else { 1 + r % 5 }).collect();
         let call = |rank| Call { sizes: &sizes, ..Call::new(Operation::Allgather, rank, p) };
         let by_rank = vec![sizes.clone(); p as usize];
@@ -112,7 +112,7 @@ fn allgather_leaves_out_empty_messages() {
 
 #[test]
 fn alltoalls_send_each_block_straight() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let what = format!("P {p}");
         for window in [0, 3] {
             let c = cost(Operation::Alltoall, "linear", &[window], p);
@@ -127,7 +127,7 @@ fn alltoalls_send_each_block_straight() {
 
 #[test]
 fn alltoall_of_bruck_moves_a_block_once_for_each_digit() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for radix in [2_u32, 3, 8] {
             let digits = |i: u32| (0..log_ceil(radix, p)).map(move |k| i / radix.pow(k) % radix);
             let moves = |i: u32| digits(i).filter(|z| *z > 0).count() as u32;
@@ -146,7 +146,7 @@ fn alltoall_of_bruck_moves_a_block_once_for_each_digit() {
 
 #[test]
 fn alltoall_leaves_out_empty_messages() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let size = |from: u32, to: u32| if (from + to).is_multiple_of(4) { 1 + u64::from(from) } else { 0 };
         let of = |r| (0..p).map(|to| size(r, to)).chain((0..p).map(|from| size(from, r))).collect::<Vec<_>>();
         let sizes: Vec<Vec<u64>> = (0..p).map(of).collect();
@@ -167,7 +167,7 @@ fn alltoall_leaves_out_empty_messages() {
 /// rank.
 #[test]
 fn neighbors_get_a_message_for_each_edge() {
-    for p in (1..=1).chain(crate::counts()) {
+    for p in (1..=1).chain(super::counts()) {
         let edges = |a: u32, r: u32, b: u32| vec![a % p, b % p, r, a % p, b % p];
         let destinations: Vec<Vec<u32>> = (0..p).map(|r| edges(r + 1, r, r + p - 1)).collect();
         let sources: Vec<Vec<u32>> = (0..p).map(|r| edges(r + p - 1, r, r + 1)).collect();

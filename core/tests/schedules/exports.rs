@@ -8,7 +8,7 @@ use farside_core::coll::schedule::predict::{Bytes, LogGP};
 use farside_core::coll::schedule::{Schedule, goal};
 use farside_core::coll::table;
 
-use crate::cost::cost;
+use super::cost::cost;
 
 /// Lines of GOAL by label: the labelled steps, and the labels that they require.
 type Steps<'a> = HashMap<&'a str, (Vec<&'a str>, Vec<&'a str>)>;

@@ -8,7 +8,7 @@ use farside_core::coll::schedule::check::check;
 use farside_core::coll::schedule::{Action, Schedule, Side, Slice, Step};
 use farside_core::coll::table;
 
-use crate::algorithms::graph;
+use super::algorithms::graph;
 
 /// A step that can be modified.
 #[derive(Clone, Debug, PartialEq)]

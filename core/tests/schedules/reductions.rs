@@ -119,7 +119,7 @@ fn allreduce_has_the_rounds_and_elements_of_the_paper() {
         "ring",
     ];
     for name in algorithms {
-        for (long, p) in [false, true].into_iter().flat_map(|long| crate::counts().map(move |p| (long, p))) {
+        for (long, p) in [false, true].into_iter().flat_map(|long| super::counts().map(move |p| (long, p))) {
             if name == "ring" && !long {
                 continue;
             }
@@ -145,7 +145,7 @@ fn allreduce_has_the_rounds_and_elements_of_the_paper() {
             }
         }
     }
-    for p in crate::counts() {
+    for p in super::counts() {
         let recursive_doubling = of_algorithm("recursive-doubling", 0, p).unwrap();
         assert_eq!(f64::from(checked(&recursive_doubling, false).rounds), formula("rabenseifner", p, false).0);
     }
@@ -299,7 +299,7 @@ fn counted(operation: Operation, name: &str, p: u32, root: u32, parameters: &[u3
 
 #[test]
 fn reduce_has_the_rounds_and_elements_of_its_formulas() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let log = p.next_power_of_two().ilog2();
         let folds = u32::from(!p.is_power_of_two());
         let roots = [0, 1, p / 2, p - 1];
@@ -345,7 +345,7 @@ fn reduce_has_the_rounds_and_elements_of_its_formulas() {
 
 #[test]
 fn reduce_scatter_has_the_rounds_and_elements_of_its_formulas() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let count = |name: &str| counted(Operation::ReduceScatter, name, p, 0, &[]).0;
         let (log, folds) = (p.next_power_of_two().ilog2(), u32::from(!p.is_power_of_two()));
         for (name, rounds) in [("bruck", log), ("pairwise", p - 1)] {

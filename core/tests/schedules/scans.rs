@@ -3,11 +3,11 @@
 
 use farside_core::coll::operation::Operation::{Exscan, Scan};
 
-use crate::cost::{cost, log_ceil, log_floor};
+use super::cost::{cost, log_ceil, log_floor};
 
 #[test]
 fn chain_is_a_pipeline_of_segments() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for segments in [1, 2, 7, 64] {
             for operation in [Scan, Exscan] {
                 let c = cost(operation, "chain", &[segments], p);
@@ -26,7 +26,7 @@ fn chain_is_a_pipeline_of_segments() {
 
 #[test]
 fn recursive_doubling_takes_log2_rounds() {
-    for p in crate::counts() {
+    for p in super::counts() {
         for operation in [Scan, Exscan] {
             let c = cost(operation, "recursive-doubling", &[], p);
             assert_eq!((c.rounds, c.chain), (log_ceil(2, p), log_floor(2, p)), "P {p}");
@@ -44,7 +44,7 @@ fn recursive_doubling_takes_log2_rounds() {
 
 #[test]
 fn doubling_123_reduces_once_in_a_round() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let c = cost(Exscan, "123-doubling", &[], p);
         // ⌈log2(4 (P - 1) / 3)⌉
         let rounds = (0..).find(|q| 3 << q >= 4 * (p - 1)).unwrap();
@@ -63,7 +63,7 @@ fn doubling_123_reduces_once_in_a_round() {
 
 #[test]
 fn binomial_sends_fewer_than_two_messages_for_each_rank() {
-    for p in crate::counts() {
+    for p in super::counts() {
         let levels = log_floor(2, p);
         // Upwards all ranks send but the roots, one for each 1 bit of P; downwards all receive but the ranks r = 2^k -
         // 1, which have the whole prefix.

@@ -32,7 +32,7 @@ fn children(n: u32, p: u32) -> u32 {
 
 /// Numbers of ranks, with every root if the ranks are few.
 fn ranks_and_roots() -> impl Iterator<Item = (u32, u32)> {
-    crate::counts().flat_map(|p| (0..if p <= 12 { p } else { 1 }).map(move |root| (p, root)))
+    super::counts().flat_map(|p| (0..if p <= 12 { p } else { 1 }).map(move |root| (p, root)))
 }
 
 /// The cost of an algorithm, with messages and elements by the number of the rank after the root. `sizes` are the sizes
@@ -220,7 +220,7 @@ fn broadcast_predicted_by_the_closed_formulas() {
         let model = plogp(l);
         let (g, g1) = (|m: u64| model.gap.at(m), model.gap.at(1));
         let gm = g(VECTOR);
-        for p in crate::counts() {
+        for p in super::counts() {
             let of = |name: &str, parameters: &[u32]| predicted(Operation::Broadcast, name, parameters, p, &model);
             let (others, up, down) = (f64::from(p - 1), f64::from(log2_up(p)), f64::from(log2_down(p)));
             for k in [1, 2, 16] {
@@ -262,7 +262,7 @@ fn scatter_and_gather_predicted_by_the_closed_formulas() {
     for l in [0.5, 40.0, 5000.0] {
         let model = plogp(l);
         let g = |blocks: u32| model.gap.at(u64::from(blocks) * PART);
-        for p in crate::counts() {
+        for p in super::counts() {
             let (others, up) = (f64::from(p - 1), f64::from(log2_up(p)));
             for operation in [Operation::Scatter, Operation::Gather] {
                 let of = |name: &str| predicted(operation, name, &[], p, &model);

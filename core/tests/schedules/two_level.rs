@@ -7,7 +7,7 @@ use farside_core::coll::table;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use crate::algorithms::check_one;
+use super::algorithms::check_one;
 
 /// The algorithms in two levels.
 fn algorithms() -> impl Iterator<Item = &'static Algorithm> {

@@ -11,7 +11,7 @@ use farside_core::coll::table;
 use farside_core::sim::{Interface, Network, Nodes, Simulation, Switch};
 use farside_core::{Result, Team};
 
-use crate::times::{time_of, with};
+use super::times::{time_of, with};
 
 /// Between nodes about as fast as TCP, whose overhead is that of the kernel on both sides.
 fn tcp() -> Interface {

@@ -12,7 +12,7 @@ use farside_core::coll::{self, execute, table};
 use farside_core::signal::{Pace, SignalArray};
 use farside_core::sim::{Interface, Network, Simulation};
 
-use crate::times::{time_of, with};
+use super::times::{time_of, with};
 
 fn named(operation: Operation, name: &str) -> &'static Algorithm {
     table::named(operation, name).unwrap()

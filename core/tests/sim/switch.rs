@@ -15,7 +15,7 @@ use farside_core::sim::{Flap, Interface, Network, Simulation, Switch};
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, Team};
 
-use crate::times::{time_of, with};
+use super::times::{time_of, with};
 
 /// A setting, and its value by which each team takes the barrier in the switch.
 const COLL: &str = "FARSIDE_COLL";

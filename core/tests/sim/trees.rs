@@ -16,7 +16,7 @@ use farside_core::coll::table;
 use farside_core::settings::Settings;
 use farside_core::sim::{Interface, Network, Simulation};
 
-use crate::times::{time_of, with};
+use super::times::{time_of, with};
 
 /// Bytes of a packet beside the data.
 const HEADER: u64 = 24;

@@ -70,7 +70,7 @@ fn job(seen: [&str; 2]) -> (bool, String) {
         .arg("50")
         .arg(farside_harness::farside())
         .args(["run", "-n", "2", "--", "unshare", "--mount", "sh", "-c", HIDE, "sh"])
-        .args(farside_harness::itself("ports::as_a_rank"))
+        .args(farside_harness::itself!("as_a_rank"))
         .envs(SEEN.into_iter().zip(seen))
         .env("FARSIDE_VERBS_DEVICE", "auto")
         .stdin(Stdio::null())

@@ -75,7 +75,7 @@ fn a_preloaded_tool_sees_every_call() {
     let table = Table::read();
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let library = crate::mpi_folder();
+    let library = super::mpi_folder();
     let library = library.to_str().unwrap();
     std::fs::write(at("tool.c"), source(&table)).unwrap();
     cc(&["-DTOOL", "-fPIC", "-shared", &at("tool.c"), "-o", &at("tool.so"), "-L", library, "-lmpi_abi"], &[]);
@@ -85,7 +85,7 @@ fn a_preloaded_tool_sees_every_call() {
 
     let known: BTreeSet<_> = table.functions().map(|function| function.name.as_str()).collect();
     let (mut covered, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    for program in crate::all()
+    for program in super::all()
         .into_values()
         .flatten()
         .filter(|program| program.code.is_none() && !program.name.starts_with("killed"))

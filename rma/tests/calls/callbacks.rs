@@ -12,7 +12,7 @@ use farside_rma::prelude::*;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind};
 
-use super::config::{Config, MAPPED, POSTED, table, verbs, within};
+use crate::checks::config::{Config, MAPPED, POSTED, table, verbs, within};
 
 const TCP: Config = Config { name: "tcp", settings: &[("FARSIDE_DEVICE", "tcp")], ..MAPPED };
 const ID: HandlerId = HandlerId(7);

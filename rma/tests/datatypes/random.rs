@@ -11,8 +11,8 @@ use farside_rma::{Assert, ErrorKind, Op, Result, Team};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::common::{Naive, Script, bytes, spread};
 use crate::checks::config::{self, Config, Memory, everywhere_with};
-use crate::common::{Naive, Script, bytes, spread};
 
 /// Bytes of a window, and of the buffer of an origin.
 const LEN: usize = 48 << 10;

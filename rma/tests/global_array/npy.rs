@@ -9,8 +9,8 @@ use farside_harness::skip;
 use farside_rma::global_array::{Format, NpyElement};
 use farside_rma::prelude::*;
 
-use super::config::quick;
 use super::{as_processes, distributed_pairs, everywhere, names};
+use crate::checks::config::quick;
 
 /// An array of 2 rows and 2 columns of `f4`, as NumPy 2.4 has saved it.
 const BY_NUMPY: &[u8] = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }\
@@ -342,7 +342,7 @@ fn permissions_stay_and_versions_are_told_apart() {
 
 #[test]
 fn between_processes() {
-    let left = as_processes("npy::between_processes", 3, |team| {
+    let left = as_processes(&farside_harness::itself!("between_processes"), 3, |team| {
         let array = GlobalArray::<u32, 2>::distributed(team, [11, 7], [Format::Cyclic(2), Format::Whole])?;
         array.map(|index, _| value(index))?;
         array.save("by-ranks.npy")?;

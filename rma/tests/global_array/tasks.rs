@@ -4,8 +4,8 @@ use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::global_array::{Format, Link, Strategy};
 use farside_rma::prelude::*;
 
-use super::config::{MAPPED, quick, verbs};
 use super::{as_processes, distributed_pairs, everywhere};
+use crate::checks::config::{MAPPED, quick, verbs};
 
 /// Splits the ranks into two tasks, which exchange arrays in every pair of formats, both ways, again and again, in each
 /// strategy.
@@ -152,7 +152,7 @@ fn both_strategies_on_every_device() {
 
 #[test]
 fn both_strategies_between_processes() {
-    as_processes("tasks::both_strategies_between_processes", 5, |world| {
+    as_processes(&farside_harness::itself!("both_strategies_between_processes"), 5, |world| {
         for strategy in [Strategy::Parallel, Strategy::Centralized] {
             for shape in [[6, 4], [400, 300]] {
                 linked(world, 2, shape, Some(strategy), there_and_back)?;

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use farside_harness::{Marked, itself, works};
+use farside_harness::{Marked, works};
 
-use super::{CUT, FAILS, Hosts, run};
+use super::{CUT, FAILS, Hosts, program, run};
 
 /// The devices of ranks 0 and 1: both links.
 const BOTH: &str = "tcp:v01,tcp:v01b;tcp:v10,tcp:v10b";
@@ -69,7 +69,7 @@ fn job_goes_on_by_tcp_when_the_hca_fails() {
     for how in ["down", "cut"] {
         let path = folder.path().join(how);
         let mut job = Marked::run(2, &["--timeout", "90"]);
-        job.command.args(itself("as_a_rank")).env(CUT, &path).env(FAILS, "hca").env("FARSIDE_LOG", "warn");
+        job.command.args(program()).env(CUT, &path).env(FAILS, "hca").env("FARSIDE_LOG", "warn");
         job.command
             .env("FARSIDE_TEST_NODES", "2")
             .env("FARSIDE_DEVICE", "route")

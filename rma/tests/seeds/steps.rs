@@ -10,8 +10,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::checks::config::{Config, Memory};
 use super::{collectives, messages, symmetric, windows};
+use crate::checks::config::{Config, Memory};
 
 /// The operation of the error of a result that differs from the model's.
 pub(crate) const CHECK: &str = "check a result";

@@ -5,9 +5,9 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-use super::checks::config::Memory;
-use super::checks::random::window;
 use super::steps::{Kind, Rank, equal, value, values};
+use crate::checks::config::Memory;
+use crate::checks::random::window;
 
 const NONE: Assert = Assert::empty();
 

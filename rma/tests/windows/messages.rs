@@ -1,7 +1,7 @@
 //! Counts the messages of each synchronization call: the formulas of the doc comments of `raw/fence.rs`,
 //! `raw/pscw.rs` and `raw/lock.rs`, on mapped and on posted windows, and the messages that each assert saves.
 //!
-//! `cargo test -p farside-rma --test windows messages -- --nocapture` prints the table.
+//! `cargo test -p farside-rma --test operations windows::messages -- --nocapture` prints the table.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -283,7 +283,7 @@ fn messages_of_creation_and_free() {
                     let free = (team.job().stats() - before).messages();
                     assert_eq!((made - start).count(Kind::Send), 5 * rounds);
                     assert_eq!((made - start).messages(), 5 * rounds);
-                    let flat = crate::messages::rounds(team) as u64;
+                    let flat = super::messages::rounds(team) as u64;
                     // A leader sends between nodes and to its children.
                     assert!(
                         if spans { (1..=flat + 1).contains(&free) || team.size() == 1 } else { free == flat },

@@ -1,14 +1,11 @@
 //! Global arrays against a serial array, on ranks that are threads.
 
-#[allow(dead_code)]
-#[path = "../windows/checks/config.rs"]
-mod config;
 mod map;
 mod npy;
 mod tasks;
 
-use config::{Config, Memory, quick, table, verbs, within};
-use farside_harness::{Marked, itself};
+use crate::checks::config::{Config, Memory, quick, table, verbs, within};
+use farside_harness::Marked;
 use farside_rma::core::stats::Kind;
 use farside_rma::global_array::Format;
 use farside_rma::prelude::*;
@@ -85,13 +82,13 @@ fn everywhere(ranks: &[u32], f: impl Fn(&Team, &Config) -> Result<()> + Sync + S
     }
 }
 
-/// Runs `f` in test `name` of this program, by ranks that are processes in an empty folder; returns the names of the files
+/// Runs `f` in the test that `program` is, by ranks that are processes in an empty folder; returns the names of the files
 /// that they leave there. In the ranks, whose program is the test, `None`.
-fn as_processes(name: &str, ranks: u32, f: impl Fn(&Team) -> Result<()>) -> Option<Vec<String>> {
+fn as_processes(program: &[String], ranks: u32, f: impl Fn(&Team) -> Result<()>) -> Option<Vec<String>> {
     const FOLDER: &str = "FARSIDE_TEST_FOLDER";
     let Some(folder) = std::env::var_os(FOLDER) else {
         let folder = tempfile::tempdir().unwrap();
-        let mut job = Marked::run(ranks, &itself(name));
+        let mut job = Marked::run(ranks, program);
         job.command.env(FOLDER, folder.path());
         let done = job.finish();
         assert_eq!(done.code, Some(0), "{done:?}");

@@ -8,8 +8,6 @@
 //! by 0), `says TEXT` (what is in its output or errors), `link OPTIONS`, `env NAME=VALUE ..`, `not on peers: REASON`,
 //! `not over verbs: REASON`.
 
-#[path = "../../build/table.rs"]
-mod table;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -67,7 +65,7 @@ impl Program {
         let headers = std::fs::read_dir(SOURCES).unwrap().map(|entry| entry.unwrap().path());
         let headers = headers.filter(|path| path.extension().is_some_and(|end| end == "h"));
         let include = mpi_include();
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/main.rs");
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mod.rs");
         let made_of = headers.chain([self.source.clone(), include.join("mpi.h"), here]);
         if modified(&program) > made_of.map(|path| modified(&path)).max().unwrap() {
             return;

@@ -1,8 +1,6 @@
 //! Operations between datatypes: every synchronization and configuration, random datatypes compared with a byte-wise
 //! model, counts, errors.
 
-#[path = "../windows/checks/mod.rs"]
-mod checks;
 #[path = "../../../datatype/tests/common/mod.rs"]
 mod common;
 mod counts;

@@ -2,10 +2,6 @@
 //! dropped half-way or leaked; futures that wait are woken and do not poll.
 #![cfg(feature = "async")]
 
-#[allow(dead_code)]
-#[path = "../windows/checks/config.rs"]
-mod config;
-
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use config::{Config, Memory, quick, table, verbs, within};
+use crate::checks::config::{Config, Memory, quick, table, verbs, within};
 use farside_rma::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};

@@ -1,15 +1,12 @@
 //! Remote calls: results, errors and panics, calls from inside functions, data in place, termination, distributed values.
 
 mod callbacks;
-#[allow(dead_code)]
-#[path = "../windows/checks/config.rs"]
-mod config;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use config::{Config, Memory, quick, table, verbs, within};
+use crate::checks::config::{Config, Memory, quick, table, verbs, within};
 use farside_rma::calls::{Caller, Calls, Dist};
 use farside_rma::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,6 @@
 //! `FARSIDE_SEED` runs one seed, `FARSIDE_TEST_SEEDS` sets their number (`ci/test seeds` takes 10,000). A failure is
 //! reported with the scenario, reduced to what it takes, and the last messages of its run.
 
-#[path = "../windows/checks/mod.rs"]
-mod checks;
 mod collectives;
 mod messages;
 mod planted;

@@ -1,13 +1,10 @@
 //! Symmetric memory: every operation on every device, flags, atomics, contexts, exclusive access, errors, messages.
 
-#[allow(dead_code)]
-#[path = "../windows/checks/config.rs"]
-mod config;
 mod flags;
 mod operations;
 mod refused;
 
-use config::{Config, Memory, quick, table, verbs, within};
+use crate::checks::config::{Config, Memory, quick, table, verbs, within};
 use farside_rma::{Result, Team};
 
 /// Runs `f` with these numbers of ranks over every configuration with memory of the runtime.

@@ -18,7 +18,12 @@ const FAILS: &str = "FARSIDE_TEST_FAILS";
 /// Elements of a long transfer, which rails share.
 const LONG: usize = 40_000;
 
-/// Not a test: the program of the ranks.
+/// The program of the ranks.
+fn program() -> Vec<String> {
+    itself!("as_a_rank")
+}
+
+/// Not a test: what [`program`] runs.
 #[test]
 fn as_a_rank() {
     let Ok(cut) = std::env::var(CUT) else { return };
@@ -184,7 +189,7 @@ impl Hosts {
 
     /// Runs ranks on hosts, as [`run`] does.
     fn job(&self, ranks: &[usize], set: &[(&str, &str)], act: impl FnOnce(&[u32])) -> (String, bool, Duration) {
-        run(self.launch(ranks, &itself("as_a_rank"), set), act)
+        run(self.launch(ranks, &program(), set), act)
     }
 }
 

@@ -3,7 +3,6 @@
 mod after_finalize;
 mod bodies;
 mod buffers;
-mod checks;
 mod closing_errors;
 mod contention;
 mod ends;

@@ -1,0 +1,4 @@
+//! Upper bounds on the instructions of operations.
+
+mod instructions;
+mod mpi;

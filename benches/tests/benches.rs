@@ -1,0 +1,8 @@
+//! Short runs of the benchmarks, the commands of the documents, the packages.
+
+mod cpu_time;
+mod datatype;
+mod documents;
+mod packages;
+mod pgas;
+mod suites;

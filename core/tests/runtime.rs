@@ -1,0 +1,14 @@
+//! What jobs do above the device: starting, messages, collectives and their schedules, lost ranks, simulations.
+
+mod active_messages;
+mod both_copy;
+mod calibration;
+mod collectives;
+mod liveness;
+mod many_teams;
+mod messages;
+mod pmi1;
+mod pmi2;
+mod schedules;
+mod sim;
+mod two_sided;

@@ -1,0 +1,10 @@
+//! What is built on windows and messages: symmetric memory, remote calls, global arrays, tagged messages, futures.
+
+mod asynchronous;
+mod calls;
+#[path = "windows/checks/mod.rs"]
+mod checks;
+mod compile;
+mod global_array;
+mod symmetric;
+mod tagged_messages;
