@@ -61,13 +61,17 @@ fn each_test_program_runs_whole() {
         if lists.iter().any(Vec::is_empty) || script.contains(&format!("tests --test {program}\n")) {
             continue;
         }
-        let (without, with): (Vec<&String>, Vec<&String>) = lists.iter().flatten().partition(|one| one.starts_with('-'));
+        let (without, with): (Vec<&String>, Vec<&String>) =
+            lists.iter().flatten().partition(|one| one.starts_with('-'));
         assert!(
             lists.iter().any(|list| list.iter().all(|one| one.starts_with('-'))),
             "no step of ci/suites runs the test program {program} on this machine: {lists:?}"
         );
         for one in without {
-            assert!(with.contains(&&one[1..].to_owned()), "ci/suites leaves out {program}={one}, and has no step for it");
+            assert!(
+                with.contains(&&one[1..].to_owned()),
+                "ci/suites leaves out {program}={one}, and has no step for it"
+            );
         }
     }
 }
@@ -89,7 +93,9 @@ fn what_the_table_names_is_there() {
                 _ => {
                     let source = programs.get(&name).unwrap_or_else(|| panic!("{suite}: no test program {name}"));
                     let root = std::fs::read_to_string(source).unwrap();
-                    for module in filters.iter().filter(|one| !one.starts_with('-')).filter_map(|one| one.split_once("::")) {
+                    for module in
+                        filters.iter().filter(|one| !one.starts_with('-')).filter_map(|one| one.split_once("::"))
+                    {
                         let line = format!("mod {};", module.0);
                         assert!(root.contains(&line), "{suite}: the test program {name} has no module {}", module.0);
                     }

@@ -193,7 +193,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The programs of each chapter; of FARSIDE_C_PROGRAM, those whose name contains it.
+/// The programs of each chapter; with FARSIDE_C_PROGRAM, a list, those whose name contains one of its names.
 fn all() -> BTreeMap<String, Vec<Program>> {
     let wanted = std::env::var("FARSIDE_C_PROGRAM").unwrap_or_default();
     let mut chapters = BTreeMap::<String, Vec<Program>>::new();
@@ -201,7 +201,7 @@ fn all() -> BTreeMap<String, Vec<Program>> {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|end| end == "c") {
             let program = Program::read(path);
-            if !program.name.contains(&wanted) {
+            if !wanted.split(',').any(|one| program.name.contains(one)) {
                 continue;
             }
             let chapter = program.name.split('_').next().unwrap().to_owned();

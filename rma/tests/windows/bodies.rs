@@ -46,11 +46,13 @@ fn caught(body: impl FnOnce() -> Result<()>) -> std::thread::Result<Result<()>> 
     catch_unwind(AssertUnwindSafe(body))
 }
 
+type Body<'a> = dyn Fn(&mut Window<'_, u64>) -> Result<()> + 'a;
+
 #[test]
 fn body_of_a_borrowed_window_fails_while_others_wait_in_theirs() {
     over_devices(&[2, 5], |team, fail| {
         let flags = Flags::allocate(team, 1)?;
-        let waits: [(&str, &dyn Fn(&mut Window<'_, u64>) -> Result<()>); 5] = [
+        let waits: [(&str, &Body<'_>); 5] = [
             ("for nothing", &|_| Ok(())),
             ("in a fence", &|w| w.fence(Assert::empty(), |e| e.put_value(7, 0, 1))),
             ("in a run of fences", &|w| w.fences(|f| f.epoch(Assert::empty(), |e| e.put_value(7, 0, 1)))),
