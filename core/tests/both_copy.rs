@@ -321,6 +321,7 @@ fn sinks_are_lent_for_any_number_of_messages() {
 
 #[test]
 fn buffers_that_are_used_again_are_copied_by_both_without_system_calls() {
+    farside_harness::alone!("buffers_that_are_used_again_are_copied_by_both_without_system_calls");
     const LEN: usize = 1 << 20;
     const MESSAGES: usize = 20;
     #[cfg(feature = "verbs")]

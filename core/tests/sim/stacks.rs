@@ -15,7 +15,8 @@ const FAULT: &str = "FARSIDE_TEST_STACK";
 /// Runs the test of this program whose name ends with `name` in a process of its own, which makes the fault.
 fn child(name: &str, fault: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("stacks::{name}"), "--nocapture", "--test-threads=1"]).env(FAULT, fault);
+    let (_, module) = module_path!().split_once("::").unwrap();
+    command.args(["--exact", &format!("{module}::{name}"), "--nocapture", "--test-threads=1"]).env(FAULT, fault);
     // A core file is of no use.
     command.env("RUST_BACKTRACE", "0").output().unwrap()
 }
