@@ -1,5 +1,5 @@
-/* Windows over memory of the program cost the same however many there are: the later ones read no more of what the kernel
-   says about this process than a few values, and not the list of its mappings.
+/* Windows over memory of the program cost the same however many there are: the later ones read a few values of what
+   the kernel knows of this process, and not the list of its mappings.
    ranks 2
    not on peers: what they read is theirs */
 #include "check.h"
