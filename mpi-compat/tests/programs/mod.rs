@@ -284,8 +284,8 @@ macro_rules! chapters {
 }
 
 /// Every program of windows fails where the device damages an operation of its. Not those that share memory, which is
-/// not reached by operations, those that end by an error, and one that counts resources of ten thousand windows and
-/// writes each of them once.
+/// not reached by operations, those that end by an error, and those that count resources of thousands of windows and
+/// write each of them once.
 #[test]
 fn damage_is_noticed_by_every_program_of_windows() {
     let folder = built(mpich("damage", "mpicc_abi").as_deref());

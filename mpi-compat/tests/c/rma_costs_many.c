@@ -30,7 +30,7 @@ int main(void) {
     read = bytes_read() - before;
     if (n > 0 && before >= 0 && read > LATER * 8192L) printf("FAILED: rank %d: %ld bytes for %d windows\n", me, read, LATER);
     for (int i = 0; i < n; i += 97) {
-        char byte = (char)i;
+        char byte = (char)(i + 1);
         OK(MPI_Win_lock(MPI_LOCK_SHARED, 1 - me, 0, windows[i]));
         OK(MPI_Put(&byte, 1, MPI_CHAR, 1 - me, 5000, 1, MPI_CHAR, windows[i]));
         OK(MPI_Win_unlock(1 - me, windows[i]));
@@ -38,7 +38,7 @@ int main(void) {
     OK(MPI_Barrier(MPI_COMM_WORLD));
     for (int i = 0; i < n; i++) {
         OK(MPI_Win_free(&windows[i]));
-        CHECK(memory[i][5000] == (char)(i % 97 ? 0 : i));
+        CHECK(memory[i][5000] == (char)(i % 97 ? 0 : i + 1));
         free(memory[i]);
     }
     return finish();
