@@ -8,7 +8,7 @@ use std::time::Instant;
 /// of several times, which a tenth of disturbed ones does not change.
 const HEAVY: u16 = 100;
 
-/// A load, in thousandths; `None` if the kernel does not tell.
+/// A load, in thousandths; `None` if the kernel does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Load(Option<u16>);
 

@@ -176,7 +176,7 @@ impl Keys {
     }
 }
 
-/// What the ranks of a team have announced to each other.
+/// The announcements of the ranks of a team.
 #[derive(Debug)]
 pub struct Announced(Source);
 

@@ -27,7 +27,7 @@ pub(super) struct OpenBodies {
 
 /// Number of checks of the peers that find a failure before a wait fails: what the other rank has sent or signalled before
 /// is seen meanwhile.
-const PATIENCE: u32 = 2;
+const CHECKS_BEFORE_ERROR: u32 = 2;
 
 impl OpenBodies {
     /// Called for each check of the peers in a wait.
@@ -37,7 +37,7 @@ impl OpenBodies {
     pub(super) fn check_in_wait(&self) -> Result<()> {
         let checked = self.check();
         self.found.set(if checked.is_err() { self.found.get() + 1 } else { 0 });
-        if self.found.get() < PATIENCE { Ok(()) } else { checked }
+        if self.found.get() < CHECKS_BEFORE_ERROR { Ok(()) } else { checked }
     }
 
     /// Checks that no body that this rank is in has failed at another rank.

@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Without memory, a rank looks for it again only when it has received something.
+    /// A rank that was refused memory asks for it again only when it has received something.
     #[test]
     fn sender_waits_without_memory_and_goes_on_when_messages_are_received() {
         let pair = Pair::new(Room::Fixed);

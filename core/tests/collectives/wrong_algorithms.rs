@@ -195,7 +195,7 @@ fn schedules_that_do_not_fit_their_call_are_errors_at_every_rank() {
     }
 }
 
-/// By its algorithm the last rank copies too much, and the others wait for that rank.
+/// The last rank's schedule copies too much, and the others wait for that rank.
 static WRONG_AT_ONE: Algorithm = Algorithm {
     build: |call| {
         if call.rank + 1 == call.size {

@@ -56,7 +56,7 @@ fn as_a_rank_that_is_refused() {
     let calls: Vec<_> = calls.split_whitespace().map(|call| call.parse().unwrap()).collect();
     refuse(&calls, errno.parse().unwrap());
     if std::env::var_os(UNMAPPED).is_some_and(|rank| Some(rank) == std::env::var_os("PMI_RANK")) {
-        // As segments of other ranks are opened.
+        // Segments of other ranks are opened in the same way.
         refuse_opens(libc::O_RDWR | libc::O_CLOEXEC, libc::EACCES);
     }
     let job = Job::init().unwrap();

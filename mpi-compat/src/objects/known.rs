@@ -23,7 +23,7 @@ pub struct KnownRequests {
     pub kinds: Vec<RequestKind>,
     /// The places of receives that have ended.
     pub ended: Rc<EndedReceives>,
-    /// The places of operations of other kinds, with some that are none any more.
+    /// The places of operations of other kinds; some of these operations may have ended.
     pub others: Vec<u32>,
     /// Where the next look at `others` begins.
     pub next: usize,

@@ -8,8 +8,7 @@
 //! Errors of all collectives:
 //! - `NoSuchRank` for a root outside of the team, `BadArgument` for buffers whose lengths do not match the counts,
 //!   `Unsupported` for an operation that is not defined on the elements. The call has then not been made: this rank may
-//!   make it again, with other arguments, and the others wait for that. If it makes another call on the team instead,
-//!   they get a `Mismatch`, and `PeerLost` if it comes to the end of the job.
+//!   repeat it, and the others wait for that. After another call on the team they get `Mismatch`, at its end `PeerLost`.
 //! - `Mismatch` if the messages of a call show that the ranks make different calls.
 //! - `Aborted` if an operator has panicked, or another rank has dropped the call.
 //! - `PeerLost`.

@@ -26,7 +26,7 @@ impl WindowEnd {
         self.unusable.set(true);
     }
 
-    /// Changes the targets of the window that were made with it; there are none if targets are made when they are first used.
+    /// Changes the targets that were made with the window. A window that makes targets at their first use has none.
     pub(super) fn change(&self, targets: &mut PeerTable<Target>, change: impl FnOnce(&mut [Target])) {
         *self.targets.borrow_mut() = None;
         change(targets.all_mut());

@@ -38,7 +38,7 @@ pub(super) fn build(algorithm: &Algorithm, call: &Call<'_>) -> Checked<Schedule>
 fn caught<R>(name: &str, f: impl FnOnce() -> R) -> Checked<R> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
         let text = format!("its function {name} has panicked: {}", said(&*panic));
-        // What the program has thrown may panic when it is dropped.
+        // The payload of a panic may panic when it is dropped.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
             std::mem::forget(again);
         }

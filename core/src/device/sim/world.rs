@@ -130,7 +130,7 @@ pub(crate) struct World {
     events: RefCell<BinaryHeap<Event>>,
     number: Cell<u64>,
     exchange: RefCell<Exchange>,
-    /// What ranks publish for each other, which takes no time.
+    /// Values that ranks publish for each other; publishing takes no virtual time.
     pub(crate) directory: Directory,
     pub(crate) counters: Cell<Counters>,
     /// The first rank that was lost.

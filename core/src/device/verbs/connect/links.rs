@@ -334,7 +334,7 @@ impl Links {
                         a.pair.request(responder, a.psn, self.depth(source), &self.path(source), &self.tuned(source));
                     match made {
                         Ok(r) => (entry.ready, entry.failures) = (Some((r, counter)), 0),
-                        // The rank begins anew.
+                        // The rank connects again from the start.
                         Err(e) if entry.passes(&e) => {}
                         Err(e) => entry.refused = Some(format!("this rank cannot open the connection: {e}")),
                     }
