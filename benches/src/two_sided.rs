@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Sink, Source, Then};
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, OnComplete, Sink, Source};
 use farside_core::error::Result;
 use farside_core::job::Track;
 use farside_core::{Job, Team};
@@ -104,9 +104,9 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
         let sink = unsafe { Sink::memory(base, len) };
         let (count, on_thread, to_thread) = (Rc::clone(&count), Arc::clone(&on_thread), to_thread.clone());
         let then = match &*way {
-            "base" => Then::quick(move |_| _ = to_thread.send(on_thread)),
-            "enhanced" => Then::quick(move |_| count.set(count.get() + 1)),
-            _ => Then::quick(|_| ()),
+            "base" => OnComplete::inline(move |_| _ = to_thread.send(on_thread)),
+            "enhanced" => OnComplete::inline(move |_| count.set(count.get() + 1)),
+            _ => OnComplete::inline(|_| ()),
         };
         Delivery::Into(sink, then)
     })?;

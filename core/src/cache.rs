@@ -27,7 +27,7 @@ const LOCK: &str = "lock";
 const TRIES: (u32, Duration) = (200, Duration::from_millis(10));
 
 /// Maximum length of a file in bytes.
-const LONGEST: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// A kind of file.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl CacheFile {
             return None;
         }
         let mut text = String::new();
-        file.take(LONGEST).read_to_string(&mut text).ok()?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
         self.parse(&text, parse)
     }
 

@@ -23,7 +23,7 @@ impl Callback {
     pub(crate) fn refuse(self, operation: &'static str) -> Error {
         let (what, remedy) = match self {
             Self::Handler => {
-                ("a handler of an active message", "call it from a completion that runs later (`Then::later`)")
+                ("a handler of an active message", "call it from a completion that runs later (`OnComplete::deferred`)")
             }
             Self::ShortFunction => {
                 ("a short remote function", "register the function by `register`: such a function may wait")

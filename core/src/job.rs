@@ -204,14 +204,14 @@ impl Inner {
         let am = messenger.active_messages();
         let calls = &self.calls;
         self.mailbox.give_credit()?;
-        let mut any = am.carry_on(messenger)? | (!calls.is_idle() && calls.advance(messenger));
+        let mut any = am.progress(messenger)? | (!calls.is_idle() && calls.advance(messenger));
         while am.has_deferred()
             && let Some(_running) = Running::new(&self.running_later, later)
         {
             let Some(f) = am.next_deferred() else { break };
             any = true;
             messenger.outside_limit(|| f(messenger))?;
-            am.carry_on(messenger)?;
+            am.progress(messenger)?;
         }
         Ok(any)
     }
@@ -283,7 +283,7 @@ impl Job {
 
     /// The collectives, as a hook, since their type is defined in a module that depends on this one.
     #[inline]
-    pub(crate) fn continued(&self) -> &dyn Any {
+    pub(crate) fn progress_hook(&self) -> &dyn Any {
         &*self.inner.calls
     }
 

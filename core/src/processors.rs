@@ -62,7 +62,7 @@ pub(crate) struct Processors {
 
 impl Processors {
     /// Maximum length in bytes of a set from a peer: 65,536 processors.
-    const LONGEST: usize = 8192;
+    const MAX_SET_BYTES: usize = 8192;
 
     /// The place of the calling thread.
     pub(crate) fn here() -> Self {
@@ -85,7 +85,7 @@ impl Processors {
 
     pub(crate) fn read(r: &mut Reader<'_>) -> Option<Self> {
         let machine = r.bytes()?.to_vec();
-        let allowed = r.bytes().filter(|set| set.len() <= Self::LONGEST)?.to_vec();
+        let allowed = r.bytes().filter(|set| set.len() <= Self::MAX_SET_BYTES)?.to_vec();
         Some(Self { machine, allowed, at_once: r.u32()? })
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let here = Processors::here();
         assert_eq!(Processors::read(&mut Reader::new(&here.write(Writer::new()).done())), Some(here.clone()));
         assert_eq!(allowed().len(), here.allowed.iter().map(|b| b.count_ones() as usize).sum::<usize>());
-        let long = Writer::new().bytes(b"a").bytes(&vec![1; Processors::LONGEST + 1]).u32(1).done();
+        let long = Writer::new().bytes(b"a").bytes(&vec![1; Processors::MAX_SET_BYTES + 1]).u32(1).done();
         assert_eq!(Processors::read(&mut Reader::new(&long)), None);
         assert!(only(CpuSet::MAX_CPU).is_err() && only(0).unwrap().count() == 1);
     }

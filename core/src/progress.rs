@@ -65,7 +65,7 @@ struct AdaptiveSpin {
 
 impl AdaptiveSpin {
     /// The highest score: after this many unsuccessful spins a rank yields at once.
-    const MOST: u32 = 16;
+    const MAX_SCORE: u32 = 16;
     /// One in this many waits with a score of 0 spins nevertheless.
     const SELDOM: u32 = 8;
 
@@ -77,7 +77,7 @@ impl AdaptiveSpin {
 
     fn record(&self, answered: bool) {
         let score = self.score.get();
-        self.score.set(if answered { (score + 1).min(Self::MOST) } else { score.saturating_sub(1) });
+        self.score.set(if answered { (score + 1).min(Self::MAX_SCORE) } else { score.saturating_sub(1) });
     }
 
     /// Records a spin that did not see the answer, before which or in which other programs may have taken the core:
@@ -146,7 +146,7 @@ impl Progress {
             // A trace times all waits, also those that polls would end.
             spins: if spin > Duration::ZERO && settings.trace.is_none() { SPINS } else { 0 },
             answers: AdaptiveSpin {
-                score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MOST }),
+                score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MAX_SCORE }),
                 preempted: Cell::new(preemptions()),
                 ..AdaptiveSpin::default()
             },
@@ -253,7 +253,7 @@ impl Progress {
                 // Traffic of other ranks must not hide the loss of the awaited one.
                 busy = busy.wrapping_add(1);
                 if busy.is_multiple_of(TURNS) {
-                    self.look_around(operation, device, deadline)?;
+                    self.check_peers(operation, device, deadline)?;
                 }
                 continue;
             }
@@ -263,7 +263,7 @@ impl Progress {
                     self.relax();
                     continue;
                 }
-                let now = self.look_around(operation, device, deadline)?;
+                let now = self.check_peers(operation, device, deadline)?;
                 if now.duration_since(*spun_since.get_or_insert(now)) < self.spin {
                     continue;
                 }
@@ -282,7 +282,7 @@ impl Progress {
                 yields += 1;
                 std::thread::yield_now();
                 if yields.is_multiple_of(TURNS) {
-                    self.look_around(operation, device, deadline)?;
+                    self.check_peers(operation, device, deadline)?;
                 }
                 if self.yields == u32::MAX {
                     yields %= TURNS;
@@ -302,7 +302,7 @@ impl Progress {
             if let Some(found) = found {
                 return found;
             }
-            self.look_around(operation, device, deadline)?;
+            self.check_peers(operation, device, deadline)?;
         }
     }
 
@@ -310,7 +310,7 @@ impl Progress {
     ///
     /// # Errors
     /// `PeerLost`, `Timeout`.
-    pub(crate) fn look_around(
+    pub(crate) fn check_peers(
         &self,
         operation: &'static str,
         device: &dyn Device,
@@ -418,7 +418,7 @@ mod tests {
         let settings = Settings::from_lookup(|name| (name == "FARSIDE_WAIT").then(|| "auto(1)".into())).unwrap();
         let progress = Progress::new(&settings, false, true);
         assert!(turns_before_sleep(&progress, &device) >= TURNS);
-        (0..AdaptiveSpin::MOST).for_each(|_| _ = turns_before_sleep(&progress, &device));
+        (0..AdaptiveSpin::MAX_SCORE).for_each(|_| _ = turns_before_sleep(&progress, &device));
         let all = (0..10 * AdaptiveSpin::SELDOM).map(|_| turns_before_sleep(&progress, &device));
         assert_eq!(all.filter(|turns| *turns > 1).count(), 10, "one wait in eight spins");
         // An answer in a spin: the next wait spins too.
@@ -448,9 +448,9 @@ mod tests {
     fn preemption_ends_spins_at_once() {
         let answers = AdaptiveSpin::default();
         answers.record_vain(3);
-        (0..AdaptiveSpin::MOST).for_each(|_| answers.record(true));
+        (0..AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(true));
         answers.record_vain(3);
-        assert_eq!(answers.score.get(), AdaptiveSpin::MOST - 1);
+        assert_eq!(answers.score.get(), AdaptiveSpin::MAX_SCORE - 1);
         answers.record_vain(4);
         assert_eq!(answers.score.get(), 0);
     }
@@ -462,8 +462,8 @@ mod tests {
         assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);
         answers.record(true);
         assert_eq!(looks(10), 10);
-        (0..2 * AdaptiveSpin::MOST).for_each(|_| answers.record(true));
-        (1..AdaptiveSpin::MOST).for_each(|_| answers.record(false));
+        (0..2 * AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(true));
+        (1..AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(false));
         assert_eq!(looks(10), 10);
         (0..3).for_each(|_| answers.record(false));
         assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);

@@ -137,8 +137,8 @@ pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
         return Ok(None);
     }
     let world = job.world()?;
-    let is_crowded = coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0];
-    let measured = if is_crowded { Ok(None) } else { Models::measure(job, world.members(), LIMIT).map(Some) };
+    let is_oversubscribed = coll::broadcast(&world, 0, &[u8::from(job.is_on_oversubscribed_node())])? != [0];
+    let measured = if is_oversubscribed { Ok(None) } else { Models::measure(job, world.members(), LIMIT).map(Some) };
     let models = measured.or_else(|e| match e.kind() {
         // Rank 0 had not the time; the others learn that it has given up.
         ErrorKind::Timeout => Ok(None),

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, Sink, Source, Then};
+use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, MAX_HEADER, OnComplete, Sink, Source};
 use farside_core::device::{Block, Operation, Posted, WorkRequest};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
@@ -66,7 +66,7 @@ fn messages_of_every_length_come_whole_and_in_order() {
             into.borrow_mut()[source].push((m.header.to_vec(), None));
             let at = into.borrow()[source].len() - 1;
             // The buffer that a handler provides may have any contents.
-            let then = Then::quick(move |r| into.borrow_mut()[source][at].1 = Some(r.unwrap().buffer));
+            let then = OnComplete::inline(move |r| into.borrow_mut()[source][at].1 = Some(r.unwrap().buffer));
             Delivery::Into(Sink::buffer(vec![9; 50]), then)
         })?;
         job.world()?.barrier()?;
@@ -95,10 +95,10 @@ fn counters_count_each_message_once_and_the_completion_after_the_handler() {
             let ran = later.clone();
             match m.header[0] {
                 0 => Delivery::Done,
-                1 => Delivery::Into(Sink::discard(), Then::quick(move |_| ran.set(ran.get() + 1))),
+                1 => Delivery::Into(Sink::discard(), OnComplete::inline(move |_| ran.set(ran.get() + 1))),
                 _ => Delivery::Into(
                     Sink::buffer(Vec::new()),
-                    Then::later(move |_, _| {
+                    OnComplete::deferred(move |_, _| {
                         ran.set(ran.get() + 1);
                         Ok(())
                     }),
@@ -139,7 +139,7 @@ fn later_completions_send_while_both_rings_are_full() {
             let (generation, source, count) = (m.header[0], m.source, count.clone());
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::later(move |job, received| {
+                OnComplete::deferred(move |job, received| {
                     count.set(count.get() + 1);
                     assert!(received?.buffer == pattern(generation as usize, 3000));
                     if generation > 0 {
@@ -169,7 +169,7 @@ fn later_completions_run_after_one_that_panicked() {
             let (panics, count) = (m.header == b"panic", count.clone());
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::later(move |_, _| {
+                OnComplete::deferred(move |_, _| {
                     if panics {
                         std::panic::resume_unwind(Box::new("on purpose"));
                     }
@@ -200,7 +200,7 @@ fn later_completions_wait_for_the_completion_of_what_they_send() {
             }
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::later(move |job, _| {
+                OnComplete::deferred(move |job, _| {
                     // Both ranks wait here at once, and each needs the other's acknowledgement to continue.
                     let completion = Counter::new();
                     let counters = Counters { completion: Some(&completion), ..Counters::default() };
@@ -230,7 +230,7 @@ fn messages_to_oneself_arrive() {
             let count = count.clone();
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::quick(move |r| count.set(count.get() + r.unwrap().buffer.len())),
+                OnComplete::inline(move |r| count.set(count.get() + r.unwrap().buffer.len())),
             )
         })?;
         let counters = Counters { completion: Some(&completion), ..Counters::default() };
@@ -347,7 +347,7 @@ fn hostile(packets: &[(Vec<u8>, Option<bool>)]) {
         let signals = SignalArray::new(&team, 0)?;
         job.active_messages().register(ID, |m| match m.header.first() {
             None => Delivery::Done,
-            Some(_) => Delivery::Into(Sink::buffer(Vec::new()), Then::quick(drop)),
+            Some(_) => Delivery::Into(Sink::buffer(Vec::new()), OnComplete::inline(drop)),
         })?;
         let _ = job.active_messages().expose(&Counter::new());
         let meet = |round: u64| {
@@ -611,7 +611,7 @@ fn messages_that_arrive_in_packets_are_held_in_a_buffer() {
         let done = Rc::new(RefCell::new(Vec::new()));
         let deliver = |n: usize| {
             let done = done.clone();
-            let then = Then::quick(move |received| done.borrow_mut().push(received));
+            let then = OnComplete::inline(move |received| done.borrow_mut().push(received));
             am::deliver(job, held.borrow()[n], Sink::buffer(Vec::new()), then)
         };
         stop.wait();

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, Received, Sink, Source, Then, Token};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, OnComplete, Received, Sink, Source, Token};
 use farside_core::device::{Block, Operation, Posted, Range, Region, RemoteVector, WorkRequest};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
@@ -117,7 +117,10 @@ impl Receiver {
             token.set(Some(m.token()));
             let result = result.clone();
             // SAFETY: the memory outlives the messages.
-            Delivery::Into(unsafe { Sink::memory(base, room) }, Then::quick(move |r| *result.borrow_mut() = Some(r)))
+            Delivery::Into(
+                unsafe { Sink::memory(base, room) },
+                OnComplete::inline(move |r| *result.borrow_mut() = Some(r)),
+            )
         })?;
         Ok(receiver)
     }
@@ -659,7 +662,7 @@ fn messages_of_any_length_and_shape_come_whole_in_both_directions() {
             let [_, room, _, block] = SHAPES[number];
             // SAFETY: the memory outlives the messages.
             let sink = unsafe { Sink::layout(Rc::new(Strided { base: places[number], block, len: room })) };
-            Delivery::Into(sink, Then::quick(move |received| to.borrow_mut().push((number, received))))
+            Delivery::Into(sink, OnComplete::inline(move |received| to.borrow_mut().push((number, received))))
         })?;
         job.world()?.barrier()?;
         let before = job.stats();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, OnComplete, Sink};
 use farside_core::device::Region;
 use farside_core::settings::Settings;
 use farside_core::signal::SignalArray;
@@ -184,10 +184,13 @@ fn rank_lost_while_others_keep_sending() {
 #[test]
 fn rank_lost_in_its_completion_handler() {
     others_hear_of_it("in a completion handler", |job, end| {
-        use am::{Sink, Then};
+        use am::{OnComplete, Sink};
         // The completion fails; the call that made progress returns its error.
         job.active_messages().register(ID, |_| {
-            Delivery::Into(Sink::discard(), Then::later(|_, _| Err(Error::new(ErrorKind::BadArgument, "handle"))))
+            Delivery::Into(
+                Sink::discard(),
+                OnComplete::deferred(|_, _| Err(Error::new(ErrorKind::BadArgument, "handle"))),
+            )
         })?;
         let team = job.world()?;
         team.barrier()?;
@@ -390,7 +393,7 @@ fn limit_of_a_wait_does_not_concern_the_wait_hook_and_completions_that_run_in_it
             let hangs = Rc::clone(&done);
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::later(move |messenger, _| {
+                OnComplete::deferred(move |messenger, _| {
                     let end = Instant::now() + Duration::from_millis(100);
                     // The second completion waits for nothing that comes.
                     let is_over = || !hangs.get() && Instant::now() > end;

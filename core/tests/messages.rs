@@ -5,7 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, Layout, Received, Sink, Source, Then, Token};
+use farside_core::am::{
+    self, Counter, Counters, Delivery, HandlerId, Layout, OnComplete, Received, Sink, Source, Token,
+};
 use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::settings::Settings;
@@ -129,9 +131,9 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_le_bytes(bytes[..4].try_into().unwrap())
 }
 
-fn note(inbox: &Shared, number: u32) -> Then {
+fn note(inbox: &Shared, number: u32) -> OnComplete {
     let inbox = inbox.clone();
-    Then::quick(move |received| inbox.borrow_mut().done.push((number, received)))
+    OnComplete::inline(move |received| inbox.borrow_mut().done.push((number, received)))
 }
 
 /// Registers a handler that holds messages that wait, and receives the others into buffers.
@@ -291,7 +293,7 @@ fn held_messages_are_delivered_in_any_order_and_once() {
                 } else {
                     am::deliver(job, token, Sink::buffer(Vec::new()), note(&inbox, n))?;
                 }
-                let e = am::deliver(job, token, Sink::discard(), Then::quick(drop)).unwrap_err();
+                let e = am::deliver(job, token, Sink::discard(), OnComplete::inline(drop)).unwrap_err();
                 assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(to)));
             }
             wait_for(job, &track)?;
@@ -436,7 +438,7 @@ fn sends_to_a_rank_that_computes_return_at_once_and_arrive_when_it_comes_back() 
         job.active_messages().register(ID, move |_| {
             seen.set(seen.get() + 1);
             let added = added.clone();
-            let then = Then::quick(move |r| {
+            let then = OnComplete::inline(move |r| {
                 added.set(added.get() + r.unwrap().buffer.iter().map(|b| u64::from(*b)).sum::<u64>())
             });
             Delivery::Into(Sink::buffer(Vec::new()), then)

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use farside_rma::core::am::{self, Counters, Delivery, HandlerId, Sink, Source, Then};
+use farside_rma::core::am::{self, Counters, Delivery, HandlerId, OnComplete, Sink, Source};
 use farside_rma::core::coll;
 use farside_rma::core::job::Track;
 use farside_rma::core::settings::Settings;
@@ -225,7 +225,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         let count = Rc::clone(&count);
         // SAFETY: the memory outlives the messages.
         let sink = unsafe { Sink::memory(base, m.len) };
-        Delivery::Into(sink, Then::quick(move |_| count.set(count.get() + 1)))
+        Delivery::Into(sink, OnComplete::inline(move |_| count.set(count.get() + 1)))
     })?;
     team.barrier()?;
     // Each send has its acknowledgement; a send of 4 KiB is two packets with its header. Long messages: the request to

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 use farside_benches::{program, settings_with};
-use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, Sink, Source, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, OnComplete, Sink, Source};
 use farside_core::device::Block;
 use farside_core::job::Track;
 use farside_core::{Job, Result};
@@ -49,7 +49,7 @@ fn measure(job: &Job, len: usize, block: usize) -> Result<f64> {
         let sink = unsafe {
             if block == 0 { Sink::memory(into, len) } else { Sink::layout(Rc::new(Strided(into, block, len))) }
         };
-        Delivery::Into(sink, Then::quick(move |_| count.set(count.get() + 1)))
+        Delivery::Into(sink, OnComplete::inline(move |_| count.set(count.get() + 1)))
     })?;
     job.world()?.barrier()?;
     let source =

@@ -26,7 +26,7 @@ const READS: u8 = 4;
 /// The timeout code of a retransmission: about half a second.
 const TIMEOUT: u8 = 17;
 /// The time limit of a completion, and of the other side.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1 << 12;
 
 /// The length of the address that the other side needs, in bytes.
@@ -310,7 +310,7 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
                 return Ok(());
             }
         }
-        if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if start.get_or_insert_with(Instant::now).elapsed() > COMPLETION_TIMEOUT {
             return Err(Error::new(ErrorKind::Timeout, OP).cause("the other side does not answer"));
         }
     }

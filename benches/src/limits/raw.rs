@@ -16,7 +16,7 @@ use crate::lines::{Pattern, Side};
 use crate::pages::Pages;
 
 /// The time limit of the other side of a line.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The duration of a block of the other measurements.
 const BLOCK: Duration = Duration::from_millis(1);
 
@@ -33,7 +33,7 @@ pub(super) fn between_cores(pattern: Pattern, times: u64, blocks: usize) -> Resu
     let start = Instant::now();
     let check = || {
         let error = || Error::new(ErrorKind::Timeout, OP).cause("the other side does not answer");
-        if start.elapsed() > PATIENCE { Err(error()) } else { Ok(()) }
+        if start.elapsed() > TIMEOUT { Err(error()) } else { Ok(()) }
     };
     thread::scope(|scope| {
         let other = scope.spawn(|| {

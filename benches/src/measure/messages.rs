@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, OnComplete, Sink};
 use farside_core::error::Result;
 
 use super::Bench;
@@ -109,7 +109,7 @@ fn take(inbox: &Rc<RefCell<Inbox>>, message: am::Message<'_>) -> Delivery {
         return Delivery::Done;
     }
     let (buffer, inbox) = (std::mem::take(&mut now.areas[parity][d]), inbox.clone());
-    let then = Then::quick(move |received| {
+    let then = OnComplete::inline(move |received| {
         // If the neighbour cancelled the message, it has failed itself.
         if let Ok(received) = received {
             let mut inbox = inbox.borrow_mut();

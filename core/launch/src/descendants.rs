@@ -14,7 +14,7 @@ use rustix::process::{
 };
 
 /// Time that processes have to end after SIGKILL; they take longer only if the kernel holds them.
-const PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Makes this process the parent of orphaned descendants.
 ///
@@ -41,7 +41,7 @@ pub(crate) fn kill() -> Vec<i32> {
 
 /// Kills every descendant and waits until they have ended; returns the numbers of those that have not.
 pub(crate) fn kill_all() -> Vec<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + KILL_TIMEOUT;
     loop {
         while reap().is_some() {}
         let left = kill();

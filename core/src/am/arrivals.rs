@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::handler::{Then, Token};
+use super::handler::{OnComplete, Token};
 use super::offer::{Offer, Read};
 use super::sink::Filling;
 
@@ -24,10 +24,10 @@ pub(super) enum Arrival<J> {
     /// The message was held, and the sender has cancelled the message.
     Gone(Envelope),
     /// The data is read out of its sender's memory.
-    Offered { envelope: Envelope, filling: Filling, then: Option<Then<J>>, read: Read },
+    Offered { envelope: Envelope, filling: Filling, then: Option<OnComplete<J>>, read: Read },
     /// The first `expected` bytes arrive in packets; if `held`, into a buffer until [`deliver`](super::deliver) is
     /// called.
-    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<Then<J>>, held: bool },
+    Coming { envelope: Envelope, filling: Filling, expected: usize, then: Option<OnComplete<J>>, held: bool },
 }
 
 /// The messages of which a part has not arrived.

@@ -8,14 +8,14 @@ use crate::memory::copy;
 
 /// Data that came with the header of its message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Came<'a> {
+pub(crate) enum Payload<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
     /// The bytes of a packet behind the first ones.
     Unread(&'a Unread<'a>, usize),
 }
 
-impl<'a> Came<'a> {
+impl<'a> Payload<'a> {
     /// Length in bytes.
     #[inline(always)]
     pub(crate) fn len(self) -> usize {

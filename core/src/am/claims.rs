@@ -66,7 +66,7 @@ impl Claims {
 
 /// Memory with claims of messages: this rank's own, and that of other ranks of the node.
 #[derive(Debug, Default)]
-pub(super) struct Boards {
+pub(super) struct ClaimTable {
     /// Allocated on first use.
     own: Option<Registration>,
     /// Bit set of the slots in use.
@@ -76,7 +76,7 @@ pub(super) struct Boards {
     peers: FxHashMap<u32, Option<Mapped>>,
 }
 
-impl Boards {
+impl ClaimTable {
     /// Begins the claims of a message of `pieces` pieces. Returns them with their place: the key of the board, and the
     /// number by which the sender finds them there; `None` if no slot is free, or the board cannot be allocated.
     pub(super) fn open(&mut self, device: &dyn Device, pieces: u32) -> Option<(Claims, &[u8], u64)> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::came::Came;
+use super::came::Payload;
 use super::sink::{Received, Sink};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -65,7 +65,7 @@ pub struct Message<'a> {
     /// Length of the data in bytes.
     pub len: usize,
     /// The data, if all of it came with the header.
-    pub(crate) came: Option<Came<'a>>,
+    pub(crate) came: Option<Payload<'a>>,
     /// Whether the data waits at the sender until the handler, or [`deliver`](super::deliver), names a sink.
     pub waits: bool,
 }
@@ -73,7 +73,7 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A message that has arrived completely.
     #[inline(always)]
-    pub(crate) fn whole(source: u32, header: &'a [u8], came: Came<'a>) -> Self {
+    pub(crate) fn whole(source: u32, header: &'a [u8], came: Payload<'a>) -> Self {
         Self { source, number: 0, header, len: came.len(), came: Some(came), waits: false }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Message<'a> {
     #[must_use]
     #[inline]
     pub fn data(&self) -> Option<&'a [u8]> {
-        self.came.map(Came::bytes)
+        self.came.map(Payload::bytes)
     }
 
     /// Identifies the message for [`deliver`](super::deliver) and [`abandon`](super::abandon), if it waits or has not
@@ -100,47 +100,47 @@ pub enum Delivery<J> {
     /// discarded, or not fetched.
     Done,
     /// The data goes into this sink, and then the completion runs.
-    Into(Sink, Then<J>),
+    Into(Sink, OnComplete<J>),
     /// The message waits until [`deliver`](super::deliver) names a sink: at its sender if it [waits](Message::waits)
     /// there, else in a buffer of this rank. Only for a message that waits, or has not arrived completely.
     Hold,
 }
 
 /// A completion that must not wait or send ([`Callback::Handler`](crate::callback::Callback)).
-pub type QuickFn = Box<dyn FnOnce(Result<Received>)>;
+pub type InlineFn = Box<dyn FnOnce(Result<Received>)>;
 
 /// A completion that may send and wait.
-pub(crate) type LaterFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
+pub(crate) type DeferredFn<J> = Box<dyn FnOnce(&J, Result<Received>) -> Result<()>>;
 
 /// A completion: runs when the data is complete, or with an error, which names the other rank, if the data will not
 /// arrive. From then on the memory of the sink is not accessed.
-pub enum Then<J> {
+pub enum OnComplete<J> {
     /// Runs in the dispatcher: short, without waiting or sending.
-    Quick(QuickFn),
+    Inline(InlineFn),
     /// Runs after the dispatcher, with the job: may send and wait. While it waits other completions may run, nested at
     /// most 8 deep; also while it sends a message that has to wait for room. Its error is returned by the wait in which it runs.
-    Later(LaterFn<J>),
+    Deferred(DeferredFn<J>),
 }
 
-impl<J> Then<J> {
-    /// A [`Quick`](Self::Quick) completion that runs `f`.
+impl<J> OnComplete<J> {
+    /// A [`Inline`](Self::Inline) completion that runs `f`.
     #[must_use]
-    pub fn quick(f: impl FnOnce(Result<Received>) + 'static) -> Self {
-        Self::Quick(Box::new(f))
+    pub fn inline(f: impl FnOnce(Result<Received>) + 'static) -> Self {
+        Self::Inline(Box::new(f))
     }
 
-    /// A [`Later`](Self::Later) completion that runs `f`.
+    /// A [`Deferred`](Self::Deferred) completion that runs `f`.
     #[must_use]
-    pub fn later(f: impl FnOnce(&J, Result<Received>) -> Result<()> + 'static) -> Self {
-        Self::Later(Box::new(f))
+    pub fn deferred(f: impl FnOnce(&J, Result<Received>) -> Result<()> + 'static) -> Self {
+        Self::Deferred(Box::new(f))
     }
 }
 
-impl<J> fmt::Debug for Then<J> {
+impl<J> fmt::Debug for OnComplete<J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Then::Quick(_) => "Quick",
-            Then::Later(_) => "Later",
+            OnComplete::Inline(_) => "Inline",
+            OnComplete::Deferred(_) => "Deferred",
         })
     }
 }

@@ -22,7 +22,7 @@
 //! use std::rc::Rc;
 //!
 //! use farside_core::Job;
-//! use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
+//! use farside_core::am::{self, Counters, Delivery, HandlerId, Sink, OnComplete};
 //!
 //! const SUM: HandlerId = HandlerId(1);
 //!
@@ -40,7 +40,7 @@
 //!             }
 //!             None => Delivery::Into(
 //!                 Sink::buffer(Vec::new()),
-//!                 Then::quick(move |received| add(&received.unwrap_or_default().buffer)),
+//!                 OnComplete::inline(move |received| add(&received.unwrap_or_default().buffer)),
 //!             ),
 //!         }
 //!     })?;
@@ -77,9 +77,9 @@ mod turn;
 mod unexpected;
 mod write;
 
-pub(crate) use came::Came;
+pub(crate) use came::Payload;
 pub use counter::{Counter, Counters};
-pub use handler::{HandlerId, Listening, Message, QuickFn, Token};
+pub use handler::{HandlerId, InlineFn, Listening, Message, Token};
 pub use messenger::Messenger;
 pub(crate) use packet::user_header;
 pub(crate) use read::is_read_if_mapped;
@@ -94,7 +94,7 @@ pub(crate) type ActiveMessages = state::ActiveMessages<Messenger>;
 /// The decision of a header handler.
 pub type Delivery = handler::Delivery<Messenger>;
 /// A completion: runs when the data of a message is complete, or has failed.
-pub type Then = handler::Then<Messenger>;
+pub type OnComplete = handler::OnComplete<Messenger>;
 
 /// Longest user header in bytes.
 pub const MAX_HEADER: usize = 128;

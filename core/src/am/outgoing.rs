@@ -29,7 +29,7 @@ pub(super) struct Queued {
 }
 
 /// A message whose request to send has been sent.
-pub(super) enum Asked {
+pub(super) enum PendingRendezvous {
     /// The target has not answered; it may read the data if that is offered.
     Waiting { target: u32, lent: Lent, offered: Option<Offered> },
     /// The target wants the first `wanted` bytes.
@@ -49,7 +49,7 @@ pub(super) struct SendQueues {
     /// An empty queue, whose memory the next one uses.
     pub(super) spare: VecDeque<Queued>,
     /// Messages whose request to send has been sent, by number.
-    pub(super) asked: FxHashMap<u64, Asked>,
+    pub(super) asked: FxHashMap<u64, PendingRendezvous>,
     /// Numbers of the messages whose data is being sent, by target.
     pub(super) streams: FxHashMap<u32, VecDeque<u64>>,
     /// Numbers of the messages whose targets have lent their sinks.
@@ -66,7 +66,7 @@ impl SendQueues {
     }
 }
 
-impl Asked {
+impl PendingRendezvous {
     pub(super) fn target(&self) -> u32 {
         match self {
             Self::Waiting { target, .. } | Self::Streaming { target, .. } | Self::Cancelled(target) => *target,

@@ -8,9 +8,9 @@ use crate::error::Result;
 
 /// Shortest piece of a message that both ranks copy: to claim a piece costs the transfer of a cache line, which takes
 /// as long as copying some KiB.
-const SHORTEST: usize = 64 << 10;
+const MIN_PIECE_BYTES: usize = 64 << 10;
 /// Longest piece of such a message: a rank waits for the last piece of the other.
-const LONGEST: usize = 256 << 10;
+const MAX_PIECE_BYTES: usize = 256 << 10;
 /// Pieces into which a message is cut if both limits permit.
 const USUAL: usize = 16;
 /// Bytes of a message that a rank copies in one turn of progress.
@@ -26,7 +26,7 @@ pub(super) struct Pieces {
 impl Pieces {
     /// The pieces of a message of `len` bytes that both ranks copy: the same at both. `None` if there is only one.
     pub(super) fn shared(len: usize) -> Option<Self> {
-        let piece = (len / USUAL).next_multiple_of(4096).clamp(SHORTEST, LONGEST);
+        let piece = (len / USUAL).next_multiple_of(4096).clamp(MIN_PIECE_BYTES, MAX_PIECE_BYTES);
         (len >= 2 * piece).then_some(Self { len, piece })
     }
 

@@ -8,7 +8,7 @@ use super::ActiveMessages;
 use super::data::Data;
 use super::messenger::Messenger;
 use super::offer::{Offered, Writing};
-use super::outgoing::Asked;
+use super::outgoing::PendingRendezvous;
 use super::packet::{CANCEL, OP, Prefix, WITHDRAW};
 use super::state::OUT;
 use crate::error::{Error, ErrorKind, Result};
@@ -28,11 +28,11 @@ impl ActiveMessages {
     pub(super) fn clear_to_send(&self, job: &Messenger, source: u32, number: u64, wanted: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.remove(&number) {
-            Some(Asked::Waiting { target, lent, offered })
+            Some(PendingRendezvous::Waiting { target, lent, offered })
                 if target == source && (1..=lent.source.len() as u64).contains(&wanted) =>
             {
                 let wanted = wanted as usize;
-                out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent: 0 });
+                out.asked.insert(number, PendingRendezvous::Streaming { target, lent, wanted, sent: 0 });
                 out.streams.entry(target).or_default().push_back(number);
                 self.mark(OUT);
                 drop(out);
@@ -41,7 +41,7 @@ impl ActiveMessages {
             }
             other => {
                 // The message may have been cancelled meanwhile.
-                let crossed = matches!(other, Some(Asked::Cancelled(target)) if target == source);
+                let crossed = matches!(other, Some(PendingRendezvous::Cancelled(target)) if target == source);
                 other.map(|other| out.asked.insert(number, other));
                 if crossed { Ok(()) } else { Err(unknown(source, "clear to send")) }
             }
@@ -52,7 +52,7 @@ impl ActiveMessages {
     pub(super) fn sink_lent(&self, source: u32, number: u64, claims: u64, sink: &[u8]) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         match out.asked.get_mut(&number) {
-            Some(Asked::Waiting { target, lent, offered: Some(offered) })
+            Some(PendingRendezvous::Waiting { target, lent, offered: Some(offered) })
                 if *target == source && offered.writing.is_none() =>
             {
                 let writing = Writing::read(claims, sink, lent.source.len());
@@ -62,7 +62,7 @@ impl ActiveMessages {
                 Ok(())
             }
             // The message was cancelled meanwhile.
-            Some(Asked::Cancelled(target)) if *target == source => Ok(()),
+            Some(PendingRendezvous::Cancelled(target)) if *target == source => Ok(()),
             _ => Err(unknown(source, "sink")),
         }
     }
@@ -72,8 +72,8 @@ impl ActiveMessages {
     pub(super) fn taken(&self, job: &Messenger, source: u32, number: u64, code: u64) -> Result<()> {
         let mut out = self.outgoing.borrow_mut();
         let (lent, offered) = match out.asked.remove(&number) {
-            Some(Asked::Waiting { target, lent, offered }) if target == source => (lent, offered),
-            Some(Asked::Cancelled(target)) if target == source => return Ok(()),
+            Some(PendingRendezvous::Waiting { target, lent, offered }) if target == source => (lent, offered),
+            Some(PendingRendezvous::Cancelled(target)) if target == source => return Ok(()),
             other => {
                 other.map(|other| out.asked.insert(number, other));
                 return Err(unknown(source, "end"));
@@ -110,7 +110,10 @@ impl ActiveMessages {
             taken.extend(own);
             !queue.is_empty()
         });
-        let asked = out.asked.iter().filter(|(_, asked)| matches!(asked, Asked::Waiting { .. }) && asked.is_of(track));
+        let asked = out
+            .asked
+            .iter()
+            .filter(|(_, asked)| matches!(asked, PendingRendezvous::Waiting { .. }) && asked.is_of(track));
         let questions: Vec<(u64, u32)> = asked.map(|(number, asked)| (*number, asked.target())).collect();
         for (number, target) in questions {
             out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, WITHDRAW));
@@ -152,11 +155,11 @@ impl ActiveMessages {
         });
         for number in numbers {
             let (target, lent) = match out.asked.remove(&number) {
-                Some(Asked::Waiting { target, lent, offered }) => {
+                Some(PendingRendezvous::Waiting { target, lent, offered }) => {
                     revoked.push(offered);
                     (target, lent)
                 }
-                Some(Asked::Streaming { target, lent, .. }) => (target, lent),
+                Some(PendingRendezvous::Streaming { target, lent, .. }) => (target, lent),
                 _ => continue,
             };
             partly.push((number, target));
@@ -164,7 +167,7 @@ impl ActiveMessages {
         }
         for (number, target) in partly {
             out.awaited.remove(&number);
-            out.asked.insert(number, Asked::Cancelled(target));
+            out.asked.insert(number, PendingRendezvous::Cancelled(target));
             out.control.entry(target).or_default().push_back(Prefix::about(CANCEL, number, 0));
             self.mark(OUT);
         }

@@ -119,8 +119,8 @@ impl LentSink {
         if into.len() > OFFERED {
             return None;
         }
-        let mut boards = job.active_messages().boards.borrow_mut();
-        let (claims, board, number) = boards.open(job.device(), pieces.count())?;
+        let mut table = job.active_messages().claims.borrow_mut();
+        let (claims, board, number) = table.open(job.device(), pieces.count())?;
         let mut body = Writer::new().bytes(board).done();
         let (start, span) = span(into);
         // Bytes between the blocks may be other code's.
@@ -142,13 +142,13 @@ impl LentSink {
             Ok(None) => {}
             Err(e) => tracing::debug!("a message is copied by its target alone: {e}"),
         }
-        boards.close(&claims);
+        table.close(&claims);
         None
     }
 
     /// Takes the sink back: afterwards the sender does not write to it any more.
     fn end(self, job: &Messenger) {
-        job.active_messages().boards.borrow_mut().close(&self.claims);
+        job.active_messages().claims.borrow_mut().close(&self.claims);
         release(job, self.sink);
     }
 }

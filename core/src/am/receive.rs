@@ -1,7 +1,7 @@
 //! The receiving side: parses packets, and runs handlers and completions.
 
 use super::arrivals::{Arrival, Envelope};
-use super::came::Came;
+use super::came::Payload;
 use super::handler::{Handler, Message, Token};
 use super::messenger::Messenger;
 use super::offer::{Offer, Read};
@@ -11,7 +11,7 @@ use super::packet::{
 use super::read::Step;
 use super::sink::{Filling, Received, Sink};
 use super::state::{NO_ROOM, READ};
-use super::{ActiveMessages, Delivery, MAX_HEADER, MAX_MESSAGE, Then};
+use super::{ActiveMessages, Delivery, MAX_HEADER, MAX_MESSAGE, OnComplete};
 use crate::callback::Callback;
 use crate::device::Unread;
 use crate::error::{Error, ErrorKind, Result};
@@ -66,7 +66,7 @@ impl ActiveMessages {
             && data.len() as u64 == p.number
             && let Some(handler) = self.handler(p.handler)
         {
-            return self.run_whole(&handler, source, &p, header, Came::Bytes(data));
+            return self.run_whole(&handler, source, &p, header, Payload::Bytes(data));
         }
         self.dispatch_other(job, source, bytes)
     }
@@ -84,7 +84,7 @@ impl ActiveMessages {
                     && let Some(handler) = self.handler(p.handler)
                 {
                     packet.copy_into(WHOLE_PREFIX, header);
-                    return self.run_whole(&handler, source, &p, header, Came::Unread(packet, skip));
+                    return self.run_whole(&handler, source, &p, header, Payload::Unread(packet, skip));
                 }
             }
             Some((p, [])) if p.kind == MORE => {
@@ -104,7 +104,7 @@ impl ActiveMessages {
         source: u32,
         p: &Prefix,
         header: &[u8],
-        came: Came<'_>,
+        came: Payload<'_>,
     ) -> Result<()> {
         match handler(Message::whole(source, header, came)) {
             Delivery::Done => self.finished(source, p.target, p.acknowledges()),
@@ -114,7 +114,7 @@ impl ActiveMessages {
 
     /// Puts a message that has arrived completely into the sink that its handler named.
     #[inline(never)]
-    fn whole(&self, source: u32, p: &Prefix, data: Came<'_>, delivery: Delivery) -> Result<()> {
+    fn whole(&self, source: u32, p: &Prefix, data: Payload<'_>, delivery: Delivery) -> Result<()> {
         let Delivery::Into(sink, then) = delivery else {
             return Err(cannot_hold(source));
         };
@@ -195,11 +195,11 @@ impl ActiveMessages {
             Delivery::Into(sink, then) => (sink, Some(then), false),
         };
         let Some(data) = came else { return self.fetch(envelope, offer, sink, then) };
-        self.receive(envelope, Filling::beginning(sink, envelope.len, Came::Bytes(data)), then, held)
+        self.receive(envelope, Filling::beginning(sink, envelope.len, Payload::Bytes(data)), then, held)
     }
 
     /// Receives the rest of a message into its sink.
-    fn receive(&self, envelope: Envelope, filling: Filling, then: Option<Then>, held: bool) -> Result<()> {
+    fn receive(&self, envelope: Envelope, filling: Filling, then: Option<OnComplete>, held: bool) -> Result<()> {
         let expected = envelope.len;
         if filling.filled == expected {
             return self.complete(envelope, then, filling.received());
@@ -210,7 +210,7 @@ impl ActiveMessages {
     }
 
     /// Fetches the data of a message that waits at its sender.
-    fn fetch(&self, envelope: Envelope, offer: Option<Offer>, sink: Sink, then: Option<Then>) -> Result<()> {
+    fn fetch(&self, envelope: Envelope, offer: Option<Offer>, sink: Sink, then: Option<OnComplete>) -> Result<()> {
         let token = envelope.token;
         let filling = match Filling::new(sink, envelope.len) {
             Ok(filling) => filling,
@@ -237,7 +237,7 @@ impl ActiveMessages {
     }
 
     /// Asks the sender for the data in packets.
-    fn ask(&self, envelope: Envelope, filling: Filling, then: Option<Then>) {
+    fn ask(&self, envelope: Envelope, filling: Filling, then: Option<OnComplete>) {
         let (token, expected) = (envelope.token, filling.kept);
         let arrival = Arrival::Coming { envelope, filling, expected, then, held: false };
         self.arrivals.borrow_mut().open.insert(token, arrival);
@@ -370,14 +370,19 @@ impl ActiveMessages {
     }
 
     /// Ends a message, with its data or an error: runs its completion and increments its counters.
-    pub(super) fn complete(&self, envelope: Envelope, then: Option<Then>, received: Result<Received>) -> Result<()> {
+    pub(super) fn complete(
+        &self,
+        envelope: Envelope,
+        then: Option<OnComplete>,
+        received: Result<Received>,
+    ) -> Result<()> {
         let Envelope { token, target, acknowledged, .. } = envelope;
         let received = received.map_err(|e| e.peer(token.source));
         let (failed, number) = (received.is_err(), if acknowledged { token.number } else { 0 });
         match then {
             None => {}
-            Some(Then::Quick(f)) => f(received),
-            Some(Then::Later(f)) => {
+            Some(OnComplete::Inline(f)) => f(received),
+            Some(OnComplete::Deferred(f)) => {
                 self.defer(Box::new(move |job| {
                     f(job, received)?;
                     let number = if failed { 0 } else { number };
@@ -431,7 +436,7 @@ pub fn is_held(job: &Messenger, token: Token, claim: bool) -> bool {
 ///
 /// # Errors
 /// `BadArgument` for a message that is not held, for instance one already delivered or abandoned.
-pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: Then) -> Result<()> {
+pub fn deliver(job: &Messenger, token: Token, sink: Sink, then: OnComplete) -> Result<()> {
     let (am, _inside) = (job.active_messages(), job.inside(Callback::Handler));
     if token.source == job.rank_number() {
         return am.deliver_held_own(job, token.number, sink, then);

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::rc::Rc;
 
-use super::came::Came;
+use super::came::Payload;
 use crate::device::{Block, Unread};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -127,7 +127,7 @@ impl Sink {
     /// Stores a message that has arrived completely, if the sink is contiguous memory; returns the number of bytes
     /// stored.
     #[inline(always)]
-    pub(crate) fn take_into_memory(&self, data: Came<'_>) -> Option<usize> {
+    pub(crate) fn take_into_memory(&self, data: Payload<'_>) -> Option<usize> {
         let SinkKind::Memory { base, len } = self.0 else { return None };
         let kept = data.len().min(len);
         // SAFETY: inside the sink; valid for writes by the contract of `Sink::memory`.
@@ -139,7 +139,7 @@ impl Sink {
     ///
     /// # Errors
     /// The error that the message's completion would get.
-    pub(crate) fn take_whole(self, data: Came<'_>) -> Result<usize> {
+    pub(crate) fn take_whole(self, data: Payload<'_>) -> Result<usize> {
         Filling::beginning(self, data.len(), data).received().map(|received| received.kept)
     }
 
@@ -266,11 +266,11 @@ impl Filling {
     }
 
     /// Puts the first bytes of a message of `len` bytes into `sink`, or discards it if a buffer cannot be allocated.
-    pub(super) fn beginning(sink: Sink, len: usize, data: Came<'_>) -> Self {
+    pub(super) fn beginning(sink: Sink, len: usize, data: Payload<'_>) -> Self {
         let mut filling = Self::new(sink, len).unwrap_or_else(|e| Self::discarding(len, Some(e)));
         match data {
-            Came::Bytes(bytes) => _ = filling.take(bytes),
-            Came::Unread(packet, skip) => filling.take_unread(packet, skip),
+            Payload::Bytes(bytes) => _ = filling.take(bytes),
+            Payload::Unread(packet, skip) => filling.take_unread(packet, skip),
         }
         filling
     }
@@ -279,7 +279,7 @@ impl Filling {
     pub(super) fn moved(self, sink: Sink) -> Self {
         let (len, filled) = (self.len, self.filled);
         match self.received() {
-            Ok(came) => Self::beginning(sink, len, Came::Bytes(&came.buffer)),
+            Ok(came) => Self::beginning(sink, len, Payload::Bytes(&came.buffer)),
             Err(e) => Self { filled, ..Self::discarding(len, Some(e)) },
         }
     }

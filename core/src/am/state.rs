@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::arrivals::{Arrival, Arrivals};
-use super::claims::Boards;
+use super::claims::ClaimTable;
 use super::counter::Counter;
 use super::handler::{Delivery, Handler, HandlerId, Handlers, Listening, Message};
 use super::outgoing::SendQueues;
@@ -38,7 +38,7 @@ pub struct ActiveMessages<J> {
     pub(super) reads: Rc<Track>,
     pub(super) outgoing: RefCell<SendQueues>,
     pub(super) own: RefCell<OwnMessages>,
-    pub(super) boards: RefCell<Boards>,
+    pub(super) claims: RefCell<ClaimTable>,
     pub(super) deferred: RefCell<VecDeque<Deferred<J>>>,
     /// Pending work: a bit set of [`OWN`], [`READ`], [`OUT`], [`LATER`], [`NO_ROOM`].
     pub(super) work: Cell<u8>,
@@ -56,7 +56,7 @@ impl<J> Default for ActiveMessages<J> {
             reads: Default::default(),
             outgoing: Default::default(),
             own: Default::default(),
-            boards: Default::default(),
+            claims: Default::default(),
             deferred: Default::default(),
             work: Default::default(),
             delivering: Default::default(),

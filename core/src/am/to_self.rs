@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::arrivals::Envelope;
-use super::came::Came;
+use super::came::Payload;
 use super::counter::Counter;
 use super::data::Data;
 use super::handler::{Message, Token};
@@ -15,7 +15,7 @@ use super::packet::{Prefix, REST};
 use super::receive::{not_held, taken_back};
 use super::sink::{Filling, Received, Sink, Source};
 use super::state::OWN;
-use super::{ActiveMessages, Delivery, Then};
+use super::{ActiveMessages, Delivery, OnComplete};
 use crate::entered::Entered;
 use crate::error::{Error, Result};
 use crate::stats::Kind;
@@ -43,7 +43,7 @@ impl ActiveMessages {
         let handler = self.handler_for(prefix.handler, job.rank_number())?;
         let bytes = words.map(u64::to_le_bytes);
         let (header, data) = bytes.as_flattened().split_at(usize::from(prefix.header_len));
-        self.run_whole(&handler, job.rank_number(), prefix, header, Came::Bytes(&data[..prefix.number as usize]))
+        self.run_whole(&handler, job.rank_number(), prefix, header, Payload::Bytes(&data[..prefix.number as usize]))
     }
 
     #[inline(never)]
@@ -72,7 +72,7 @@ impl ActiveMessages {
             number: message.number,
             header: &message.header,
             len: message.data.len(),
-            came: data.map(Came::Bytes),
+            came: data.map(Payload::Bytes),
             waits: true,
         });
         match delivery {
@@ -91,7 +91,7 @@ impl ActiveMessages {
     }
 
     /// Copies a message of this rank to itself into its sink.
-    fn copy_own(&self, job: &Messenger, message: Queued, sink: Sink, then: Then) -> Result<()> {
+    fn copy_own(&self, job: &Messenger, message: Queued, sink: Sink, then: OnComplete) -> Result<()> {
         let copy = |data: &Data| -> Result<Received> {
             let mut filling = Filling::new(sink, data.len())?;
             match data {
@@ -113,11 +113,11 @@ impl ActiveMessages {
         }
         let completion = message.completion.filter(|_| received.is_ok());
         match then {
-            Then::Quick(f) => {
+            OnComplete::Inline(f) => {
                 f(received);
                 completion.inspect(Counter::increment);
             }
-            Then::Later(f) => self.defer(Box::new(move |job| {
+            OnComplete::Deferred(f) => self.defer(Box::new(move |job| {
                 f(job, received)?;
                 completion.inspect(Counter::increment);
                 Ok(())
@@ -126,7 +126,7 @@ impl ActiveMessages {
         Ok(())
     }
 
-    pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: Then) -> Result<()> {
+    pub(super) fn deliver_held_own(&self, job: &Messenger, number: u64, sink: Sink, then: OnComplete) -> Result<()> {
         let (token, held) = (Token { source: job.rank_number(), number }, self.own.borrow_mut().held.remove(&number));
         match held.ok_or_else(|| not_held(token))? {
             (Some(message), _) => self.copy_own(job, *message, sink, then),

@@ -9,7 +9,7 @@ use super::ActiveMessages;
 use super::data::Data;
 use super::messenger::Messenger;
 use super::offer::{Offer, Offered};
-use super::outgoing::{Asked, Queued, SendQueues};
+use super::outgoing::{PendingRendezvous, Queued, SendQueues};
 use super::packet::{MORE, PREFIX, Prefix, RTS, WRITTEN};
 use super::queue::take_back;
 use super::sink::Source;
@@ -27,7 +27,7 @@ impl ActiveMessages {
     ///
     /// # Errors
     /// The error of a message that no call waits for; `Protocol` for a message to an unregistered handler.
-    pub(crate) fn carry_on(&self, job: &Messenger) -> Result<bool> {
+    pub(crate) fn progress(&self, job: &Messenger) -> Result<bool> {
         // Handlers and `Quick` completions run here as in a poll of the device.
         let _inside = job.inside(Callback::Handler);
         if self.work.get() & !LATER == OWN {
@@ -45,7 +45,8 @@ impl ActiveMessages {
         let (mut out, mut any) = (self.outgoing.borrow_mut(), false);
         for number in std::mem::take(&mut out.writes) {
             // The message may have ended meanwhile.
-            let Some(Asked::Waiting { target, lent, offered: Some(offered) }) = out.asked.get_mut(&number) else {
+            let Some(PendingRendezvous::Waiting { target, lent, offered: Some(offered) }) = out.asked.get_mut(&number)
+            else {
                 continue;
             };
             let (target, Some(mut writing)) = (*target, offered.writing.take()) else { continue };
@@ -165,7 +166,7 @@ impl Turn<'_> {
                 }
                 match (step, message.data) {
                     (Ok(Step::Asks(offered)), Data::Lent(lent)) => {
-                        self.out.asked.insert(message.number, Asked::Waiting { target, lent, offered });
+                        self.out.asked.insert(message.number, PendingRendezvous::Waiting { target, lent, offered });
                     }
                     (Ok(_), data) => self.ended.push((data, Ok(()))),
                     (Err(e), Data::Copied(_)) => _ = self.failed.get_or_insert(e),
@@ -236,13 +237,15 @@ impl Turn<'_> {
                     break;
                 }
                 let Some(number) = queue.pop_front() else { break };
-                let Some(Asked::Streaming { target, lent, wanted, mut sent }) = self.out.asked.remove(&number) else {
+                let Some(PendingRendezvous::Streaming { target, lent, wanted, mut sent }) =
+                    self.out.asked.remove(&number)
+                else {
                     continue;
                 };
                 match self.stream(number, target, &lent.source, wanted, &mut sent) {
                     Ok(true) => self.ended.push((Data::Lent(lent), Ok(()))),
                     Ok(false) => {
-                        self.out.asked.insert(number, Asked::Streaming { target, lent, wanted, sent });
+                        self.out.asked.insert(number, PendingRendezvous::Streaming { target, lent, wanted, sent });
                         queue.push_back(number);
                     }
                     Err(e) => self.ended.push((Data::Lent(lent), Err(e))),

@@ -59,7 +59,7 @@ impl Write {
         let (len, (key, number)) = (writing.sink.len(), &writing.board);
         let Some(pieces) = Pieces::shared(len) else { return Ok(None) };
         let claims =
-            job.active_messages().boards.borrow_mut().find(job.device(), target, (key, *number), pieces.count());
+            job.active_messages().claims.borrow_mut().find(job.device(), target, (key, *number), pieces.count());
         let blocks = few_blocks(len, OFFERED, source.one(), |from, len, blocks| source.blocks(from, len, blocks))?;
         let Some((claims, from)) = claims.zip(blocks) else { return Ok(None) };
         let shortest = len / from.len().max(writing.sink.ranges.len()).max(1);

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::stats::{Snapshot, Stats};
 pub use trace::Kind as SignalKind;
-use trace::{Trace, What};
+use trace::{Trace, TraceEvent};
 
 /// Key of a bill: a team, by its context, or the `window`th window on that team, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -174,14 +174,14 @@ impl Bill {
         let number = calls.entry(operation).or_default();
         *number += 1;
         if let Some(trace) = &self.trace {
-            trace.add(Some(account), What::Called { operation, number: *number, peer }, trace.now());
+            trace.add(Some(account), TraceEvent::Called { operation, number: *number, peer }, trace.now());
         }
     }
 
     /// Records for the trace that the call that was counted last closes or opens an epoch.
     pub fn epoch(&self, account: Account, name: &'static str, opens: bool) {
         if let Some(trace) = &self.trace {
-            trace.add(Some(account), What::Epoch { name, opens }, trace.now());
+            trace.add(Some(account), TraceEvent::Epoch { name, opens }, trace.now());
         }
     }
 
@@ -206,7 +206,7 @@ impl Bill {
         let result = function();
         let now = trace.now();
         let ns = trace::ns(now.saturating_duration_since(begun));
-        trace.add(Some(account), What::Ran { name, from, call, ns }, now);
+        trace.add(Some(account), TraceEvent::Ran { name, from, call, ns }, now);
         result
     }
 

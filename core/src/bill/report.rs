@@ -240,7 +240,7 @@ impl Line {
 
 /// Width of the table's bars, and the minimum share of the time for which the table shows a wait.
 const WIDTH: f64 = 40.0;
-const LEAST: f64 = 0.005;
+const MIN_SHARE: f64 = 0.005;
 
 impl Report {
     /// The bill as a table.
@@ -260,7 +260,7 @@ impl Report {
 
 impl Line {
     fn write(&self, out: &mut String, seconds: f64) {
-        let charges: Vec<&Charge> = self.waits.iter().filter(|charge| charge.seconds >= seconds * LEAST).collect();
+        let charges: Vec<&Charge> = self.waits.iter().filter(|charge| charge.seconds >= seconds * MIN_SHARE).collect();
         if self.calls.is_empty() && self.operations.is_empty() && charges.is_empty() {
             return;
         }

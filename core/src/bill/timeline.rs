@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Account;
-use super::trace::{Event, Kind, Trace, What};
+use super::trace::{Event, Kind, Trace, TraceEvent};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Duration of a call that does not wait in the picture, in nanoseconds.
@@ -183,7 +183,7 @@ fn account((context, window): (u32, u32)) -> String {
 /// The begin of an event's slice.
 fn begin(event: &Event<String>) -> u64 {
     match event.what {
-        What::Waited { ns, .. } | What::Ran { ns, .. } => event.at.saturating_sub(ns),
+        TraceEvent::Waited { ns, .. } | TraceEvent::Ran { ns, .. } => event.at.saturating_sub(ns),
         _ => event.at,
     }
 }
@@ -196,24 +196,26 @@ fn ends(events: &[Event<String>]) -> Vec<u64> {
     const GAP: u64 = 100_000;
     let mut ends: Vec<u64> = events.iter().map(|event| event.at).collect();
     let mut order: Vec<usize> = (0..events.len()).collect();
-    order.sort_by_key(|i| (begin(&events[*i]), matches!(events[*i].what, What::Waited { .. })));
+    order.sort_by_key(|i| (begin(&events[*i]), matches!(events[*i].what, TraceEvent::Waited { .. })));
     let mut last: HashMap<Owner, usize> = HashMap::new();
     for i in &order {
         let event = &events[*i];
         match event.what {
-            What::Called { .. } => {
+            TraceEvent::Called { .. } => {
                 ends[*i] = event.at + MOMENT;
                 last.insert(event.account, *i);
             }
-            What::Signalled { .. } | What::Arrived { .. } | What::Epoch { .. } => ends[*i] = event.at + 1,
-            What::Waited { .. } => {
+            TraceEvent::Signalled { .. } | TraceEvent::Arrived { .. } | TraceEvent::Epoch { .. } => {
+                ends[*i] = event.at + 1
+            }
+            TraceEvent::Waited { .. } => {
                 if let Some(call) = last.get(&event.account)
                     && begin(event) <= ends[*call] + GAP
                 {
                     ends[*call] = ends[*call].max(event.at);
                 }
             }
-            What::Ran { .. } => {}
+            TraceEvent::Ran { .. } => {}
         }
     }
     order.sort_by_key(|i| (begin(&events[*i]), std::cmp::Reverse(ends[*i])));
@@ -231,16 +233,16 @@ fn ends(events: &[Event<String>]) -> Vec<u64> {
 fn slice(rank: u32, event: &Event<String>, end: u64) -> Option<Value> {
     let whose = event.account.map_or("no window, no team".to_owned(), account);
     let (category, name, args) = match &event.what {
-        What::Epoch { .. } => return None,
-        What::Called { operation, number, peer } => {
+        TraceEvent::Epoch { .. } => return None,
+        TraceEvent::Called { operation, number, peer } => {
             ("call", operation.clone(), json!({"of": whose, "call": number, "peer": peer}))
         }
-        What::Waited { operation, from, .. } => {
+        TraceEvent::Waited { operation, from, .. } => {
             let name =
                 from.map_or_else(|| format!("{operation}: waits"), |from| format!("{operation}: waits for {from}"));
             ("wait", name, json!({"of": whose, "rank": from}))
         }
-        What::Signalled { kind, to, value, .. } => {
+        TraceEvent::Signalled { kind, to, value, .. } => {
             let (name, value) = match kind {
                 Kind::Post => (format!("post to {to}"), Value::Null),
                 Kind::Complete => (format!("complete to {to}"), Value::Null),
@@ -250,10 +252,10 @@ fn slice(rank: u32, event: &Event<String>, end: u64) -> Option<Value> {
             };
             ("signal", name, json!({"of": whose, "value": value}))
         }
-        What::Arrived { tag, from, len, .. } => {
+        TraceEvent::Arrived { tag, from, len, .. } => {
             ("message", format!("message from {from}"), json!({"of": whose, "bytes": len, "tag": tag}))
         }
-        What::Ran { name, from, .. } => ("function", name.clone(), json!({"of": whose, "called by": from})),
+        TraceEvent::Ran { name, from, .. } => ("function", name.clone(), json!({"of": whose, "called by": from})),
     };
     let begin = begin(event);
     let dur = us(end.saturating_sub(begin));
@@ -275,13 +277,13 @@ fn epochs(rank: u32, events: &[Event<String>], ends: &[u64]) -> Vec<Value> {
     let mut called = 0;
     for (event, end) in events.iter().zip(ends) {
         let (name, opens, peer) = match &event.what {
-            What::Called { operation, peer, .. } => {
+            TraceEvent::Called { operation, peer, .. } => {
                 called = *end;
                 let pair = PAIRS.iter().find(|(opening, closing, _)| opening == operation || closing == operation);
                 let Some((opening, _, name)) = pair else { continue };
                 (*name, opening == operation, *peer)
             }
-            What::Epoch { name, opens } => (name.as_str(), *opens, None),
+            TraceEvent::Epoch { name, opens } => (name.as_str(), *opens, None),
             _ => continue,
         };
         let key = (event.account, name, peer);
@@ -327,10 +329,10 @@ impl<'a> Sources<'a> {
         for (rank, event) in (0..).zip(ranks).flat_map(|(rank, events)| events.iter().map(move |event| (rank, event))) {
             let (account, at) = (event.account, event.at);
             match &event.what {
-                What::Called { operation, number, .. } => {
+                TraceEvent::Called { operation, number, .. } => {
                     all.calls.entry((rank, account, operation)).or_default().push((*number, at));
                 }
-                What::Signalled { kind, to, number, value } => {
+                TraceEvent::Signalled { kind, to, number, value } => {
                     let kind = if let Kind::Message(_) = kind { Kind::Message(0) } else { *kind };
                     all.signals.entry((rank, *to, account, kind)).or_default().push((*number, *value, at));
                     if kind == Kind::Call {
@@ -339,8 +341,8 @@ impl<'a> Sources<'a> {
                         all.flags.entry((*to, account)).or_default().push((rank, at));
                     }
                 }
-                What::Ran { from, .. } => all.functions.entry((rank, account, *from)).or_default().push(at),
-                What::Waited { .. } | What::Arrived { .. } | What::Epoch { .. } => {}
+                TraceEvent::Ran { from, .. } => all.functions.entry((rank, account, *from)).or_default().push(at),
+                TraceEvent::Waited { .. } | TraceEvent::Arrived { .. } | TraceEvent::Epoch { .. } => {}
             }
         }
         all.flags.values_mut().for_each(|flags| flags.sort_by_key(|(_, at)| *at));
@@ -355,19 +357,19 @@ impl<'a> Sources<'a> {
         for event in events {
             let (account, at) = (event.account, event.at);
             let source = match &event.what {
-                What::Called { operation, number, .. } => {
+                TraceEvent::Called { operation, number, .. } => {
                     called.insert((account, operation), *number);
                     None
                 }
-                What::Signalled { kind, to, number, .. } => {
+                TraceEvent::Signalled { kind, to, number, .. } => {
                     signalled.insert((account, *kind, *to), *number);
                     None
                 }
-                What::Epoch { .. } => None,
-                What::Arrived { from, number, .. } => {
+                TraceEvent::Epoch { .. } => None,
+                TraceEvent::Arrived { from, number, .. } => {
                     self.signal((*from, rank), account, Kind::Message(0), *number).map(|at| ("message", (*from, at)))
                 }
-                What::Ran { from, call, .. } => {
+                TraceEvent::Ran { from, call, .. } => {
                     let begun = begin(event);
                     let made = self.calls_made.get(&(*from, rank, account, *call));
                     if let Some(made) = made.filter(|made| **made <= begun) {
@@ -375,7 +377,7 @@ impl<'a> Sources<'a> {
                     }
                     None
                 }
-                What::Waited { operation, from: Some(from), is_collective, .. } => {
+                TraceEvent::Waited { operation, from: Some(from), is_collective, .. } => {
                     let last = |kind| signalled.get(&(account, kind, *from)).copied();
                     let source = match operation.as_str() {
                         "wait" => last(Kind::Post).and_then(|n| self.signal((*from, rank), account, Kind::Complete, n)),
@@ -395,7 +397,7 @@ impl<'a> Sources<'a> {
                     };
                     source.map(|at| (operation.as_str(), (*from, at)))
                 }
-                What::Waited { from: None, .. } => {
+                TraceEvent::Waited { from: None, .. } => {
                     // A flag is reported before it is set.
                     let last = last_before(self.flags.get(&(rank, account)), at, |(_, set)| *set);
                     last.filter(|(_, set)| *set >= begin(event)).map(|from| ("flag", *from))
@@ -403,7 +405,7 @@ impl<'a> Sources<'a> {
             };
             // The clocks of machines differ by some microseconds; no arrow goes back.
             // It ends just before the slice that it explains, except for an arrival, which has a slice of its own.
-            let end = if let What::Waited { .. } = event.what { at.saturating_sub(1) } else { at };
+            let end = if let TraceEvent::Waited { .. } = event.what { at.saturating_sub(1) } else { at };
             if let Some((name, from)) = source.filter(|(_, (_, begun))| *begun <= end) {
                 all.push((name.to_owned(), from, (rank, end)));
             }

@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use super::{Account, Awaited};
 
 /// Maximum number of events of all ranks together, and at least of each rank: rank 0 holds them all at the end of the job.
-const ALL: usize = 1 << 20;
-const LEAST: usize = 1 << 10;
+const MAX_EVENTS: usize = 1 << 20;
+const MIN_EVENTS_PER_RANK: usize = 1 << 10;
 /// Maximum number of events of a rank. Older ones are dropped.
-const MOST: usize = 1 << 16;
+const MAX_EVENTS_PER_RANK: usize = 1 << 16;
 
 /// An event; `N` is the type of names. Ranks are those of the job, times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum What<N> {
+pub(super) enum TraceEvent<N> {
     /// A call began: the `number`th of this operation on the account, at `peer` if it concerns one rank.
     Called { operation: N, number: u64, peer: Option<u32> },
     /// The rank has waited for rank `from`, for this time until the event. `is_collective`: in a call of all ranks.
@@ -56,7 +56,7 @@ pub enum Kind {
 pub(super) struct Event<N> {
     pub(super) at: u64,
     pub(super) account: Option<(u32, u32)>,
-    pub(super) what: What<N>,
+    pub(super) what: TraceEvent<N>,
 }
 
 /// The nanoseconds of a time.
@@ -89,7 +89,7 @@ impl fmt::Debug for Trace {
 impl Trace {
     /// The trace of one of `size` ranks; `is_virtual`: of a simulation, in which all ranks begin it at one time.
     pub(crate) fn new(size: u32, now: Instant, is_virtual: bool) -> Rc<Self> {
-        let most = (ALL / size.max(1) as usize).clamp(LEAST, MOST);
+        let most = (MAX_EVENTS / size.max(1) as usize).clamp(MIN_EVENTS_PER_RANK, MAX_EVENTS_PER_RANK);
         let (events, numbers) = Default::default();
         Rc::new(Self { since: now, is_virtual, clock: OnceCell::new(), most, events, dropped: Cell::new(0), numbers })
     }
@@ -103,7 +103,7 @@ impl Trace {
         self.clock.get().map_or(self.since, |clock| clock())
     }
 
-    pub(super) fn add(&self, account: Option<Account>, what: What<&'static str>, now: Instant) {
+    pub(super) fn add(&self, account: Option<Account>, what: TraceEvent<&'static str>, now: Instant) {
         let at = ns(now.saturating_duration_since(self.since));
         let mut events = self.events.borrow_mut();
         if events.len() >= self.most {
@@ -123,7 +123,7 @@ impl Trace {
     /// Records a wait of this duration until `now`.
     pub(super) fn waited(&self, awaited: Awaited, time: Duration, now: Instant) {
         let Awaited { account, operation, from, call } = awaited;
-        self.add(account, What::Waited { operation, from, is_collective: call != 0, ns: ns(time) }, now);
+        self.add(account, TraceEvent::Waited { operation, from, is_collective: call != 0, ns: ns(time) }, now);
     }
 
     /// Records a signal from this rank to rank `to` of the job.
@@ -133,14 +133,14 @@ impl Trace {
             Kind::Message(_) => self.next((Some(account), true, Kind::Message(0), to)),
             Kind::Flag(_) | Kind::Call => 0,
         };
-        self.add(Some(account), What::Signalled { kind, to, number, value }, self.now());
+        self.add(Some(account), TraceEvent::Signalled { kind, to, number, value }, self.now());
     }
 
     /// Records the arrival of a message of `len` bytes.
     pub(crate) fn arrived(&self, context: u32, tag: i32, from: u32, len: usize) {
         let account = Some(Account::team(context));
         let number = self.next((account, false, Kind::Message(0), from));
-        self.add(account, What::Arrived { tag, from, number, len: len as u64 }, self.now());
+        self.add(account, TraceEvent::Arrived { tag, from, number, len: len as u64 }, self.now());
     }
 
     /// The events so far, and the number of older ones that were dropped.

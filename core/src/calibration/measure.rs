@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Fitted, LEAST, Measured, QUANTITIES, Quantity};
-use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Source, Then};
+use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink, Source};
 use crate::cache::CacheFile;
 use crate::device::Block;
 use crate::engine::CancelOnDrop;
@@ -71,7 +71,7 @@ impl Inbox {
                 // the next one comes when this one has been answered.
                 let sink = unsafe { Sink::memory(self.place(1, header), len) };
                 let arrived = move |_| inbox.arrived.set(Some(Arrived::Message(header, len)));
-                Delivery::Into(sink, Then::quick(arrived))
+                Delivery::Into(sink, OnComplete::inline(arrived))
             }
             _ => {
                 self.arrived.set(Some(Arrived::End(Measured::read(m.header))));

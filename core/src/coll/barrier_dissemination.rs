@@ -53,7 +53,7 @@ fn all(team: &Team) -> (usize, usize, impl Fn(usize) -> usize) {
 ///
 /// # Errors
 /// `PeerLost`.
-pub(crate) fn meet(team: &Team, signals: &SignalArray, number: u64) -> Result<()> {
+pub(crate) fn end_barrier(team: &Team, signals: &SignalArray, number: u64) -> Result<()> {
     disseminate(all(team), signals, END_CELL, number, 0, "finalize", Pace::EXCHANGE).map(|_| ())
 }
 

@@ -11,7 +11,7 @@ use crate::settings::Settings;
 /// The version of the file's format.
 const VERSION: &str = "1";
 /// Maximum length of a file, and number of nodes.
-const LONGEST: usize = 64 << 20;
+const MAX_FILE_BYTES: usize = 64 << 20;
 const MOST_NODES: usize = 4096;
 /// Maximum number of names of devices.
 const MOST_DEVICES: usize = 256;
@@ -96,8 +96,8 @@ impl RoutingTable {
     /// # Errors
     /// The line that is wrong, and how.
     pub(crate) fn read(text: &str) -> std::result::Result<Self, String> {
-        if text.len() > LONGEST {
-            return Err(format!("{} bytes, {LONGEST} allowed", text.len()));
+        if text.len() > MAX_FILE_BYTES {
+            return Err(format!("{} bytes, {MAX_FILE_BYTES} allowed", text.len()));
         }
         let (mut table, mut row, mut version) = (Self::default(), None, None);
         let mut hasher = FxHasher::default();

@@ -108,7 +108,7 @@ impl Engine {
             return Ok(());
         }
         const OPERATION: &str = "wait for a future";
-        self.progress.look_around(OPERATION, self.device(), None)?;
+        self.progress.check_peers(OPERATION, self.device(), None)?;
         self.checked(&|| Awaited::unknown(OPERATION))?;
         lock(&futures.shared).announced = true;
         if self.device.park(Sleep::Elsewhere(futures.waker()), &mut || false) {

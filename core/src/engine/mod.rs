@@ -381,7 +381,7 @@ impl Engine {
         if any {
             self.futures.note_progress();
         } else if self.progress.is_due() {
-            self.progress.look_around(operation, self.device(), None)?;
+            self.progress.check_peers(operation, self.device(), None)?;
             self.checked(&|| Awaited::unknown(operation))?;
         }
         Ok(any)
@@ -477,7 +477,7 @@ impl Engine {
 
     /// Polls `ready` for a moment, without progress.
     #[inline]
-    pub(crate) fn look_for(&self, pace: Pace, ready: impl Fn() -> bool) -> bool {
+    pub(crate) fn spin_for(&self, pace: Pace, ready: impl Fn() -> bool) -> bool {
         // If memory is not mapped, only progress sees the signal.
         let looks = if self.device.capabilities().mapped { self.progress.spins() / 4 } else { 0 };
         for _ in 0..looks {
@@ -497,7 +497,7 @@ impl Engine {
     /// Those of [`wait`](Self::wait).
     #[inline]
     pub fn wait_signal(&self, reason: impl WaitReason, pace: Pace, ready: impl Fn() -> bool) -> Result<()> {
-        if !self.order.refuses() && self.look_for(pace, &ready) {
+        if !self.order.refuses() && self.spin_for(pace, &ready) {
             return Ok(());
         }
         self.wait(reason, || Ok(ready().then_some(())))

@@ -105,7 +105,7 @@ impl Engine {
             self.progress.give_way();
         }
         // A lost peer makes no room.
-        self.progress.look_around("send", self.device(), self.deadline.get()).map(|_| ())
+        self.progress.check_peers("send", self.device(), self.deadline.get()).map(|_| ())
     }
 
     /// Posts a work request and waits until it is complete.

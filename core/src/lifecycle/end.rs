@@ -63,7 +63,7 @@ impl Job {
             traced = self.gather_trace();
             let world = self.world()?;
             self.calls().set_end(!stays);
-            world.meet()?;
+            world.end_barrier()?;
             self.part(stays)
         });
         if met.is_err() {

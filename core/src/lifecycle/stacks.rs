@@ -20,7 +20,7 @@ use memmap2::MmapMut;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Least length of a stack in bytes: a rank that starts, makes windows and ends takes less, also if nothing is optimized.
-const LEAST: usize = 64 << 10;
+const MIN_STACK_BYTES: usize = 64 << 10;
 
 /// Length of the alternate stack: the former handler may print a backtrace.
 const ALTERNATE: usize = 256 << 10;
@@ -37,9 +37,9 @@ static FORMER: OnceLock<libc::sigaction> = OnceLock::new();
 /// `BadArgument` for too few bytes or too many, `Limit` if there is no memory.
 pub(super) fn stack(rank: u32, bytes: usize) -> Result<DefaultStack> {
     let fail = |kind| Error::new(kind, "simulate").rank(rank);
-    if bytes < LEAST || isize::try_from(bytes).is_err() {
+    if bytes < MIN_STACK_BYTES || isize::try_from(bytes).is_err() {
         let e = fail(ErrorKind::BadArgument).cause(format!("a stack of {bytes} bytes"));
-        return Err(e.remedy(format!("give at least {LEAST} bytes, by `stack=` or `Simulation::stack`")));
+        return Err(e.remedy(format!("give at least {MIN_STACK_BYTES} bytes, by `stack=` or `Simulation::stack`")));
     }
     DefaultStack::new(bytes).map_err(|e| {
         let e = fail(ErrorKind::Limit).cause(format!("memory of a stack: {e}"));

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Posting, Primitive};
-use crate::am::{self, Counters, Delivery, HandlerId, Message, Sink, Source, Then};
+use crate::am::{self, Counters, Delivery, HandlerId, Message, OnComplete, Sink, Source};
 use crate::device::{Block, Operation, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
@@ -146,13 +146,13 @@ impl Inbox {
             let order = move |received: Result<am::Received>| {
                 inbox.orders.borrow_mut().push_back((header, received.map(|r| r.buffer).unwrap_or_default()));
             };
-            return Delivery::Into(Sink::buffer(Vec::new()), Then::quick(order));
+            return Delivery::Into(Sink::buffer(Vec::new()), OnComplete::inline(order));
         }
         let [_, Block { base, len: room }] = self.memory();
         let at = base.wrapping_add(slot(self.arrived.get(), m.len, room));
         // SAFETY: the completion, which owns the inbox, keeps the memory, which is only written.
         let sink = unsafe { Sink::memory(at, m.len.min(room)) };
-        Delivery::Into(sink, Then::quick(move |_| inbox.arrived.set(inbox.arrived.get() + 1)))
+        Delivery::Into(sink, OnComplete::inline(move |_| inbox.arrived.set(inbox.arrived.get() + 1)))
     }
 }
 

@@ -240,8 +240,8 @@ fn by_size(end: &End<'_>, plan: &Plan, way: Way, len: usize, sizes: &mut Sizes) 
 /// The time for which each of `count` messages keeps the receiver busy, if they arrive within some round trips.
 fn received(end: &End<'_>, count: usize, len: usize, round_trip: f64) -> Result<f64> {
     /// Longest wait for messages to arrive, in nanoseconds.
-    const MOST: f64 = 5e6;
-    let delay = (2.0 * round_trip * (count + 1) as f64).min(MOST);
+    const MAX_WAIT_NS: f64 = 5e6;
+    let delay = (2.0 * round_trip * (count + 1) as f64).min(MAX_WAIT_NS);
     Ok(end.receive(count, len, Duration::from_nanos(delay as u64))? / count as f64)
 }
 

@@ -18,9 +18,9 @@ const FILE: Format = Format { name: "models", line: "farside models 3" };
 const ROWS: [&str; 8] =
     ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
 /// Most numbers in a row.
-const MOST: usize = 256;
+const MAX_NUMBERS: usize = 256;
 /// The longest time, in nanoseconds: about eleven days.
-const LONGEST: f64 = 1e15;
+const MAX_TIME_NS: f64 = 1e15;
 /// The numbers of messages that LoP is always measured for: beyond what was measured it may give any time.
 const FANS: u32 = 16;
 /// The version of the bytes.
@@ -30,7 +30,7 @@ const CUT_OFFS: &str = "cut-offs";
 
 /// Whether it is a time in nanoseconds.
 fn is_time(value: &f64) -> bool {
-    (0.0..=LONGEST).contains(value)
+    (0.0..=MAX_TIME_NS).contains(value)
 }
 
 impl Transfers {
@@ -56,7 +56,7 @@ impl Transfers {
 /// Whether all times are finite.
 pub(super) fn is_usable(lo_p: &LoP) -> bool {
     let times = |p: f64| [lo_p.send_overhead.at(p), lo_p.receive_overhead.at(p), lo_p.round_trip.at(p)];
-    (1..=FANS).flat_map(|p| times(p.into())).all(|time| time.abs() <= LONGEST)
+    (1..=FANS).flat_map(|p| times(p.into())).all(|time| time.abs() <= MAX_TIME_NS)
 }
 
 fn known<M>(model: M, residual: f64) -> Option<Fitted<M>> {
@@ -183,12 +183,12 @@ impl Models {
         (r.u8()? == VERSION).then_some(())?;
         let device = String::from_utf8(r.bytes()?.to_vec()).ok()?;
         let count = r.u32()? as usize;
-        (count <= MOST).then_some(())?;
+        (count <= MAX_NUMBERS).then_some(())?;
         let transfers = (0..count).map(|_| r.u64()).collect::<Option<Vec<_>>>()?;
         let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
         for row in rows.iter_mut().flatten() {
             let count = r.u32()? as usize;
-            (count <= MOST).then_some(())?;
+            (count <= MAX_NUMBERS).then_some(())?;
             for _ in 0..count {
                 row.push(f64::from_bits(r.u64()?));
             }
@@ -219,14 +219,14 @@ impl Models {
     fn parse(device: &str, lines: &mut Split<'_, char>) -> Option<Self> {
         let mut words = lines.next()?.split(' ');
         (words.next()? == CUT_OFFS).then_some(())?;
-        let transfers = words.take(MOST).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
+        let transfers = words.take(MAX_NUMBERS).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
         let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
         for (primitive, rows) in Primitive::ALL.iter().zip(&mut rows) {
             for (name, row) in ROWS.iter().zip(rows) {
                 let mut words = lines.next()?.split(' ');
                 (words.next()? == primitive.name() && words.next()? == *name).then_some(())?;
-                *row = words.take(MOST + 1).map(|word| word.parse().ok()).collect::<Option<_>>()?;
-                (row.len() <= MOST).then_some(())?;
+                *row = words.take(MAX_NUMBERS + 1).map(|word| word.parse().ok()).collect::<Option<_>>()?;
+                (row.len() <= MAX_NUMBERS).then_some(())?;
             }
         }
         Self::of_rows(device.to_owned(), &rows, &transfers)

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use super::{Accumulate, apply};
-use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, Sink, Then};
+use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink};
 use crate::device::Operation;
 use crate::device::code::{self, Effect, SWAP, operand_len};
 use crate::error::{Error, ErrorKind, Result};
@@ -360,7 +360,7 @@ impl Records {
                     notify();
                     Ok(())
                 };
-                return Some(Delivery::Into(Sink::discard(), Then::later(then)));
+                return Some(Delivery::Into(Sink::discard(), OnComplete::deferred(then)));
             }
             _ => return None,
         }

@@ -391,7 +391,7 @@ impl Steps {
         let mut words = [0; 2];
         let Some(a) = Accumulate::of(&request.operation, &mut words) else {
             let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
-            return Err(e.cause("the code is that of a compare-and-swap"));
+            return Err(e.cause("reserved accumulate code: it marks a compare-and-swap"));
         };
         let fail = |kind, cause: String| Err(self.fail(kind, a.name(), peer).cause(cause));
         let target = self.target(a.name(), peer, a.at, a.len, a.size)?;
@@ -481,7 +481,7 @@ impl Steps {
     }
 
     /// Whether an update waits for room in the device, which no completion announces.
-    fn is_restless(&self) -> bool {
+    fn needs_poll(&self) -> bool {
         self.updates.borrow().values().any(|queue| queue.front().is_some_and(|u| !u.posted))
     }
 }
@@ -577,7 +577,7 @@ unsafe impl Device for Steps {
     }
 
     fn park(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
-        if self.is_restless() {
+        if self.needs_poll() {
             std::thread::yield_now();
             return true;
         }

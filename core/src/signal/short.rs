@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Short data with a signal: every rank of a team provides up to [`MOST`] bytes, and reads those of all others, without
+//! Short data with a signal: every rank of a team provides up to [`MAX_BYTES`] bytes, and reads those of all others, without
 //! a message.
 //!
 //! A rank has two places, used by its exchanges in turn: each holds a flag, which names the exchange, and the data. A
@@ -18,7 +18,7 @@ use crate::stats::Kind;
 /// Lines of a place: the flag, and somewhat more than a page of data.
 pub(crate) const LINES: usize = 65;
 /// Maximum bytes of a rank.
-pub(crate) const MOST: usize = LINES * LINE - 8;
+pub(crate) const MAX_BYTES: usize = LINES * LINE - 8;
 /// Maximum bytes of a rank where ranks have processors of their own. Lines of short data travel one by one, when they
 /// are read; those of a message travel while it is written. So from some lines on a message is faster, unless ranks
 /// have to wait for a processor anyway.
@@ -28,11 +28,11 @@ pub(crate) const MOST_RANKS: usize = 16;
 
 /// State of a rank's data in an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    NotYet,
-    Here,
+pub(crate) enum ShortData {
+    Pending,
+    Ready,
     /// The rank has other data with this flag, in the same exchange or a later one.
-    Other(u64),
+    Mismatch(u64),
 }
 
 /// Whether `flag` belongs to the exchange of `of`, or to a later one.
@@ -70,18 +70,18 @@ fn take<W: Word>(place: &[W], flag: u64, from: usize, into: &[Cell<u64>]) -> boo
 
 /// State of the data of the rank that owns the two places; if it is there, reads words of it from word `from` on.
 #[inline(always)]
-fn given<W: Word>(places: [&[W]; 2], flag: u64, from: usize, into: &[Cell<u64>]) -> Given {
+fn given<W: Word>(places: [&[W]; 2], flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
     let is_here = || places.iter().any(|place| take(place, flag, from, into));
     if is_here() {
-        return Given::Here;
+        return ShortData::Ready;
     }
     // Acquire: pairs with the Release of the flag in `give`: after a later flag the previous one is visible.
     let other = places.iter().map(|place| place[0].load(Ordering::Acquire)).find(|other| is_since(*other, flag));
     match other {
-        None => Given::NotYet,
-        Some(_) if is_here() => Given::Here,
-        Some(other) if other == flag => Given::NotYet,
-        Some(other) => Given::Other(other),
+        None => ShortData::Pending,
+        Some(_) if is_here() => ShortData::Ready,
+        Some(other) if other == flag => ShortData::Pending,
+        Some(other) => ShortData::Mismatch(other),
     }
 }
 
@@ -114,7 +114,7 @@ impl SignalArray {
     /// Publishes this rank's data for the exchange that `flag` names, `len` bytes at all ranks; the upper half of the
     /// flag grows with each exchange. Where ranks share cores, only the last rank wakes the others.
     #[inline]
-    pub(crate) fn give_short(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
+    pub(crate) fn publish_inline(&self, flag: u64, len: usize, data: &[u64], all_came: impl FnOnce() -> bool) {
         let turn = self.shorts.get();
         self.shorts.set(turn + 1);
         self.stats().add(Kind::Signal, len);
@@ -140,7 +140,7 @@ impl SignalArray {
     /// State of team rank `of`'s data in the exchange of `flag`; if it is there, words of it are read, from word `from`
     /// on.
     #[inline]
-    pub(crate) fn short_of(&self, of: usize, flag: u64, from: usize, into: &[Cell<u64>]) -> Given {
+    pub(crate) fn read_inline(&self, of: usize, flag: u64, from: usize, into: &[Cell<u64>]) -> ShortData {
         given(self.places(of), flag, from, into)
     }
 }
@@ -165,9 +165,9 @@ mod tests {
                 let theirs = || [place(1 - me, 0), place(1 - me, 1)];
                 loop {
                     match given(theirs(), number << 32, 0, &data) {
-                        Given::Here => break assert_eq!(data[0].get(), number),
-                        Given::NotYet => loom::thread::yield_now(),
-                        Given::Other(flag) => panic!("{flag}"),
+                        ShortData::Ready => break assert_eq!(data[0].get(), number),
+                        ShortData::Pending => loom::thread::yield_now(),
+                        ShortData::Mismatch(flag) => panic!("{flag}"),
                     }
                 }
             }

@@ -18,7 +18,7 @@ const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
 const STEP: u64 = UNEXPECTED / 16;
 /// Stored bytes from which a rank says that they are many.
-const MANY: u64 = 16 * UNEXPECTED;
+const MANY_BYTES: u64 = 16 * UNEXPECTED;
 
 fn cost(len: usize) -> u64 {
     len as u64 + ENVELOPE
@@ -181,7 +181,7 @@ impl Credits {
         self.added.set(added);
         at.added.set(at.added.get() + more);
         self.advertise(peer, at);
-        if stored >= MANY && !self.said[0].replace(true) {
+        if stored >= MANY_BYTES && !self.said[0].replace(true) {
             tracing::warn!("{} MiB of messages have no receive yet, most lately of rank {peer}", stored >> 20);
         }
     }

@@ -47,7 +47,7 @@ pub(crate) mod state;
 
 use std::rc::Rc;
 
-use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, Then};
+use crate::am::{self, ActiveMessages, Delivery, HandlerId, Message, OnComplete};
 use crate::bill::trace::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
@@ -122,7 +122,7 @@ impl TwoSided {
             }
             None => {
                 let sink = receive.matched(Some(m.token()));
-                Delivery::Into(sink, Then::quick(move |received| receive.complete(envelope, received)))
+                Delivery::Into(sink, OnComplete::inline(move |received| receive.complete(envelope, received)))
             }
         }
     }

@@ -7,7 +7,7 @@ use super::check;
 use super::mailbox::Mailbox;
 use super::offers::Stage;
 use super::state::{Matched, Receive, Status, Unexpected, status};
-use crate::am::{self, Came, Sink, Then};
+use crate::am::{self, OnComplete, Payload, Sink};
 use crate::bill::{Account, Awaited};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Pattern};
@@ -112,13 +112,13 @@ impl Mailbox {
         match unexpected.body {
             am::Unexpected::Whole(data) => {
                 receive.come(None);
-                receive.fill(envelope, sink, Came::Bytes(&data));
+                receive.fill(envelope, sink, Payload::Bytes(&data));
                 Ok(())
             }
             am::Unexpected::Held(token, _) => {
                 receive.come(Some(token));
                 let to = Rc::clone(receive);
-                let then = Then::quick(move |received| to.complete(envelope, received));
+                let then = OnComplete::inline(move |received| to.complete(envelope, received));
                 am::deliver(self, token, sink, then).inspect_err(|_| self.forget_receive(receive))
             }
         }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::HANDLER;
 use super::mailbox::Mailbox;
 use super::state::Unexpected;
-use crate::am::{self, Came, Counters, Source};
+use crate::am::{self, Counters, Payload, Source};
 use crate::bill::{Account, SignalKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Envelope;
@@ -173,7 +173,7 @@ impl Mailbox {
         }
         let posted = self.two_sided().matching.borrow_mut().take_posted(&envelope);
         match posted {
-            Some(receive) => receive.take(envelope, Came::Bytes(data)),
+            Some(receive) => receive.take(envelope, Payload::Bytes(data)),
             None => self.keep_own(envelope, data),
         }
         true

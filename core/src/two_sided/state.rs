@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::credit::Credits;
 use super::offers::Offers;
-use crate::am::{self, Came, Received, Sink, Token};
+use crate::am::{self, Payload, Received, Sink, Token};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::{Envelope, Matching, Pattern, Ticket};
@@ -260,7 +260,7 @@ impl Receive {
 
     /// Ends a posted receive with a message that has arrived completely.
     #[inline(always)]
-    pub(super) fn take(&self, envelope: Envelope, data: Came<'_>) {
+    pub(super) fn take(&self, envelope: Envelope, data: Payload<'_>) {
         let sink = self.sink.take();
         match sink.take_into_memory(data) {
             Some(kept) => {
@@ -278,7 +278,7 @@ impl Receive {
     }
 
     /// Ends the receive with a message that has arrived completely and goes to `sink`.
-    pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: Came<'_>) {
+    pub(super) fn fill(&self, envelope: Envelope, sink: Sink, data: Payload<'_>) {
         if let Some(kept) = sink.take_into_memory(data) {
             return self.came(envelope, data.len(), kept);
         }

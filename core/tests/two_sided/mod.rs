@@ -83,7 +83,7 @@ fn sent(job: &Job, sending: &Sending) -> Result<()> {
 }
 
 /// Waits for all ranks. Messages sent before it have arrived when it returns.
-fn meet(job: &Job) -> Result<()> {
+fn barrier(job: &Job) -> Result<()> {
     job.world()?.barrier()
 }
 
@@ -99,14 +99,14 @@ fn every_length_posted_before_and_after_its_message_in_both_modes() {
                     let mut posted = None;
                     if !late {
                         posted = Some(post(job, from(other, 3), &mut into)?);
-                        meet(job)?;
+                        barrier(job)?;
                     }
                     let sending = send(job, other, 3, &data, mode)?;
                     if late {
                         if mode == Mode::Synchronous {
                             assert!(!sending.is_done(), "{len} bytes");
                         }
-                        meet(job)?;
+                        barrier(job)?;
                         posted = Some(post(job, from(other, 3), &mut into)?);
                     }
                     let status = finish(job, &posted.unwrap())?;
@@ -116,7 +116,7 @@ fn every_length_posted_before_and_after_its_message_in_both_modes() {
                 }
             }
         }
-        meet(job)?;
+        barrier(job)?;
         assert_eq!(job.two_sided().waiting(), (0, 0));
         Ok(())
     });
@@ -190,7 +190,7 @@ fn random_traffic_with_wildcards_is_all_received_once() {
             assert!(into[..status.len] == data[i], "message {i}");
         }
         sends.iter().try_for_each(|s| sent(job, s))?;
-        meet(job)?;
+        barrier(job)?;
         assert_eq!(job.two_sided().waiting(), (0, 0));
         Ok(())
     });
@@ -204,17 +204,17 @@ fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
                 if job.rank_number() == 0 {
                     let data = bytes(1, len);
                     let sending = send(job, 1, 1, &data, Mode::Standard)?;
-                    meet(job)?;
+                    barrier(job)?;
                     sent(job, &sending)?;
                 } else {
                     let mut into = vec![0xee; len];
                     let half = len / 2;
                     if late {
-                        meet(job)?;
+                        barrier(job)?;
                     }
                     let receive = post(job, from(0, 1), &mut into[..half])?;
                     if !late {
-                        meet(job)?;
+                        barrier(job)?;
                     }
                     let status = finish(job, &receive)?;
                     assert_eq!((status.len, status.kept), (len, half));
@@ -222,7 +222,7 @@ fn longer_message_leaves_its_first_bytes_and_nothing_behind_them() {
                 }
             }
         }
-        meet(job)
+        barrier(job)
     });
 }
 
@@ -253,7 +253,7 @@ fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen()
                 assert!(into == bytes(0, len) && other == bytes(1, len));
             }
             // The next message of the same tag is not sent before.
-            meet(job)?;
+            barrier(job)?;
         }
         Ok(())
     });
@@ -263,7 +263,7 @@ fn probes_see_the_message_that_a_receive_would_get_and_taken_ones_are_not_seen()
 fn cancelled_receive_gets_nothing_and_the_next_one_does() {
     over(2, |job| {
         if job.rank_number() == 0 {
-            meet(job)?;
+            barrier(job)?;
             let data = bytes(3, 100);
             return sent(job, &send(job, 1, 0, &data, Mode::Standard)?);
         }
@@ -273,7 +273,7 @@ fn cancelled_receive_gets_nothing_and_the_next_one_does() {
         assert!(job.cancel_receive(&cancelled));
         assert!(!job.cancel_receive(&cancelled));
         assert_eq!(cancelled.outcome().unwrap_err().kind(), ErrorKind::Aborted);
-        meet(job)?;
+        barrier(job)?;
         finish(job, &receive)?;
         assert!(second == bytes(3, 100) && first.iter().all(|b| *b == 0xee));
         assert!(!job.cancel_receive(&receive));
@@ -291,25 +291,25 @@ fn withdrawn_send_is_not_received_and_one_that_is_matched_goes_on() {
                 let first = send(job, 1, 0, &data, Mode::Synchronous)?;
                 let second = send(job, 1, 0, &data, Mode::Synchronous)?;
                 // The first message has arrived, and no receive takes it.
-                meet(job)?;
+                barrier(job)?;
                 job.withdraw_send(&first);
                 let failed = sent(job, &first).unwrap_err();
                 assert_eq!(failed.kind(), ErrorKind::Aborted, "{failed}");
-                meet(job)?;
+                barrier(job)?;
                 // The second message has been matched.
-                meet(job)?;
+                barrier(job)?;
                 job.withdraw_send(&second);
-                meet(job)?;
+                barrier(job)?;
                 sent(job, &second)?;
             } else {
                 let found = job.wait("a probe", || job.probe(&from(0, 0)))?;
                 assert_eq!(found.len, len);
-                meet(job)?;
-                meet(job)?;
+                barrier(job)?;
+                barrier(job)?;
                 let taken = job.take_message(&from(0, 0))?.unwrap();
                 assert_eq!(job.probe(&ANY)?, None);
-                meet(job)?;
-                meet(job)?;
+                barrier(job)?;
+                barrier(job)?;
                 // SAFETY: the receive is waited for at once.
                 let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
                 assert_eq!(finish(job, &receive)?.len, len);
@@ -334,7 +334,7 @@ fn send_that_is_withdrawn_and_then_given_up_ends_once() {
             if job.rank_number() == 0 {
                 let data = bytes(4, len);
                 let sending = send(job, 1, 0, &data, Mode::Synchronous)?;
-                meet(job)?;
+                barrier(job)?;
                 job.withdraw_send(&sending);
                 job.forget_send(&sending);
                 // The next message would overtake both cancellations.
@@ -342,14 +342,14 @@ fn send_that_is_withdrawn_and_then_given_up_ends_once() {
                 sent(job, &send(job, 1, 1, &[], Mode::Standard)?)?;
             } else {
                 job.wait("a probe", || job.probe(&from(0, 0)))?;
-                meet(job)?;
+                barrier(job)?;
                 // A probe would drop the message when the first of both calls is known here.
                 finish(job, &*post(job, from(0, 1), &mut [])?)?;
                 assert_eq!(job.probe(&ANY)?, None);
             }
-            meet(job)?;
+            barrier(job)?;
             while job.progress()? {}
-            meet(job)?;
+            barrier(job)?;
         }
         Ok(())
     });
@@ -363,9 +363,9 @@ fn message_that_was_taken_and_then_given_up_by_its_sender_is_aborted() {
         for to in [job.rank_number(), 1 - job.rank_number()] {
             let sending = send(job, to, 0, &data, Mode::Synchronous)?;
             let taken = job.wait("a message", || job.take_message(&ANY))?;
-            meet(job)?;
+            barrier(job)?;
             job.forget_send(&sending);
-            meet(job)?;
+            barrier(job)?;
             let mut into = [0; 100];
             // SAFETY: the receive is waited for at once.
             let receive = unsafe { receive_taken(job, taken, Sink::memory(into.as_mut_ptr(), into.len())) }?;
@@ -389,7 +389,7 @@ fn unexpected_messages_are_stored_while_there_is_memory() {
                 sent(job, &send(job, 1, 0, &data, Mode::Standard)?)?;
             }
             sent(job, &send(job, 1, 1, &data, Mode::Standard)?)?;
-            meet(job)?;
+            barrier(job)?;
             while job.progress()? {}
             assert!(send(job, 1, 1, &data[..8], Mode::Standard)?.is_done());
             return Ok(());
@@ -403,7 +403,7 @@ fn unexpected_messages_are_stored_while_there_is_memory() {
             assert!(into == bytes(1, LEN), "message {i}");
         }
         while job.progress()? {}
-        meet(job)?;
+        barrier(job)?;
         let mut into = vec![0; 8];
         finish(job, &*post(job, ANY, &mut into)?).map(|_| ())
     };
@@ -454,13 +454,13 @@ fn context_that_ends_takes_its_receives_and_messages_with_it() {
             let data = bytes(1, 300_000);
             let long = send(job, 1, 0, &data, Mode::Standard)?;
             let short = send(job, 1, 0, &data[..10], Mode::Standard)?;
-            meet(job)?;
+            barrier(job)?;
             sent(job, &long)?;
             return sent(job, &short);
         }
         let mut into = vec![0; 10];
         let posted = post(job, Pattern::new(CONTEXT, None, Some(4)), &mut into)?;
-        meet(job)?;
+        barrier(job)?;
         job.wait("both messages", || Ok((job.two_sided().waiting() == (1, 2)).then_some(())))?;
         job.forget_context(CONTEXT);
         assert_eq!(job.two_sided().waiting(), (0, 0));
@@ -480,20 +480,20 @@ fn messages_that_were_received_leave_room_for_as_many_early_ones_to_a_rank_that_
             let mut into = vec![[0; 8]; 2 * MESSAGES];
             let (posted, late) = into.split_at_mut(MESSAGES);
             if job.rank_number() == 0 {
-                meet(job)?;
+                barrier(job)?;
                 send_all(1)?;
-                meet(job)?;
+                barrier(job)?;
                 // No message is received before all are sent.
                 send_all(2)?;
-                meet(job)?;
+                barrier(job)?;
                 continue;
             }
             let receives: Vec<Rc<Receive>> =
                 posted.iter_mut().map(|into| post(job, from(0, 1), into)).collect::<Result<_>>()?;
-            meet(job)?;
+            barrier(job)?;
             receives.iter().try_for_each(|receive| finish(job, receive).map(|_| ()))?;
-            meet(job)?;
-            meet(job)?;
+            barrier(job)?;
+            barrier(job)?;
             for into in late {
                 finish(job, &*post(job, from(0, 2), into)?)?;
             }
@@ -516,7 +516,7 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
             started.wait();
             started.wait();
             sent(job, &sending)?;
-            return meet(job);
+            return barrier(job);
         }
         started.wait();
         let unexpected = job.wait("the first packets", || job.probe(&ANY))?;
@@ -532,7 +532,7 @@ fn receive_of_a_message_that_is_half_here_is_given_up_and_its_memory_not_written
         // SAFETY: the receive is cancelled before the buffer is dropped.
         unsafe { job.start_receive(&receive, from(0, 9), Sink::memory(next.as_mut_ptr(), next.len())) }?;
         started.wait();
-        meet(job)?;
+        barrier(job)?;
         assert!(into == before && into[data.len() / 2..].iter().all(|b| *b == 0xee) && !receive.is_done());
         assert!(job.cancel_receive(&receive));
         Ok(())
@@ -559,14 +559,14 @@ fn sends_that_are_taken_back_leave_their_room_to_others() {
                 }
             }
             started.wait();
-            meet(job)?;
-            meet(job)?;
+            barrier(job)?;
+            barrier(job)?;
             while job.progress()? {}
             assert!(send(job, 1, 1, &data[..8], Mode::Standard)?.is_done(), "no room");
             return Ok(());
         }
         started.wait();
-        meet(job)?;
+        barrier(job)?;
         // Receives all messages that have arrived.
         while job.probe(&from(0, 0))?.is_some() {
             let mut into = vec![0; 2000];
@@ -575,7 +575,7 @@ fn sends_that_are_taken_back_leave_their_room_to_others() {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::Aborted, "{e}"),
             }
         }
-        meet(job)?;
+        barrier(job)?;
         finish(job, &*post(job, from(0, 1), &mut [0; 8])?).map(|_| ())
     });
 }

@@ -21,7 +21,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
                 let send =
                     job.partitioned_send(Some(1), (CONTEXT, 4), Source::of(&data), number, job.new_context()?)?;
                 if !early {
-                    meet(job)?;
+                    barrier(job)?;
                 }
                 for round in 0..3 {
                     send.start()?;
@@ -31,14 +31,14 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
                         unsafe { send.ready(job, (partition + round) % number) }?;
                     }
                     job.wait("a partitioned send", || send.outcome())?;
-                    meet(job)?;
+                    barrier(job)?;
                 }
                 continue;
             }
             // SAFETY: the buffer is kept until the last round is over.
             let sink = unsafe { Sink::memory(into.as_mut_ptr(), LEN) };
             if !early {
-                meet(job)?;
+                barrier(job)?;
             }
             let receive = job.partitioned_receive(Some(0), (CONTEXT, 4), sink)?;
             for _ in 0..3 {
@@ -48,7 +48,7 @@ fn partitions_arrive_in_every_round_however_both_sides_divide_the_message() {
                 assert_eq!(status, Status { source: 0, tag: status.tag, len: LEN, kept: LEN });
                 assert!(into == bytes(number as usize, LEN), "{number} partitions");
                 into.fill(0);
-                meet(job)?;
+                barrier(job)?;
             }
         }
         assert_eq!(job.two_sided().waiting(), (0, 0));
@@ -93,7 +93,7 @@ fn partitioned_messages_that_are_misused_given_up_or_too_long() {
         assert!(into == bytes(other as usize, 300)[..250]);
         job.wait("a partitioned send", || send.outcome())?;
         job.wait("an unused send", || unused.outcome())?;
-        meet(job)?;
+        barrier(job)?;
         assert_eq!(job.two_sided().waiting(), (0, 0));
         Ok(())
     });
@@ -143,16 +143,16 @@ fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_a
                 send.start()?;
                 // SAFETY: the data is kept until the round is over.
                 (0..64).try_for_each(|partition| unsafe { send.ready(job, partition) })?;
-                meet(job)?;
+                barrier(job)?;
                 job.wait("a partitioned send", || send.outcome())?;
             } else {
-                meet(job)?;
+                barrier(job)?;
                 job.wait("the partitions", || Ok((job.two_sided().waiting() == (0, 64)).then_some(())))?;
                 job.forget_context(CONTEXT);
                 assert_eq!(job.two_sided().waiting(), (0, 0), "round {round}");
                 while job.progress()? {}
             }
-            meet(job)?;
+            barrier(job)?;
         }
         if job.rank_number() == 0 {
             while job.progress()? {}

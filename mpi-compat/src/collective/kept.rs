@@ -15,7 +15,7 @@ use crate::operands::{Address, Buffer};
 use crate::runtime::Call;
 
 /// The most plans that are kept for a communicator.
-const MOST: usize = 8;
+const MAX_PLANS: usize = 8;
 
 /// A call without the addresses of its buffers. All calls on a communicator that are equal in it have the same plan, but
 /// for the addresses.
@@ -127,7 +127,7 @@ impl Plans {
     #[inline]
     pub fn give(&self, kept: Box<Kept>) {
         let mut plans = self.0.borrow_mut();
-        if plans.len() == MOST {
+        if plans.len() == MAX_PLANS {
             plans.remove(0);
         }
         plans.push(kept);

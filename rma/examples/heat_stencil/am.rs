@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use farside_rma::core::am::{self, Counter, Counters, Delivery, HandlerId, Sink, Then};
+use farside_rma::core::am::{self, Counter, Counters, Delivery, HandlerId, OnComplete, Sink};
 use farside_rma::{GlobalArray, Job, Result, Team};
 
 use crate::block::{Block, Side};
@@ -37,7 +37,7 @@ impl ActiveMessages {
         messages.register(GHOSTS, move |message| {
             let &[parity @ 0..2, side @ 0..4] = message.header else { return Delivery::Done };
             let to = to.clone();
-            let put_away = Then::quick(move |received| {
+            let put_away = OnComplete::inline(move |received| {
                 // An error means that the sender has withdrawn its message; it fails itself.
                 let Ok(received) = received else { return };
                 let cells = received.buffer.chunks_exact(size_of::<f64>()).map(bytemuck::pod_read_unaligned).collect();

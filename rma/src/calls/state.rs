@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use farside_core::am::{Delivery, HandlerId, Listening, Message, Messenger, Received, Sink, Then};
+use farside_core::am::{Delivery, HandlerId, Listening, Message, Messenger, OnComplete, Received, Sink};
 use farside_core::bill::{Account, Awaited, SignalKind};
 use farside_core::callback::Callback;
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -16,7 +16,7 @@ use super::function::{Caller, Erased, Key};
 use super::wire::{self, CALL, Header, Kind};
 
 /// Maximum number of calls of a rank in progress to one target.
-const MOST: u32 = 256;
+const MAX_CALLS_IN_PROGRESS: u32 = 256;
 /// Maximum number of functions at a rank inside each other: that of the runtime's completions.
 const DEEPEST: u32 = 8;
 /// Number of casts that one message acknowledges.
@@ -206,8 +206,9 @@ impl Shared {
     pub(super) fn send_call(&self, rank: usize, header: Header, argument: &[u8], data: &[u8]) -> Result<()> {
         let to = self.team.job_rank(rank)?;
         let in_progress = &self.in_progress[rank];
-        if in_progress.get() >= MOST && self.running.get() == 0 {
-            self.job().wait(|| self.awaited(Some(rank)), || Ok((in_progress.get() < MOST).then_some(())))?;
+        if in_progress.get() >= MAX_CALLS_IN_PROGRESS && self.running.get() == 0 {
+            self.job()
+                .wait(|| self.awaited(Some(rank)), || Ok((in_progress.get() < MAX_CALLS_IN_PROGRESS).then_some(())))?;
         }
         in_progress.set(in_progress.get() + 1);
         self.made.set(self.made.get() + 1);
@@ -273,7 +274,7 @@ impl Shared {
                     return Delivery::Done;
                 }
                 let then = move |received: Result<Received>| take(received.map(|received| received.buffer));
-                Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
+                Delivery::Into(Sink::buffer(Vec::new()), OnComplete::inline(then))
             }
         }
     }
@@ -300,7 +301,7 @@ impl Shared {
                 return Delivery::Done;
             }
             let then = move |job: &Messenger, _: Result<Received>| shared.answer(job, source, header, result);
-            return Delivery::Into(Sink::discard(), Then::later(then));
+            return Delivery::Into(Sink::discard(), OnComplete::deferred(then));
         }
         let (inline, waits) = (inline.to_vec(), message.waits);
         let then = move |job: &Messenger, received: Result<Received>| {
@@ -314,7 +315,7 @@ impl Shared {
             let result = shared.run(function.as_deref(), (source, header), argument, data);
             shared.answer(job, source, header, result)
         };
-        Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
+        Delivery::Into(Sink::buffer(Vec::new()), OnComplete::deferred(then))
     }
 
     /// Runs a function.

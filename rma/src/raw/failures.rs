@@ -8,7 +8,7 @@ use farside_core::wire::Reader;
 /// First byte of the header of a message about a failure. Those of records are lower.
 pub(super) const FAILED: u8 = 0x80;
 /// The most failures that a window keeps; later ones replace the oldest, which concern epochs of the past.
-const MOST: usize = 64;
+const MAX_KEPT: usize = 64;
 
 /// A failure that another rank has told.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Failures {
         let Some(code) = r.u8().filter(|code| *code >= FAILED) else { return false };
         if let (Some(window), Some(number), Some(fences)) = (r.u64(), r.u64(), r.u64()) {
             let mut all = self.0.borrow_mut();
-            if all.len() == MOST {
+            if all.len() == MAX_KEPT {
                 all.remove(0);
             }
             all.push(Failure {

@@ -306,7 +306,7 @@ impl RawWindow {
     }
 
     /// Lets the next attempt of a call that does not wait read the lock word again.
-    pub(super) fn look_again(&self, target: usize) {
+    pub(super) fn recheck(&self, target: usize) {
         let t = &self.targets[target];
         if t.lock.get() == LockState::Deferred {
             t.lock.set(LockState::Wanted(LockKind::Shared));

@@ -31,7 +31,7 @@ impl RawWindow {
     ///
     /// # Errors
     /// Those of [`fence`](Self::fence).
-    pub(crate) fn meet(&self) -> Result<()> {
+    pub(crate) fn barrier(&self) -> Result<()> {
         self.or_abandon(|| self.pass_barrier(ENDS)).map(drop)
     }
 
@@ -76,7 +76,7 @@ impl RawWindow {
             target.map_or_else(|| self.targets.iter().map(|t| t.team_rank).collect(), |target| vec![target]);
         let queued = self.queued_targets();
         for target in targets.iter().filter(|target| queued.contains(target)) {
-            self.look_again(*target);
+            self.recheck(*target);
             self.start_queued(Some(*target))?;
         }
         let is_idle = || targets.iter().all(|target| self.is_idle(*target));

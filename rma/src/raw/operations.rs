@@ -196,7 +196,7 @@ impl RawWindow {
     pub(super) fn test_done(&self, request: &Request, target: usize) -> Result<bool> {
         self.usable("test a request")?;
         if request.queued.get() {
-            self.look_again(target);
+            self.recheck(target);
             self.start_queued(Some(target))?;
         }
         if !request.done() {

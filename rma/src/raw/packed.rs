@@ -9,7 +9,7 @@
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use farside_core::am::{Delivery, Listening, Message, Received, Sink, Then};
+use farside_core::am::{Delivery, Listening, Message, OnComplete, Received, Sink};
 use farside_core::service::records::{ExposureState, Records, ServedMemory};
 use farside_core::stats::{Kind, Stats};
 use farside_core::wire::Reader;
@@ -53,7 +53,7 @@ impl Listener {
             }
             // An error of the transfer is reported at the sender.
             let then = move |received: Result<Received>| _ = received.map(|r| unpack(&r.buffer));
-            Delivery::Into(Sink::buffer(Vec::new()), Then::quick(then))
+            Delivery::Into(Sink::buffer(Vec::new()), OnComplete::inline(then))
         };
         Self { listening: job.active_messages().listen(handler).ok(), memory, failures }
     }

@@ -528,9 +528,9 @@ impl<T: Pod> Symmetric<T> {
         // All ranks complete their operations; an error of them must not keep this rank from the two meetings.
         let completed = raw.unlock_all();
         located(|| {
-            raw.meet()?;
+            raw.barrier()?;
             if completed.is_err() {
-                raw.meet()?;
+                raw.barrier()?;
                 raw.open_always();
             }
             completed
@@ -546,7 +546,7 @@ impl<T: Pod> Symmetric<T> {
             || body(own),
             || {
                 raw.lent.set(false);
-                raw.meet()?;
+                raw.barrier()?;
                 raw.open_always();
                 Ok(())
             },

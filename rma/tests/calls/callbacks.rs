@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use farside_rma::calls::Calls;
 use farside_rma::collectives::{Operator, Side};
-use farside_rma::core::am::{self, Counters, Delivery, HandlerId, Sink, Then};
+use farside_rma::core::am::{self, Counters, Delivery, HandlerId, OnComplete, Sink};
 use farside_rma::prelude::*;
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind};
@@ -128,7 +128,10 @@ fn handlers_and_quick_completions_communicate_with_nobody() {
         job.active_messages().register(ID, move |_| {
             into.borrow_mut().push(own.not_refused());
             let (own, into) = (Rc::clone(&own), Rc::clone(&into));
-            Delivery::Into(Sink::buffer(Vec::new()), Then::quick(move |_| into.borrow_mut().push(own.not_refused())))
+            Delivery::Into(
+                Sink::buffer(Vec::new()),
+                OnComplete::inline(move |_| into.borrow_mut().push(own.not_refused())),
+            )
         })?;
         team.barrier()?;
         // One packet, several, and data that waits at its sender; to the other rank and to this one.
@@ -251,7 +254,7 @@ fn handler_that_panics_loses_no_other_message() {
             let (count, len) = (Rc::clone(&count), message.len);
             Delivery::Into(
                 Sink::buffer(Vec::new()),
-                Then::quick(move |received| {
+                OnComplete::inline(move |received| {
                     assert_eq!(received.unwrap().buffer, vec![7; len]);
                     count.set(count.get() + 1);
                 }),

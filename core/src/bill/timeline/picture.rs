@@ -10,7 +10,7 @@ const WIDTH: (f64, f64) = (1400.0, 60.0);
 /// Height of a row.
 const ROW: f64 = 16.0;
 /// Most ranks, slices and arrows of a picture. The file for Perfetto has all of them.
-const MOST: (usize, usize) = (512, 40_000);
+const MAX_DRAWN: (usize, usize) = (512, 40_000);
 
 /// Colors of slices by category, with what they are.
 const COLORS: [(&str, &str, &str); 5] = [
@@ -32,7 +32,7 @@ struct Slice {
 impl Timeline {
     /// The page.
     pub(crate) fn page(&self) -> String {
-        let (most_ranks, most) = MOST;
+        let (most_ranks, most) = MAX_DRAWN;
         let ranks = self.ranks.len().min(most_ranks);
         let mut slices: Vec<Slice> = Vec::new();
         for (rank, events) in self.ranks.iter().enumerate().take(ranks) {

@@ -9,9 +9,9 @@ use super::run::Run;
 use crate::coll::operation::{Algorithm, Neighbors, Operation};
 
 /// The most runs that are kept for a team.
-const MOST: usize = 32;
+const MAX_RUNS: usize = 32;
 /// The most steps in a schedule that is kept.
-const LONGEST: usize = 256;
+const MAX_STEPS: usize = 256;
 /// The most bytes of scratch, and the most blocks, of a run that is kept.
 const SCRATCH: usize = 64 << 10;
 const BLOCKS: usize = 1024;
@@ -56,7 +56,7 @@ impl Key {
 
 /// Whether a run may be kept: it has few steps, little scratch and few blocks.
 pub(super) fn is_light(run: &Run) -> bool {
-    run.steps() <= LONGEST && run.scratch() <= SCRATCH && run.blocks() <= BLOCKS
+    run.steps() <= MAX_STEPS && run.scratch() <= SCRATCH && run.blocks() <= BLOCKS
 }
 
 /// Idle runs, each at the index of its key; a run that is in use is missing at its index.
@@ -108,12 +108,12 @@ impl Cache {
             *empty = Some(Rc::clone(run));
             return;
         }
-        if runs.len() < MOST {
+        if runs.len() < MAX_RUNS {
             runs.push((key, Some(Rc::clone(run))));
             return;
         }
         // A run holds the job and not the team, so dropping one does not call back into this cache.
-        let next = self.next.replace(self.next.get() + 1) % MOST;
+        let next = self.next.replace(self.next.get() + 1) % MAX_RUNS;
         if runs[next].1.is_some() {
             runs[next] = (key, Some(Rc::clone(run)));
         }

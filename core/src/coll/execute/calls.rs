@@ -265,13 +265,13 @@ impl TeamCalls {
     #[cold]
     fn crosses_barrier(self: &Rc<Self>, calls: &Calls, header: Header, source: u32) {
         let e = Error::new(ErrorKind::Mismatch, "barrier").peer(source);
-        let e = e.cause(format!("its {} meets another call: barrier", header.check.name()));
-        self.doom_barrier(calls, e.again());
+        let e = e.cause(format!("called {} while this rank called barrier", header.check.name()));
+        self.fail_barrier(calls, e.again());
         self.disagrees(calls, header.sequence, e);
     }
 
     /// Fails the barrier in which this rank waits, since it cannot complete.
-    fn doom_barrier(&self, calls: &Calls, error: Error) {
+    fn fail_barrier(&self, calls: &Calls, error: Error) {
         self.doomed.set(true);
         calls.doomed.borrow_mut().push(error);
         calls.busy.set(true);
@@ -315,7 +315,7 @@ impl TeamCalls {
         let reason = r.bytes().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
         let announcement = Announcement { source, kind, blamed, reason };
         if self.in_barrier.get() && !self.doomed.get() && barrier == self.barriers() {
-            self.doom_barrier(calls, announcement.error("barrier"));
+            self.fail_barrier(calls, announcement.error("barrier"));
         }
         match self.active(header.sequence) {
             Some(run) => run.failed_elsewhere(&announcement),
@@ -514,7 +514,7 @@ impl Job {
     /// The collectives in progress.
     #[inline]
     pub(crate) fn calls(&self) -> &Rc<Calls> {
-        self.continued().downcast_ref().unwrap_or_else(|| unreachable!("the collectives of a job are these"))
+        self.progress_hook().downcast_ref().unwrap_or_else(|| unreachable!("the collectives of a job are these"))
     }
 }
 

@@ -9,7 +9,7 @@
 use smallvec::SmallVec;
 
 use super::calls::{Calls, HANDLER, Header};
-use super::plan::{Check, ENDED, ENDS, PATIENCE};
+use super::plan::{CHECKS_BEFORE_QUESTION, Check, ENDED, ENDS};
 use crate::am::{self, Messenger};
 use crate::bill::Awaited;
 use crate::error::{Error, ErrorKind, Result};
@@ -56,7 +56,7 @@ impl Calls {
         let (left, patience) = match self.ends.asks.get() {
             Some((same, left, patience)) if same == *awaited => (left, patience),
             // Twice as long as before a question about a message, since most waits have no such message.
-            _ => (2 * PATIENCE, 2 * PATIENCE),
+            _ => (2 * CHECKS_BEFORE_QUESTION, 2 * CHECKS_BEFORE_QUESTION),
         };
         if left > 1 {
             self.ends.asks.set(Some((*awaited, left - 1, patience)));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::am::{Came, Layout, Sink, Source};
+use crate::am::{Layout, Payload, Sink, Source};
 use crate::coll::schedule::{Buffer, Slice};
 use crate::device::Block;
 use crate::memory::copy;
@@ -210,7 +210,7 @@ impl Buffers<'_> {
     /// # Safety
     /// The memory of the slices is valid for writes and is not accessed otherwise.
     #[inline]
-    pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: Came<'_>) {
+    pub(super) unsafe fn fill(&self, slices: &[Slice], bytes: Payload<'_>) {
         if let Some(block) = self.contiguous(slices) {
             debug_assert!(block.len >= bytes.len());
             // SAFETY: `bytes` is not longer than the slices, by the caller's check; the memory is valid by the caller's

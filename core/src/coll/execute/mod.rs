@@ -64,7 +64,7 @@ use tuner::Decision;
 pub struct Collective {
     team: Team,
     run: Rc<Run>,
-    home: Home,
+    home: CacheSlot,
     persistent: bool,
     /// Whether a later call of the same arguments has the same algorithm.
     is_settled: bool,
@@ -72,14 +72,14 @@ pub struct Collective {
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+enum CallMode {
     Blocking,
     Started,
     Persistent,
 }
 
 /// The place to which a run goes after its call.
-enum Home {
+enum CacheSlot {
     None,
     /// The cache, under this new key.
     New(Key),
@@ -106,7 +106,7 @@ impl Collective {
     /// algorithm whose schedule is not one of the call, and `Limit`, which the other ranks get too. `Freed`. Later errors
     /// are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let started = Self::new(team, arguments, Made::Started).1?;
+        let started = Self::new(team, arguments, CallMode::Started).1?;
         // SAFETY: the caller's promise.
         unsafe { started.run.start() }?;
         Ok(started)
@@ -117,7 +117,7 @@ impl Collective {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        Self::new(team, arguments, Made::Persistent).1
+        Self::new(team, arguments, CallMode::Persistent).1
     }
 
     /// Starts a persistent call again.
@@ -137,11 +137,11 @@ impl Collective {
 
     /// A new call, and the class for which it tries a choice, which it does also if it fails.
     #[inline]
-    fn new(team: &Team, arguments: &Arguments<'_>, call: Made) -> (Option<Class>, Result<Self>) {
+    fn new(team: &Team, arguments: &Arguments<'_>, call: CallMode) -> (Option<Class>, Result<Self>) {
         if let Err(e) = team.job().running(arguments.operation.name()) {
             return (None, Err(e));
         }
-        let key = if call == Made::Persistent { None } else { Key::of(arguments) };
+        let key = if call == CallMode::Persistent { None } else { Key::of(arguments) };
         match Self::known(team, arguments, key) {
             Some(known) => (None, Ok(known)),
             None => Self::selected(team, arguments, call, key),
@@ -149,13 +149,18 @@ impl Collective {
     }
 
     /// [`new`](Self::new) without a kept run.
-    fn selected(team: &Team, arguments: &Arguments<'_>, call: Made, key: Option<Key>) -> (Option<Class>, Result<Self>) {
+    fn selected(
+        team: &Team,
+        arguments: &Arguments<'_>,
+        call: CallMode,
+        key: Option<Key>,
+    ) -> (Option<Class>, Result<Self>) {
         if let Err(e) = arguments.check(team.membership()) {
             return (None, Err(e));
         }
-        let is_persistent = call == Made::Persistent;
+        let is_persistent = call == CallMode::Persistent;
         let decision = match arguments.algorithm {
-            None => team.calls().tuner.decide(team.job(), team.membership(), arguments, call == Made::Blocking),
+            None => team.calls().tuner.decide(team.job(), team.membership(), arguments, call == CallMode::Blocking),
             Some(_) => None,
         };
         let Some(Decision { choice, is_settled, trial }) = decision else {
@@ -187,7 +192,7 @@ impl Collective {
         let idle = Rc::get_mut(&mut run)?;
         idle.set(arguments.input.clone(), arguments.output.clone());
         idle.set_reduction(arguments.reduction);
-        Some(Self { team: team.clone(), run, home: Home::Known(place, key), persistent: false, is_settled: true })
+        Some(Self { team: team.clone(), run, home: CacheSlot::Known(place, key), persistent: false, is_settled: true })
     }
 
     /// The call by a new run, whose arguments have been checked.
@@ -206,7 +211,7 @@ impl Collective {
         if persistent {
             run.enlist();
         }
-        let home = key.map_or(Home::None, Home::New);
+        let home = key.map_or(CacheSlot::None, CacheSlot::New);
         Ok(Self { team: team.clone(), run, home, persistent, is_settled: true })
     }
 
@@ -329,10 +334,10 @@ impl Drop for Collective {
     fn drop(&mut self) {
         self.cancel();
         match self.home {
-            Home::None if self.persistent => self.run.retire(),
-            Home::None => {}
-            Home::New(key) => self.team.cache().give(key, &self.run),
-            Home::Known(place, key) => self.team.cache().give_back(place, key, &self.run),
+            CacheSlot::None if self.persistent => self.run.retire(),
+            CacheSlot::None => {}
+            CacheSlot::New(key) => self.team.cache().give(key, &self.run),
+            CacheSlot::Known(place, key) => self.team.cache().give_back(place, key, &self.run),
         }
     }
 }
@@ -366,7 +371,7 @@ pub unsafe fn run_by(
     arguments: &Arguments<'_>,
     wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
 ) -> Result<Collective> {
-    let (trial, call) = Collective::new(team, arguments, Made::Blocking);
+    let (trial, call) = Collective::new(team, arguments, CallMode::Blocking);
     let Some(class) = trial else {
         let call = call?;
         // SAFETY: the caller's promise.

@@ -26,7 +26,7 @@ pub(super) const ENDED: u32 = OVER - 2;
 /// The most bytes of the properties in a question: those that the header of a message leaves.
 const PROPERTIES: usize = 92;
 /// Checks of the peers in a wait before the first question; the number doubles before each further question.
-pub(super) const PATIENCE: u32 = 5;
+pub(super) const CHECKS_BEFORE_QUESTION: u32 = 5;
 
 /// A message that a schedule receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +177,7 @@ impl Plan {
         let one_round = team.one_node && waits && is_whole && table::is_one_round(algorithm, &parameters, size);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<u64>());
         let blocks = if arguments.operation.has_block_for_each() { team.size() } else { 1 };
-        let most = if shared { short::MOST } else { short::MOST_ALONE };
+        let most = if shared { short::MAX_BYTES } else { short::MOST_ALONE };
         let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= most);
         let short = each.filter(|each| one_round && aligned && is_short(*each));
         let agreed = Agreed {
@@ -288,7 +288,7 @@ impl Plan {
     pub(super) fn other_call(&self, other: Check) -> Option<String> {
         let (own, name) = (self.check, self.name());
         if own.name() != other.name() {
-            return Some(format!("its {} meets another call: {name}", other.name()));
+            return Some(format!("called {} while this rank called {name}", other.name()));
         }
         (own.root() != other.root())
             .then(|| format!("its root of the {name} is {}, and not {}", other.root(), own.root()))

@@ -246,7 +246,7 @@ impl Run {
         }
         self.slots.borrow_mut().iter_mut().for_each(|slot| *slot = Slot::Empty);
         self.take_early();
-        self.look_for_faults();
+        self.check_faults();
         self.advance();
         Ok(())
     }
@@ -273,12 +273,12 @@ impl Run {
         self.compared.set(None);
         self.over.set(None);
         self.round.set(self.round.get().wrapping_add(u32::from(self.persistent)));
-        self.patience.set((plan::PATIENCE, plan::PATIENCE));
+        self.patience.set((plan::CHECKS_BEFORE_QUESTION, plan::CHECKS_BEFORE_QUESTION));
         Ok(())
     }
 
     /// Takes the failure that was announced before the call began.
-    fn look_for_faults(self: &Rc<Self>) {
+    fn check_faults(self: &Rc<Self>) {
         if let Some(announced) = self.team.announced(self.sequence.get()) {
             self.failed_elsewhere(&announced);
         }

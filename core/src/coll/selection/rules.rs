@@ -10,7 +10,7 @@ use crate::coll::operation::{Call, Operation};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum length of a file of rules in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// An algorithm for some calls of an operation. As text: `OPERATION RANKS BYTES PLACEMENT ALGORITHM`, where ranks and
 /// bytes are a number, `LEAST-MOST` or `*`, and the placement is one of [`Placement::name`], `NODESxRANKS` for ranks on so
@@ -152,11 +152,11 @@ impl Rules {
         if text.starts_with('/') {
             let mut rules = String::new();
             let file = std::fs::File::open(text).map_err(|e| wrong(e.to_string()))?;
-            let read = file.take(LONGEST + 1).read_to_string(&mut rules);
+            let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut rules);
             let read = read.map_err(|e| e.to_string());
             let read = read.and_then(|read| match read as u64 {
-                0..=LONGEST => rules.parse(),
-                _ => Err(format!("it has more than {LONGEST} bytes")),
+                0..=MAX_FILE_BYTES => rules.parse(),
+                _ => Err(format!("it has more than {MAX_FILE_BYTES} bytes")),
             });
             return read.map_err(wrong);
         }

@@ -234,10 +234,13 @@ impl Team {
     }
 
     /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.
-    pub(crate) fn meet(&self) -> Result<()> {
+    pub(crate) fn end_barrier(&self) -> Result<()> {
         let number = self.inner.meetings.get() + 1;
         self.inner.meetings.set(number);
-        self.inner.signals.get().map_or(Ok(()), |signals| coll::barrier_dissemination::meet(self, signals, number))
+        self.inner
+            .signals
+            .get()
+            .map_or(Ok(()), |signals| coll::barrier_dissemination::end_barrier(self, signals, number))
     }
 
     /// Makes a barrier by signals, which `run` does with its number and this rank's mark. Its signals do not carry the

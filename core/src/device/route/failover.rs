@@ -208,7 +208,7 @@ impl RouteDevice {
             pair.packets
         };
         let posted = match header.is_empty() && body.iter().all(|block| block.len == 0) {
-            true if self.say(request.peer, Control::Empty)? => Posted::Done,
+            true if self.send_control(request.peer, Control::Empty)? => Posted::Done,
             true => Posted::Busy,
             // SAFETY: the same contract.
             false => unsafe { self.post_to(device, request) }?,
@@ -233,14 +233,14 @@ impl RouteDevice {
     }
 
     /// Sends a message to the other side of a pair; `false` if there was no room.
-    fn say(&self, peer: u32, control: Control) -> Result<bool> {
+    fn send_control(&self, peer: u32, control: Control) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
         let device = pair.borrow().packets;
         if pair.borrow().begun.is_some() || !self.send(peer, &[])? {
             return Ok(false);
         }
         pair.borrow_mut().begun = Some(control);
-        if !self.say_rest(peer)? {
+        if !self.finish_control(peer)? {
             self.pairs.wants(peer);
         }
         // The message is lost if the device was left meanwhile.
@@ -248,7 +248,7 @@ impl RouteDevice {
     }
 
     /// Sends the message that an empty packet has announced.
-    fn say_rest(&self, peer: u32) -> Result<bool> {
+    fn finish_control(&self, peer: u32) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(true) };
         let begun = pair.borrow().begun;
         let Some(control) = begun else { return Ok(true) };
@@ -365,15 +365,15 @@ impl RouteDevice {
 
     /// Goes on with requests that are posted again and announcements; returns whether there was anything.
     #[inline]
-    pub(super) fn go_on(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+    pub(super) fn progress(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         if self.pairs.is_empty() || self.pairs.due.borrow().is_empty() && self.pairs.news.borrow().is_empty() {
             return Ok(false);
         }
-        self.go_on_with_all(sink)
+        self.progress_all(sink)
     }
 
     #[cold]
-    fn go_on_with_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
+    fn progress_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut result = Ok(());
         for (peer, devices, count) in self.pairs.news.take() {
             result = result.and(self.receive_left(peer, devices, count));
@@ -382,7 +382,7 @@ impl RouteDevice {
         let due = self.pairs.due.take();
         self.pairs.is_ready.set(false);
         for peer in due {
-            match self.go_on_with(peer, sink) {
+            match self.progress_peer(peer, sink) {
                 Ok(Progress::Done) => any = true,
                 Ok(Progress::Waits) => {
                     let mut due = self.pairs.due.borrow_mut();
@@ -418,7 +418,7 @@ impl RouteDevice {
         Ok(())
     }
 
-    fn go_on_with(&self, peer: u32, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress> {
+    fn progress_peer(&self, peer: u32, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress> {
         let (Some(pair), Some(connection)) = (self.pairs.get(peer), self.table.get(peer)) else {
             return Ok(Progress::Done);
         };
@@ -428,15 +428,15 @@ impl RouteDevice {
             waiting.into_iter().for_each(|waiting| Requests::report(waiting.repeat.id, Err(e.again()), sink));
             return Ok(Progress::Done);
         }
-        if !self.say_rest(peer)? {
+        if !self.finish_control(peer)? {
             return Ok(Progress::Busy);
         }
-        let (is_moving, left, has_to_say, owes, received) = {
+        let (is_moving, left, must_announce, owes, received) = {
             let pair = pair.borrow();
-            (pair.is_moving, pair.left(), pair.has_to_say(), pair.owes(), pair.received())
+            (pair.is_moving, pair.left(), pair.must_announce(), pair.owes(), pair.received())
         };
         if !is_moving {
-            if owes && !self.say(peer, Control::Received(received))? {
+            if owes && !self.send_control(peer, Control::Received(received))? {
                 return Ok(Progress::Busy);
             }
             if owes {
@@ -444,10 +444,10 @@ impl RouteDevice {
             }
             return Ok(Progress::Done);
         }
-        if has_to_say {
+        if must_announce {
             let named = (0..).zip(&self.numbers).filter(|(device, _)| left >> device & 1 == 1);
             let devices = named.fold(0, |bits, (_, number)| bits | 1 << number);
-            if !self.say(peer, Control::Left(devices, received))? || pair.borrow().left() != left {
+            if !self.send_control(peer, Control::Left(devices, received))? || pair.borrow().left() != left {
                 return Ok(Progress::Busy);
             }
             pair.borrow_mut().has_announced(left);
@@ -568,8 +568,8 @@ impl RouteDevice {
                 return Ok(Progress::Done);
             };
             let is_sent = match packet.is_empty() {
-                true => self.say(peer, Control::Empty)?,
-                false => self.say_rest(peer)? && self.send(peer, &packet)?,
+                true => self.send_control(peer, Control::Empty)?,
+                false => self.finish_control(peer)? && self.send(peer, &packet)?,
             };
             if !is_sent {
                 return Ok(Progress::Busy);

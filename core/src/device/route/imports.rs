@@ -2,7 +2,7 @@
 //! Registration of memory with several devices, and imports of peers' regions by the devices to them.
 
 use super::regions::{Handles, Imported, NO_HANDLE, read_key, write_key};
-use super::table::{Connection, MOST, SIZES};
+use super::table::{Connection, MAX_DEVICES, SIZES};
 use super::{IMPORT, RouteDevice};
 use crate::device::{MAX_KEY, Mapped, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +14,7 @@ impl RouteDevice {
     /// # Safety
     /// The contract of [`Device::register`].
     pub(super) unsafe fn register_with_all(&self, region: Region) -> Result<Registration> {
-        let (mut keys, mut handles) = (Vec::new(), [NO_HANDLE; MOST]);
+        let (mut keys, mut handles) = (Vec::new(), [NO_HANDLE; MAX_DEVICES]);
         let (wanted, mut base) = (self.devices_of(&region), region.base);
         for (at, device) in self.devices.iter().enumerate().filter(|(at, _)| wanted >> at & 1 == 1) {
             // SAFETY: the same contract, or memory that the first of the devices has allocated and releases last.
@@ -89,7 +89,7 @@ impl RouteDevice {
         &self,
         device: u8,
         peer: u32,
-        keys: &[Option<&[u8]>; MOST],
+        keys: &[Option<&[u8]>; MAX_DEVICES],
         accumulate: Option<AccumulateFn>,
     ) -> Result<RemoteRegion> {
         let key = keys[usize::from(self.numbers[usize::from(device)])].ok_or_else(|| malformed(peer))?;
@@ -100,7 +100,7 @@ impl RouteDevice {
     fn import_on_node(
         &self,
         peer: u32,
-        keys: &[Option<&[u8]>; MOST],
+        keys: &[Option<&[u8]>; MAX_DEVICES],
         accumulate: Option<AccumulateFn>,
     ) -> Result<(Imported, RemoteRegion)> {
         let near = self.import_by(0, peer, keys, accumulate)?;
@@ -133,7 +133,7 @@ impl RouteDevice {
         &self,
         peer: u32,
         connection: &Connection,
-        keys: &[Option<&[u8]>; MOST],
+        keys: &[Option<&[u8]>; MAX_DEVICES],
         accumulate: Option<AccumulateFn>,
     ) -> Result<(Imported, RemoteRegion)> {
         let domain = self.table.domain;
@@ -155,7 +155,8 @@ impl RouteDevice {
         }
         let is_known = |device: u8| imported.handles[usize::from(device)] != NO_HANDLE;
         let by_size = connection.by_size.map(|device| if is_known(device) { device } else { domain });
-        let rails = (0..MOST as u8).filter(|device| is_known(*device)).fold(0, |bits, device| bits | 1 << device);
+        let rails =
+            (0..MAX_DEVICES as u8).filter(|device| is_known(*device)).fold(0, |bits, device| bits | 1 << device);
         let rails = Some(rails & connection.rails).filter(|rails| rails.count_ones() > 1);
         (imported.by_size, imported.rails) = (by_size, rails.unwrap_or(0));
         imported.has_accumulates = accumulate.is_some();

@@ -48,7 +48,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::time::Instant;
 
-pub(crate) use table::{Choice, Chosen, MOST, Member};
+pub(crate) use table::{Choice, Chosen, MAX_DEVICES, Member};
 
 use super::{
     Block, Capabilities, Device, Event, Leave, MAX_KEY, MessageCutOffs, Operation, PeerCheck, Place, Posted, Region,
@@ -389,7 +389,7 @@ impl RouteDevice {
     }
 
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
-        let mut any = self.notify(sink) | self.post_stripes(sink) | self.go_on(sink)?;
+        let mut any = self.notify(sink) | self.post_stripes(sink) | self.progress(sink)?;
         for (number, (device, silence)) in (0..).zip(self.devices.iter().zip(&self.silences)) {
             if number > 0 && !silence.is_poll_due() {
                 continue;
@@ -569,7 +569,7 @@ unsafe impl Device for RouteDevice {
     }
 
     fn leave(&self, how: Leave) -> Result<bool> {
-        let mut all = !self.is_restless() && self.pairs.due.borrow().is_empty();
+        let mut all = !self.needs_poll() && self.pairs.due.borrow().is_empty();
         for device in &self.devices {
             all &= device.leave(how)?;
         }

@@ -9,8 +9,8 @@ use crate::device::{Block, Place};
 use crate::error::Error;
 
 /// Packets, and their bytes, after which the receiver acknowledges.
-const OFTEN: u64 = 64;
-const OFTEN_BYTES: usize = 256 << 10;
+const CONFIRM_EVERY_REQUESTS: u64 = 64;
+const CONFIRM_EVERY_BYTES: usize = 256 << 10;
 /// Packets, and their bytes, that a sender keeps for one peer; more find the device busy.
 const MOST_KEPT: usize = 1024;
 const MOST_BYTES: usize = 4 << 20;
@@ -316,7 +316,8 @@ impl Pair {
     /// Whether an acknowledgement is due.
     #[inline]
     pub(super) fn owes(&self) -> bool {
-        (self.received - self.confirmed >= OFTEN || self.unconfirmed >= OFTEN_BYTES) && self.has_spare()
+        (self.received - self.confirmed >= CONFIRM_EVERY_REQUESTS || self.unconfirmed >= CONFIRM_EVERY_BYTES)
+            && self.has_spare()
     }
 
     /// Takes note of an acknowledgement; the number of packets that have arrived.
@@ -331,7 +332,7 @@ impl Pair {
     }
 
     /// Whether devices that were left are to be announced to the peer.
-    pub(super) fn has_to_say(&self) -> bool {
+    pub(super) fn must_announce(&self) -> bool {
         self.left_sent != self.left
     }
 
@@ -527,11 +528,11 @@ mod tests {
         assert_eq!(pair.leave(0, &why), Leaving::To(1));
         assert_eq!((pair.leave(0, &why), pair.packets), (Leaving::Known, 1));
         pair.receive_left(0b1, 0);
-        assert!(pair.has_to_say() && !pair.settle());
+        assert!(pair.must_announce() && !pair.settle());
         pair.has_announced(0b1);
         assert!(pair.settle());
         assert_eq!(pair.leave(3, &why), Leaving::To(1));
-        assert!(pair.has_to_say() && !pair.settle());
+        assert!(pair.must_announce() && !pair.settle());
         assert_eq!(pair.leave(1, &why), Leaving::Last);
         assert!(pair.lost.is_some());
     }

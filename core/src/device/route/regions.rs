@@ -4,14 +4,14 @@
 //! A key begins with a byte in which a bit is set for each device of the job that the region is registered with. The
 //! devices' own keys follow in the order of their numbers, each but the last after a byte with its length.
 
-use super::table::{MOST, SIZES, size_of};
+use super::table::{MAX_DEVICES, SIZES, size_of};
 use crate::device::{Block, Operation};
 
 /// Instead of a handle, where a region is not in a device.
 pub(super) const NO_HANDLE: u64 = u64::MAX;
 
 /// Handles of a region in the devices of this rank.
-pub(super) type Handles = [u64; MOST];
+pub(super) type Handles = [u64; MAX_DEVICES];
 
 /// Joins keys of devices, in ascending order of the devices' numbers in the job.
 pub(super) fn write_key(keys: &[(u8, Vec<u8>)]) -> Vec<u8> {
@@ -26,10 +26,10 @@ pub(super) fn write_key(keys: &[(u8, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// The keys of the devices, by their numbers in the job; `None` for a malformed key.
-pub(super) fn read_key(key: &[u8]) -> Option<[Option<&[u8]>; MOST]> {
+pub(super) fn read_key(key: &[u8]) -> Option<[Option<&[u8]>; MAX_DEVICES]> {
     let (bits, mut rest) = key.split_first()?;
-    let mut keys = [None; MOST];
-    if *bits == 0 || bits >> MOST != 0 {
+    let mut keys = [None; MAX_DEVICES];
+    if *bits == 0 || bits >> MAX_DEVICES != 0 {
         return None;
     }
     for (number, slot) in keys.iter_mut().enumerate().filter(|(number, _)| bits >> number & 1 == 1) {
@@ -66,7 +66,7 @@ pub(super) struct Imported {
 impl Imported {
     /// A region that is accessed by one device alone.
     pub(super) fn alone(peer: u32, device: u8, handle: u64) -> Self {
-        let mut handles = [NO_HANDLE; MOST];
+        let mut handles = [NO_HANDLE; MAX_DEVICES];
         handles[usize::from(device)] = handle;
         Self {
             peer,
@@ -141,7 +141,7 @@ mod tests {
         for first in 0..3 {
             for last in first..3 {
                 let key = write_key(&keys[first..=last]);
-                let mut expected = [None; MOST];
+                let mut expected = [None; MAX_DEVICES];
                 keys[first..=last].iter().for_each(|(number, key)| expected[usize::from(*number)] = Some(&key[..]));
                 assert_eq!(read_key(&key), Some(expected));
                 if first < last {
@@ -149,7 +149,7 @@ mod tests {
                 }
             }
         }
-        for key in [&[][..], &[0], &[0, 1, 2], &[1 << MOST, 1], &[0b11], &[0b11, 3, 0]] {
+        for key in [&[][..], &[0], &[0, 1, 2], &[1 << MAX_DEVICES, 1], &[0b11], &[0b11, 3, 0]] {
             assert_eq!(read_key(key), None, "{key:?}");
         }
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 /// part of the time since the last one.
 const PART: u32 = 16;
 /// Largest number of polls in a row that leave a device out.
-const MOST: u32 = 1024;
+const MAX_SKIPPED_POLLS: u32 = 1024;
 
 /// The polls since a device had an event, or was given a request.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ impl Silence {
         let polls = self.polls.get().saturating_add(1);
         self.polls.set(polls);
         match self.left_out.get() {
-            0 => self.left_out.set((polls / PART).min(MOST)),
+            0 => self.left_out.set((polls / PART).min(MAX_SKIPPED_POLLS)),
             left => {
                 self.left_out.set(left - 1);
                 return false;
@@ -51,7 +51,7 @@ mod tests {
         let polls = |silence: &Silence, n: u32| (0..n).filter(|_| silence.is_poll_due()).count();
         assert_eq!(polls(&silence, 15), 15);
         assert!((16..80).contains(&polls(&silence, 1000)));
-        assert!(polls(&silence, 1_000_000) < 1_000_000 / MOST as usize + 200);
+        assert!(polls(&silence, 1_000_000) < 1_000_000 / MAX_SKIPPED_POLLS as usize + 200);
         // An event or a request ends it.
         assert!(silence.end() && !silence.end());
         assert_eq!(polls(&silence, 15), 15);
@@ -60,9 +60,9 @@ mod tests {
         let (mut gap, mut longest) = (0, 0);
         for at in 1..100_000u32 {
             gap = if silence.is_poll_due() { 0 } else { gap + 1 };
-            assert!(gap <= at / PART && gap <= MOST, "{gap} at {at}");
+            assert!(gap <= at / PART && gap <= MAX_SKIPPED_POLLS, "{gap} at {at}");
             longest = longest.max(gap);
         }
-        assert!(longest > MOST - 2);
+        assert!(longest > MAX_SKIPPED_POLLS - 2);
     }
 }

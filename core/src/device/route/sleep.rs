@@ -95,7 +95,7 @@ impl RouteDevice {
     /// Sleeps as [`Device::park`] does.
     pub(super) fn park_all(&self, sleep: Sleep<'_>, ready: &mut dyn FnMut() -> bool) -> bool {
         let left_out = self.silences.iter().fold(false, |any, silence| silence.end() | any);
-        if left_out || self.is_restless() {
+        if left_out || self.needs_poll() {
             std::thread::yield_now();
             return true;
         }

@@ -119,7 +119,7 @@ impl RouteDevice {
     }
 
     /// Whether requests wait for room in a device, which no event announces.
-    pub(super) fn is_restless(&self) -> bool {
+    pub(super) fn needs_poll(&self) -> bool {
         self.requests.has_waiting() || self.pairs.is_ready.get()
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 
 /// Largest number of devices of a job.
-pub(crate) const MOST: usize = 6;
+pub(crate) const MAX_DEVICES: usize = 6;
 /// Length in bytes from which a read or write is medium-sized, and from which it is large.
 const MEDIUM: usize = 8 << 10;
 pub(super) const LARGE: usize = 256 << 10;

@@ -25,14 +25,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, page_up};
 
 /// Maximum length of a region in a slot.
-pub(super) const LONGEST: usize = 16 * PAGE;
+pub(super) const MAX_REGION_BYTES: usize = 16 * PAGE;
 /// Number of slot sizes: 1, 2, 4, 8 and 16 pages.
 const SIZES: usize = 5;
 /// Bytes of slots in the first segment, which has at least four slots because released ones cannot be used again at
 /// once.
-const FIRST: usize = 16 * PAGE;
+const FIRST_SEGMENT_BYTES: usize = 16 * PAGE;
 /// Maximum bytes of slots in a segment; each segment has twice as many slots as the largest before it.
-const MOST: usize = 16 << 20;
+const MAX_SEGMENT_BYTES: usize = 16 << 20;
 /// Released slots that are checked when a slot is needed.
 const LOOKS: usize = 8;
 
@@ -147,7 +147,7 @@ impl Arena {
         &self.dir
     }
 
-    /// A zeroed slot for `len` bytes, at most [`LONGEST`], which peers cannot import yet.
+    /// A zeroed slot for `len` bytes, at most [`MAX_REGION_BYTES`], which peers cannot import yet.
     ///
     /// # Errors
     /// `SharedMemoryFull`, `System`.
@@ -172,7 +172,8 @@ impl Arena {
 
     /// Makes a segment with twice as many slots as the largest one, or fewer if shared memory is short.
     fn grow(&self, classes: &mut [Class; SIZES], index: usize, size: usize) -> Result<Slots> {
-        let mut count = (2 * classes[index].largest).clamp((FIRST / size).max(4), MOST / size);
+        let mut count =
+            (2 * classes[index].largest).clamp((FIRST_SEGMENT_BYTES / size).max(4), MAX_SEGMENT_BYTES / size);
         let mut all_given_back = false;
         loop {
             match Segment::create(&self.dir, header(count) + count * size, Pages::WhenTouched) {
@@ -256,9 +257,10 @@ impl ImportedSlots {
         };
         let [size, count] = [0, 8].map(|at| mapping.word(at).load(Ordering::SeqCst));
         // The sizes come from the peer, so they are checked against the length of the mapping.
-        let fits = size.is_multiple_of(PAGE as u64) && count <= MOST as u64 && slot < count && len as u64 <= size;
+        let fits =
+            size.is_multiple_of(PAGE as u64) && count <= MAX_SEGMENT_BYTES as u64 && slot < count && len as u64 <= size;
         let (size, count) = (size as usize, count as usize);
-        if !fits || size > LONGEST || header(count) + count * size != mapping.len() {
+        if !fits || size > MAX_REGION_BYTES || header(count) + count * size != mapping.len() {
             return Ok(None);
         }
         let index = slot as usize;
@@ -330,8 +332,8 @@ mod tests {
         assert!(peer.0.borrow().len() <= 12, "{} segments", peer.0.borrow().len());
         drop(imported);
         slots.into_iter().for_each(|slot| arena.give_back(slot));
-        let longer = arena.take(LONGEST).unwrap();
-        assert!(bases.contains(&arena.take(1).unwrap().base()) && longer.size() == LONGEST);
+        let longer = arena.take(MAX_REGION_BYTES).unwrap();
+        assert!(bases.contains(&arena.take(1).unwrap().base()) && longer.size() == MAX_REGION_BYTES);
     }
 
     #[test]

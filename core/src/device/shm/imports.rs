@@ -265,7 +265,7 @@ pub(super) fn remote<'a>(
 }
 
 pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) -> Result<Registration> {
-    let (base, memory) = if len <= arena::LONGEST && align <= PAGE {
+    let (base, memory) = if len <= arena::MAX_REGION_BYTES && align <= PAGE {
         let slot = device.arena.take(len)?;
         (slot.base(), OwnedMemory::Slot(slot))
     } else {

@@ -90,7 +90,7 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     }
     let request_key = device.service.exposures().reserve();
     let live = device.live.enter(device.own(), request_key, true);
-    let live = live.ok_or_else(|| refused().cause("as much memory is lent as can be at a time"))?;
+    let live = live.ok_or_else(|| refused().cause("too many regions are lent at once"))?;
     let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
     let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
     let start = Writer::new().u8(BRIEF).u32(device.pids[device.shared.me].0);

@@ -50,7 +50,7 @@ use crate::memory::segment::{self, PAGE, SegmentName};
 
 pub(super) const RIGHTS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// Maximum number of moved parts: each takes up to four mappings here.
-const MOST: usize = 256;
+const MAX_MOVED_PARTS: usize = 256;
 /// Bytes moved per step: only one step's memory exists twice at a time.
 const PIECE: usize = 64 << 20;
 /// Length of the file: all addresses that the kernel gives to a program that does not ask for more.
@@ -225,7 +225,7 @@ impl MovedPages {
 
     /// Whether no other part can be moved.
     pub(super) fn is_full(&self) -> bool {
-        self.extents.len() >= MOST
+        self.extents.len() >= MAX_MOVED_PARTS
     }
 
     /// Whether the parts `missing` of `pages` can be moved, to stay so if `lasting`.

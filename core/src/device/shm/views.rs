@@ -15,7 +15,7 @@ use crate::stats::{Kind, Stats};
 /// Alignment of the stretches that are mapped, in bytes. A multiple of the page size.
 const STRETCH: u64 = 64 << 20;
 /// Maximum number of mappings that are kept.
-const MOST: usize = 64;
+const MAX_MAPPINGS: usize = 64;
 
 /// A mapping of a peer's file.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl Views {
 
     /// Drops the least recently used mappings while there is no room for one more.
     fn make_room(&mut self, stats: &Stats) {
-        while self.views.len() >= MOST {
+        while self.views.len() >= MAX_MAPPINGS {
             let idle = self.views.iter().enumerate().filter(|(_, view)| Rc::strong_count(&view.mapping) == 1);
             let Some((index, _)) = idle.min_by_key(|(_, view)| view.used) else { return };
             let view = self.views.swap_remove(index);
@@ -135,8 +135,9 @@ mod tests {
     #[test]
     fn views_are_found_again_and_the_least_recently_used_one_goes() {
         let (mut views, stats) = (Views::default(), Stats::default());
-        let segments: Vec<Segment> =
-            (0..=MOST).map(|_| Segment::create("/dev/shm".as_ref(), 3 * PAGE, Pages::AtOnce).unwrap()).collect();
+        let segments: Vec<Segment> = (0..=MAX_MAPPINGS)
+            .map(|_| Segment::create("/dev/shm".as_ref(), 3 * PAGE, Pages::AtOnce).unwrap())
+            .collect();
         let part = |i: usize| SegmentName { offset: PAGE as u64 + 8, len: 100, ..segments[i].name().unwrap() };
         let held = views.find(1, part(0), &stats).unwrap();
         segments[0].mapping().word(PAGE + 8).store(7, std::sync::atomic::Ordering::SeqCst);
@@ -145,11 +146,11 @@ mod tests {
         let seen = unsafe { held.base().cast::<u64>().read_unaligned() };
         assert_eq!(seen, 7);
         let at = |views: &mut Views, i: usize| views.find(1, part(i), &stats).unwrap().base();
-        let bases: Vec<_> = (0..MOST).map(|i| at(&mut views, i)).collect();
-        assert_eq!((at(&mut views, 1), views.views.len()), (bases[1], MOST));
-        at(&mut views, MOST);
+        let bases: Vec<_> = (0..MAX_MAPPINGS).map(|i| at(&mut views, i)).collect();
+        assert_eq!((at(&mut views, 1), views.views.len()), (bases[1], MAX_MAPPINGS));
+        at(&mut views, MAX_MAPPINGS);
         let evicted = || stats.snapshot().count(Kind::Evict);
-        assert_eq!((views.views.len(), evicted()), (MOST, 1));
+        assert_eq!((views.views.len(), evicted()), (MAX_MAPPINGS, 1));
         assert_eq!((at(&mut views, 0), at(&mut views, 1), evicted()), (bases[0], bases[1], 1), "held, and used");
         at(&mut views, 2);
         assert_eq!(evicted(), 2, "it was the oldest");

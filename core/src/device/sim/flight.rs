@@ -140,7 +140,7 @@ pub(super) struct Buffers(RefCell<Vec<Vec<u8>>>);
 
 impl Buffers {
     /// The most that are kept.
-    const MOST: usize = 4096;
+    const MAX_KEPT: usize = 4096;
 
     /// An empty buffer.
     pub(super) fn take(&self) -> Vec<u8> {
@@ -149,7 +149,7 @@ impl Buffers {
 
     pub(super) fn give_back(&self, mut buffer: Vec<u8>) {
         let mut kept = self.0.borrow_mut();
-        if kept.len() < Self::MOST {
+        if kept.len() < Self::MAX_KEPT {
             buffer.clear();
             kept.push(buffer);
         }

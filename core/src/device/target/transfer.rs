@@ -16,7 +16,7 @@ use crate::stats::{Kind, Stats};
 
 /// Polls without progress, some tens of nanoseconds each, after which a waiting rank checks whether to wake its
 /// targets' agents.
-const PATIENCE: u32 = 128;
+const POLLS_BEFORE_WAKE: u32 = 128;
 
 /// Maximum number of transfers in progress; more are refused until some complete.
 const MAX_TRANSFERS: usize = 64;
@@ -172,7 +172,7 @@ impl Transfers {
         let served = self.any_served(memory);
         if !served && !self.is_idle() {
             self.idle_turns += 1;
-            if self.idle_turns.is_multiple_of(PATIENCE) {
+            if self.idle_turns.is_multiple_of(POLLS_BEFORE_WAKE) {
                 self.wake_agents(memory, stats);
             }
         }

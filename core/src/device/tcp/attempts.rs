@@ -33,7 +33,7 @@ impl Engine {
         match begun {
             Ok(number) => {
                 self.peers[peer as usize].link = Link::Dialing(number);
-                self.look_after(LOOK);
+                self.arm_timer(LOOK);
             }
             Err(e) => self.attempt_failed(peer, &e),
         }
@@ -94,7 +94,7 @@ impl Engine {
         let has_left = state.left;
         if !has_left && self.has_way(peer, at) {
             self.peers[peer as usize].link = Link::Again(now);
-            return self.look_after(Duration::ZERO);
+            return self.arm_timer(Duration::ZERO);
         }
         let state = &mut self.peers[peer as usize];
         let round = std::mem::take(&mut state.round);
@@ -103,12 +103,12 @@ impl Engine {
         if !is_refused && !has_left && now.duration_since(since) < silence {
             let pause = PAUSE * rounds.min(20);
             (state.link, state.dialing_since) = (Link::Again(now + pause), Some((since, rounds)));
-            return self.look_after(pause);
+            return self.arm_timer(pause);
         }
         (state.link, state.dialing_since) = (Link::None, None);
         let why = state.broken.take();
         let error = self.cannot_connect(peer, is_refused, e, &round.failures.join("; "), why);
-        self.gone(peer, error);
+        self.connection_lost(peer, error);
     }
 
     /// The error of a peer to which no connection can be made, or made anew.
@@ -120,11 +120,11 @@ impl Engine {
                 let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
                 match is_refused {
                     true => error.cause(format!(
-                        "its process has ended without leaving the job ({why}): nothing listens {tried}"
+                        "its process has ended without leaving the job ({why}): connection refused {tried}"
                     )),
                     false => error
                         .cause(format!(
-                            "its connection broke ({why}), and was not made anew within {:?}: {tried}",
+                            "its connection broke ({why}), and was not re-established within {:?}: {tried}",
                             self.silence
                         ))
                         .remedy(
@@ -133,7 +133,7 @@ impl Engine {
                         ),
                 }
             }
-            _ if is_refused => error(ErrorKind::PeerLost, format!("its process has ended: nothing listens {tried}")),
+            _ if is_refused => error(ErrorKind::PeerLost, format!("its process has ended: connection refused {tried}")),
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied, _) => {
                 let cause = "it ends connections before they are authenticated: it is no rank of this job";
                 error(ErrorKind::PeerLost, format!("{cause}, or has another secret: {tried}")).remedy(
@@ -152,7 +152,7 @@ impl Engine {
         for peer in std::mem::take(&mut self.dialing) {
             match self.peers[peer as usize].link {
                 Link::Again(at) if now >= at => self.dial(peer),
-                Link::Again(at) => self.look_after(at - now),
+                Link::Again(at) => self.arm_timer(at - now),
                 Link::Dialing(number) => self.look_at_attempt(peer, number),
                 Link::None | Link::Up(_) => continue,
             }
@@ -169,7 +169,7 @@ impl Engine {
         // A relay answers by its agent; a peer may compute.
         let is_bounded = conn.ask.is_some() || matches!(conn.stage, Stage::Connecting(_));
         let next = self.peers[peer as usize].round.at + 1;
-        self.look_after(LOOK);
+        self.arm_timer(LOOK);
         let is_late = is_bounded && time > self.way_limit() && (time > self.silence || self.has_way(peer, next));
         if is_late {
             return self.attempt_failed(peer, &io::ErrorKind::TimedOut.into());
@@ -194,9 +194,9 @@ impl Engine {
             _ => return,
         };
         let why = format!("its host has not acknowledged anything for {:?}", self.silence);
-        if self.has_ways(peer) && !self.peers[peer as usize].left && !self.said {
+        if self.has_ways(peer) && !self.peers[peer as usize].left && !self.goodbye_sent {
             let Some(conn) = self.conns.remove(number) else { return };
-            self.anew(peer, conn.input, why);
+            self.reconnect(peer, conn.input, why);
             let past = Instant::now().checked_sub(self.silence);
             return self.peers[peer as usize].dialing_since = past.map(|since| (since, 0));
         }
@@ -204,6 +204,6 @@ impl Engine {
             .error(ErrorKind::PeerLost, "check the other ranks", peer)
             .cause(why)
             .remedy("check that host and the network; if it may be silent for longer, raise FARSIDE_TCP_SILENCE_S");
-        self.gone(peer, error);
+        self.connection_lost(peer, error);
     }
 }

@@ -301,6 +301,6 @@ fn connection_that_stays_cut_is_the_loss_of_the_peer() {
     assert!(begin.elapsed() >= Duration::from_secs(3), "attempts go on until the limit");
     for (rank, lost) in lost.into_iter().flatten().enumerate() {
         assert_eq!((lost.kind(), lost.blamed()), (ErrorKind::PeerLost, Some(1 - rank)), "{lost}");
-        assert!(lost.to_string().contains("not made anew within 3s"), "{lost}");
+        assert!(lost.to_string().contains("not re-established within 3s"), "{lost}");
     }
 }

@@ -84,7 +84,7 @@ pub(super) struct Engine {
     /// The first loss that this rank has learned of.
     pub(super) loss: Option<Error>,
     /// Whether this rank has announced its end.
-    pub(super) said: bool,
+    pub(super) goodbye_sent: bool,
     pub(super) last_look: Instant,
     /// Number of turns.
     pub(super) turns: u32,
@@ -284,7 +284,7 @@ impl Engine {
             Err(e) => {
                 conn.broken = Some(e);
                 self.broken.push(number);
-                self.look_after(Duration::ZERO);
+                self.arm_timer(Duration::ZERO);
             }
         }
     }

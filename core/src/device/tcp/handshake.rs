@@ -146,7 +146,7 @@ impl Engine {
         if let Link::Up(former) = known.link
             && let Some(conn) = self.conns.remove(former)
         {
-            self.anew(peer, conn.input, "the peer has found it broken".into());
+            self.reconnect(peer, conn.input, "the peer has found it broken".into());
         }
         Ok(())
     }
@@ -188,15 +188,15 @@ impl Engine {
 
     /// Tells a peer what the others were told before there was a connection to it.
     fn tell_first(&mut self, peer: u32) {
-        if self.said && !self.listeners.is_empty() {
-            self.peers[peer as usize].tell(news(self.me, false, self.me), "");
+        if self.goodbye_sent && !self.listeners.is_empty() {
+            self.peers[peer as usize].send_text(news(self.me, false, self.me), "");
         }
         for rank in (0..self.peers.len() as u32).filter(|rank| *rank != peer) {
             if self.peers[rank as usize].left {
-                self.peers[peer as usize].tell(news(rank, false, rank), "");
+                self.peers[peer as usize].send_text(news(rank, false, rank), "");
             } else if let Some(e) = &self.peers[rank as usize].lost {
                 let (blamed, why) = (e.blamed_number().unwrap_or(rank), e.reason());
-                self.peers[peer as usize].tell(news(rank, true, blamed), cut(&why));
+                self.peers[peer as usize].send_text(news(rank, true, blamed), cut(&why));
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Time limit of the first message of a connection that was accepted.
 pub(super) const FIRST: Duration = Duration::from_secs(5);
 /// Maximum number of connections whose other side has not authenticated itself; one is ended for a new one.
-const MOST_STRANGERS: usize = 256;
+const MAX_UNAUTHENTICATED: usize = 256;
 /// Connections that a turn accepts from one listener.
 const ACCEPTS: usize = 16;
 /// Time to the next attempt to connect, for each that has failed.
@@ -51,32 +51,32 @@ impl Engine {
                 Err(e) if is_short(&e) => {
                     tracing::warn!(rank = self.me, "tcp: no connection is accepted: {e}; raise `ulimit -n`");
                     self.pause(true);
-                    return self.look_after(LOOK);
+                    return self.arm_timer(LOOK);
                 }
                 Err(_) => return,
             };
             self.make_room();
             let conn = secret::challenge().and_then(|challenge| Conn::accepted(socket, from.ip(), challenge));
             match conn.and_then(|conn| self.add(conn)) {
-                Ok(_) => self.look_after(FIRST),
+                Ok(_) => self.arm_timer(FIRST),
                 Err(e) => tracing::debug!("a connection was not accepted: {e}"),
             }
         }
     }
 
     /// Connections whose other side has not authenticated itself.
-    fn strangers(&self) -> impl Iterator<Item = (u64, &Conn)> {
+    fn unauthenticated(&self) -> impl Iterator<Item = (u64, &Conn)> {
         self.conns.iter().filter(|(_, conn)| matches!(conn.stage, Stage::Accepted(_)))
     }
 
     /// Ends a connection if too many are not authenticated: the oldest one of the host that has most of them, so that a
     /// host cannot push out the ranks of others.
     fn make_room(&mut self) {
-        if self.strangers().count() < MOST_STRANGERS {
+        if self.unauthenticated().count() < MAX_UNAUTHENTICATED {
             return;
         }
         let mut hosts = FxHashMap::<IpAddr, (usize, Instant, u64)>::default();
-        for (number, conn) in self.strangers() {
+        for (number, conn) in self.unauthenticated() {
             let host = hosts.entry(conn.host).or_insert((0, conn.since, number));
             host.0 += 1;
             if conn.since < host.1 {
@@ -96,16 +96,16 @@ impl Engine {
     }
 
     /// Looks at attempts and handshakes after this time at the latest.
-    pub(super) fn look_after(&mut self, time: Duration) {
+    pub(super) fn arm_timer(&mut self, time: Duration) {
         let at = Instant::now() + time;
         self.timer = Some(self.timer.map_or(at, |timer| timer.min(at)));
         self.begun = true;
     }
 
     /// Ends the connection to a peer, which is lost unless it or this rank has left.
-    pub(super) fn gone(&mut self, peer: u32, error: Error) {
+    pub(super) fn connection_lost(&mut self, peer: u32, error: Error) {
         let state = &mut self.peers[peer as usize];
-        if !state.left && !self.said {
+        if !state.left && !self.goodbye_sent {
             return self.lose(peer, error);
         }
         if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
@@ -121,10 +121,10 @@ impl Engine {
         if self.is_paused {
             self.pause(false);
         }
-        let strangers: Vec<_> = self.strangers().map(|(number, conn)| (number, conn.since)).collect();
+        let strangers: Vec<_> = self.unauthenticated().map(|(number, conn)| (number, conn.since)).collect();
         for (number, since) in strangers {
             match FIRST.checked_sub(now.duration_since(since)) {
-                Some(left) => self.look_after(left),
+                Some(left) => self.arm_timer(left),
                 None => drop(self.conns.remove(number)),
             }
         }
@@ -145,17 +145,20 @@ impl Engine {
                 .error(ErrorKind::Protocol, "receive from a peer", peer)
                 .cause("bytes that it has not encrypted came on its connection")
                 .remedy("find out what changes packets between the hosts");
-            return self.gone(peer, error);
+            return self.connection_lost(peer, error);
         }
-        if self.peers[peer as usize].left || self.said {
+        if self.peers[peer as usize].left || self.goodbye_sent {
             let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
-            return self.gone(peer, error.cause(format!("its connection has ended after one of both has left: {e}")));
+            return self.connection_lost(
+                peer,
+                error.cause(format!("its connection has ended after one of both has left: {e}")),
+            );
         }
-        self.anew(peer, conn.input, e.to_string());
+        self.reconnect(peer, conn.input, e.to_string());
     }
 
     /// Makes the connection to a peer anew, which has broken. The lower rank begins.
-    pub(super) fn anew(&mut self, peer: u32, input: Input, why: String) {
+    pub(super) fn reconnect(&mut self, peer: u32, input: Input, why: String) {
         tracing::debug!(rank = self.me, peer, "tcp: a connection has broken: {why}");
         let now = Instant::now();
         let pause = if self.me < peer { Duration::ZERO } else { PAUSE };
@@ -165,7 +168,7 @@ impl Engine {
         if !self.dialing.contains(&peer) {
             self.dialing.push(peer);
         }
-        self.look_after(pause);
+        self.arm_timer(pause);
     }
 
     /// Records the loss of a peer, and tells the others.
@@ -208,7 +211,7 @@ impl Engine {
     fn tell_all(&mut self, except: Option<u32>, news: Header, text: &str) {
         for peer in (0..self.peers.len() as u32).filter(|peer| Some(*peer) != except) {
             if self.peers[peer as usize].is_met {
-                self.peers[peer as usize].tell(news, text);
+                self.peers[peer as usize].send_text(news, text);
                 self.touch(peer);
             }
         }
@@ -244,7 +247,7 @@ impl Engine {
         if let Some(e) = &self.loss {
             return Err(e.again().rank(self.me));
         }
-        if !self.said
+        if !self.goodbye_sent
             && let Some(next) = self.neighbors()[0]
             && self.peers[next as usize].link == Link::None
         {
@@ -277,7 +280,7 @@ impl Engine {
 
     /// Announces once that this rank leaves; early to ranks that watch it, too.
     pub(super) fn say_left(&mut self, early: bool) {
-        if std::mem::replace(&mut self.said, true) {
+        if std::mem::replace(&mut self.goodbye_sent, true) {
             return;
         }
         let left = news(self.me, false, self.me);
@@ -293,7 +296,7 @@ impl Engine {
         for neighbor in self.neighbors().into_iter().flatten() {
             let peer = &mut self.peers[neighbor as usize];
             if !peer.is_met && peer.lost.is_none() {
-                peer.tell(news, text);
+                peer.send_text(news, text);
                 self.touch(neighbor);
             }
         }
@@ -306,7 +309,7 @@ impl Engine {
 
     /// Announces once that this rank ends without leaving, and accepts nothing any more.
     pub(super) fn say_lost(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.said, true) {
+        if !std::mem::replace(&mut self.goodbye_sent, true) {
             let blamed = self.loss.as_ref().and_then(Error::blamed_number).unwrap_or(self.me);
             let why = self.loss.as_ref().map_or_else(|| why.to_owned(), Error::reason);
             self.tell_all(None, news(self.me, true, blamed), cut(&why));
@@ -314,7 +317,7 @@ impl Engine {
             self.flush();
         }
         self.listeners.clear();
-        let strangers: Vec<u64> = self.strangers().map(|(number, _)| number).collect();
+        let strangers: Vec<u64> = self.unauthenticated().map(|(number, _)| number).collect();
         strangers.into_iter().for_each(|number| drop(self.conns.remove(number)));
     }
 

@@ -41,7 +41,7 @@ const COPIED: usize = 8 << 10;
 
 /// Bytes after which their arrival is acknowledged, where no answer does so; payloads that stay where they are
 /// count a sixteenth.
-const OFTEN: usize = 64 << 10;
+const ACK_EVERY_BYTES: usize = 64 << 10;
 
 /// The credits that a packet of `len` bytes needs.
 pub(super) fn cost(len: usize) -> usize {
@@ -108,7 +108,7 @@ pub(super) struct Peer {
     pub(super) log: Unacknowledged,
     /// Number of bytes that have arrived, over all connections, and how much has since the last acknowledgement.
     pub(super) received: u64,
-    unheard: usize,
+    unacked: usize,
     /// What has arrived of a frame whose connection has broken.
     pub(super) input: Option<Input>,
     /// Why the last connection has broken.
@@ -339,15 +339,15 @@ impl Peer {
 
     /// Queues an answer that also tells how many bytes have arrived.
     fn acknowledge(&mut self, answer: Header) {
-        self.unheard = 0;
+        self.unacked = 0;
         self.answer(Header { key: self.received, ..answer }, &[]);
     }
 
     /// Takes note of bytes that have arrived; returns whether an acknowledgement is due.
-    pub(super) fn heard(&mut self, received: u64, weight: usize) -> bool {
+    pub(super) fn note_received(&mut self, received: u64, weight: usize) -> bool {
         self.received = received;
-        self.unheard += weight;
-        let is_due = self.unheard >= OFTEN;
+        self.unacked += weight;
+        let is_due = self.unacked >= ACK_EVERY_BYTES;
         if is_due {
             self.acknowledge(Header::new(Kind::Received));
         }
@@ -361,7 +361,7 @@ impl Peer {
     }
 
     /// Tells the peer something about a rank.
-    pub(super) fn tell(&mut self, header: Header, text: &str) {
+    pub(super) fn send_text(&mut self, header: Header, text: &str) {
         self.answer(Header { len: text.len() as u64, ..header }, text.as_bytes());
     }
 
@@ -409,7 +409,7 @@ impl Peer {
     }
 
     /// Whether the peer has made this rank keep more answers than it may.
-    pub(super) fn asks_too_much(&self) -> bool {
+    pub(super) fn exceeds_reply_limit(&self) -> bool {
         self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED
             || self.replies.buffered > 4 << 20
             || self.log.is_excessive()

@@ -94,7 +94,7 @@ impl TcpDevice {
                 (name, self.integer(peer, at, len, name)?.key, Counted::CompareSwap, len)
             }
             Operation::Accumulate { code: code::SWAP, .. } => {
-                return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer).cause("no code of an accumulate"));
+                return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer).cause("reserved accumulate code"));
             }
             Operation::Accumulate { at, operand, .. } => {
                 let name = "accumulate";

@@ -30,7 +30,7 @@ use crate::stats::{Kind, Stats};
 /// Maximum number of further ranks over which a connection may lead, so that wrong tables make no endless one.
 pub(super) const MOST_HOPS: u8 = 7;
 /// Connections that a rank passes on at the same time.
-const MOST: usize = 1024;
+const MAX_RELAYED: usize = 1024;
 /// Pieces that are passed on in one turn of a connection.
 const PIECES: usize = 16;
 /// Time between two looks at relayed connections.
@@ -103,7 +103,13 @@ impl Engine {
         conn.tune(silence)?;
         let ranks = self.peers.len() as u32;
         let is_cycle = [from, origin, self.me].contains(&target) || origin == self.me;
-        if is_cycle || target >= ranks || origin >= ranks || hops > MOST_HOPS || relays >= MOST || self.said {
+        if is_cycle
+            || target >= ranks
+            || origin >= ranks
+            || hops > MOST_HOPS
+            || relays >= MAX_RELAYED
+            || self.goodbye_sent
+        {
             tracing::debug!(rank = self.me, from, origin, target, hops, "tcp: bytes are not passed on");
             self.refuse(front, DENIED);
             return Ok(());
@@ -151,7 +157,7 @@ impl Engine {
             match result {
                 Ok(back) => {
                     bridge.back = Some(back);
-                    return self.look_after(LOOK);
+                    return self.arm_timer(LOOK);
                 }
                 Err(e) => bridge.has_ended |= e.kind() == io::ErrorKind::ConnectionRefused,
             }
@@ -190,7 +196,7 @@ impl Engine {
             conn.pipe = first;
         }
         [front, back].into_iter().for_each(|number| self.drain(number, stats));
-        self.look_after(LOOK);
+        self.arm_timer(LOOK);
     }
 
     /// Ends both sides of a relayed connection, or of one that is about to be.
@@ -323,7 +329,7 @@ impl Engine {
         late.into_iter().for_each(|number| self.bridge_failed(number, &io::ErrorKind::TimedOut.into()));
         silent.into_iter().for_each(|number| self.end_relay(number));
         if any {
-            self.look_after(LOOK);
+            self.arm_timer(LOOK);
         }
     }
 }

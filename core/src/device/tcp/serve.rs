@@ -18,7 +18,7 @@ impl Engine {
         self.peers[from as usize].received = input.total;
         let mut weight = 0;
         self.frames(from, input, &mut weight, stats)?;
-        if self.peers[from as usize].heard(input.total, weight) {
+        if self.peers[from as usize].note_received(input.total, weight) {
             self.touch(from);
         }
         Ok(())
@@ -201,7 +201,7 @@ impl Engine {
             Kind::News => self.learn(from, header, payload),
             Kind::Received => {}
         }
-        if self.peers[from as usize].asks_too_much() {
+        if self.peers[from as usize].exceeds_reply_limit() {
             return Err("more requests for data than it may make");
         }
         Ok(())

@@ -117,7 +117,7 @@ pub(crate) fn open(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result
         broken: Vec::new(),
         begun: false,
         loss: None,
-        said: false,
+        goodbye_sent: false,
         last_look: Instant::now(),
         turns: 0,
     };

@@ -46,14 +46,14 @@ use connect::datagrams::Endpoint;
 use connect::links::Links;
 use connect::liveness::{Heartbeat, Suspects};
 use memory::buffers::Receives;
-use post::PATIENCE;
+use post::CANCEL_TIMEOUT;
 use post::engine::Engine;
 use post::notices::KnownSlots;
 use sys::queue::{Channel, Completion, Completions};
 use wait::Elsewhere;
 
 /// While requests are outstanding, one in this many consecutive polls looks for receives.
-const PASSED_MOST: u32 = 4;
+const MAX_SKIPPED_POLLS: u32 = 4;
 
 fn broken(e: std::io::Error) -> Error {
     Error::system("poll for completions", e).device("verbs")
@@ -210,14 +210,14 @@ impl VerbsDevice {
 
     /// One poll of a waiting rank: it polls one or two completion queues, and does little else while nothing arrives.
     /// While requests are outstanding the rank usually waits for these, so most polls skip the receives, but one in
-    /// [`PASSED_MOST`] looks for them.
+    /// [`MAX_SKIPPED_POLLS`] looks for them.
     fn poll_all(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         let mut engine = self.engine.borrow_mut();
         let mut any = self.take_sends(&mut engine)?;
         let waits = any || engine.out.open > 0;
-        let passed = if waits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { PASSED_MOST };
-        self.passed.set(passed % PASSED_MOST);
-        if passed == PASSED_MOST {
+        let passed = if waits && self.stash.borrow().is_empty() { self.passed.get() + 1 } else { MAX_SKIPPED_POLLS };
+        self.passed.set(passed % MAX_SKIPPED_POLLS);
+        if passed == MAX_SKIPPED_POLLS {
             drop(engine);
             any |= self.serve_receives(sink)?;
             engine = self.engine.borrow_mut();
@@ -314,7 +314,7 @@ impl VerbsDevice {
             if peers.is_empty() {
                 return;
             }
-            if since.elapsed() > PATIENCE {
+            if since.elapsed() > CANCEL_TIMEOUT {
                 since = Instant::now();
                 let destroy = std::mem::replace(&mut ended, true);
                 for peer in peers {

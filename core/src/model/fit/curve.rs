@@ -12,7 +12,7 @@ pub(super) type Value<const N: usize> = (f64, [f64; N]);
 
 /// Evaluations of the curve for each parameter, after which a search ends: where terms have nearly the same shape, it
 /// would go on for long in a flat valley.
-const PATIENCE: usize = 60;
+const EVALUATIONS_PER_PARAMETER: usize = 60;
 
 struct Problem<'a, const N: usize, F> {
     curve: &'a F,
@@ -82,7 +82,7 @@ pub(super) fn fit<const N: usize>(
     let minimum = |weights: &[f64], parameters: [f64; N]| {
         let problem = Problem { curve: &curve, series, weights, parameters: parameters.into() };
         // A search that runs out of patience has still come closer; one that overflows may have not.
-        let search = LevenbergMarquardt::new().with_tol(1e-8).with_patience(PATIENCE);
+        let search = LevenbergMarquardt::new().with_tol(1e-8).with_patience(EVALUATIONS_PER_PARAMETER);
         let found: [f64; N] = search.minimize(problem).0.parameters.into();
         Some(if misfit(&of(&found)).is_finite() { found } else { parameters })
     };

@@ -4,7 +4,7 @@ use super::group::Group;
 use super::{exchange, open_one};
 use crate::bootstrap::Bootstrap;
 use crate::device::route::subset::Subset;
-use crate::device::route::{Choice, Chosen, MOST, Member, RouteDevice};
+use crate::device::route::{Choice, Chosen, MAX_DEVICES, Member, RouteDevice};
 use crate::device::routing::{RoutingTable, host_name};
 use crate::device::{Device, shm, tcp};
 use crate::error::{Error, ErrorKind, Result};
@@ -116,7 +116,7 @@ fn numbered(ranks: &[Announced]) -> (Vec<Named>, Vec<u64>) {
 ///
 /// # Errors
 /// `Unsupported` if two ranks have no device in common, or no device is common to all ranks; `Setting` for more than
-/// [`MOST`] devices, or a table of routes that cannot be read; `Mismatch` if ranks have different tables; those of the
+/// [`MAX_DEVICES`] devices, or a table of routes that cannot be read; `Mismatch` if ranks have different tables; those of the
 /// devices.
 pub(super) fn open(
     bootstrap: &mut dyn Bootstrap,
@@ -155,9 +155,9 @@ pub(super) fn open(
         return Err(e.cause("FARSIDE_ROUTES names another table there").remedy("copy one file to every host"));
     }
     let (devices, has) = numbered(&all);
-    if devices.len() > MOST {
+    if devices.len() > MAX_DEVICES {
         let e = Error::new(ErrorKind::Setting, OP).rank(me);
-        return Err(e.cause(format!("{} devices in FARSIDE_DEVICES, {MOST} allowed", devices.len())));
+        return Err(e.cause(format!("{} devices in FARSIDE_DEVICES, {MAX_DEVICES} allowed", devices.len())));
     }
     let intra = match near {
         Some((prepared, ranks)) => {

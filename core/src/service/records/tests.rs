@@ -2,7 +2,7 @@
 //! Records: how they are cut into packets, malformed ones, and answers.
 
 use super::*;
-use crate::am::Came;
+use crate::am::Payload;
 use crate::device::code::hint;
 use crate::device::loopback::{Hub, Loopback};
 use crate::device::{Block, Capabilities, Device, Place};
@@ -115,7 +115,7 @@ fn record(code: u32, len: u32, offset: u64, operand: &[u8]) -> Vec<u8> {
 fn malformed_records_change_nothing_and_well_formed_ones_notify() {
     over_words(|_, records, signals, words| {
         let deliver = |header: &[u8], data: &[u8]| {
-            drop(records.receive(&Message::whole(0, header, Came::Bytes(data))));
+            drop(records.receive(&Message::whole(0, header, Payload::Bytes(data))));
         };
         let header = |cell| Writer::new().u8(RECORDS).u8(cell).u32(0).u32(0).u32(0).u64(5).done();
         let two = 2u64.to_le_bytes();

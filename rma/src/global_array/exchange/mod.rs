@@ -237,7 +237,7 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     #[track_caller]
     pub fn send(&self) -> Result<()> {
         located(|| {
-            self.meet()?;
+            self.barrier()?;
             self.start_send()?.wait()
         })
     }
@@ -250,14 +250,14 @@ impl<T: Pod, const D: usize> Link<'_, T, D> {
     #[track_caller]
     pub fn recv(&self) -> Result<()> {
         located(|| {
-            self.meet()?;
+            self.barrier()?;
             self.start_recv()?.wait()
         })
     }
 
     /// Waits for the task's ranks before a centralized transfer, in which ranks wait for the first one while they hold their
     /// elements: none of them still accesses the array then.
-    fn meet(&self) -> Result<()> {
+    fn barrier(&self) -> Result<()> {
         if self.strategy == Strategy::Centralized { self.array.team().barrier() } else { Ok(()) }
     }
 

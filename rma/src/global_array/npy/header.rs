@@ -14,7 +14,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 const ALIGNMENT: usize = 64;
 
 /// Longest dictionary that is read: that of more than 10,000 dimensions. A longer one is no header.
-const LONGEST: u64 = 1 << 20;
+const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// The contents of the dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Header {
         };
         from.read_exact(&mut len[..bytes]).map_err(failed)?;
         let len = u64::from(u32::from_le_bytes(len));
-        if len > LONGEST {
+        if len > MAX_HEADER_BYTES {
             return Err(malformed(path, format!("a header of {len} bytes")));
         }
         // Takes memory for what the file has, not for what it claims.

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Messenger, Received, Sink, Then};
+use farside_core::am::{self, Counters, Delivery, HandlerId, Message as Active, Messenger, OnComplete, Received, Sink};
 use farside_core::device::{Block, Operation};
 use farside_core::job::Track;
 use farside_core::service::records::{ExposureState, ServedMemory};
@@ -62,7 +62,7 @@ impl Shared {
                 let then = move |job: &Messenger, received: Result<Received>| {
                     shared.serve(job, source, &request, &received?.buffer)
                 };
-                Delivery::Into(Sink::buffer(Vec::new()), Then::later(then))
+                Delivery::Into(Sink::buffer(Vec::new()), OnComplete::deferred(then))
             }
             None => {
                 let e = Error::new(ErrorKind::Protocol, OP).peer(m.source).cause("a malformed request");

@@ -18,9 +18,9 @@ use crate::raw::layouts::{Action, Layouts, refused};
 use crate::raw::{Access, RawWindow, Request as Single, Target};
 
 /// Longest wire form of a layout that is sent.
-const LONGEST: usize = 64 << 10;
+const MAX_WIRE_BYTES: usize = 64 << 10;
 /// How long the target waits for lists to complete after all origins have reported that theirs are complete.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The parts of transfers to one target that are in progress.
 #[derive(Debug)]
 struct Flow<'a> {
@@ -44,7 +44,7 @@ impl RawWindow {
             return Ok(false);
         }
         let wanted = self.operations.planner.wants_lists(l, sgrs.shared.limits.get())?;
-        if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > LONGEST) {
+        if !wanted || [l.origin, l.target].iter().any(|map| map.to_wire().len() > MAX_WIRE_BYTES) {
             return Ok(false);
         }
         sgrs.pending.borrow_mut().push((t.team_rank, Rc::new(l.owned())));
@@ -99,7 +99,7 @@ impl RawWindow {
         if track.open() > 0 {
             let here = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
-            self.job.within(PATIENCE, || self.job.wait("receive lists", here))?;
+            self.job.within(LIST_TIMEOUT, || self.job.wait("receive lists", here))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)

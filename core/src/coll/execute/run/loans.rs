@@ -16,7 +16,7 @@ use std::rc::Rc;
 use smallvec::{SmallVec, smallvec};
 
 use super::Run;
-use crate::am::{Came, Source};
+use crate::am::{Payload, Source};
 use crate::bill::Account;
 use crate::coll::execute::calls::Announce;
 use crate::coll::execute::memory::{Memory, Scratch};
@@ -32,7 +32,7 @@ const PIECE: usize = 64 << 10;
 /// Maximum number of blocks of this rank in one request.
 const BLOCKS: usize = 1024;
 /// Maximum length of the message of a loan: two keys with the ends of blocks.
-pub(super) const LONGEST: usize = 16 << 10;
+pub(super) const MAX_LOAN_BYTES: usize = 16 << 10;
 
 /// Blocks, one after the other, in a region of the lender.
 #[derive(Debug, Default)]
@@ -216,7 +216,9 @@ impl Run {
         for (_, block) in self.loans.written.borrow().iter().filter(|(action, _)| *action == step.action) {
             // SAFETY: the region has the length of the blocks, which are the run's and no longer lent, and the borrower
             // has returned it.
-            unsafe { self.buffers().fill(step.into, Came::Bytes(std::slice::from_raw_parts(block.base, block.len))) };
+            unsafe {
+                self.buffers().fill(step.into, Payload::Bytes(std::slice::from_raw_parts(block.base, block.len)))
+            };
         }
     }
 

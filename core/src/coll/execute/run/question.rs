@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use super::{Run, Slot, State};
 use crate::coll::execute::calls::{self, Header};
-use crate::coll::execute::plan::{Check, PATIENCE, Plan, QUESTION};
+use crate::coll::execute::plan::{CHECKS_BEFORE_QUESTION, Check, Plan, QUESTION};
 use crate::coll::schedule::{Port, Step};
 use crate::wire::{Reader, Writer};
 
@@ -67,7 +67,7 @@ impl Run {
         }
         self.patience.set((patience.saturating_mul(2), patience.saturating_mul(2)));
         if let Some(source) = self.compared.get() {
-            if patience >= 8 * PATIENCE {
+            if patience >= 8 * CHECKS_BEFORE_QUESTION {
                 self.differs(source, "");
             }
             return;
@@ -99,7 +99,7 @@ impl Run {
     pub(super) fn compare(&self, source: u32, tag: u32) {
         if self.compared.get().is_none() {
             self.compared.set(Some(source));
-            self.patience.set((PATIENCE, PATIENCE));
+            self.patience.set((CHECKS_BEFORE_QUESTION, CHECKS_BEFORE_QUESTION));
             self.calls.answer(source, self.question(tag));
         }
     }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use super::super::calls::{Announce, EarlyMessage, Header};
 use super::super::memory::Scratch;
 use super::super::plan::Check;
-use super::loans::LONGEST;
+use super::loans::MAX_LOAN_BYTES;
 use super::{Run, Slot, State};
-use crate::am::{self, Came, Delivery, Message, Received, Sink, Then, Unexpected};
+use crate::am::{self, Delivery, Message, OnComplete, Payload, Received, Sink, Unexpected};
 use crate::coll::schedule::{Action, Slice};
 use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
@@ -128,9 +128,9 @@ impl Run {
         Delivery::Into(sink, self.then(slot))
     }
 
-    pub(super) fn then(self: &Rc<Self>, slot: usize) -> Then {
+    pub(super) fn then(self: &Rc<Self>, slot: usize) -> OnComplete {
         let run = Rc::clone(self);
-        Then::quick(move |received| run.filled(slot, received))
+        OnComplete::inline(move |received| run.filled(slot, received))
     }
 
     /// Checks the length of a message; a wrong one fails the run. Where it may be shorter, it is one block.
@@ -143,7 +143,7 @@ impl Run {
         }
         let step = self.plan.schedule.step(expected.step as usize);
         match step.action {
-            Action::Borrow { .. } if len <= LONGEST => return true,
+            Action::Borrow { .. } if len <= MAX_LOAN_BYTES => return true,
             Action::Reclaim { .. } if len == 0 => return true,
             _ => {}
         }
@@ -198,11 +198,11 @@ impl Run {
             (Ok(received), Slot::Filling(_, operand)) => {
                 let action = self.plan.schedule.step(step as usize).action;
                 if matches!(action, Action::Borrow { .. } | Action::Reclaim { .. }) {
-                    self.consume(step, Came::Bytes(&received.buffer));
+                    self.consume(step, Payload::Bytes(&received.buffer));
                 } else if !operand.is_empty() {
                     // SAFETY: the operand has at least the bytes of the step, and all of it is initialized.
                     let data = unsafe { std::slice::from_raw_parts(operand.start(), self.plan.bytes[step as usize]) };
-                    self.consume(step, Came::Bytes(data));
+                    self.consume(step, Payload::Bytes(data));
                     self.operands.borrow_mut().push(operand);
                 }
                 self.complete(step);
@@ -226,7 +226,7 @@ impl Run {
 
     /// Stores or reduces the data of a message, whose length has been checked, where its step says.
     #[inline]
-    pub(super) fn consume(&self, step: u32, data: Came<'_>) {
+    pub(super) fn consume(&self, step: u32, data: Payload<'_>) {
         let s = self.plan.schedule.step(step as usize);
         match s.action {
             // SAFETY: as in `sink`.
@@ -260,7 +260,7 @@ impl Run {
                 if !self.has_length(slot, data.len()) {
                     return Ok(false);
                 }
-                self.consume(step, Came::Bytes(&data));
+                self.consume(step, Payload::Bytes(&data));
                 Ok(true)
             }
             Unexpected::Held(token, len) => {

@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::question::SHORT;
 use super::{Run, State};
-use crate::am::Came;
+use crate::am::Payload;
 use crate::bill::Awaited;
 use crate::callback::Callback;
 use crate::coll::execute::memory::zip;
@@ -21,7 +21,7 @@ use crate::device::Block;
 use crate::error::Result;
 use crate::progress::Pace;
 use crate::signal::SignalArray;
-use crate::signal::short::Given;
+use crate::signal::short::ShortData;
 
 /// Data that this rank has read, of each rank by team rank.
 struct All<'a> {
@@ -70,7 +70,7 @@ impl Run {
         if !self.team.is_quiet() {
             self.ready.borrow_mut().clear();
             self.take_early();
-            self.look_for_faults();
+            self.check_faults();
         }
         let flag = u64::from(self.sequence.get()) << 32 | u64::from(self.plan.check.0);
         let (size, me) = (self.plan.peers.len(), self.plan.schedule.rank() as usize);
@@ -95,16 +95,16 @@ impl Run {
                 let rank = next.get();
                 if rank != me {
                     let into = if self.reads(rank) { all.words(rank) } else { &[] };
-                    match signals.short_of(rank, flag, first, into) {
-                        Given::Here => {}
-                        Given::NotYet => return false,
-                        Given::Other(other)
+                    match signals.read_inline(rank, flag, first, into) {
+                        ShortData::Ready => {}
+                        ShortData::Pending => return false,
+                        ShortData::Mismatch(other)
                             if is_same(other) && self.plan.other_call(Check(other as u32)).is_none() =>
                         {
                             self.compare(self.plan.peers[rank], SHORT);
                             return false;
                         }
-                        Given::Other(flag) => {
+                        ShortData::Mismatch(flag) => {
                             other.set(Some((rank, flag)));
                             return true;
                         }
@@ -114,8 +114,8 @@ impl Run {
             }
             true
         };
-        signals.give_short(flag, given, &own, look);
-        if self.fault.borrow().is_none() && !look() && !self.job.look_for(Pace::ANSWER, look) {
+        signals.publish_inline(flag, given, &own, look);
+        if self.fault.borrow().is_none() && !look() && !self.job.spin_for(Pace::ANSWER, look) {
             let ready = || look() || self.state.get() != State::Active || self.over.get().is_some();
             // The rank at which `look` has stopped.
             let awaited = || self.awaited(self.plan.peers.get(next.get()).copied());
@@ -131,7 +131,7 @@ impl Run {
             if next.get() < size {
                 signals.repeat_short();
             }
-            self.end_in_vain(other.get());
+            self.end_unmatched(other.get());
         } else {
             // SAFETY: the caller's promise.
             unsafe { self.do_short(&all) };
@@ -143,7 +143,7 @@ impl Run {
 
     /// Fails the call for lack of data, with the other data that was found, or with the error that was announced.
     #[cold]
-    fn end_in_vain(self: &Rc<Self>, other: Option<(usize, u64)>) {
+    fn end_unmatched(self: &Rc<Self>, other: Option<(usize, u64)>) {
         /// Turns of progress in which a message that was sent earlier arrives.
         const TURNS: usize = 64;
         let is_same = |flag: u64| (flag >> 32) as u32 == self.sequence.get();
@@ -216,7 +216,7 @@ impl Run {
         let buffers = self.buffers();
         let fill = |slice: Slice, rank: usize| {
             // SAFETY: the data has `len` bytes; the output is the run's, by the caller's promise.
-            unsafe { buffers.fill(&[slice], Came::Bytes(std::slice::from_raw_parts(all.data(rank), all.len))) };
+            unsafe { buffers.fill(&[slice], Payload::Bytes(std::slice::from_raw_parts(all.data(rank), all.len))) };
         };
         // The data of the ranks before this one is reduced.
         let end = match self.plan.operation {

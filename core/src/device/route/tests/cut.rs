@@ -479,7 +479,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
             break;
         }
         let left = |rank: &Rank| rank.device.devices.iter().map(|d| d.leave(Leave::Early).unwrap()).collect::<Vec<_>>();
-        let state = || ranks.each_ref().map(|rank| (left(rank), rank.device.is_restless(), &rank.device.pairs));
+        let state = || ranks.each_ref().map(|rank| (left(rank), rank.device.needs_poll(), &rank.device.pairs));
         assert!(turn < 1000, "{plans:?}: {:?}", state());
         both(&mut ranks);
     }

@@ -279,7 +279,7 @@ fn shared_mappings_and_more_parts_than_there_may_be_are_left_alone() {
     let base = shared.mapping().at(0).addr();
     // SAFETY: no other code uses the memory.
     assert!(unsafe { pages.take(&(base..base + 4 * PAGE), false) }.unwrap().is_none());
-    let mut buffer = anonymous(2 * MOST + 2);
+    let mut buffer = anonymous(2 * MAX_MOVED_PARTS + 2);
     let mut page = |i: usize| take(&mut pages, &mut buffer[i * PAGE..(i + 1) * PAGE], false).is_some();
-    assert!((0..MOST).all(|i| page(2 * i)) && !page(2 * MOST));
+    assert!((0..MAX_MOVED_PARTS).all(|i| page(2 * i)) && !page(2 * MAX_MOVED_PARTS));
 }

@@ -16,7 +16,7 @@ use crate::memory::copy;
 pub(in crate::device::sim) const LIMITS: Lists = Lists { blocks: 32, bytes: 1 << 30 };
 
 /// Time for which a gather waits for a scatter.
-const PATIENCE: Time = 4_000_000_000_000;
+const GATHER_TIMEOUT: Time = 4_000_000_000_000;
 
 /// Lists of a pair of ranks that are not matched: gathers that have arrived, or scatters.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ impl World {
         self.match_lists(pair, time);
         let waits = self.lists.borrow().get(&pair).is_some_and(|l| l.gathers.iter().any(|g| Rc::ptr_eq(g, &flight)));
         if waits {
-            self.push((time + PATIENCE, 0), Happens::Unmatched(flight));
+            self.push((time + GATHER_TIMEOUT, 0), Happens::Unmatched(flight));
         }
     }
 

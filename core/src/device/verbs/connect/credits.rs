@@ -31,13 +31,13 @@ pub(crate) fn advertised(immediate: u32) -> Option<u32> {
 }
 
 /// The most receive buffers that a rank makes because of the number of ranks.
-const MOST: usize = 16_384;
+const MAX_BUFFERS_FOR_RANKS: usize = 16_384;
 
 /// Number of receive buffers of a rank: what the setting says, or three for each rank of the job: a rank that computes in
 /// an epoch with all others gets a post and a notification from each, while it has not returned the receives of the last
 /// notifications.
 pub(crate) fn buffers(setting: usize, ranks: usize) -> usize {
-    setting.max((3 * ranks).min(MOST))
+    setting.max((3 * ranks).min(MAX_BUFFERS_FOR_RANKS))
 }
 
 /// Maximum number of packets to one peer that it has not taken yet.
@@ -127,7 +127,7 @@ mod tests {
             let buffers = buffers(512, ranks);
             assert!(window(buffers, ranks) as usize * (ranks - 1) + ranks - 1 <= buffers, "{ranks} ranks");
         }
-        assert_eq!([4, 256, 1000, 100_000].map(|ranks| buffers(512, ranks)), [512, 768, 3000, MOST]);
+        assert_eq!([4, 256, 1000, 100_000].map(|ranks| buffers(512, ranks)), [512, 768, 3000, MAX_BUFFERS_FOR_RANKS]);
     }
 
     #[test]

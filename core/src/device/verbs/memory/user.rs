@@ -27,7 +27,7 @@ use crate::stats::{Kind, Stats};
 /// sixteen pages.
 const GAP: usize = 64 << 10;
 /// Maximum length of a piece; the length field has 32 bits.
-const LONGEST: usize = 1 << 30;
+const MAX_PIECE_BYTES: usize = 1 << 30;
 
 /// Registrations that an operation holds until it is complete.
 pub(crate) type Leases = SmallVec<[Rc<Memory>; 1]>;
@@ -218,13 +218,13 @@ fn hold(leases: &mut Leases, memory: Rc<Memory>) -> u32 {
     key
 }
 
-/// Converts blocks and their keys to pieces of at most [`LONGEST`] bytes.
+/// Converts blocks and their keys to pieces of at most [`MAX_PIECE_BYTES`] bytes.
 fn cut<'a>(blocks: impl Iterator<Item = (&'a Block, u32)>) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(blocks.size_hint().0);
     for (block, key) in blocks {
         let mut at = 0;
         while at < block.len {
-            let len = (block.len - at).min(LONGEST);
+            let len = (block.len - at).min(MAX_PIECE_BYTES);
             pieces.push(Piece { address: (block.base.addr() + at) as u64, len: len as u32, key });
             at += len;
         }
@@ -247,10 +247,10 @@ mod tests {
 
     #[test]
     fn long_block_is_cut_at_the_longest_piece() {
-        let block = Block { base: std::ptr::without_provenance_mut(4096), len: 2 * LONGEST + 1 };
+        let block = Block { base: std::ptr::without_provenance_mut(4096), len: 2 * MAX_PIECE_BYTES + 1 };
         let pieces = cut([(&block, 5)].into_iter());
         let all: Vec<_> = pieces.iter().map(|p| (p.address, p.len, p.key)).collect();
-        let long = LONGEST as u64;
+        let long = MAX_PIECE_BYTES as u64;
         assert_eq!(all, [(4096, 1 << 30, 5), (4096 + long, 1 << 30, 5), (4096 + 2 * long, 1, 5)]);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::PATIENCE;
+use super::CANCEL_TIMEOUT;
 use super::engine::{Engine, STALLED};
 use super::request::{Held, Owner};
 use crate::device::verbs::memory::buffers::LARGEST;
@@ -225,7 +225,7 @@ impl Engine {
         if let (None, Some(why), false) = (&sgrs.ending, pair.ended(), sgrs.is_empty()) {
             sgrs.ending = Some((aborted(List::Gather, peer, why), Instant::now()));
         }
-        if sgrs.ending.as_ref().is_some_and(|(_, since)| sgrs.is_empty() || since.elapsed() > PATIENCE) {
+        if sgrs.ending.as_ref().is_some_and(|(_, since)| sgrs.is_empty() || since.elapsed() > CANCEL_TIMEOUT) {
             drop(pair);
             self.destroy_sgrs(peer);
         }

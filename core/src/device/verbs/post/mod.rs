@@ -17,4 +17,4 @@ mod staged;
 pub(super) use queue::peer_of;
 
 /// Time that a cancelled transfer may take before its connection is ended.
-pub(super) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+pub(super) const CANCEL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -16,14 +16,14 @@ pub(crate) struct PacketsToSelf {
 
 impl PacketsToSelf {
     /// Maximum number of queued packets.
-    const MOST: usize = 64;
+    const MAX_QUEUED: usize = 64;
 
     /// Queues a packet; returns `false` if the queue is full.
     ///
     /// # Safety
     /// The blocks are valid for reads.
     pub(crate) unsafe fn send(&mut self, header: &[u8], body: &[Block]) -> bool {
-        if self.waiting.len() == Self::MOST {
+        if self.waiting.len() == Self::MAX_QUEUED {
             return false;
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
@@ -64,13 +64,13 @@ mod tests {
         let mut packets = PacketsToSelf::default();
         let bytes = [7u8; 3];
         let body = [Block::of(bytes.as_ptr(), 2), Block::of(bytes.as_ptr(), 1)];
-        for n in 0..PacketsToSelf::MOST as u8 {
+        for n in 0..PacketsToSelf::MAX_QUEUED as u8 {
             // SAFETY: the blocks refer to live memory.
             assert!(unsafe { packets.send(&[n], &body) });
         }
         // SAFETY: no blocks.
         assert!(!unsafe { packets.send(&[0], &[]) });
-        for n in 0..PacketsToSelf::MOST as u8 {
+        for n in 0..PacketsToSelf::MAX_QUEUED as u8 {
             let packet = packets.take().unwrap();
             assert_eq!(packet, [n, 7, 7, 7]);
             packets.give_back(packet);

@@ -171,11 +171,11 @@ impl Pair {
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
     #[inline(always)]
     pub(super) unsafe fn send(&self, order: &Order<'_>) -> i32 {
-        if order.pieces.len() > FEW {
+        if order.pieces.len() > TYPICAL_PIECES {
             // SAFETY: the same contract.
             return unsafe { self.send_many(order) };
         }
-        let mut pieces: [MaybeUninit<ibv_sge>; FEW] = [const { MaybeUninit::uninit() }; FEW];
+        let mut pieces: [MaybeUninit<ibv_sge>; TYPICAL_PIECES] = [const { MaybeUninit::uninit() }; TYPICAL_PIECES];
         for (place, piece) in pieces.iter_mut().zip(order.pieces) {
             place.write(piece.raw());
         }
@@ -187,7 +187,7 @@ impl Pair {
     /// The memory of pieces that are not inline stays registered and mapped until the request is complete.
     #[inline(never)]
     unsafe fn send_many(&self, order: &Order<'_>) -> i32 {
-        let mut pieces: SmallVec<[ibv_sge; MOST]> = order.pieces.iter().map(|p| p.raw()).collect();
+        let mut pieces: SmallVec<[ibv_sge; MAX_PIECES]> = order.pieces.iter().map(|p| p.raw()).collect();
         // SAFETY: all pieces are initialized; the memory by the contract.
         unsafe { self.send_pieces(order, pieces.as_mut_ptr()) }
     }
@@ -311,8 +311,8 @@ pub(crate) struct Order<'a> {
 }
 
 /// Typical and maximum number of pieces of a request.
-const FEW: usize = 2;
-const MOST: usize = 64;
+const TYPICAL_PIECES: usize = 2;
+const MAX_PIECES: usize = 64;
 
 /// A queue pair that sends requests.
 #[derive(Debug)]
