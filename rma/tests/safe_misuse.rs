@@ -17,10 +17,8 @@ const SCATTER: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "own",
     source: "",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| call.builder(0).done(),
+    ..Algorithm::PLAIN
 };
 
 /// A scatter whose root copies its own block, and sends the other blocks.

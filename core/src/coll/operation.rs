@@ -271,6 +271,17 @@ pub struct Algorithm {
 }
 
 impl Algorithm {
+    /// The fields that most algorithms have: no parameters, the order of the ranks, any call. It has no name and no steps.
+    pub const PLAIN: Self = Self {
+        operation: Operation::Barrier,
+        name: "",
+        source: "",
+        parameters: &[],
+        commutative: false,
+        applies: |_| true,
+        build: |call| call.builder(1).done(),
+    };
+
     /// Values of the algorithm's parameters: the given ones, clamped to their limits, and defaults for the others.
     #[must_use]
     pub fn within_limits(&self, given: &[u32]) -> Vec<u32> {

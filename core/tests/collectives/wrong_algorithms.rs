@@ -14,10 +14,8 @@ const OWN: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "own",
     source: "",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| call.builder(1).done(),
+    ..Algorithm::PLAIN
 };
 
 const IN: Slice = Slice::input(0, 1);

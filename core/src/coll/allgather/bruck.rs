@@ -11,10 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 4; Thakur, Rabenseifner, Gropp 2005, section 4.1",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -9,10 +9,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "direct",
     source: "Ma, Bosilca, Bouteiller, Goglin, Squyres, Dongarra 2011 (kernel-assisted collectives)",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.lends,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

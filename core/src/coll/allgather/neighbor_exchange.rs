@@ -11,10 +11,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "neighbor-exchange",
     source: "Chen, Zhang, Zhang, Yuan 2005",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.size % 2 == 0,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -11,10 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "recursive-doubling",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.1",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -10,10 +10,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allgather,
     name: "ring",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.1",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -13,9 +13,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "butterfly",
     source: "van de Geijn 1994; Rabenseifner, Träff 2004, section 2",
     parameters: &[THRESHOLD],
-    commutative: false,
     applies: |call| call.size.is_power_of_two(),
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

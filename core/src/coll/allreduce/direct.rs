@@ -12,9 +12,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     source: "Hashmi, Chakraborty, Bayatpour, Subramoni, Panda 2018 (shared address space reductions)",
     parameters: &[PIECES],
-    commutative: false,
     applies: |call| call.lends,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

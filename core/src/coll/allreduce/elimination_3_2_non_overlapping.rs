@@ -12,9 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "elimination-3-2-non-overlapping",
     source: "Rabenseifner, Träff 2004, section 3.3",
     parameters: &[THRESHOLD],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

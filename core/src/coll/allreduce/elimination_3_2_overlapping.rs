@@ -13,9 +13,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "elimination-3-2-overlapping",
     source: "Rabenseifner, Träff 2004, section 3.2",
     parameters: &[THRESHOLD],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

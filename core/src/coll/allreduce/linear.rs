@@ -10,10 +10,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "linear",
     source: "Pjesivac-Grbovic et al. 2007, section 3 (linear algorithms)",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -12,9 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "rabenseifner",
     source: "Thakur, Gropp 2003; Thakur, Rabenseifner, Gropp 2005, section 4.5",
     parameters: &[THRESHOLD],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

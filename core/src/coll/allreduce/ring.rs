@@ -10,10 +10,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Allreduce,
     name: "ring",
     source: "Patarasuk, Yuan 2009",
-    parameters: &[],
     commutative: true,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -13,9 +13,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "small-ring",
     source: "Rabenseifner, Träff 2004, section 3.4",
     parameters: &[THRESHOLD],
-    commutative: false,
     applies: |call| prime_factors(call.size).all(|prime| prime <= 7),
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -15,10 +15,10 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "bruck",
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997, section 3",
     parameters: &[Parameter { name: "radix", default: 2, least: 2, most: 64, help: "base of the distances" }],
-    commutative: false,
     // Blocks of other ranks pass through this one, which knows their sizes only if all are equal.
     applies: |call| call.sizes.is_empty(),
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

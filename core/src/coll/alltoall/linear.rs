@@ -12,9 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
     parameters: &[Parameter { name: "window", default: 0, least: 0, most: 1024, help: "peers at a time; 0 is all" }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

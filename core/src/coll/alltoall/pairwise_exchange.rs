@@ -10,10 +10,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Alltoall,
     name: "pairwise-exchange",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -9,10 +9,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "binomial-spanning-tree",
     source: "Tzeng, Kongmunvattana 1997; Hoefler 2005, section 2.2.1.6",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

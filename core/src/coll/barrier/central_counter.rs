@@ -9,10 +9,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "central-counter",
     source: "Freudenthal, Gottlieb 1991; Hoefler 2005, section 2.2.1.1",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

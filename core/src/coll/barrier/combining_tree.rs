@@ -11,9 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "combining-tree",
     source: "Yew, Tzeng, Lawrie 1987; Hoefler 2005, section 2.2.1.2",
     parameters: &[Parameter { name: "n", default: 4, least: 2, most: 64, help: "ranks of a group" }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -10,9 +10,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
     source: "Hensgen, Finkel, Manber 1988; Hoefler, Mehlan, Mietke, Rehm 2006",
     parameters: &[Parameter { name: "n", default: 1, least: 1, most: 64, help: "signals of a round" }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -13,9 +13,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         Parameter { name: "n", default: 4, least: 1, most: 64, help: "children of a rank at arrival" },
         Parameter { name: "w", default: 2, least: 1, most: 64, help: "children of a rank at wakeup" },
     ],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

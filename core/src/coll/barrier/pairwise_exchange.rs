@@ -15,10 +15,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "pairwise-exchange",
     source: "Gupta, Tipparaju, Nieplocha, Panda 2002; Hoefler 2005, section 2.2.2.2",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| build(call, 1),
+    ..Algorithm::PLAIN
 };
 
 /// Exchange in groups of n + 1.

@@ -9,10 +9,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "switch",
     source: "Hoefler 2005 (Evaluation of publicly available Barrier-Algorithms and Improvement of the Barrier-Operation), section 3.1",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.switch && call.size > 1,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

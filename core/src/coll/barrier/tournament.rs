@@ -14,10 +14,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "tournament",
     source: "Hensgen, Finkel, Manber 1988; Hoefler 2005, section 2.2.1.3",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| build(call, 2),
+    ..Algorithm::PLAIN
 };
 
 /// Up to f ranks in a game.

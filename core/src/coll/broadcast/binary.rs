@@ -11,7 +11,6 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binary",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
     parameters: &[SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::k_ary(2, call.relative(), call.size), call.parameters[0]),
+    ..Algorithm::PLAIN
 };

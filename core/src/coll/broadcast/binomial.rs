@@ -12,9 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
     parameters: &[SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::k_nomial(2, call.relative(), call.size), call.parameters[0]),
+    ..Algorithm::PLAIN
 };
 
 /// Variant with a rendezvous: log2 P (g(m) + 2 g(1) + 3 L) for P a power of two.

@@ -11,9 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "chain",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
     parameters: &[SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::chain(call.relative(), call.size), call.parameters[0]),
+    ..Algorithm::PLAIN
 };
 
 /// Variant with a rendezvous: (P - 1) (g(m) + 2 g(1) + 3 L).

@@ -17,9 +17,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         most: 1,
         help: "1 if the root writes one of P parts to the other ranks, which read the others",
     }],
-    commutative: false,
     applies: |call| call.lends,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

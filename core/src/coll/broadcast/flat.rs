@@ -11,9 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "flat",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
     parameters: &[SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::flat(call.relative(), call.size), call.parameters[0]),
+    ..Algorithm::PLAIN
 };
 
 /// Variant with a rendezvous: (P - 1) g(m) + 2 g(1) + 3 L, as long as the requests leave before the first answer comes.

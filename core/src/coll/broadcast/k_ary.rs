@@ -11,7 +11,6 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     source: "Pješivac-Grbović, Angskun, Bosilca, Fagg, Gabriel, Dongarra 2007 (Performance Analysis of MPI Collective \
              Operations), section 3",
     parameters: &[Parameter { name: "k", default: 4, least: 2, most: 256, help: "children of a rank" }, SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::k_ary(call.parameters[0], call.relative(), call.size), call.parameters[1]),
+    ..Algorithm::PLAIN
 };

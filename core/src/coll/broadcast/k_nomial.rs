@@ -15,7 +15,6 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         Parameter { name: "k", default: 4, least: 2, most: 256, help: "one more than the messages of a round" },
         SEGMENTS,
     ],
-    commutative: false,
-    applies: |_| true,
     build: |call| down(call, &Place::k_nomial(call.parameters[0], call.relative(), call.size), call.parameters[1]),
+    ..Algorithm::PLAIN
 };

@@ -15,10 +15,8 @@ pub(crate) const RING: Algorithm = Algorithm {
     operation: Operation::Broadcast,
     name: "scatter-ring",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.2; Barnett, Gupta, Payne, Shuler, van de Geijn, Watts 1994",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| build(call, ring),
+    ..Algorithm::PLAIN
 };
 
 /// Variant with recursive doubling: log2 P rounds, for P a power of two.

@@ -13,9 +13,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     source: "Pješivac-Grbović, Angskun, Bosilca, Fagg, Gabriel, Dongarra 2007 (Performance Analysis of MPI Collective \
              Operations), section 3",
     parameters: &[SEGMENTS],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -10,8 +10,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "binomial",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), section 3 and table 2, reversed",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.sizes_known,
     build: |call| up(call, &Place::k_nomial(2, call.relative(), call.size)),
+    ..Algorithm::PLAIN
 };

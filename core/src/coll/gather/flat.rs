@@ -9,8 +9,6 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "flat",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), section 3 and table 2, reversed",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build: |call| up(call, &Place::flat(call.relative(), call.size)),
+    ..Algorithm::PLAIN
 };

@@ -17,9 +17,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         most: 1 << 16,
         help: "ranks that may send at a time",
     }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 const READY: u32 = 0;

@@ -17,7 +17,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
         most: 256,
         help: "one more than the messages of a round",
     }],
-    commutative: false,
     applies: |call| call.sizes_known,
     build: |call| up(call, &Place::k_nomial(call.parameters[0], call.relative(), call.size)),
+    ..Algorithm::PLAIN
 };

@@ -12,10 +12,8 @@ pub(crate) const ALLGATHER: Algorithm = Algorithm {
     operation: Operation::NeighborAllgather,
     name: "linear",
     source: "MPI-5.0, section 8.6",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Neighbour alltoall: a block for each destination.

@@ -12,10 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "binomial",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -9,10 +9,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "binomial-rotated",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
-    parameters: &[],
     commutative: true,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -11,9 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "chain",
     source: "Pjesivac-Grbovic et al. 2007; Worringen 2003",
     parameters: &[Parameter { name: "segments", default: 8, least: 1, most: 4096, help: "parts of the vector" }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -11,9 +11,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "elimination-3-2",
     source: "Rabenseifner, Träff 2004, sections 2 and 3.2",
     parameters: &[THRESHOLD],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -9,10 +9,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "flat",
     source: "MPI standard, description of MPI_Reduce; Barchet-Estefanel, Mounié 2004",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

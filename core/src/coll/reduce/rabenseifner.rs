@@ -12,9 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "rabenseifner",
     source: "Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4.3",
     parameters: &[THRESHOLD],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

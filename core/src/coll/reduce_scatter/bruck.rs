@@ -11,10 +11,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "bruck",
     source: "Bruck, Ho 1993; Bruck et al. 1997, reversed",
-    parameters: &[],
     commutative: true,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -12,10 +12,8 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "butterfly",
     source: "Rabenseifner, Träff 2004, sections 2 and 3.2",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

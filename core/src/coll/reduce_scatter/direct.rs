@@ -10,10 +10,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "direct",
     source: "Hashmi, Chakraborty, Bayatpour, Subramoni, Panda 2018 (shared address space reductions)",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.lends,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

@@ -11,10 +11,9 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "recursive-halving",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.2",
-    parameters: &[],
     commutative: true,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

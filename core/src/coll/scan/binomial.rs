@@ -12,10 +12,8 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "binomial",
     source: "Brent, Kung 1982; Blelloch 1990; Sanders, Traeff 2006, section 2 (binomial tree)",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Exclusive scan.

@@ -11,9 +11,8 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     name: "chain",
     source: "Sanders, Traeff 2006, section 2 (linear pipeline)",
     parameters: &[Parameter { name: "segments", default: 1, least: 1, most: 1024, help: "parts of the vector" }],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Exclusive scan.

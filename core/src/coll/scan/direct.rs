@@ -10,10 +10,9 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "direct",
     source: "Hashmi, Chakraborty, Bayatpour, Subramoni, Panda 2018 (shared address space reductions), applied to prefixes",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.lends,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Exclusive scan.

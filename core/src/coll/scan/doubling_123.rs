@@ -11,10 +11,8 @@ pub(crate) const EXSCAN: Algorithm = Algorithm {
     operation: Operation::Exscan,
     name: "123-doubling",
     source: "Traeff 2025, \"New, round-efficient, one-ported algorithms for exclusive prefix sums\"",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

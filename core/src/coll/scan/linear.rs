@@ -10,10 +10,8 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "linear",
     source: "Pjesivac-Grbovic et al. 2007, section 3 (linear algorithms)",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Exclusive scan.

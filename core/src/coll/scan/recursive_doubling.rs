@@ -11,10 +11,8 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "recursive-doubling",
     source: "Kogge, Stone 1973; Hillis, Steele 1986; Sanders, Traeff 2006, section 2 (simultaneous binomial trees)",
-    parameters: &[],
-    commutative: false,
-    applies: |_| true,
     build,
+    ..Algorithm::PLAIN
 };
 
 /// Exclusive scan.

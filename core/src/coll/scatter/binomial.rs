@@ -10,8 +10,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "binomial",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.sizes_known,
     build: |call| down(call, &Place::k_nomial(2, call.relative(), call.size)),
+    ..Algorithm::PLAIN
 };

@@ -9,8 +9,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "chain",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
-    parameters: &[],
-    commutative: false,
     applies: |call| call.sizes_known,
     build: |call| down(call, &Place::chain(call.relative(), call.size)),
+    ..Algorithm::PLAIN
 };

@@ -12,9 +12,9 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: NAME,
     source: SOURCE,
     parameters: &parameters(inter(Operation::Barrier, false)),
-    commutative: false,
     applies: |call| super::applies(call, false),
     build,
+    ..Algorithm::PLAIN
 };
 
 fn build(call: &Call<'_>) -> Schedule {

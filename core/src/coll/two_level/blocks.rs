@@ -12,9 +12,9 @@ pub(super) const SCATTER: Algorithm = Algorithm {
     name: NAME,
     source: SOURCE,
     parameters: &parameters(inter(Operation::Scatter, false)),
-    commutative: false,
     applies: |call| call.sizes_known && super::applies(call, false),
     build: scatter,
+    ..Algorithm::PLAIN
 };
 
 /// The gather. All ranks must know the sizes.

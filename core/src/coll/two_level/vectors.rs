@@ -12,9 +12,9 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     name: NAME,
     source: SOURCE,
     parameters: &parameters(inter(Operation::Broadcast, false)),
-    commutative: false,
     applies: |call| super::applies(call, false),
     build: broadcast,
+    ..Algorithm::PLAIN
 };
 
 /// The reduction, in the order of the ranks.
