@@ -11,15 +11,29 @@ use farside_harness::{example, farside, mpi_library, verify_library};
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The documents with commands, and the least number of blocks of commands that each has.
-const DOCUMENTS: [(&str, usize); 7] = [
-    ("README.md", 8),
+/// The documents, and the least number of blocks of commands that each has. A later one may use what an earlier one has
+/// installed.
+const DOCUMENTS: [(&str, usize); 20] = [
+    ("README.md", 4),
     ("ARCHITECTURE.md", 0),
     ("mpi-compat/README.md", 1),
+    ("mpi-compat/docs/programs.md", 1),
     ("rma/README.md", 0),
+    ("rma/docs/features.md", 0),
+    ("rma/docs/user-windows.md", 0),
     ("core/README.md", 0),
+    ("core/docs/starting.md", 1),
+    ("core/docs/settings.md", 1),
+    ("core/docs/bill.md", 2),
+    ("core/docs/adapters.md", 1),
+    ("core/docs/tcp.md", 1),
+    ("core/docs/nodes.md", 1),
+    ("core/docs/routes.md", 1),
+    ("core/docs/selection.md", 1),
+    ("core/docs/simulation.md", 0),
     ("core/launch/README.md", 1),
     ("datatype/README.md", 0),
+    ("benches/docs/measuring.md", 4),
 ];
 
 /// The benchmarks that documents mention.
@@ -161,6 +175,74 @@ fn readme_shows_the_example_that_it_names() {
 }
 
 #[test]
+fn first_page_is_short_and_opens_with_programs_and_a_measurement() {
+    let readme = std::fs::read_to_string(Path::new(TOP).join("README.md")).unwrap();
+    let lines: Vec<&str> = readme.lines().collect();
+    assert!(lines.len() <= 220, "the README has {} lines", lines.len());
+    for part in [
+        "fn main() -> Result<()> {",
+        "../farside-mpi/bin/mpiexec -n 4 ../hello-mpi",
+        "target/release/sync-overhead --quick --ranks 2",
+    ] {
+        assert!(lines[..60].contains(&part), "the first 60 lines of the README do not have {part}");
+    }
+    for mark in ["results: written by ci/results --write", "pictures: written by ci/results --pictures"] {
+        assert!(lines.contains(&&*format!("<!-- {mark} -->")), "the README has no mark of its {mark}");
+    }
+}
+
+#[test]
+fn every_page_has_an_example_that_a_test_runs() {
+    let crates = std::fs::read_dir(TOP).unwrap().flatten().map(|entry| entry.path());
+    let mut seen = 0;
+    for folder in crates.filter(|path| path.join("docs").is_dir()) {
+        for page in std::fs::read_dir(folder.join("docs")).unwrap().flatten().map(|entry| entry.path()) {
+            if page.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let file = page.file_name().unwrap().to_str().unwrap();
+            let name = format!("{}/docs/{file}", folder.file_name().unwrap().to_str().unwrap());
+            assert!(DOCUMENTS.iter().any(|(document, _)| *document == name), "this test does not read {name}");
+            let text = std::fs::read_to_string(&page).unwrap();
+            let has_program = text.contains("```rust");
+            assert!(has_program || !blocks(&text).is_empty(), "{name} has no example");
+            if has_program {
+                // Documentation tests run its programs.
+                let library = std::fs::read_to_string(folder.join("src/lib.rs")).unwrap();
+                assert!(
+                    library.contains(&format!("include_str!(\"../docs/{file}\")")),
+                    "no test runs the program of {name}"
+                );
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen} pages");
+}
+
+#[test]
+fn links_of_the_documents_lead_somewhere() {
+    let mut seen = 0;
+    for document in DOCUMENTS.map(|(document, _)| document).into_iter().chain(["CHANGELOG.md"]) {
+        let path = Path::new(TOP).join(document);
+        for link in links(&std::fs::read_to_string(&path).unwrap()) {
+            let (file, heading) = link.split_once('#').unwrap_or((link.as_str(), ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{document} links to {link}: there is no {}", target.display());
+            seen += 1;
+            if heading.is_empty() {
+                continue;
+            }
+            let text = std::fs::read_to_string(&target).unwrap();
+            let headings = prose(&text).into_iter().filter(|line| line.starts_with('#'));
+            let mut anchors = headings.map(|line| anchor(line.trim_start_matches('#')));
+            assert!(anchors.any(|name| name == heading), "{document} links to {link}: there is no such heading");
+        }
+    }
+    assert!(seen > 20, "{seen} links");
+}
+
+#[test]
 fn readme_of_rma_lists_the_examples() {
     let folder = Path::new(TOP).join("rma");
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
@@ -173,15 +255,33 @@ fn readme_of_rma_lists_the_examples() {
     }
 }
 
-/// Texts in backticks, outside of blocks.
-fn inline(document: &str) -> Vec<String> {
+/// The lines outside of blocks.
+fn prose(document: &str) -> Vec<&str> {
     let mut is_block = false;
     let lines = document.lines().filter(|line| {
         is_block ^= line.starts_with("```");
         !is_block && !line.starts_with("```")
     });
-    let text: Vec<_> = lines.collect();
-    text.join(" ").split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    lines.collect()
+}
+
+/// Texts in backticks, outside of blocks.
+fn inline(document: &str) -> Vec<String> {
+    prose(document).join(" ").split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The places to which a document links, without those on other hosts.
+fn links(document: &str) -> Vec<String> {
+    let text = prose(document).join(" ");
+    let text: String = text.split('`').step_by(2).collect();
+    let places = text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()));
+    places.filter(|place| !place.contains("://")).collect()
+}
+
+/// The name by which a link leads to a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 #[test]

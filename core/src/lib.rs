@@ -64,3 +64,8 @@ pub mod sim {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The program of this page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/simulation.md")]
+pub struct SimulationPage;

@@ -1,4 +1,4 @@
-//! Every setting, in one table: name, default, allowed values, help. `farside info` and the README are made from it.
+//! Every setting, in one table: name, default, allowed values, help. `farside info` and `docs/settings.md` are made from it.
 
 mod devices;
 
@@ -425,7 +425,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// The table as Markdown, as the README shows it.
+    /// The table as Markdown, as `docs/settings.md` shows it.
     fn markdown() -> String {
         let rows = TABLE.iter().map(|s| {
             format!(
@@ -442,10 +442,9 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_this_table() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-        let readme = std::fs::read_to_string(readme).unwrap();
-        assert!(readme.contains(&markdown()), "the README should contain:\n{}", markdown());
+    fn the_page_of_settings_shows_this_table() {
+        let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md")).unwrap();
+        assert!(page.contains(&markdown()), "core/docs/settings.md should contain:\n{}", markdown());
     }
 
     #[test]

@@ -100,3 +100,13 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 pub struct Readme;
+
+/// The program of this page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/features.md")]
+pub struct FeaturesPage;
+
+/// The program of this page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/user-windows.md")]
+pub struct UserWindowsPage;
