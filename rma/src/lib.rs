@@ -34,12 +34,14 @@
 //!
 //! # Features
 //!
+//! `verbs`, `async` and `log` are on by default.
+//!
 //! | feature | |
 //! |---|---|
-//! | `verbs` | RDMA adapters; needs the headers of libibverbs and librdmacm, and libclang. Without it, ranks are on one node |
+//! | `verbs` | RDMA adapters (InfiniBand, RoCE). Needs the packages that the README names. Without it, nodes are connected by TCP |
 //! | `async` | `block_on`, which awaits inside an epoch. Futures as such need no feature |
 //! | `log` | `FARSIDE_LOG`, which writes events to standard error |
-//! | `ndarray` | the own elements of a [`GlobalArray`] as an array of the crate `ndarray`; not by default |
+//! | `ndarray` | the own elements of a [`GlobalArray`] as an array of the crate `ndarray` |
 
 mod assert;
 mod async_epoch;
