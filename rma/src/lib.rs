@@ -32,6 +32,18 @@
 //!
 //! [`guide`] shows programs of MPI, OpenSHMEM, UPC++ and Lamellar beside ours.
 //!
+//! # Teams
+//!
+//! A [`Team`] is an ordered set of ranks, over which memory is allocated and collectives are made. It is dropped, not freed.
+//!
+//! | call | team | messages |
+//! |---|---|---|
+//! | [`Job::world`] | all ranks of the job | none |
+//! | [`Team::split`] | the ranks that give the same color, ordered by key; `None` for a rank without a color | one allgather, ⌈log2 P⌉ a rank |
+//! | [`Team::subteam`] | the listed ranks, in this order; `None` for the others, which make the call too | the same |
+//! | [`Team::split_by_node`] | the ranks that share memory with this one; its windows are mapped | the same |
+//! | [`Team::of`] | the listed ranks of the job; only they make the call, with a context that they agree on | none |
+//!
 //! # Features
 //!
 //! `verbs`, `async` and `log` are on by default.
