@@ -15,6 +15,12 @@
 //! | `shmem_put_signal`, `shmem_signal_wait_until` | [`put_notify`](crate::Symmetric::put_notify), [`wait_until`](crate::Flags::wait_until) |
 //! | `shmem_quiet`, `shmem_fence`, `shmem_barrier` | `quiet`, `fence`, `barrier` |
 //! | `shmem_ctx_create` | [`symmetric::Context`](crate::symmetric::Context) |
+//! | `shmem_team_split_strided`, `shmem_team_split_2d` | [`subteam`](crate::Team::subteam), [`split`](crate::Team::split) |
+//! | `SHMEM_TEAM_WORLD`, `SHMEM_TEAM_SHARED` | `job.world()?`, [`split_by_node`](crate::Team::split_by_node) |
+//! | `shmem_team_my_pe`, `shmem_team_n_pes`, `shmem_team_translate_pe` | `rank`, `size`, [`job_rank`](crate::Team::job_rank) |
+//! | `shmem_team_sync`, `shmem_team_destroy` | [`barrier`](crate::Team::barrier); a team is dropped |
+//! | `shmem_set_lock`, `shmem_clear_lock` | [`LockWindow::lock`](crate::LockWindow::lock): the epoch is a closure, and the lock guards the memory of one rank |
+//! | `shmem_test_lock` | `x.atomic(rank, 0)?.compare_exchange(0, 1)?.is_ok()` |
 //!
 //! ```c
 //! long *x = shmem_calloc(8, sizeof(long));
@@ -35,6 +41,41 @@
 //!     assert_eq!(x.local().load(7)?, (team.rank() as i64 + 3) % 4);
 //!     flag.free()?;
 //!     x.free()
+//! })?;
+//! # Ok::<(), farside_rma::Error>(())
+//! ```
+//!
+//! Symmetric memory and collectives belong to a team, and a lock to a window:
+//!
+//! ```c
+//! shmem_team_t even;
+//! shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, 2, NULL, 0, &even);
+//! if (even != SHMEM_TEAM_INVALID) shmem_long_sum_reduce(even, sum, mine, 1);
+//! shmem_set_lock(lock);
+//! long before = shmem_long_g(counter, 0);
+//! shmem_long_p(counter, before + 1, 0);
+//! shmem_quiet();
+//! shmem_clear_lock(lock);
+//! ```
+//!
+//! ```
+//! use farside_rma::prelude::*;
+//!
+//! Job::threads(4, |job| {
+//!     let world = job.world()?;
+//!     if let Some(even) = world.subteam(&[0, 2])? {
+//!         let mut sum = [world.rank() as i64];
+//!         even.allreduce(&mut sum, Op::Sum)?;
+//!         assert_eq!(sum, [2]);
+//!     }
+//!     let counter = LockWindow::<i64>::from_vec(&world, vec![0])?;
+//!     counter.lock(LockKind::Exclusive, 0, Assert::empty(), |epoch| {
+//!         let before = epoch.get_now(0, 0)?;
+//!         epoch.put_value(before + 1, 0, 0)
+//!     })?;
+//!     world.barrier()?;
+//!     assert_eq!(counter.into_vec()?, [if world.rank() == 0 { 4 } else { 0 }]);
+//!     Ok(())
 //! })?;
 //! # Ok::<(), farside_rma::Error>(())
 //! ```
@@ -149,6 +190,96 @@
 //!     array.sync()?;
 //!     assert!(array.gather(&indices)?.into_iter().all(|count| count == 4));
 //!     array.free()
+//! })?;
+//! # Ok::<(), farside_rma::Error>(())
+//! ```
+//!
+//! # From Chapel
+//!
+//! | Chapel | Farside |
+//! |---|---|
+//! | `numLocales`, `here.id` | `team.size()`, `team.rank()` |
+//! | `blockDist`, `cyclicDist`, `blockCycDist` | [`GlobalArray::distributed`](crate::GlobalArray::distributed), [`global_array::Format`](crate::global_array::Format) |
+//! | `A[i]`, `A[3..5, ..]` | [`get_element`](crate::GlobalArray::get_element); [`get`](crate::GlobalArray::get), [`put`](crate::GlobalArray::put) of a section |
+//! | `forall a in A` | [`for_each`](crate::GlobalArray::for_each), [`map`](crate::GlobalArray::map): each rank takes its own elements |
+//! | `+ reduce A` | [`reduce`](crate::GlobalArray::reduce) |
+//! | `A.localSubdomain()`, `A[i].locale` | [`owned`](crate::GlobalArray::owned), [`locate`](crate::GlobalArray::locate) |
+//! | `A[i].fetchAdd(1)` of an array of atomics | [`fetch_and_op`](crate::GlobalArray::fetch_and_op) |
+//! | `SrcAggregator`, `DstAggregator` | [`gather`](crate::GlobalArray::gather), [`scatter`](crate::GlobalArray::scatter) |
+//! | `on Locales[r] do f(x)` | [`call`](crate::calls::Calls::call), and `wait` |
+//! | `sync { begin on Locales[r] do f(x); }` | [`cast`](crate::calls::Calls::cast), [`quiesce`](crate::calls::Calls::quiesce) |
+//!
+//! ```text
+//! use BlockDist;
+//! const D = blockDist.createDomain({0..<8, 0..<6});
+//! var A: [D] real;
+//! forall (i, j) in D do A[i, j] = 10 * i + j;
+//! const row = A[3, ..];
+//! const total = + reduce A;
+//! ```
+//!
+//! ```
+//! use farside_rma::prelude::*;
+//!
+//! Job::threads(4, |job| {
+//!     let team = job.world()?;
+//!     let array = GlobalArray::<f64, 2>::new(&team, [8, 6])?;
+//!     array.for_each(|[i, j], element| *element = (10 * i + j) as f64)?;
+//!     array.sync()?;
+//!     let mut row = [0.0; 6];
+//!     array.get((3..4, 0..6), &mut row)?;
+//!     assert_eq!(row, [30.0, 31.0, 32.0, 33.0, 34.0, 35.0]);
+//!     assert_eq!(array.reduce(Op::Sum)?, Some(1800.0));
+//!     array.free()
+//! })?;
+//! # Ok::<(), farside_rma::Error>(())
+//! ```
+//!
+//! # From bale
+//!
+//! | bale | Farside |
+//! |---|---|
+//! | `MYTHREAD`, `THREADS` | `team.rank()`, `team.size()` |
+//! | `lgp_all_alloc`, `lgp_all_free` | [`GlobalArray::distributed`](crate::GlobalArray::distributed) with `Format::Cyclic(1)`, [`free`](crate::GlobalArray::free) |
+//! | `lgp_local_part` | [`with_local`](crate::GlobalArray::with_local) |
+//! | `lgp_get_int64`, `lgp_put_int64` | [`get_element`](crate::GlobalArray::get_element); [`gather`](crate::GlobalArray::gather), [`scatter`](crate::GlobalArray::scatter) for many |
+//! | `lgp_atomic_add` | [`accumulate_at`](crate::GlobalArray::accumulate_at) |
+//! | `lgp_fetch_and_inc` | [`fetch_and_op`](crate::GlobalArray::fetch_and_op) |
+//! | `lgp_barrier`, `lgp_reduce_add_l` | [`sync`](crate::GlobalArray::sync); `team.allreduce(&mut data, Op::Sum)?` |
+//! | `convey_push`, `convey_pull` | [`cast`](crate::calls::Calls::cast) of a function, which takes the item: one message for each |
+//! | `convey_push` of many items to one rank | [`cast_with`](crate::calls::Calls::cast_with): one message for all |
+//! | `convey_advance` until it returns false | [`quiesce`](crate::calls::Calls::quiesce) |
+//!
+//! ```c
+//! convey_begin(conveyor, sizeof(int64_t), 0);
+//! while (convey_advance(conveyor, i == n)) {
+//!     for (; i < n; i++) {
+//!         int64_t at = index[i] / THREADS;
+//!         if (convey_push(conveyor, &at, index[i] % THREADS) != convey_OK) break;
+//!     }
+//!     while (convey_pull(conveyor, &item, NULL) == convey_OK) counts[item]++;
+//! }
+//! ```
+//!
+//! ```
+//! use std::cell::RefCell;
+//! use std::rc::Rc;
+//!
+//! use farside_rma::calls::Calls;
+//! use farside_rma::prelude::*;
+//!
+//! Job::threads(3, |job| {
+//!     let team = job.world()?;
+//!     let calls = Calls::new(&team)?;
+//!     let counts = Rc::new(RefCell::new([0u64; 4]));
+//!     let own = Rc::clone(&counts);
+//!     let count = calls.register_short(move |_, at: usize| own.borrow_mut()[at] += 1)?;
+//!     for index in 0..12 {
+//!         calls.cast(index % team.size(), count, index / team.size())?;
+//!     }
+//!     calls.quiesce()?;
+//!     assert_eq!(*counts.borrow(), [3; 4]);
+//!     calls.free()
 //! })?;
 //! # Ok::<(), farside_rma::Error>(())
 //! ```
