@@ -38,7 +38,7 @@
 //!
 //! | call | team | messages |
 //! |---|---|---|
-//! | [`Job::world`] | all ranks of the job | none |
+//! | [`Job::world`] | all ranks of the job | none; the first call is collective, and makes the team |
 //! | [`Team::split`] | the ranks that give the same color, ordered by key; `None` for a rank without a color | one allgather, ⌈log2 P⌉ a rank |
 //! | [`Team::subteam`] | the listed ranks, in this order; `None` for the others, which make the call too | the same |
 //! | [`Team::split_by_node`] | the ranks that share memory with this one; its windows are mapped | the same |
