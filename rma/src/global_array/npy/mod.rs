@@ -167,10 +167,10 @@ impl<T: NpyElement, const D: usize> GlobalArray<T, D> {
     /// their elements.
     ///
     /// # Errors
-    /// All ranks fail if one does: `System` for a file that cannot be read; `BadArgument` for one that is not in the format or
-    /// too short; `Mismatch` for one of other elements or another number of dimensions, or if ranks have opened different files; `Unsupported` for bytes in the other
-    /// order and for Fortran order (`numpy.ascontiguousarray` makes an array in C order); `Aborted` for such an error of
-    /// another rank; those of [`distributed`](Self::distributed).
+    /// All ranks fail if one does: `System` for a file that cannot be read; `BadArgument` for one that is not in the format,
+    /// is too short, or has other elements or another number of dimensions; `Unsupported` for bytes in the other order and
+    /// for Fortran order (`numpy.ascontiguousarray` makes an array in C order); `Mismatch` if ranks have opened different
+    /// files; `Aborted` for such an error of another rank; those of [`distributed`](Self::distributed).
     #[track_caller]
     pub fn load(team: &Team, path: impl AsRef<Path>, formats: [Format; D]) -> Result<Self> {
         located(|| Self::load_on(team, path.as_ref(), formats, |shape| near_aspect(shape, formats, team.size())))
@@ -241,7 +241,7 @@ fn open<T: NpyElement, const D: usize>(path: &Path) -> Result<(File, [usize; D],
     let (order, own) = (header.descr.chars().next(), format!("{}{}", T::KIND, size_of::<T>()));
     if order.map_or("", |order| &header.descr[order.len_utf8()..]) != own {
         let cause = format!("elements of type {:.40?} for an array of {own}", header.descr);
-        return Err(refused(ErrorKind::Mismatch, cause).remedy("load an array of the file's type, see `NpyElement`"));
+        return Err(refused(ErrorKind::BadArgument, cause).remedy("load an array of the file's type, see `NpyElement`"));
     }
     if size_of::<T>() > 1 && ![Some(BYTE_ORDER), Some('=')].contains(&order) {
         return Err(refused(
@@ -251,7 +251,8 @@ fn open<T: NpyElement, const D: usize>(path: &Path) -> Result<(File, [usize; D],
         .remedy("convert the array with `astype` before it is saved"));
     }
     let shape: [usize; D] = header.shape.try_into().map_err(|shape: Vec<usize>| {
-        refused(ErrorKind::Mismatch, format!("an array of {} dimensions for one of {D}", shape.len()))
+        refused(ErrorKind::BadArgument, format!("an array of {} dimensions for one of {D}", shape.len()))
+            .remedy("load an array of as many dimensions as the file has")
     })?;
     // The orders differ only if two dimensions have more than one index.
     if header.fortran_order && shape.iter().filter(|n| **n > 1).count() > 1 {
