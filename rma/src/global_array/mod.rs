@@ -9,7 +9,8 @@
 //! |---|---|---|
 //! | `put`, `get`, `accumulate` | k where memory is mapped, each a copy between two layouts; else those of [`put_typed`](crate::raw::RawWindow::put_typed) for each owner, at most one for each block of its part | 2 for each of the k owners |
 //! | `get_element`, `fetch_and_op` | 1 | 2 |
-//! | `gather`, `scatter`, `accumulate_at` | one for each index | 2 for each owner |
+//! | `gather`, `scatter` | one for each index; where memory is mapped, a copy | 2 for each owner |
+//! | `accumulate_at` | one for each index; where memory is mapped, an atomic | 2 for each owner |
 //! | `redistribute_into` | as `put`, for each rank that gets elements of this one | 2 for each of them, and 2 on this rank's own lock |
 //! | `with_local`, `for_each`, `map` | none | 2 on this rank's own lock |
 //! | `map_into`, `for_each_with` | none | 2 on this rank's own lock of each array |

@@ -421,6 +421,9 @@ fn section_operations_per_owner() {
             assert_eq!(operations(Kind::Read, &|| array.get((0..4, 5..10), &mut [0; 20]))?, 1);
             assert_eq!(operations(Kind::Read, &|| rows.get((1..7, 0..10), &mut [0; 60]))?, 4);
             assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate(Op::Sum, (1..7, 0..10), &[1; 60]))?, 4);
+            // One for each index, also if two have one owner.
+            let indices = [[1, 0], [1, 1], [6, 2]];
+            assert_eq!(operations(Kind::Accumulate, &|| rows.accumulate_at(Op::Sum, &indices, &[1; 3]))?, 3);
             // A column.
             assert_eq!(operations(Kind::Write, &|| rows.put((0..8, 3..4), &[1; 8]))?, parts(3, 2));
             // An empty section.
