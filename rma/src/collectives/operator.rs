@@ -36,6 +36,11 @@ use crate::op::{Element, Op, combine};
 /// })?;
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an operator on elements of type `{T}`",
+    label = "give an `Op`, or a closure as `Commutative(closure)` or `Ordered(closure)`",
+    note = "the closure takes two elements and returns one: `Commutative(|a, b| ..)`"
+)]
 pub trait Operator<T> {
     /// Whether the operator is commutative. If not, contributions are combined in rank order, lower ranks on the left.
     fn is_commutative(&self) -> bool;

@@ -10,9 +10,10 @@ fn every_epoch_and_operation_compiles() {
 /// Compiles only if none of the types is `Send` or `Sync`: a rank is one thread.
 #[test]
 fn nothing_of_a_rank_goes_to_another_thread() {
+    use farside_rma::calls::Calls;
     use farside_rma::messages::{Message, ReceiveRequest, SendRequest};
     use farside_rma::{Epoch, Exposure, Fences, PassiveEpoch, Request, SharedSlice};
-    use farside_rma::{Job, LockWindow, SharedWindow, Team, Window};
+    use farside_rma::{Flags, GlobalArray, Job, LockWindow, SharedWindow, Symmetric, Team, Window};
 
     trait Ambiguous<A> {
         fn neither() {}
@@ -28,5 +29,6 @@ fn nothing_of_a_rank_goes_to_another_thread() {
     neither!(Job, Team, Window<'static, u64>, LockWindow<u64>, SharedWindow<u64>, SharedSlice<'static, u64>);
     neither!(Epoch<'static, 'static, u64>, PassiveEpoch<'static, 'static, u64>, Request<'static>);
     neither!(Exposure<'static, u64>, Fences<'static, u64>);
+    neither!(Symmetric<u64>, Flags, GlobalArray<u64, 1>, Calls);
     neither!(Message, ReceiveRequest<'static, u64>, SendRequest<'static>);
 }
