@@ -62,12 +62,12 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
 /// The command that starts this program as `ranks` worker ranks (see [`crate::program`]), ended after `limit`.
 ///
 /// # Errors
-/// `Launcher` if the command `farside` is not found; `System` if the path of this program is not known.
+/// `Launcher` if the command `farside` is not found.
 pub fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
-    let program = env::current_exe().map_err(|error| Error::system("find this program", error))?;
-    command.arg(program).arg("--worker").args(arguments);
+    // Its file may have been replaced by another build since this program started, and its ranks are to be the same program.
+    command.arg(format!("/proc/{}/exe", std::process::id())).arg("--worker").args(arguments);
     Ok(command)
 }
 
