@@ -9,8 +9,8 @@ use crate::device::{Block, Place};
 use crate::error::Error;
 
 /// Packets, and their bytes, after which the receiver acknowledges.
-const CONFIRM_EVERY_REQUESTS: u64 = 64;
-const CONFIRM_EVERY_BYTES: usize = 256 << 10;
+const ACK_EVERY_PACKETS: u64 = 64;
+const ACK_EVERY_BYTES: usize = 256 << 10;
 /// Packets, and their bytes, that a sender keeps for one peer; more find the device busy.
 const MOST_KEPT: usize = 1024;
 const MOST_BYTES: usize = 4 << 20;
@@ -316,8 +316,7 @@ impl Pair {
     /// Whether an acknowledgement is due.
     #[inline]
     pub(super) fn owes(&self) -> bool {
-        (self.received - self.confirmed >= CONFIRM_EVERY_REQUESTS || self.unconfirmed >= CONFIRM_EVERY_BYTES)
-            && self.has_spare()
+        (self.received - self.confirmed >= ACK_EVERY_PACKETS || self.unconfirmed >= ACK_EVERY_BYTES) && self.has_spare()
     }
 
     /// Takes note of an acknowledgement; the number of packets that have arrived.

@@ -121,8 +121,8 @@ impl Engine {
         if self.is_paused {
             self.pause(false);
         }
-        let strangers: Vec<_> = self.unauthenticated().map(|(number, conn)| (number, conn.since)).collect();
-        for (number, since) in strangers {
+        let silent: Vec<_> = self.unauthenticated().map(|(number, conn)| (number, conn.since)).collect();
+        for (number, since) in silent {
             match FIRST.checked_sub(now.duration_since(since)) {
                 Some(left) => self.arm_timer(left),
                 None => drop(self.conns.remove(number)),
@@ -317,8 +317,8 @@ impl Engine {
             self.flush();
         }
         self.listeners.clear();
-        let strangers: Vec<u64> = self.unauthenticated().map(|(number, _)| number).collect();
-        strangers.into_iter().for_each(|number| drop(self.conns.remove(number)));
+        let silent: Vec<u64> = self.unauthenticated().map(|(number, _)| number).collect();
+        silent.into_iter().for_each(|number| drop(self.conns.remove(number)));
     }
 
     /// Listens for events of a listener.
