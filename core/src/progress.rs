@@ -2,15 +2,19 @@
 //! The only place that waits: spin, then yield, then park.
 //!
 //! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
-//! ranks than cores it yields a few times, and then sleeps. Two ranks that run at the same time can answer each other
-//! without a context switch, so a rank spins as long as answers arrive within a spin. Where they do not, it gives the
-//! core up at once: beside other programs a spin in vain uses up the time in which the kernel would let the rank run
+//! ranks than cores it yields or sleeps, by what has answered sooner ([`backoff`]). Two ranks that run at the same time
+//! can answer each other without a context switch, so a rank spins as long as answers arrive within a spin. Where they
+//! do not, it gives the core up at once: beside other programs a spin in vain uses up the time in which the kernel would let the rank run
 //! as soon as it is woken. For the same reason a rank asks the kernel for the shortest slice of time: a rank that is
 //! woken then runs before programs with longer slices. Every sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which
 //! the other ranks are checked, so that a dead rank leads to an error within that time instead of a hang.
 
+mod backoff;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
+
+use backoff::{Backoff, LearnedBackoff, YIELD_LIMIT};
 
 use crate::device::{Device, PeerCheck, Sleep};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,8 +24,7 @@ use crate::settings::{Settings, WaitPolicy};
 #[derive(Debug)]
 pub(crate) struct Progress {
     spin: Duration,
-    yields: u32,
-    park: bool,
+    yields: Yields,
     check: Duration,
     spins: u32,
     answers: AdaptiveSpin,
@@ -35,6 +38,17 @@ pub(crate) struct Progress {
     /// When this rank last looked for stopped ranks, and the one that it has warned about.
     last_look: Cell<Option<Instant>>,
     named: Cell<Option<u32>>,
+}
+
+/// Whether a rank that waits yields.
+#[derive(Debug)]
+enum Yields {
+    /// It sleeps at once, after the spin if there is one.
+    Never,
+    /// It yields, or it sleeps at once: ranks share cores.
+    Learned(LearnedBackoff),
+    /// It never sleeps: it yields, or where a spin has no end, it spins.
+    Always,
 }
 
 /// Time between two checks whether a rank is stopped.
@@ -128,28 +142,27 @@ impl Progress {
     /// mapped.
     #[must_use]
     pub(crate) fn new(settings: &Settings, oversubscribed: bool, mapped: bool) -> Self {
-        let (spin, yields, park) = match settings.wait {
-            WaitPolicy::Auto(spin) if !oversubscribed => (spin, 0, true),
-            WaitPolicy::Auto(_) => (Duration::ZERO, 8, true),
-            WaitPolicy::Spin => (Duration::MAX, 0, false),
-            WaitPolicy::Yield => (Duration::ZERO, u32::MAX, false),
-            WaitPolicy::Park => (Duration::ZERO, 0, true),
+        let (spin, yields) = match settings.wait {
+            WaitPolicy::Auto(spin) if !oversubscribed => (spin, Yields::Never),
+            WaitPolicy::Auto(_) => (Duration::ZERO, Yields::Learned(LearnedBackoff::default())),
+            WaitPolicy::Spin => (Duration::MAX, Yields::Always),
+            WaitPolicy::Yield => (Duration::ZERO, Yields::Always),
+            WaitPolicy::Park => (Duration::ZERO, Yields::Never),
         };
-        if park {
+        if !matches!(yields, Yields::Always) {
             ask_for_short_slice();
         }
         Self {
             spin,
-            yields,
-            park,
             check: Duration::from_millis(u64::from(settings.peer_check_ms)),
             // A trace times all waits, also those that polls would end.
             spins: if spin > Duration::ZERO && settings.trace.is_none() { SPINS } else { 0 },
             answers: AdaptiveSpin {
-                score: Cell::new(if yields > 0 { 0 } else { AdaptiveSpin::MAX_SCORE }),
+                score: Cell::new(if spin > Duration::ZERO { AdaptiveSpin::MAX_SCORE } else { 0 }),
                 preempted: Cell::new(preemptions()),
                 ..AdaptiveSpin::default()
             },
+            yields,
             pause: mapped,
             last_check: Cell::new(None),
             checks: Cell::new(0),
@@ -169,7 +182,7 @@ impl Progress {
 
     /// Whether a rank that has waited this long sleeps.
     pub(crate) fn sleeps_after(&self, waited: Duration) -> bool {
-        self.park && waited >= self.spin
+        !matches!(self.yields, Yields::Always) && waited >= self.spin
     }
 
     /// Number of peer checks made in waits.
@@ -195,7 +208,7 @@ impl Progress {
 
     /// Backs off after a turn that found nothing: yields where ranks share cores.
     pub(crate) fn give_way(&self) {
-        if self.yields > 0 {
+        if self.spin == Duration::ZERO {
             std::thread::yield_now();
         } else {
             self.relax();
@@ -205,6 +218,13 @@ impl Progress {
     fn relax(&self) {
         if self.pause {
             std::hint::spin_loop();
+        }
+    }
+
+    fn learned(&self) -> Option<&LearnedBackoff> {
+        match &self.yields {
+            Yields::Learned(learned) => Some(learned),
+            Yields::Never | Yields::Always => None,
         }
     }
 
@@ -234,10 +254,12 @@ impl Progress {
         blocked: impl Fn() -> bool,
     ) -> Result<R> {
         let (mut turns, mut busy) = (0u32, 0u32);
-        let worthwhile = || self.spin > Duration::ZERO && (!self.park || self.answers.is_worthwhile());
+        let worthwhile = || {
+            self.spin > Duration::ZERO && (matches!(self.yields, Yields::Always) || self.answers.is_worthwhile())
+        };
         let mut spins = worthwhile();
         let mut spun_since = None;
-        let mut yields = 0;
+        let giving_up = GivingUp { learned: self.learned(), since: Cell::new(None) };
         loop {
             if let Some(r) = ready()? {
                 if spins {
@@ -249,7 +271,7 @@ impl Progress {
                 if spins {
                     self.answers.record(true);
                 }
-                (turns, yields, spun_since, spins) = (0, 0, None, worthwhile());
+                (turns, spun_since, spins) = (0, None, worthwhile());
                 // Traffic of other ranks must not hide the loss of the awaited one.
                 busy = busy.wrapping_add(1);
                 if busy.is_multiple_of(TURNS) {
@@ -271,25 +293,18 @@ impl Progress {
             if std::mem::take(&mut spins) {
                 self.answers.record_vain(preemptions());
             }
-            if yields < self.yields {
-                if self.answers.is_worthwhile() {
-                    let come = self.look(&mut ready)?;
-                    self.answers.record(come.is_some());
-                    if let Some(r) = come {
-                        return Ok(r);
-                    }
+            if !matches!(self.yields, Yields::Never) && self.answers.is_worthwhile() {
+                let come = self.look(&mut ready)?;
+                self.answers.record(come.is_some());
+                if let Some(r) = come {
+                    return Ok(r);
                 }
-                yields += 1;
+            }
+            if matches!(self.yields, Yields::Always) || giving_up.yields() {
                 std::thread::yield_now();
-                if yields.is_multiple_of(TURNS) {
+                if turns.is_multiple_of(TURNS) {
                     self.check_peers(operation, device, deadline)?;
                 }
-                if self.yields == u32::MAX {
-                    yields %= TURNS;
-                }
-                continue;
-            }
-            if !self.park {
                 continue;
             }
             // Stored, since `ready` may consume what it finds, such as a lock.
@@ -344,6 +359,32 @@ impl Progress {
             tracing::warn!("{operation}: rank {rank} is stopped, by a signal or a debugger; this rank waits");
         }
         self.named.set(stopped);
+    }
+}
+
+/// A wait that gives the core up; records how long it took.
+struct GivingUp<'a> {
+    learned: Option<&'a LearnedBackoff>,
+    /// When it began to, and how.
+    since: Cell<Option<(Duration, Backoff)>>,
+}
+
+impl GivingUp<'_> {
+    /// Whether to yield now, rather than sleep.
+    fn yields(&self) -> bool {
+        let Some(learned) = self.learned else { return false };
+        let now = LearnedBackoff::now();
+        let (since, way) = self.since.get().unwrap_or_else(|| (now, learned.choose(now)));
+        self.since.set(Some((since, way)));
+        way == Backoff::Yield && now.saturating_sub(since) < YIELD_LIMIT
+    }
+}
+
+impl Drop for GivingUp<'_> {
+    fn drop(&mut self) {
+        if let Some((learned, (since, way))) = self.learned.zip(self.since.get()) {
+            learned.record(way, since, LearnedBackoff::now());
+        }
     }
 }
 

@@ -268,7 +268,7 @@ fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
 
 settings! {
     wait: WaitPolicy = "FARSIDE_WAIT", "auto(100)", "auto, auto(MICROSECONDS) up to 1000000, spin, yield, park", wait_policy,
-        "How a rank waits: auto spins for 100 microseconds, or for the time given, and then sleeps, at once where answers have lately taken longer, but if ranks outnumber cores it yields and sleeps early; spin never gives up the core; yield gives it up at every turn and never sleeps; park sleeps at once.";
+        "How a rank waits: auto spins for 100 microseconds, or for the time given, and then sleeps, at once where answers have lately taken longer, but if ranks outnumber cores it yields or sleeps, by what has answered sooner; spin never gives up the core; yield gives it up at every turn and never sleeps; park sleeps at once.";
     timeout_s: u32 = "FARSIDE_TIMEOUT_S", "60", "seconds, 1 to 86400", |s| number(s).filter(|v| (1..=86_400).contains(v)),
         "Time limit of start-up and of the orderly end of the job.";
     peer_check_ms: u32 = "FARSIDE_PEER_CHECK_MS", "100", "milliseconds, 1 to 2000", |s| number(s).filter(|v| (1..=2_000).contains(v)),

@@ -1,0 +1,178 @@
+//! What a rank that shares its core does while it waits: it yields, or it sleeps. A yield answers sooner, unless the core
+//! goes to another program, which keeps it for its slice of time; then only a rank that is woken is answered soon. Which
+//! of the two is better is a matter of the kernel, of its groups of sessions, and of what else runs, so both are measured
+//! where the job runs.
+//!
+//! A rank that yields among ranks that sleep learns nothing, since the answer comes through all of them. So the ranks
+//! try the same at the same time: time is cut into windows by the clock of the machine, and a few windows in each round
+//! belong to one of the two. In all others each rank does what has taken less.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a waiting rank does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Backoff {
+    /// It yields, and sleeps if no answer has come for [`YIELD_LIMIT`].
+    Yield,
+    /// It sleeps at once.
+    Sleep,
+}
+
+/// Longest time for which a rank yields in one wait: a thousandth of a core in waits of a second.
+pub(super) const YIELD_LIMIT: Duration = Duration::from_millis(1);
+
+/// Length of a window: a wait that lost its core for a slice of time ends in it or in the next one.
+const WINDOW: Duration = Duration::from_millis(4);
+
+/// Windows in a round. In the first one all ranks yield, in the one in the middle all sleep.
+const ROUND: u64 = 32;
+
+/// Windows of each way that are measured before the better one is taken: until then they take turns.
+const FIRST: u32 = 2;
+
+/// A longer wait counts as one of this length, so that one wait for a rank that computes does not outweigh all others.
+const LONGEST_COUNTED: Duration = Duration::from_millis(10);
+
+/// What one way has taken.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Mean time of a wait in the windows so far, each of which weighs half as much as the next.
+    mean: Cell<Duration>,
+    windows: Cell<u32>,
+    /// Waits of the current window, and their time.
+    waits: Cell<u32>,
+    time: Cell<Duration>,
+}
+
+impl Taken {
+    fn record(&self, time: Duration) {
+        self.waits.set(self.waits.get() + 1);
+        self.time.set(self.time.get() + time.min(LONGEST_COUNTED));
+    }
+
+    /// Ends the current window.
+    fn close(&self) {
+        let (waits, time) = (self.waits.take(), self.time.take());
+        if waits > 0 {
+            let mean = time / waits;
+            self.mean.set(if self.windows.get() == 0 { mean } else { (self.mean.get() + mean) / 2 });
+            self.windows.set(self.windows.get().saturating_add(1));
+        }
+    }
+}
+
+/// The choice between the two.
+#[derive(Debug, Default)]
+pub(super) struct LearnedBackoff {
+    yielding: Taken,
+    sleeping: Taken,
+    /// Number of the current window.
+    window: Cell<u64>,
+}
+
+impl LearnedBackoff {
+    /// Time of the machine's clock, which is the same for all ranks of a node.
+    pub(super) fn now() -> Duration {
+        Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+    }
+
+    /// What a wait does that begins to wait at `now`.
+    pub(super) fn choose(&self, now: Duration) -> Backoff {
+        let window = (now.as_nanos() / WINDOW.as_nanos()) as u64;
+        if self.window.replace(window) != window {
+            self.yielding.close();
+            self.sleeping.close();
+        }
+        let unknown = [&self.yielding, &self.sleeping].iter().any(|taken| taken.windows.get() < FIRST);
+        match window % ROUND {
+            place if unknown && place % 2 == 0 => Backoff::Yield,
+            _ if unknown => Backoff::Sleep,
+            0 => Backoff::Yield,
+            place if place == ROUND / 2 => Backoff::Sleep,
+            _ if self.yielding.mean.get() < self.sleeping.mean.get() => Backoff::Yield,
+            _ => Backoff::Sleep,
+        }
+    }
+
+    /// Records a wait that ended at `now`.
+    pub(super) fn record(&self, way: Backoff, began: Duration, now: Duration) {
+        let taken = match way {
+            Backoff::Yield => &self.yielding,
+            Backoff::Sleep => &self.sleeping,
+        };
+        taken.record(now.saturating_sub(began));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets `waits` waits pass, which take the times of `of` for yields and sleeps; returns how many yielded, and the time.
+    fn pass(learned: &LearnedBackoff, now: &mut Duration, waits: u32, of: [Duration; 2]) -> (u32, Duration) {
+        let (mut yields, began) = (0, *now);
+        for _ in 0..waits {
+            let way = learned.choose(*now);
+            yields += u32::from(way == Backoff::Yield);
+            let end = *now + of[usize::from(way == Backoff::Sleep)];
+            learned.record(way, *now, end);
+            *now = end;
+        }
+        (yields, *now - began)
+    }
+
+    #[test]
+    fn better_way_is_taken_and_a_change_is_noticed() {
+        const US: Duration = Duration::from_micros(1);
+        let (learned, mut now) = (LearnedBackoff::default(), Duration::from_secs(5));
+        for of in [[2 * US, 30 * US], [1500 * US, 100 * US], [20 * US, 19 * US], [3 * US, 50 * US]] {
+            let learning = now;
+            while now < learning + 3 * ROUND as u32 * WINDOW {
+                pass(&learned, &mut now, 10, of);
+            }
+            let (waits, best) = (100_000, of[0].min(of[1]));
+            let (yields, time) = pass(&learned, &mut now, waits, of);
+            assert_eq!(yields > waits / 2, of[0] < of[1], "{of:?}: {yields} of {waits} yielded");
+            assert!(time < (best * waits).mul_f64(1.1), "{of:?}: {time:?} for {waits} waits of {best:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_try_the_same_at_the_same_time() {
+        let [one, other] = [LearnedBackoff::default(), LearnedBackoff::default()];
+        let mut now = Duration::from_secs(7);
+        let ms = Duration::from_millis(1);
+        // One has learned to yield, the other one to sleep.
+        for _ in 0..2000 {
+            for (learned, of) in [(&one, [ms / 100, ms / 10]), (&other, [ms / 10, ms / 100])] {
+                let way = learned.choose(now);
+                learned.record(way, now, now + of[usize::from(way == Backoff::Sleep)]);
+            }
+            now += ms / 10;
+        }
+        let mut same = [0; 2];
+        for _ in 0..ROUND {
+            let ways = [one.choose(now), other.choose(now)];
+            if ways[0] == ways[1] {
+                same[usize::from(ways[0] == Backoff::Sleep)] += 1;
+            } else {
+                assert_eq!(ways, [Backoff::Yield, Backoff::Sleep]);
+            }
+            now += WINDOW;
+        }
+        assert_eq!(same, [1, 1]);
+    }
+
+    #[test]
+    fn long_wait_does_not_outweigh_the_others() {
+        let taken = Taken::default();
+        taken.record(Duration::from_secs(3600));
+        taken.close();
+        assert_eq!(taken.mean.get(), LONGEST_COUNTED);
+        taken.close();
+        assert_eq!((taken.mean.get(), taken.windows.get()), (LONGEST_COUNTED, 1), "a window without waits says nothing");
+    }
+}
