@@ -43,13 +43,21 @@ fn rules(settings: &Settings, device: &str) -> Rules {
     cache(settings, device).and_then(|cache| cache.read(parse)).unwrap_or_default()
 }
 
+/// The rules of the setting `FARSIDE_COLL`.
+///
+/// # Errors
+/// `Setting`, naming the item or line that cannot be read, and what is allowed.
+pub fn user_rules(settings: &Settings) -> Result<Rules> {
+    Rules::of_setting(&settings.coll).map_err(|why| Error::new(ErrorKind::Setting, "read the settings").cause(why))
+}
+
 /// What a job of this user on this machine knows for the selection on a device.
 ///
 /// # Errors
-/// `Setting` for a value of `FARSIDE_COLL` that cannot be read.
+/// Those of [`user_rules`].
 pub fn selection(settings: &Settings, device: &str) -> Result<Selection> {
     let model = Models::load(settings, device).map(|models| models.p_log_p().clone());
-    Ok(Selection { user: Rules::of_setting(&settings.coll)?, measured: rules(settings, device), model })
+    Ok(Selection { user: user_rules(settings)?, measured: rules(settings, device), model })
 }
 
 fn key(device: &str) -> String {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use farside_core::bootstrap::detect::{Start, choose};
-use farside_core::coll::selection::Rules;
 use farside_core::device::report::devices;
 use farside_core::model::{Models, Primitive};
 use farside_core::settings::{Origin, Settings, TABLE};
@@ -23,7 +22,7 @@ use crate::limits::{Amount, Limits, Pair};
 pub(crate) fn print(as_json: bool) -> Result<()> {
     let settings = Settings::from_env()?;
     farside_core::mistyped::warn();
-    Rules::of_setting(&settings.coll)?;
+    tuning::user_rules(&settings)?;
     let limits = Limits::now(Path::new(&settings.shm_dir));
     let start = choose(|name| std::env::var_os(name).map(|v| v.to_string_lossy().into_owned()));
     let text =

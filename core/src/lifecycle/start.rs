@@ -98,7 +98,7 @@ impl Job {
     /// # Errors
     /// Those of [`init`](Self::init).
     pub fn start(mut bootstrap: Box<dyn Bootstrap>, settings: Settings) -> Result<Self> {
-        let user = Rules::of_setting(&settings.coll)?;
+        let user = tuning::user_rules(&settings)?;
         publish(&mut *bootstrap, &settings)?;
         let device = open(&mut *bootstrap, &settings)?;
         let sharing = Sharing::collect(&mut *bootstrap)?;
@@ -114,7 +114,7 @@ impl Job {
         settings: Settings,
         device: Box<dyn Device>,
     ) -> Result<Self> {
-        let user = Rules::of_setting(&settings.coll)?;
+        let user = tuning::user_rules(&settings)?;
         publish(&mut *bootstrap, &settings)?;
         bootstrap.fence()?;
         let sharing = Sharing::collect(&mut *bootstrap)?;
@@ -127,7 +127,7 @@ impl Job {
         settings: Settings,
         device: Box<dyn Device>,
     ) -> Result<Self> {
-        let user = Rules::of_setting(&settings.coll)?;
+        let user = tuning::user_rules(&settings)?;
         if bootstrap.rank() == 0 {
             check_files(&settings)?;
         }

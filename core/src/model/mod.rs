@@ -28,10 +28,27 @@ pub use transfers::{TransferTimes, Transfers};
 
 use std::time::Duration;
 
+use crate::device::sim::{Interface, Network};
 use crate::error::Result;
 use crate::job::Job;
 use crate::load::Load;
 use fit::Fitted;
+
+impl From<Interface> for LogGP {
+    /// The model of an interface, for messages that never wait for their receives, and reductions that take no time.
+    fn from(interface: Interface) -> Self {
+        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, .. } =
+            interface;
+        Self { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, ..Self::default() }
+    }
+}
+
+impl From<&Network> for LogGP {
+    /// The model of the interfaces of a network, and of the barrier in its switch.
+    fn from(network: &Network) -> Self {
+        Self { gate: network.switch.map_or(0.0, |switch| switch.gate), ..network.interface.into() }
+    }
+}
 
 /// The operation that carries bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

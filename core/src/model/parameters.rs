@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::device::sim::{Interface, Network};
-
 /// Costs of sending a message. All times count from when the processor and the port are free for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sending {
@@ -85,22 +83,6 @@ impl LogGP {
 
     fn stretch(&self, bytes: u64) -> f64 {
         bytes.saturating_sub(1) as f64 * self.gap_per_byte
-    }
-}
-
-impl From<Interface> for LogGP {
-    /// The model of an interface, for messages that never wait for their receives, and reductions that take no time.
-    fn from(interface: Interface) -> Self {
-        let Interface { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, .. } =
-            interface;
-        Self { latency, send_overhead, receive_overhead, gap, gap_per_byte, overhead_per_byte, ..Self::default() }
-    }
-}
-
-impl From<&Network> for LogGP {
-    /// The model of the interfaces of a network, and of the barrier in its switch.
-    fn from(network: &Network) -> Self {
-        Self { gate: network.switch.map_or(0.0, |switch| switch.gate), ..network.interface.into() }
     }
 }
 

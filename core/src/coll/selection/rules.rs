@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use super::class::nodes;
 use super::{Choice, Class, Facts, Placement};
 use crate::coll::operation::{Call, Operation};
-use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum length of a file of rules in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -47,7 +46,7 @@ impl Rule {
     }
 
     /// The rule for all calls of an operation, from `OPERATION:ALGORITHM`.
-    fn of_item(item: &str) -> std::result::Result<Self, String> {
+    fn of_item(item: &str) -> Result<Self, String> {
         let (name, algorithm) = item.split_once(':').ok_or_else(|| format!("{item:?} is not OPERATION:ALGORITHM"))?;
         let operation = operation(name.trim())?;
         let choice = Choice::parse(operation, algorithm.trim())?;
@@ -72,14 +71,14 @@ impl Rule {
     }
 }
 
-fn operation(name: &str) -> std::result::Result<Operation, String> {
+fn operation(name: &str) -> Result<Operation, String> {
     Operation::ALL
         .into_iter()
         .find(|o| o.name() == name)
         .ok_or_else(|| format!("no operation {name:?}: allowed: {}", Operation::ALL.map(Operation::name).join(", ")))
 }
 
-fn range(text: &str) -> std::result::Result<RangeInclusive<u64>, String> {
+fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
     let number = |text: &str| text.parse::<u64>().ok();
     let found = match text.split_once('-') {
         _ if text == "*" => Some(ALL),
@@ -92,7 +91,7 @@ fn range(text: &str) -> std::result::Result<RangeInclusive<u64>, String> {
 impl std::str::FromStr for Rule {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.split_ascii_whitespace();
         let mut word = || words.next().ok_or("it is not OPERATION RANKS BYTES PLACEMENT ALGORITHM");
         let (operation, ranks, bytes) = (operation(word()?)?, range(word()?)?, range(word()?)?);
@@ -141,11 +140,9 @@ impl Rules {
     /// path of a file of rules.
     ///
     /// # Errors
-    /// `Setting`, naming the item or line, and what is allowed.
-    pub fn of_setting(text: &str) -> Result<Self> {
-        let wrong = |why: String| {
-            Error::new(ErrorKind::Setting, "read the settings").cause(format!("FARSIDE_COLL={text:?}: {why}"))
-        };
+    /// Text that names the setting and the item or line, and says what is allowed.
+    pub fn of_setting(text: &str) -> Result<Self, String> {
+        let wrong = |why: String| format!("FARSIDE_COLL={text:?}: {why}");
         if text.trim() == "auto" {
             return Ok(Self::default());
         }
@@ -165,7 +162,7 @@ impl Rules {
             depth += i32::from(c == '(') - i32::from(c == ')');
             c == ',' && depth <= 0
         });
-        items.map(|item| Rule::of_item(item.trim())).collect::<std::result::Result<_, _>>().map(Self).map_err(wrong)
+        items.map(|item| Rule::of_item(item.trim())).collect::<Result<_, _>>().map(Self).map_err(wrong)
     }
 
     /// The choice of the last rule that holds for a call and can make it.
@@ -213,11 +210,11 @@ impl Rules {
 impl std::str::FromStr for Rules {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).enumerate();
         let rules = lines.filter(|(_, line)| !line.is_empty());
         let rule = |(number, line): (usize, &str)| line.parse().map_err(|why| format!("line {}: {why}", number + 1));
-        rules.map(rule).collect::<std::result::Result<_, String>>().map(Self)
+        rules.map(rule).collect::<Result<_, String>>().map(Self)
     }
 }
 
