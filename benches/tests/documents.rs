@@ -13,7 +13,7 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The documents, and the least number of blocks of commands that each has. A later one may use what an earlier one has
 /// installed.
-const DOCUMENTS: [(&str, usize); 20] = [
+const DOCUMENTS: [(&str, usize); 21] = [
     ("README.md", 4),
     ("ARCHITECTURE.md", 0),
     ("mpi-compat/README.md", 1),
@@ -32,6 +32,7 @@ const DOCUMENTS: [(&str, usize); 20] = [
     ("core/docs/selection.md", 1),
     ("core/docs/simulation.md", 0),
     ("core/launch/README.md", 1),
+    ("core/schedule/README.md", 0),
     ("datatype/README.md", 0),
     ("benches/docs/measuring.md", 4),
 ];

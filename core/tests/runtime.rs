@@ -1,4 +1,4 @@
-//! What jobs do above the device: starting, messages, collectives and their schedules, lost ranks, simulations.
+//! What jobs do above the device: starting, messages, collectives, lost ranks, simulations.
 
 mod active_messages;
 mod both_copy;
@@ -9,6 +9,5 @@ mod many_teams;
 mod messages;
 mod pmi1;
 mod pmi2;
-mod schedules;
 mod sim;
 mod two_sided;

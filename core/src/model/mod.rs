@@ -19,11 +19,11 @@ pub mod fit;
 mod link;
 mod measure;
 mod page;
-mod parameters;
 mod store;
 mod transfers;
 
-pub use parameters::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
+#[doc(inline)]
+pub use farside_schedule::model::{LoP, LogGP, Model, OnePort, Overhead, PLogP, Receiving, RoundTrip, Sending, Table};
 pub use transfers::{TransferTimes, Transfers};
 
 use std::time::Duration;

@@ -392,3 +392,17 @@ fn rank_that_ends_is_named_to_those_that_wait_for_it() {
         assert!(begun.elapsed() < Duration::from_secs(50), "not by a time-out");
     }
 }
+
+/// No device is opened before: the folder of shared memory does not exist.
+#[test]
+fn a_job_whose_setting_names_no_algorithm_does_not_start() {
+    let set = |name: &str| match name {
+        "FARSIDE_COLL" => Some("broadcast:scatter-rong".to_owned()),
+        "FARSIDE_SHM_DIR" => Some("/nonexistent".to_owned()),
+        _ => None,
+    };
+    let e = Job::threads_with(1, &Settings::from_lookup(set).unwrap(), |_| Ok(())).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Setting);
+    let shown = e.to_string();
+    assert!(shown.contains("FARSIDE_COLL=\"broadcast:scatter-rong\": ") && shown.contains("allowed: "), "{shown}");
+}

@@ -1,0 +1,22 @@
+//! The factorised combination that costs least: the butterfly for the factors two of P, rings for some odd prime
+//! factors, 3-2 elimination for the product of the others, and the best number of halving rounds. A message of m
+//! elements costs α + βm, and their reduction γm (Rabenseifner, Träff 2004, sections 3.5 and 3.6).
+
+use crate::butterfly::{COSTS, Costs, Reduction, factorized};
+use crate::operation::{Algorithm, Call, Operation};
+use crate::schedule::Schedule;
+
+/// The algorithm.
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Allreduce,
+    name: "factorized",
+    source: "Rabenseifner, Träff 2004, section 3.6",
+    parameters: COSTS,
+    build,
+    ..Algorithm::PLAIN
+};
+
+fn build(call: &Call<'_>) -> Schedule {
+    let plan = factorized(call.size, call.elements, Costs::of_parameters(call.parameters));
+    Reduction::schedule(call, &plan)
+}

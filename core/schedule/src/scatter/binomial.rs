@@ -1,0 +1,16 @@
+//! Binomial tree: each message has the blocks of a subtree. Σ_{j < ⌈log2 P⌉} g(2^j m) + ⌈log2 P⌉ L in pLogP for P a
+//! power of two, and no more for other P.
+
+use super::down;
+use crate::operation::{Algorithm, Operation};
+use crate::tree::Place;
+
+/// The algorithm.
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Scatter,
+    name: "binomial",
+    source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
+    applies: |call| call.sizes_known,
+    build: |call| down(call, &Place::k_nomial(2, call.relative(), call.size)),
+    ..Algorithm::PLAIN
+};

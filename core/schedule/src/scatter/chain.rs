@@ -1,0 +1,15 @@
+//! Chain: each rank passes on the blocks of all after it. Σ_{0 < j < P} g(j m) + (P - 1) L in pLogP.
+
+use super::down;
+use crate::operation::{Algorithm, Operation};
+use crate::tree::Place;
+
+/// The algorithm.
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Scatter,
+    name: "chain",
+    source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
+    applies: |call| call.sizes_known,
+    build: |call| down(call, &Place::chain(call.relative(), call.size)),
+    ..Algorithm::PLAIN
+};

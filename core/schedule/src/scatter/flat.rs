@@ -1,0 +1,14 @@
+//! Flat tree: the root sends each rank its block. (P - 1) g(m) + L in pLogP. Only the root needs to know the sizes.
+
+use super::down;
+use crate::operation::{Algorithm, Operation};
+use crate::tree::Place;
+
+/// The algorithm.
+pub(crate) const ALGORITHM: Algorithm = Algorithm {
+    operation: Operation::Scatter,
+    name: "flat",
+    source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
+    build: |call| down(call, &Place::flat(call.relative(), call.size)),
+    ..Algorithm::PLAIN
+};
