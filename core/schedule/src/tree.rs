@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-/// The place of one rank in a tree. All numbers count from the root of the collective
-/// ([`Call::relative`](super::operation::Call::relative)).
+/// The place of one rank in a tree. All numbers count from the root of the collective, whose number is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The parent; the root has none.

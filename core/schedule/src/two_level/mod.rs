@@ -1,7 +1,7 @@
 //! Collectives in two levels: the ranks of each node and their leader, and the leaders of all nodes. A step between nodes
 //! takes much longer than one within a node, so every round between nodes counts, and only leaders send between nodes.
 //!
-//! Each is composed of algorithms of the [table](super::table) with their default parameters, as [parts](Part) of one
+//! Each is composed of algorithms of the [table](super::table) with their default parameters, as parts of one
 //! schedule; so steps of a level begin as soon as their blocks are there, not when the level before has ended. The
 //! parameters are the trees within the nodes and the algorithm between the leaders.
 //!
