@@ -188,7 +188,7 @@ impl Conn {
     #[allow(unsafe_code)]
     pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: a slice.
-        let sent = unsafe { sys::send(self.socket.as_fd(), &[Block::of(bytes.as_ptr(), bytes.len())], false) }?;
+        let sent = unsafe { sys::send(self.socket.as_fd(), &[Block::of(bytes.as_ptr(), bytes.len())]) }?;
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
@@ -250,17 +250,17 @@ impl Conn {
     /// # Safety
     /// The blocks are valid for reads.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn send(&mut self, blocks: &[Block], more: bool) -> io::Result<usize> {
+    pub(super) unsafe fn send(&mut self, blocks: &[Block]) -> io::Result<usize> {
         if self.seal.is_none() {
             // SAFETY: the same contract.
-            return unsafe { sys::send(self.socket.as_fd(), blocks, more) };
+            return unsafe { sys::send(self.socket.as_fd(), blocks) };
         }
         self.flush_seal()?;
         let mut bytes = Vec::new();
         for block in blocks {
             let len = block.len.min(RECORD - bytes.len());
             // SAFETY: a part of a block of the contract.
-            unsafe { super::queue::append(&[Block { len, ..*block }], &mut bytes) };
+            unsafe { super::send_buffer::append(&[Block { len, ..*block }], &mut bytes) };
         }
         if let Some(seal) = &mut self.seal {
             seal.seal(&bytes).map_err(|_| io::Error::other("the encryption has failed"))?;
@@ -278,7 +278,7 @@ impl Conn {
         while !seal.pending().is_empty() {
             let pending = seal.pending();
             // SAFETY: a slice.
-            let sent = unsafe { sys::send(socket.as_fd(), &[Block::of(pending.as_ptr(), pending.len())], false) }?;
+            let sent = unsafe { sys::send(socket.as_fd(), &[Block::of(pending.as_ptr(), pending.len())]) }?;
             seal.sent(sent);
         }
         Ok(())

@@ -266,10 +266,13 @@ impl Engine {
         let mut blocks = Blocks::new();
         let result = loop {
             blocks.clear();
-            let Some((lane, more)) = peer.next(&self.memory, &mut blocks) else { break conn.flush_seal() };
-            // SAFETY: buffers, bytes of operations in progress, or of regions that are not released while the lock is held.
-            match unsafe { conn.send(&blocks, more) } {
-                Ok(len) => peer.advance(lane, len),
+            peer.next(&self.memory, &mut blocks);
+            if blocks.is_empty() {
+                break conn.flush_seal();
+            }
+            // SAFETY: buffers, and bytes of operations in progress and of regions, which `cancel` and `release` copy.
+            match unsafe { conn.send(&blocks) } {
+                Ok(len) => peer.sends.advance(len),
                 Err(e) => break Err(e),
             }
         };
@@ -299,7 +302,7 @@ impl Engine {
     /// Whether all requests are complete, and all that was sent has arrived.
     pub(super) fn is_quiet(&self) -> bool {
         let is_flushed = |conn: &Conn| !matches!(conn.stage, Stage::Up(_)) || conn.is_flushed();
-        let is_up = |peer: &Peer| !peer.is_met || peer.log.is_empty() || matches!(peer.link, Link::Up(_));
+        let is_up = |peer: &Peer| !peer.is_met || peer.sends.is_empty() || matches!(peer.link, Link::Up(_));
         self.peers.iter().all(|peer| peer.is_idle() && is_up(peer))
             && self.conns.iter().all(|(_, conn)| is_flushed(conn))
     }

@@ -157,7 +157,7 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(number) else { return Ok(()) };
         conn.tune(self.silence)?;
         let state = &mut self.peers[peer as usize];
-        state.log.resume(greeting.received).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+        state.sends.resume(greeting.received).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
         conn.stage = Stage::Up(peer);
         let mut input = state.input.take().unwrap_or_default();
         if self.encrypts {

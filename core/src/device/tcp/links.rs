@@ -4,7 +4,7 @@
 //! a higher one while it connects itself, and gives its own attempt up when it accepts a lower one. An attempt that is
 //! refused is made again until the limit of silence, unless the other side has connected.
 //!
-//! A connection that breaks is made anew, and what the peer has not got is sent again (see `resend`). The peer is lost if
+//! A connection that breaks is made anew, and what the peer has not got is sent again (see `send_buffer`). The peer is lost if
 //! nothing listens any more, or if that takes longer than the limit of silence.
 //!
 //! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So all
@@ -22,7 +22,7 @@ use super::conn::{Conn, Stage};
 use super::engine::{Engine, LISTENER};
 use super::frame::{Header, Kind, TEXT};
 use super::input::Input;
-use super::peer::Link;
+use super::peer::{Link, Peer};
 use super::secret;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -304,7 +304,7 @@ impl Engine {
 
     /// Whether all announcements of this rank are on their way.
     pub(super) fn has_announced(&self) -> bool {
-        self.peers.iter().all(|peer| peer.replies.is_empty())
+        self.peers.iter().all(Peer::has_answered)
     }
 
     /// Announces once that this rank ends without leaving, and accepts nothing any more.

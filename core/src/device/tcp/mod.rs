@@ -33,8 +33,8 @@ mod peer;
 mod post;
 mod queue;
 mod relay;
-mod resend;
 mod secret;
+mod send_buffer;
 mod serve;
 mod start;
 mod sys;
@@ -178,7 +178,10 @@ unsafe impl Device for TcpDevice {
 
     unsafe fn release(&self, handle: u64) -> Result<()> {
         // Whoever moves bytes of a region holds the lock meanwhile.
-        self.shared.lock().memory.0.remove(handle);
+        let mut engine = self.shared.lock();
+        // SAFETY: the memory of the region is valid until the return, by the contract of `register`.
+        engine.peers.iter_mut().for_each(|peer| unsafe { peer.detach_region(handle) });
+        engine.memory.0.remove(handle);
         match self.owned.borrow_mut().remove(&handle) {
             Some(_) => Ok(()),
             None => Err(self.fail(ErrorKind::Freed, "release memory", self.me)),

@@ -7,7 +7,8 @@
 //! - packets need credits by their length, which come back when the program has taken them;
 //! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
 //!   ([`MOST_OPEN`], [`MOST_OWED`]);
-//! - requests that wait for such a limit stand in a queue of their own, so that answers pass them.
+//! - requests that wait for such a limit, or for room in the send buffer, stand in a queue of their own, so that answers pass
+//!   them.
 //!
 //! A peer that exceeds a limit breaks the protocol.
 
@@ -17,8 +18,8 @@ use std::time::Instant;
 use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, PIECE, RETURN};
 use super::input::Input;
 use super::memory::Memory;
-use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads, append};
-use super::resend::Unacknowledged;
+use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads};
+use super::send_buffer::{Lender, SendBuffer, append};
 use super::sys::Blocks;
 use super::ways::Round;
 use crate::device::{Block, Range, ShortPacket, code, target};
@@ -60,8 +61,9 @@ pub(super) struct Awaited {
     owed: usize,
     /// Whether the target keeps the data that it owes.
     is_kept: bool,
-    /// Whether frames of it are still to be made, from memory of the caller.
-    is_open: bool,
+    /// The position in the stream that the peer must have when it answers, since memory of the caller is sent before it:
+    /// the highest one while frames are still to be made.
+    until: u64,
     /// Sent when the data has arrived.
     notify: Option<Header>,
 }
@@ -104,8 +106,7 @@ pub(super) struct Peer {
     pub(super) lost: Option<Error>,
     /// Whether another device reaches the peer, whose loss is then not reported.
     pub(super) is_given_up: bool,
-    /// What may have to be sent again.
-    pub(super) log: Unacknowledged,
+    pub(super) sends: SendBuffer,
     /// Number of bytes that have arrived, over all connections, and how much has since the last acknowledgement.
     pub(super) received: u64,
     unacked: usize,
@@ -118,14 +119,6 @@ pub(super) struct Peer {
     /// Number of attempts of this rank to connect, and of those of the peer that were accepted or given up.
     pub(super) dials: u32,
     pub(super) dialed: u32,
-}
-
-/// What is sent next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    Again,
-    Replies,
-    Requests,
 }
 
 /// An operation's former value or data.
@@ -166,18 +159,23 @@ impl Peer {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.awaiting.is_empty() && self.requests.is_empty() && self.replies.is_empty() && self.acks == 0
+        self.awaiting.is_empty() && self.requests.is_empty() && self.acks == 0 && self.has_answered()
+    }
+
+    /// Whether all answers and announcements were sent.
+    pub(super) fn has_answered(&self) -> bool {
+        self.replies.is_empty() && self.sends.unsent() == 0
     }
 
     fn frame(&mut self, header: Header, payload: &[u8]) {
-        self.requests.fill(|bytes| {
+        self.requests.fill(&mut self.sends, |bytes| {
             bytes.extend(header.bytes());
             bytes.extend(payload);
         });
     }
 
     fn answer(&mut self, header: Header, payload: &[u8]) {
-        self.replies.fill(|bytes| {
+        self.replies.fill(&mut self.sends, |bytes| {
             bytes.extend(header.bytes());
             bytes.extend(payload);
         });
@@ -198,15 +196,21 @@ impl Peer {
 
     fn owes(&mut self, serial: u64, owed: usize) {
         self.owed += owed;
-        if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
+        if let Some(awaited) = self.awaited(serial) {
             awaited.owed += owed;
         }
     }
 
-    fn opened(&mut self, serial: u64, is_kept: bool) {
-        if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
-            (awaited.is_open, awaited.is_kept) = (true, is_kept);
+    fn awaited(&mut self, serial: u64) -> Option<&mut Awaited> {
+        self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize)
+    }
+
+    /// Queues the last operation, whose frames are made when there is room.
+    fn open_up(&mut self, item: Item) {
+        if let Some(awaited) = self.awaiting.back_mut() {
+            awaited.until = u64::MAX;
         }
+        self.requests.push(item);
     }
 
     /// Writes blocks to ranges of the same total length.
@@ -219,7 +223,7 @@ impl Peer {
         let serial = self.expect(call, &[], 0);
         if let ([Range { offset, len }], true) = (ranges, len <= COPIED) {
             let header = Header { offset: *offset as u64, len: *len as u64, ..header };
-            self.requests.fill(|bytes| {
+            self.requests.fill(&mut self.sends, |bytes| {
                 bytes.extend(header.bytes());
                 // SAFETY: valid blocks by the contract.
                 unsafe { append(from, bytes) };
@@ -227,8 +231,7 @@ impl Peer {
         } else if len == 0 {
             self.frame(header, &[]);
         } else {
-            self.opened(serial, false);
-            self.requests.push(Item::Chunks(Chunks::new(serial, header, from, ranges)));
+            self.open_up(Item::Chunks(Chunks::new(serial, header, from, ranges)));
         }
         self.notify(call);
     }
@@ -247,10 +250,7 @@ impl Peer {
                 self.frame(Header { flags: LAST, key: call.key, offset, len, ..Header::new(Kind::Read) }, &[]);
                 self.owes(serial, ASKED);
             }
-            _ => {
-                self.opened(serial, false);
-                self.requests.push(Item::Reads(Reads::new(serial, call.key, LAST, ranges.to_vec())));
-            }
+            _ => self.open_up(Item::Reads(Reads::new(serial, call.key, ranges.to_vec()))),
         }
     }
 
@@ -273,20 +273,20 @@ impl Peer {
         let into = [Block { base: old, len: at.len }];
         let returns = if old.is_null() { 0 } else { at.len };
         let serial = self.expect(call, if old.is_null() { &[] } else { &into }, returns);
+        if let Some(awaited) = self.awaiting.back_mut() {
+            awaited.is_kept = returns > 0;
+        }
         let operand = [Block::of(from, code::operand_len(code, at.len))];
         if at.len <= PIECE.min(COPIED) {
             let header = Header { offset: at.offset as u64, len: at.len as u64, ..header };
-            self.requests.fill(|bytes| {
+            self.requests.fill(&mut self.sends, |bytes| {
                 bytes.extend(header.bytes());
                 // SAFETY: valid by the contract.
                 unsafe { append(&operand, bytes) };
             });
-            self.opened(serial, returns > 0);
-            self.made(Made::All(serial));
             self.owes(serial, if returns > 0 { ASKED + returns } else { 0 });
         } else {
-            self.opened(serial, returns > 0);
-            self.requests.push(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
+            self.open_up(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
         }
         self.notify(call);
     }
@@ -305,7 +305,7 @@ impl Peer {
         }
         self.credits -= cost(len);
         let frame = Header { len: len as u64, ..Header::new(Kind::Packet) };
-        self.requests.fill(|bytes| {
+        self.requests.fill(&mut self.sends, |bytes| {
             bytes.extend(frame.bytes());
             bytes.extend(header);
             // SAFETY: valid blocks by the contract.
@@ -412,7 +412,7 @@ impl Peer {
     pub(super) fn exceeds_reply_limit(&self) -> bool {
         self.replies.len() > MOST_OPEN + 2 * MOST_OWED / ASKED
             || self.replies.buffered > 4 << 20
-            || self.log.is_excessive()
+            || self.sends.is_excessive()
     }
 
     /// The blocks into which the next data goes, at most `len` bytes of them; none if it goes nowhere.
@@ -466,7 +466,7 @@ impl Peer {
         result: Result<(), ErrorKind>,
     ) -> Result<Option<(u64, Result<(), Error>)>, &'static str> {
         let front = self.awaiting.front().ok_or("an answer to no request")?;
-        if front.is_open || self.log.uses(self.first) {
+        if !self.sends.is_acknowledged(front.until) {
             return Err("an answer to a request that was not sent");
         }
         if result.is_ok() && front.expects > 0 && front.id.is_some() {
@@ -481,76 +481,65 @@ impl Peer {
         Ok(front.id.map(|id| (id, result.map_err(|kind| Error::new(kind, front.name)))))
     }
 
-    /// Takes note of frames that were made.
-    fn made(&mut self, made: Made) {
-        match made {
-            Made::Owes(serial, owed) => self.owes(serial, owed),
-            Made::All(serial) => {
-                if let Some(awaited) = self.awaiting.get_mut(serial.wrapping_sub(self.first) as usize) {
-                    awaited.is_open = false;
+    /// Makes the next frame, if there is one that need not wait.
+    fn make(&mut self, memory: &Memory) -> bool {
+        if let Made::Frames = self.replies.make(memory, 0, &mut self.sends) {
+            return true;
+        }
+        let room = MOST_OWED.saturating_sub(self.owed);
+        match self.requests.make(memory, room, &mut self.sends) {
+            Made::Nothing => return false,
+            Made::Frames => {}
+            Made::Request { serial, owes, until } => {
+                self.owes(serial, owes);
+                if let (Some(awaited), Some(until)) = (self.awaited(serial), until) {
+                    awaited.until = until;
                 }
             }
         }
+        true
     }
 
-    /// What is sent next, if anything, and whether more follows at once.
-    pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) -> Option<(Lane, bool)> {
-        if self.log.is_again() {
-            self.log.next(memory, out);
-            return Some((Lane::Again, false));
+    /// Gives what is sent next to `out`.
+    pub(super) fn next(&mut self, memory: &Memory, out: &mut Blocks) {
+        if self.sends.has_room() {
+            self.flush_acks();
         }
-        self.flush_acks();
-        let is_reply = !self.requests.is_inside() && !self.replies.is_empty();
-        let mut all = Vec::new();
-        let mut more = false;
-        if is_reply {
-            more = self.replies.next(memory, 0, out, &mut |_| {});
-        }
-        let is_reply = is_reply && !out.is_empty();
-        if !is_reply {
-            let room = MOST_OWED.saturating_sub(self.owed);
-            more = self.requests.next(memory, room, out, &mut |made| all.push(made));
-        }
-        all.into_iter().for_each(|made| self.made(made));
-        let lane = if is_reply { Lane::Replies } else { Lane::Requests };
-        (!out.is_empty()).then_some((lane, more))
-    }
-
-    /// Counts `len` bytes of what [`next`](Self::next) gave as sent.
-    pub(super) fn advance(&mut self, lane: Lane, len: usize) {
-        let made = match lane {
-            Lane::Again => return self.log.advance(len),
-            Lane::Replies => self.replies.advance(len, &mut self.log),
-            Lane::Requests => self.requests.advance(len, &mut self.log),
-        };
-        if let Some(made) = made {
-            self.made(made);
-        }
+        while self.sends.has_room() && self.make(memory) {}
+        self.sends.next(out);
     }
 
     /// Forgets operations; their memory is not used afterwards.
     pub(super) fn cancel(&mut self, which: &dyn Fn(u64) -> bool) {
-        let first = self.first;
         let mut serials = Vec::new();
-        for (serial, awaited) in (first..).zip(&mut self.awaiting) {
+        for (serial, awaited) in (self.first..).zip(&mut self.awaiting) {
             if awaited.id.is_some_and(which) {
                 (awaited.id, awaited.notify) = (None, None);
                 serials.push(serial);
             }
         }
-        let mut all = Vec::new();
+        let (first, awaiting) = (self.first, &mut self.awaiting);
+        self.requests
+            .detach(|serial| serials.contains(&serial), |serial| awaiting[(serial - first) as usize].until = 0);
         // SAFETY: memory of operations in progress, valid by the contract of `post`.
         unsafe {
-            self.requests.detach(|serial| serials.contains(&serial), &mut |made| all.push(made));
-            self.log.detach(|serial| serials.contains(&serial));
+            self.sends.detach(|lender| matches!(lender, Lender::Operation(serial) if serials.contains(&serial)));
         }
-        all.into_iter().for_each(|made| self.made(made));
+    }
+
+    /// Copies what is still to be sent of a region.
+    ///
+    /// # Safety
+    /// Its memory is still valid.
+    pub(super) unsafe fn detach_region(&mut self, key: u64) {
+        // SAFETY: by the contract.
+        unsafe { self.sends.detach(|lender| lender == Lender::Region(key)) };
     }
 
     /// Ends all operations in progress; returns their ids and names.
     pub(super) fn end(&mut self) -> Vec<(u64, &'static str)> {
         (self.requests, self.replies, self.acks, self.owed) = (Queue::default(), Queue::default(), 0, 0);
-        (self.log, self.input, self.is_met) = (Unacknowledged::default(), None, false);
+        (self.sends, self.input, self.is_met) = (SendBuffer::default(), None, false);
         self.first += self.awaiting.len() as u64;
         self.awaiting.drain(..).filter_map(|awaited| Some((awaited.id?, awaited.name))).collect()
     }

@@ -5,6 +5,7 @@
 use super::engine::Engine;
 use super::frame::{Header, Kind, MAX_PACKET};
 use super::peer::Call;
+use super::send_buffer::append;
 use super::{Import, TcpDevice};
 use crate::device::{self, Block, Operation, Place, Posted, Range, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,7 +15,7 @@ use crate::stats::Kind as Counted;
 /// Operations in progress to a peer from which short ones are collected, to be sent together by the next poll.
 const COLLECTS: usize = 2;
 /// Bytes that are collected at most.
-const COLLECTED: usize = 8 << 10;
+const COLLECTED: u64 = 8 << 10;
 
 fn len(blocks: &[Block]) -> usize {
     blocks.iter().map(|b| b.len).sum()
@@ -221,7 +222,7 @@ impl Engine {
                 Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => {}
             }
         }
-        is_urgent |= peer.open() <= COLLECTS || peer.requests.buffered > COLLECTED;
+        is_urgent |= peer.open() <= COLLECTS || peer.sends.unsent() > COLLECTED;
         self.touch(to);
         if is_urgent {
             self.send(to);
@@ -241,11 +242,11 @@ impl Engine {
         unsafe {
             match *operation {
                 Operation::Write { from, to } => {
-                    super::queue::append(from, &mut bytes);
+                    append(from, &mut bytes);
                     memory.write(place(to.offset), &bytes)?;
                 }
                 Operation::WriteBlocks { from, to } => {
-                    super::queue::append(from, &mut bytes);
+                    append(from, &mut bytes);
                     let mut rest = &bytes[..];
                     for range in to.ranges {
                         let (part, left) = rest.split_at(range.len);
@@ -274,7 +275,7 @@ impl Engine {
                     copy::bytes(former.to_le_bytes().as_ptr(), old, len);
                 }
                 Operation::Accumulate { at, code, operand, old } => {
-                    super::queue::append(&[Block { len: code::operand_len(code, operand.len), ..operand }], &mut bytes);
+                    append(&[Block { len: code::operand_len(code, operand.len), ..operand }], &mut bytes);
                     let mut former = vec![0; if old.is_null() { 0 } else { operand.len }];
                     memory.accumulate(place(at.offset), (code, operand.len), &bytes, &mut former)?;
                     copy::bytes(former.as_ptr(), old, former.len());
@@ -283,7 +284,7 @@ impl Engine {
                 Operation::SendShort(packet) => self.inbox.push(self.me, &packet.bytes()[..packet.len()]),
                 Operation::Send { header, body } => {
                     bytes.extend(header);
-                    super::queue::append(body, &mut bytes);
+                    append(body, &mut bytes);
                     self.inbox.push(self.me, &bytes);
                 }
                 Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => {}

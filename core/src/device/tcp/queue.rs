@@ -1,11 +1,13 @@
-//! What waits to be sent on a connection: frames in a buffer, and operations whose frames are made as the socket takes them,
+//! What waits for room in the send buffer of a connection: frames, and operations whose frames are made when there is room,
 //! with their bytes sent from where they are.
+
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE, RETURN};
 use super::memory::Memory;
-use super::resend::Unacknowledged;
+use super::send_buffer::{Lender, SendBuffer};
 use super::sys::{Blocks, MOST_BLOCKS};
 use crate::device::{Block, Range, target};
 use crate::error::ErrorKind;
@@ -13,10 +15,8 @@ use crate::error::ErrorKind;
 /// Bytes that a frame which asks for data counts against the limit of unanswered ones, beside the data that the target
 /// has to keep.
 pub(super) const ASKED: usize = 64;
-/// Bytes of a buffer that an empty queue keeps.
-const KEPT: usize = 4096;
-/// Sent instead of memory that was released after its length had been announced.
-pub(super) const ZEROS: &[u8; 4096] = &[0; 4096];
+/// Maximum length of data that is copied from a region to the send buffer.
+const COPIED: usize = 4096;
 
 /// Blocks of local memory, and how much of them is done.
 #[derive(Debug, Default)]
@@ -48,52 +48,22 @@ impl Cursor {
     }
 
     /// Counts `len` bytes as done.
-    pub(super) fn advance(&mut self, mut len: usize) {
-        while len > 0 && self.at < self.blocks.len() {
-            let part = (self.blocks[self.at].len - self.done).min(len);
+    pub(super) fn advance(&mut self, len: usize) {
+        self.take(len, |_| ());
+    }
+
+    /// Passes the next blocks of together at most `len` bytes to `each`, and counts them as done.
+    fn take(&mut self, mut len: usize, mut each: impl FnMut(Block)) {
+        while let Some(block) = self.blocks.get(self.at).filter(|_| len > 0) {
+            let part = (block.len - self.done).min(len);
+            if part > 0 {
+                each(Block { base: block.base.wrapping_add(self.done), len: part });
+            }
             (self.done, len) = (self.done + part, len - part);
-            if self.done == self.blocks[self.at].len {
+            if self.done == block.len {
                 (self.at, self.done) = (self.at + 1, 0);
             }
         }
-    }
-}
-
-/// The frame that is being sent: what is left of its header and its payload.
-#[derive(Debug, Default)]
-struct Current {
-    header: [u8; HEADER],
-    header_left: usize,
-    payload_left: usize,
-}
-
-impl Current {
-    fn begin(&mut self, header: &Header) {
-        *self = Self { header: header.bytes(), header_left: HEADER, payload_left: header.payload() };
-    }
-
-    fn is_over(&self) -> bool {
-        self.header_left + self.payload_left == 0
-    }
-
-    /// Whether some of the frame has been sent and some has not.
-    fn is_inside(&self) -> bool {
-        !self.is_over() && self.header_left < HEADER
-    }
-
-    fn header(&self, out: &mut Blocks) {
-        if self.header_left > 0 {
-            out.push(Block::of(self.header[HEADER - self.header_left..].as_ptr(), self.header_left));
-        }
-    }
-
-    /// Counts `len` bytes as sent, of which those of the header go to `log`; returns how many were payload.
-    fn advance(&mut self, len: usize, log: &mut Unacknowledged) -> usize {
-        let header = self.header_left.min(len);
-        log.copy(&self.header[HEADER - self.header_left..][..header]);
-        self.header_left -= header;
-        self.payload_left -= len - header;
-        len - header
     }
 }
 
@@ -105,24 +75,21 @@ pub(super) struct Chunks {
     /// Kind, code, key, and the flags of the last frame.
     header: Header,
     local: Cursor,
+    /// The ranges of which frames are to be made.
     ranges: SmallVec<[Range; 1]>,
-    /// Index of the range that is being sent, and how much of it is in frames.
+    /// Index of the range of the next frame, and how much of it is in frames.
     at: usize,
     done: usize,
-    current: Current,
 }
 
 impl Chunks {
     pub(super) fn new(serial: u64, header: Header, blocks: &[Block], ranges: &[Range]) -> Self {
         let ranges = ranges.iter().copied().filter(|range| range.len > 0).collect();
-        Self { serial, header, local: Cursor::new(blocks), ranges, at: 0, done: 0, current: Current::default() }
+        Self { serial, header, local: Cursor::new(blocks), ranges, at: 0, done: 0 }
     }
 
-    /// Begins the next frame unless one is being sent; returns what it owes.
-    fn begin(&mut self) -> usize {
-        if !self.current.is_over() {
-            return 0;
-        }
+    /// Makes the next frame.
+    fn make(&mut self, to: &mut SendBuffer) -> Made {
         let range = self.ranges[self.at];
         let most = if self.header.kind == Kind::Accumulate { PIECE } else { CHUNK };
         let len = (range.len - self.done).min(most);
@@ -131,45 +98,14 @@ impl Chunks {
         if self.done == range.len {
             (self.at, self.done) = (self.at + 1, 0);
         }
-        if self.at < self.ranges.len() {
+        let is_last = self.at == self.ranges.len();
+        if !is_last {
             header.flags &= !LAST;
         }
-        self.current.begin(&header);
-        if header.flags & RETURN > 0 { ASKED + len } else { 0 }
-    }
-
-    /// Whether every byte was sent.
-    fn is_over(&self) -> bool {
-        self.at == self.ranges.len() && self.current.is_over()
-    }
-
-    fn is_begun(&self) -> bool {
-        self.at > 0 || self.done > 0
-    }
-
-    /// Replaces what is not sent by copies of the rest of its frame, and an empty last frame.
-    ///
-    /// # Safety
-    /// The blocks are valid.
-    #[allow(unsafe_code)]
-    unsafe fn detach(&mut self) -> Vec<u8> {
-        let mut blocks = Blocks::new();
-        self.current.header(&mut blocks);
-        let (mut bytes, mut log) = (Vec::new(), Unacknowledged::default());
-        loop {
-            // SAFETY: by the contract, and the header.
-            unsafe { append(&blocks, &mut bytes) };
-            let sent = self.current.advance(blocks.drain(..).map(|b| b.len).sum(), &mut log);
-            self.local.advance(sent);
-            if self.current.is_over() {
-                break;
-            }
-            self.local.next(self.current.payload_left, &mut blocks);
-        }
-        if self.at < self.ranges.len() {
-            bytes.extend(self.end());
-        }
-        bytes
+        to.fill(|bytes| bytes.extend(header.bytes()));
+        self.local.take(header.payload(), |block| to.lend(Lender::Operation(self.serial), block));
+        let owes = if header.flags & RETURN > 0 { ASKED + len } else { 0 };
+        Made::Request { serial: self.serial, owes, until: is_last.then(|| to.end()) }
     }
 
     /// A last frame that the target refuses, so that no signal follows.
@@ -178,43 +114,30 @@ impl Chunks {
     }
 }
 
-/// Appends copies of blocks.
-///
-/// # Safety
-/// The blocks are valid for reads.
-#[allow(unsafe_code)]
-pub(super) unsafe fn append(blocks: &[Block], to: &mut Vec<u8>) {
-    for block in blocks {
-        let at = to.len();
-        to.resize(at + block.len, 0);
-        // SAFETY: valid by the contract; the vector has just been extended.
-        unsafe { crate::memory::copy::load(block.base, to[at..].as_mut_ptr(), block.len) };
-    }
-}
-
 /// Reads of several ranges, whose frames are made as far as the limit of unanswered ones allows.
 #[derive(Debug)]
 pub(super) struct Reads {
     pub(super) serial: u64,
     key: u64,
-    flags: u8,
     ranges: Vec<Range>,
     at: usize,
 }
 
 impl Reads {
-    pub(super) fn new(serial: u64, key: u64, flags: u8, ranges: Vec<Range>) -> Self {
-        Self { serial, key, flags, ranges, at: 0 }
+    pub(super) fn new(serial: u64, key: u64, ranges: Vec<Range>) -> Self {
+        Self { serial, key, ranges, at: 0 }
     }
 
-    /// Appends the next frame; returns whether there was one.
-    fn next(&mut self, to: &mut Vec<u8>) -> bool {
-        let Some(range) = self.ranges.get(self.at) else { return false };
+    /// Makes the next frame.
+    fn make(&mut self, to: &mut SendBuffer) -> Made {
+        let Range { offset, len } = self.ranges[self.at];
         self.at += 1;
-        let flags = if self.at == self.ranges.len() { self.flags } else { 0 };
-        let (offset, len) = (range.offset as u64, range.len as u64);
-        to.extend(Header { flags, key: self.key, offset, len, ..Header::new(Kind::Read) }.bytes());
-        true
+        let is_last = self.at == self.ranges.len();
+        let flags = if is_last { LAST } else { 0 };
+        let (offset, len) = (offset as u64, len as u64);
+        let header = Header { flags, key: self.key, offset, len, ..Header::new(Kind::Read) };
+        to.fill(|bytes| bytes.extend(header.bytes()));
+        Made::Request { serial: self.serial, owes: ASKED, until: is_last.then_some(0) }
     }
 }
 
@@ -224,87 +147,52 @@ pub(super) struct Answer {
     key: u64,
     offset: u64,
     left: u64,
-    /// Whether no frame of data has said that it is the last one.
-    is_due: bool,
     /// Whether the operation ends with it.
     last: bool,
-    current: Current,
 }
 
 impl Answer {
     pub(super) fn new(header: &Header) -> Self {
-        let last = header.flags & LAST > 0;
-        let (key, offset, left) = (header.key, header.offset, header.len);
-        Self { key, offset, left, is_due: true, last, current: Current::default() }
+        Self { key: header.key, offset: header.offset, left: header.len, last: header.flags & LAST > 0 }
     }
 
-    /// Begins the next frame unless one is being sent; returns whether there is one.
-    fn begin(&mut self, memory: &Memory, failed: &mut Option<ErrorKind>) -> bool {
-        if !self.current.is_over() {
-            return true;
-        }
+    /// Makes the next frame; returns whether it is the last one.
+    fn make(&mut self, memory: &Memory, failed: &mut Option<ErrorKind>, to: &mut SendBuffer) -> bool {
+        let place = (self.key, self.offset);
         if self.left > 0 && failed.is_none() {
             // The whole range is checked before its first byte is sent.
             let whole = usize::try_from(self.left).map_err(|_| ErrorKind::OutOfRange);
-            *failed = whole.and_then(|len| memory.address((self.key, self.offset), len)).err();
-        }
-        if self.left > 0 && failed.is_none() {
-            let len = self.left.min(CHUNK as u64);
-            let flags = if len == self.left { END } else { 0 };
-            self.left -= len;
-            self.is_due = self.left > 0;
-            self.current.begin(&Header { flags, len, ..Header::new(Kind::Data) });
-            return true;
-        }
-        self.left = 0;
-        let is_due = std::mem::take(&mut self.is_due);
-        let last = std::mem::take(&mut self.last);
-        if last {
-            let status = target::status(failed.take().map_or(Ok(()), Err));
-            self.current.begin(&Header { size: status as u16, ..Header::new(Kind::Done) });
-        } else if is_due {
-            // Tells the origin that nothing is owed for this frame any more.
-            self.current.begin(&Header { flags: END, ..Header::new(Kind::Data) });
-        }
-        last || is_due
-    }
-
-    /// Whether the frame after the one that is being sent is the end of the operation.
-    fn ends_next(&self) -> bool {
-        self.left == 0 && self.last
-    }
-
-    fn blocks(&self, memory: &Memory, failed: &mut Option<ErrorKind>, out: &mut Blocks) {
-        self.current.header(out);
-        let len = self.current.payload_left;
-        if len > 0 {
-            out.push(match memory.address((self.key, self.offset), len) {
-                Ok(base) => Block { base, len },
-                Err(kind) => {
-                    failed.get_or_insert(kind);
-                    Block::of(ZEROS.as_ptr(), len.min(ZEROS.len()))
+            match whole.and_then(|len| memory.address(place, len)) {
+                Ok(base) => {
+                    let len = self.left.min(CHUNK as u64);
+                    (self.offset, self.left) = (self.offset + len, self.left - len);
+                    let is_end = self.left == 0;
+                    let header = Header { flags: if is_end { END } else { 0 }, len, ..Header::new(Kind::Data) };
+                    to.fill(|bytes| bytes.extend(header.bytes()));
+                    let block = Block { base, len: len as usize };
+                    if block.len > COPIED {
+                        to.lend(Lender::Region(self.key), block);
+                    } else {
+                        to.fill(|bytes| {
+                            let end = bytes.len() + block.len;
+                            // The region has been checked under the same lock.
+                            let _ = memory.read(place, block.len, bytes);
+                            bytes.resize(end, 0);
+                        });
+                    }
+                    return is_end && !self.last;
                 }
-            });
-        }
-    }
-
-    /// Appends the whole answer, of one frame of data, if it is short and has not begun; returns whether it has.
-    fn append(&mut self, memory: &Memory, failed: &mut Option<ErrorKind>, to: &mut Vec<u8>) -> bool {
-        if self.left > 4096 || !self.current.is_over() {
-            return false;
-        }
-        while self.begin(memory, failed) {
-            to.extend(self.current.header);
-            let len = self.current.payload_left;
-            // The region has been checked under the same lock.
-            if len > 0
-                && let Err(kind) = memory.read((self.key, self.offset), len, to)
-            {
-                failed.get_or_insert(kind);
-                to.resize(to.len() + len, 0);
+                Err(kind) => *failed = Some(kind),
             }
-            self.current = Current::default();
         }
+        let header = if self.last {
+            let status = target::status(failed.take().map_or(Ok(()), Err));
+            Header { size: status as u16, ..Header::new(Kind::Done) }
+        } else {
+            // Tells the origin that nothing is owed for this frame any more.
+            Header { flags: END, ..Header::new(Kind::Data) }
+        };
+        to.fill(|bytes| bytes.extend(header.bytes()));
         true
     }
 }
@@ -312,35 +200,31 @@ impl Answer {
 /// Something to send.
 #[derive(Debug)]
 pub(super) enum Item {
-    Bytes { bytes: Vec<u8>, sent: usize },
+    Bytes(Vec<u8>),
     Chunks(Chunks),
     Reads(Reads),
     Answer(Answer),
 }
 
-/// Whether this is sent in any case right after what is before it.
-fn follows(item: Option<&Item>) -> bool {
-    match item {
-        Some(Item::Bytes { .. }) => true,
-        Some(Item::Chunks(chunks)) => chunks.header.flags & RETURN == 0,
-        Some(Item::Reads(_) | Item::Answer(_)) | None => false,
-    }
-}
-
-/// Changes of an operation while its frames are made.
+/// What was added to the send buffer.
 #[derive(Debug)]
 pub(super) enum Made {
-    /// Answers are due for this many bytes.
-    Owes(u64, usize),
-    /// All frames were given to the kernel or copied.
-    All(u64),
+    /// What is next, if anything, waits for answers.
+    Nothing,
+    Frames,
+    /// A frame of an operation, for which answers of so many bytes are due. If it is the last one, the operation may be
+    /// answered once the peer has everything before `until`.
+    Request {
+        serial: u64,
+        owes: usize,
+        until: Option<u64>,
+    },
 }
 
-/// What waits to be sent, in order.
+/// What waits for room in the send buffer, in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    items: std::collections::VecDeque<Item>,
-    spare: Vec<u8>,
+    items: VecDeque<Item>,
     /// Bytes in buffers.
     pub(super) buffered: usize,
     /// The failure of a read whose later answers are in the queue.
@@ -348,7 +232,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Maximum length of a buffer before another one is begun.
+    /// Length of a buffer from which another one is begun.
     const LONG: usize = 64 << 10;
 
     pub(super) fn is_empty(&self) -> bool {
@@ -363,182 +247,116 @@ impl Queue {
         self.items.push_back(item);
     }
 
-    /// Appends bytes, which `fill` adds to a buffer.
-    pub(super) fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
-        if !matches!(self.items.back(), Some(Item::Bytes { bytes, .. }) if bytes.len() < Self::LONG) {
-            let bytes = std::mem::take(&mut self.spare);
-            self.items.push_back(Item::Bytes { bytes, sent: 0 });
+    /// Adds bytes, which `fill` appends to a buffer: that of `to` if nothing is before them and there is room.
+    pub(super) fn fill(&mut self, to: &mut SendBuffer, fill: impl FnOnce(&mut Vec<u8>)) {
+        if self.items.is_empty() && to.has_room() {
+            return to.fill(fill);
         }
-        if let Some(Item::Bytes { bytes, .. }) = self.items.back_mut() {
+        if !matches!(self.items.back(), Some(Item::Bytes(bytes)) if bytes.len() < Self::LONG) {
+            self.items.push_back(Item::Bytes(Vec::new()));
+        }
+        if let Some(Item::Bytes(bytes)) = self.items.back_mut() {
             let before = bytes.len();
             fill(bytes);
             self.buffered += bytes.len() - before;
         }
     }
 
-    /// Whether a frame is partly sent.
-    pub(super) fn is_inside(&self) -> bool {
-        match self.items.front() {
-            Some(Item::Bytes { sent, .. }) => *sent > 0,
-            Some(Item::Chunks(chunks)) => chunks.current.is_inside(),
-            Some(Item::Answer(answer)) => answer.current.is_inside(),
-            Some(Item::Reads(_)) | None => false,
+    /// Adds what is next to the send buffer. `room`: how much more may be owed.
+    pub(super) fn make(&mut self, memory: &Memory, room: usize, to: &mut SendBuffer) -> Made {
+        let made = match self.items.front_mut() {
+            None => return Made::Nothing,
+            Some(Item::Bytes(bytes)) => {
+                self.buffered -= bytes.len();
+                to.keep(std::mem::take(bytes));
+                Made::Frames
+            }
+            Some(Item::Chunks(chunks)) if chunks.header.flags & RETURN > 0 && room < ASKED + PIECE => {
+                return Made::Nothing;
+            }
+            Some(Item::Reads(_)) if room < ASKED => return Made::Nothing,
+            Some(Item::Chunks(chunks)) => chunks.make(to),
+            Some(Item::Reads(reads)) => reads.make(to),
+            Some(Item::Answer(answer)) => match answer.make(memory, &mut self.failed, to) {
+                true => Made::Frames,
+                false => return Made::Frames,
+            },
+        };
+        if !matches!(made, Made::Request { until: None, .. }) {
+            self.items.pop_front();
         }
+        made
     }
 
-    /// Gives what can be sent next to `out`; returns whether more follows at once. `room`: how much more may be owed.
-    pub(super) fn next(
-        &mut self,
-        memory: &Memory,
-        mut room: usize,
-        out: &mut Blocks,
-        made: &mut impl FnMut(Made),
-    ) -> bool {
-        loop {
-            let Self { items, failed, spare, buffered } = self;
-            match items.front_mut() {
-                None => return false,
-                Some(Item::Bytes { bytes, sent }) => {
-                    out.push(Block::of(bytes[*sent..].as_ptr(), bytes.len() - *sent));
-                    return follows(items.get(1));
-                }
-                Some(Item::Chunks(chunks)) => {
-                    if chunks.header.flags & RETURN > 0 && chunks.current.is_over() && room < ASKED + PIECE {
-                        return false;
-                    }
-                    let owes = chunks.begin();
-                    if owes > 0 {
-                        made(Made::Owes(chunks.serial, owes));
-                    }
-                    chunks.current.header(out);
-                    chunks.local.next(chunks.current.payload_left, out);
-                    return follows(items.get(1));
-                }
-                Some(Item::Reads(reads)) => {
-                    let mut bytes = std::mem::take(spare);
-                    while room >= ASKED && bytes.len() < Self::LONG && reads.next(&mut bytes) {
-                        room -= ASKED;
-                    }
-                    if bytes.is_empty() {
-                        *spare = bytes;
-                        return false;
-                    }
-                    let serial = reads.serial;
-                    if reads.at == reads.ranges.len() {
-                        made(Made::All(serial));
-                        items.pop_front();
-                    }
-                    made(Made::Owes(serial, bytes.len() / HEADER * ASKED));
-                    *buffered += bytes.len();
-                    items.push_front(Item::Bytes { bytes, sent: 0 });
-                }
-                Some(Item::Answer(answer)) => {
-                    let mut bytes = std::mem::take(spare);
-                    if answer.append(memory, failed, &mut bytes) {
-                        items.pop_front();
-                        while bytes.len() < Self::LONG {
-                            let joined = match items.front_mut() {
-                                Some(Item::Answer(next)) => next.append(memory, failed, &mut bytes),
-                                Some(Item::Bytes { bytes: next, sent: 0 }) => {
-                                    *buffered -= next.len();
-                                    bytes.append(next);
-                                    true
-                                }
-                                _ => false,
-                            };
-                            if !joined {
-                                break;
-                            }
-                            items.pop_front();
-                        }
-                        if !bytes.is_empty() {
-                            *buffered += bytes.len();
-                            items.push_front(Item::Bytes { bytes, sent: 0 });
-                        }
-                        continue;
-                    }
-                    *spare = bytes;
-                    if !answer.begin(memory, failed) {
-                        items.pop_front();
-                        continue;
-                    }
-                    answer.blocks(memory, failed, out);
-                    return answer.ends_next();
-                }
-            }
-        }
-    }
-
-    /// Counts `len` bytes of those that [`next`](Self::next) gave as sent, which go to `log`.
-    pub(super) fn advance(&mut self, len: usize, log: &mut Unacknowledged) -> Option<Made> {
-        match self.items.front_mut() {
-            Some(Item::Bytes { bytes, sent }) => {
-                let is_kept = len == bytes.len() && len > KEPT;
-                if !is_kept {
-                    log.copy(&bytes[*sent..][..len]);
-                }
-                *sent += len;
-                if *sent == bytes.len() {
-                    self.buffered -= *sent;
-                    if is_kept {
-                        self.spare = log.keep(std::mem::take(bytes));
-                    } else {
-                        bytes.clear();
-                        self.spare = std::mem::take(bytes);
-                    }
-                    self.items.pop_front();
-                    // A peer that is idle keeps little memory.
-                    if self.items.is_empty() && self.spare.capacity() > KEPT {
-                        self.spare = Vec::new();
-                    }
-                }
-            }
-            Some(Item::Chunks(chunks)) => {
-                let sent = chunks.current.advance(len, log);
-                let mut blocks = Blocks::new();
-                chunks.local.next(sent, &mut blocks);
-                blocks.into_iter().for_each(|block| log.lend(chunks.serial, block));
-                chunks.local.advance(sent);
-                // At once: the answer may come before anything else of this queue is sent.
-                if chunks.is_over() {
-                    let all = Made::All(chunks.serial);
-                    self.items.pop_front();
-                    return Some(all);
-                }
-            }
-            Some(Item::Answer(answer)) => {
-                let sent = answer.current.advance(len, log);
-                log.region(answer.key, answer.offset, sent);
-                answer.offset += sent as u64;
-            }
-            Some(Item::Reads(_)) | None => {}
-        }
-        None
-    }
-
-    /// Ends the use of the memory of the caller by the operations that `which` selects by their numbers.
-    ///
-    /// # Safety
-    /// That memory is still valid.
-    #[allow(unsafe_code)]
-    pub(super) unsafe fn detach(&mut self, which: impl Fn(u64) -> bool, made: &mut impl FnMut(Made)) {
+    /// Ends the use of the memory of the caller by the operations that `which` selects by their numbers, and passes those
+    /// numbers to `ended`.
+    pub(super) fn detach(&mut self, which: impl Fn(u64) -> bool, mut ended: impl FnMut(u64)) {
         for item in &mut self.items {
             if let Item::Chunks(chunks) = item
                 && which(chunks.serial)
             {
-                made(Made::All(chunks.serial));
-                // Where a part of a frame has been sent, a first byte stands for it.
-                let sent = usize::from(chunks.current.is_inside());
-                let mut bytes = vec![0; sent];
-                if chunks.is_begun() {
-                    // SAFETY: by the contract.
-                    bytes.extend(unsafe { chunks.detach() });
-                } else {
-                    bytes.extend(chunks.end());
-                }
-                self.buffered += bytes.len();
-                *item = Item::Bytes { bytes, sent };
+                ended(chunks.serial);
+                self.buffered += HEADER;
+                *item = Item::Bytes(chunks.end().to_vec());
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use super::*;
+    use crate::memory::keys::Exposed;
+
+    /// All blocks that are sent next, of which the kernel takes none.
+    fn blocks(queue: &mut Queue, buffer: &mut SendBuffer, memory: &Memory) -> Blocks {
+        while !matches!(queue.make(memory, usize::MAX, buffer), Made::Nothing) {}
+        let mut blocks = Blocks::new();
+        buffer.next(&mut blocks);
+        blocks
+    }
+
+    /// A frame is sent, and sent again, from where it was first written, also if it had to wait.
+    #[test]
+    fn each_frame_is_copied_once() {
+        const LEN: usize = 4000;
+        let (mut queue, mut buffer, mut written) = (Queue::default(), SendBuffer::default(), Vec::new());
+        for number in 0..100 {
+            queue.fill(&mut buffer, |bytes| {
+                // So that the buffer stays where it is.
+                bytes.reserve_exact((100 * LEN).saturating_sub(bytes.len()));
+                bytes.extend([number; LEN]);
+                written.push(bytes[bytes.len() - LEN..].as_ptr());
+            });
+        }
+        assert!(!buffer.has_room() && queue.buffered > 50 * LEN, "most of them wait");
+        for _ in 0..2 {
+            let blocks = blocks(&mut queue, &mut buffer, &Memory::default());
+            let frames =
+                blocks.iter().flat_map(|block| (0..block.len).step_by(LEN).map(|at| block.base.wrapping_add(at)));
+            assert!(frames.map(<*mut u8>::cast_const).eq(written.iter().copied()));
+            buffer.advance(50 * LEN + 1);
+            buffer.resume(0).unwrap();
+        }
+    }
+
+    /// Of a long operation, only its headers are copied.
+    #[test]
+    fn long_payloads_are_sent_from_where_they_are() {
+        const LEN: usize = 2 * CHUNK + 5000;
+        let (bytes, mut region, memory) = (vec![1; LEN], vec![2; LEN], Memory::default());
+        // SAFETY: the region outlives the table.
+        let key = unsafe { memory.0.insert(Exposed { base: region.as_mut_ptr(), len: LEN, accumulate: None }) };
+        let (mut queue, mut buffer) = (Queue::default(), SendBuffer::default());
+        let (from, to) = ([Block::of(bytes.as_ptr(), LEN)], [Range { offset: 0, len: LEN }]);
+        queue.push(Item::Chunks(Chunks::new(0, Header::new(Kind::Write), &from, &to)));
+        queue.push(Item::Answer(Answer::new(&Header { flags: LAST, key, len: LEN as u64, ..Header::new(Kind::Read) })));
+        let blocks = blocks(&mut queue, &mut buffer, &memory);
+        let (headers, payloads): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(|block| block.len == HEADER);
+        assert_eq!(headers.len(), 7, "three of each, and the end of the answer");
+        let payloads = payloads.into_iter().map(|block| (block.base.cast_const(), block.len));
+        let parts = |base: *const u8| [0, CHUNK, 2 * CHUNK].map(|at| (base.wrapping_add(at), CHUNK.min(LEN - at)));
+        assert!(payloads.eq([parts(bytes.as_ptr()), parts(region.as_ptr())].concat()));
     }
 }

@@ -253,7 +253,7 @@ impl Engine {
         while sent < bytes.len() && !conn.is_deaf {
             let block = Block::of(bytes[sent..].as_ptr(), bytes.len() - sent);
             // SAFETY: a slice.
-            match unsafe { sys::send(conn.socket.as_fd(), &[block], false) } {
+            match unsafe { sys::send(conn.socket.as_fd(), &[block]) } {
                 Ok(n) => sent += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {

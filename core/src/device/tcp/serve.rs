@@ -126,7 +126,7 @@ impl Engine {
         let peer = &mut self.peers[from as usize];
         let failed = peer.has_failed();
         if matches!(header.kind, Kind::Ack | Kind::Done | Kind::Credit | Kind::Received) {
-            peer.log.acknowledge(header.key)?;
+            peer.sends.acknowledge(header.key)?;
         }
         let skipped = Err(ErrorKind::BadKey);
         match header.kind {

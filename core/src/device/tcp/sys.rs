@@ -34,17 +34,16 @@ pub(super) unsafe fn receive(socket: BorrowedFd<'_>, blocks: &[Block]) -> io::Re
     counted(unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) })
 }
 
-/// Sends blocks, without waiting; `more` announces that more follows at once. `WouldBlock` also if the kernel has no memory
-/// now.
+/// Sends blocks, without waiting. `WouldBlock` also if the kernel has no memory now.
 ///
 /// # Safety
 /// The blocks are valid for reads.
-pub(super) unsafe fn send(socket: BorrowedFd<'_>, blocks: &[Block], more: bool) -> io::Result<usize> {
+pub(super) unsafe fn send(socket: BorrowedFd<'_>, blocks: &[Block]) -> io::Result<usize> {
     let mut vectors = vectors(blocks);
     // SAFETY: plain data, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (message.msg_iov, message.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
-    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT | if more { libc::MSG_MORE } else { 0 };
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: a message of valid blocks by the contract.
     match counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) }) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {

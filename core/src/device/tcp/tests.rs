@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use super::conn::Stage;
 use super::frame::{CHUNK, END, HEADER, Header, Kind, LAST, PIECE};
 use super::memory::Memory;
-use super::peer::{Call, Lane, MOST_OWED, Peer};
+use super::peer::{Call, MOST_OWED, Peer};
 use super::secret::{self, Greeting, MESSAGE, SECRET};
 use super::sys::Blocks;
 use super::{TcpDevice, open};
@@ -335,37 +335,43 @@ fn operations_after_a_cancelled_one_are_served() {
 
 const CALL: Call = Call { id: 7, name: "test", key: 1, notify: None };
 
-/// Sends at most `most` bytes of what comes next; returns whether it is an answer.
-fn sent(peer: &mut Peer, most: usize) -> Option<bool> {
+/// Sends at most `most` bytes of what comes next; returns its blocks.
+fn sent(peer: &mut Peer, memory: &Memory, most: usize) -> Blocks {
     let mut blocks = Blocks::new();
-    let (lane, _) = peer.next(&Memory::default(), &mut blocks)?;
-    let len: usize = blocks.iter().map(|block| block.len).sum();
-    peer.advance(lane, len.min(most));
-    Some(lane == Lane::Replies)
+    peer.next(memory, &mut blocks);
+    peer.sends.advance(blocks.iter().map(|block| block.len).sum::<usize>().min(most));
+    blocks
 }
 
 fn send_all(peer: &mut Peer) {
-    while sent(peer, usize::MAX).is_some() {}
+    while !sent(peer, &Memory::default(), usize::MAX).is_empty() {}
 }
 
 fn is_complete(peer: &mut Peer) -> bool {
-    peer.log = Default::default();
-    matches!(peer.complete(Ok(())), Ok(Some((7, Ok(())))))
+    let end = peer.sends.end();
+    peer.sends.acknowledge(end).is_ok() && matches!(peer.complete(Ok(())), Ok(Some((7, Ok(())))))
 }
 
-/// An answer sent to the same peer may come before the next request.
+/// Writes `from` as one operation.
+fn write(peer: &mut Peer, from: &[u8]) {
+    let range = [Range { offset: 0, len: from.len() }];
+    // SAFETY: the bytes of a test outlive the operation.
+    unsafe { peer.write(&CALL, &[Block::of(from.as_ptr(), from.len())], &range) };
+}
+
+/// An answer may come once the peer has all bytes of the request that are sent from memory of the caller.
 #[test]
-fn request_may_be_answered_once_its_last_byte_is_sent() {
-    let bytes = vec![1u8; 100 << 10];
+fn request_may_be_answered_once_its_last_byte_has_arrived() {
+    let (bytes, memory) = (vec![1u8; 300 << 10], Memory::default());
     let mut origin = Peer::new();
-    let whole = [Range { offset: 0, len: bytes.len() }];
-    // SAFETY: the bytes outlive the operation.
-    unsafe { origin.write(&CALL, &[Block::of(bytes.as_ptr(), bytes.len())], &whole) };
-    assert_eq!(sent(&mut origin, 1000), Some(false));
+    write(&mut origin, &bytes);
+    assert_eq!(sent(&mut origin, &memory, 1000)[1].len, CHUNK);
     origin.answer_read(&Header { flags: LAST, len: 1 << 20, ..Header::new(Kind::Read) });
-    assert!(origin.complete(Ok(())).is_err(), "bytes are not sent");
-    assert_eq!(sent(&mut origin, usize::MAX), Some(false), "a frame is not interrupted");
-    assert_eq!(sent(&mut origin, 10), Some(true));
+    let rest = sent(&mut origin, &memory, usize::MAX);
+    assert_eq!(rest[0].base, bytes.as_ptr().wrapping_add(1000 - HEADER).cast_mut(), "a frame is not interrupted");
+    assert_eq!(sent(&mut origin, &memory, usize::MAX)[0].len, 2 * HEADER, "an answer passes the second frame");
+    origin.sends.acknowledge(origin.sends.end() - 1).unwrap();
+    assert!(origin.complete(Ok(())).is_err(), "the last byte has not arrived");
     assert!(is_complete(&mut origin));
 }
 
