@@ -1,4 +1,4 @@
-/* The arrays of `farside_benches::pgas::arrays` by MPI_Alltoallw: an array whose rows are distributed over the first half of the
+/* The arrays of `benches/src/pgas/arrays.rs` by MPI_Alltoallw: an array whose rows are distributed over the first half of the
  * ranks goes to the other half, where its columns are distributed, and back.
  *
  *     mpiexec -n 4 ./alltoallw [BLOCK_MS]

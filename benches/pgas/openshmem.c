@@ -1,4 +1,4 @@
-/* The operations and tables of `farside_benches::pgas` on OpenSHMEM 1.4, in lines of the same form.
+/* The operations and tables of `farside-bench pgas` on OpenSHMEM 1.4, in lines of the same form.
  *
  *     oshrun -n 2 ./openshmem [BLOCK_MS] [TABLE_BITS]
  *

@@ -10,38 +10,36 @@ use crate::shapes::{STRUCT_BYTES, STRUCT_EXTENT};
 
 /// The layout that a loop is for, in bytes.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// The start of the first block; for the nested vector, the inner stride; for the diagonals, the bytes of a block's
     /// row.
-    pub first: usize,
+    pub(crate) first: usize,
     /// The number of blocks.
-    pub count: usize,
+    pub(crate) count: usize,
     /// The distance from the start of one block to that of the next.
-    pub stride: usize,
+    pub(crate) stride: usize,
     /// Length of a block; of the nested vector, the inner count.
-    pub len: usize,
+    pub(crate) len: usize,
     /// Offsets of the blocks, if they have no stride.
-    pub list: Vec<usize>,
+    pub(crate) list: Vec<usize>,
     /// End of the last block.
-    pub room: usize,
+    pub(crate) room: usize,
     /// Length of all blocks together.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Facts {
     /// A layout of `len` contiguous bytes.
-    #[must_use]
-    pub fn of_one_block(len: usize) -> Self {
+    pub(crate) fn of_one_block(len: usize) -> Self {
         Self { count: 1, len, room: len, bytes: len, ..Self::default() }
     }
 }
 
 /// Moves bytes of the first buffer to the second.
-pub type Loop = fn(&Facts, &[u8], &mut [u8]);
+pub(crate) type Loop = fn(&Facts, &[u8], &mut [u8]);
 
 /// The loops of a shape: pack, unpack, and copy to the same layout elsewhere.
-#[must_use]
-pub fn loops(shape: Shape) -> [Loop; 3] {
+pub(crate) fn loops(shape: Shape) -> [Loop; 3] {
     macro_rules! all {
         ($walk:expr) => {
             [
@@ -89,15 +87,14 @@ pub fn loops(shape: Shape) -> [Loop; 3] {
 }
 
 /// Copies from a layout to the same one in other memory.
-pub type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
+pub(crate) type HandCopy = unsafe fn(&Facts, *const u8, *mut u8, usize);
 
 /// The two usual ways to copy rows of ints: a memcpy of each row, or a nested loop.
 ///
 /// # Safety
 /// For each function: both sides are valid for their lengths, do not overlap, and are not accessed by other code
 /// meanwhile.
-#[must_use]
-pub fn copies(shape: Shape) -> [HandCopy; 2] {
+pub(crate) fn copies(shape: Shape) -> [HandCopy; 2] {
     macro_rules! both {
         ($walk:expr) => {
             [

@@ -1,7 +1,7 @@
 //! Binding the calling thread to one of the cores that it may use.
 
 use farside_core::error::{Error, ErrorKind, Result};
-pub use farside_core::processors::allowed;
+pub(crate) use farside_core::processors::allowed;
 use farside_core::processors::only;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -15,7 +15,7 @@ pub(crate) fn bind(core: usize) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Limit`] with fewer cores; [`ErrorKind::System`].
-pub fn bind_to_nth(index: usize) -> Result<()> {
+pub(crate) fn bind_to_nth(index: usize) -> Result<()> {
     const OP: &str = "bind to a core";
     let cores = allowed();
     let Some(&core) = cores.get(index) else {

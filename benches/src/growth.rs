@@ -12,6 +12,7 @@ use std::sync::Barrier;
 use std::thread::sleep;
 use std::time::Duration;
 
+use clap::{Args, value_parser};
 use farside_core::Job;
 use farside_core::am::{self, Counters, Delivery, HandlerId};
 use farside_core::coll::log2_up;
@@ -22,27 +23,44 @@ use crate::table::text;
 
 const HANDLER: HandlerId = HandlerId(3);
 
+/// Counts what a rank over verbs holds and sends, beside the formulas; fails if one differs. Runs where RDMA devices
+/// count their packets, as in the emulated machine of ci/rxe.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Numbers of ranks.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16", value_parser = value_parser!(u32).range(1..=64))]
+    ranks: Vec<u32>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        let all = self.ranks.into_iter().map(measure).collect::<Result<Vec<_>>>()?;
+        println!("{}", display(&all));
+        Ok(all.iter().all(Growth::holds) && memory_holds(&all))
+    }
+}
+
 /// The times at which the counters are read.
-pub const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
+pub(crate) const STAGES: [&str; 3] = ["started", "after a barrier", "after a message to all"];
 
 /// The resources of all ranks together at a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// Queue pairs.
-    pub pairs: u64,
+    pub(crate) pairs: u64,
     /// Bytes of registered memory.
-    pub memory: u64,
+    pub(crate) memory: u64,
     /// Packets since the start.
-    pub packets: u64,
+    pub(crate) packets: u64,
 }
 
 /// The measurements with one number of ranks.
 #[derive(Clone, Debug)]
-pub struct Growth {
+pub(crate) struct Growth {
     /// Ranks P.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// The resources at each of [`STAGES`].
-    pub held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
 }
 
 /// The peers to which a rank has sent by each stage: the ranks below, in the rounds of the start's allgathers; in
@@ -58,15 +76,13 @@ fn targets(ranks: u32) -> [u64; 3] {
 impl Growth {
     /// Queue pairs of all ranks: each rank has one for datagrams, one for each peer that it sends to, and one for each
     /// peer that sends to it.
-    #[must_use]
-    pub fn pairs(&self) -> [u64; 3] {
+    pub(crate) fn pairs(&self) -> [u64; 3] {
         targets(self.ranks).map(|s| u64::from(self.ranks) * (1 + 2 * s))
     }
 
     /// Packets of all ranks: two datagrams for each queue pair that sends, and two packets for each signal or message;
     /// the start has two messages a round, the barrier one signal a round.
-    #[must_use]
-    pub fn packets(&self) -> [u64; 3] {
+    pub(crate) fn packets(&self) -> [u64; 3] {
         let p = u64::from(self.ranks);
         let rounds = log2_up(self.ranks as usize) as u64;
         let messages = [2 * rounds, 3 * rounds, 3 * rounds + p - 1];
@@ -76,16 +92,14 @@ impl Growth {
 
     /// Whether the number of queue pairs equals the formula, connections registered no memory, and the packets equal
     /// the formula. If the machine stalls, datagrams that connect are sent again, so more packets are possible.
-    #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.held.iter().map(|h| h.pairs).eq(self.pairs())
             && self.held.iter().all(|h| h.memory == self.held[0].memory)
             && self.held.iter().zip(self.packets()).all(|(h, formula)| h.packets >= formula)
     }
 
     /// Datagrams of all ranks that were retransmitted.
-    #[must_use]
-    pub fn repeated(&self) -> u64 {
+    pub(crate) fn repeated(&self) -> u64 {
         self.held.last().map_or(0, |h| h.packets).saturating_sub(self.packets()[2])
     }
 }
@@ -95,7 +109,7 @@ impl Growth {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] without the `rdma` command or devices that count; the errors of the calls.
-pub fn measure(ranks: u32) -> Result<Growth> {
+pub(crate) fn measure(ranks: u32) -> Result<Growth> {
     let mut growth = once(ranks)?;
     for _ in 0..2 {
         if growth.holds() && growth.repeated() == 0 {
@@ -169,11 +183,10 @@ fn resource(kind: &str) -> Result<Vec<serde_json::Value>> {
 }
 
 /// Registered bytes of a rank for each rank of the job: the three lines of its signal cells, and a packet counter.
-pub const CELLS: u64 = 3 * 64 + 8;
+pub(crate) const CELLS: u64 = 3 * 64 + 8;
 
 /// Whether the registered memory of a rank is a constant plus [`CELLS`] for each rank of the job.
-#[must_use]
-pub fn memory_holds(all: &[Growth]) -> bool {
+pub(crate) fn memory_holds(all: &[Growth]) -> bool {
     let fixed = |g: &Growth| {
         let (p, memory) = (u64::from(g.ranks), g.held.first().map_or(0, |h| h.memory));
         (memory / p).checked_sub(CELLS * p)
@@ -182,8 +195,7 @@ pub fn memory_holds(all: &[Growth]) -> bool {
 }
 
 /// The table for a terminal, and the formulas.
-#[must_use]
-pub fn display(all: &[Growth]) -> String {
+pub(crate) fn display(all: &[Growth]) -> String {
     let rows = all.iter().flat_map(|growth| {
         let p = u64::from(growth.ranks);
         let verdict = match (growth.holds(), growth.repeated()) {

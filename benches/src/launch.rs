@@ -1,4 +1,4 @@
-//! Runs measuring programs: ranks of a program of this crate with `farside run`, and the peers with
+//! Runs measuring programs: ranks of this program with `farside run`, and the peers with
 //! `benches/peers/run`. Passes their records on as they arrive, and turns every failure into a note.
 
 use std::collections::VecDeque;
@@ -26,11 +26,11 @@ const LINE_BYTES_MAX: u64 = 8192;
 
 /// A remark on a run for the reader of its report: the subject, and the problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Note {
+pub(crate) struct Note {
     /// For example "Open MPI, 4 ranks".
-    pub subject: String,
+    pub(crate) subject: String,
     /// One sentence.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl fmt::Display for Note {
@@ -43,7 +43,7 @@ impl fmt::Display for Note {
 ///
 /// # Errors
 /// [`ErrorKind::Launcher`] if it is in neither.
-pub fn farside() -> Result<PathBuf> {
+pub(crate) fn farside() -> Result<PathBuf> {
     const OP: &str = "find the farside command";
     let program = env::current_exe().map_err(|error| Error::system(OP, error))?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -59,15 +59,15 @@ fn find(mut folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join("farside")).filter(|path| path.is_file()))
 }
 
-/// The command that starts this program as `ranks` worker ranks (see [`crate::program`]), ended after `limit`.
+/// The command that starts this program as `ranks` ranks (subcommand `worker`), ended after `limit`.
 ///
 /// # Errors
 /// `Launcher` if the command `farside` is not found.
-pub fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
+pub(crate) fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let mut command = Command::new(farside()?);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &limit.as_secs().max(1).to_string()]);
     // Its file may have been replaced by another build since this program started, and its ranks are to be the same program.
-    command.arg(format!("/proc/{}/exe", std::process::id())).arg("--worker").args(arguments);
+    command.arg(format!("/proc/{}/exe", std::process::id())).arg("worker").args(arguments);
     Ok(command)
 }
 
@@ -76,7 +76,7 @@ pub fn ranks(ranks: u32, limit: Duration, arguments: &[String]) -> Result<Comman
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] if the source tree, from which this was built, is gone.
-pub fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
+pub(crate) fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
     let wrapper = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/run");
     if !wrapper.is_file() {
         return Err(Error::new(ErrorKind::BadArgument, "find the peers")
@@ -89,37 +89,16 @@ pub fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[String])
     Ok(command)
 }
 
-/// The command that measures `library`: [`ranks`] for Farside, [`peer`] for others.
-///
-/// # Errors
-/// Theirs.
-pub fn command(library: Library, count: u32, limit: Duration, arguments: &[String]) -> Result<Command> {
-    match library {
-        Library::Farside => ranks(count, limit, arguments),
-        _ => peer(library, count, limit, arguments),
-    }
-}
-
 /// Runs `command`, which measures `library` with `ranks` ranks, writes records and enforces the time limit `limit`
-/// itself. `on_record` sees each record as it arrives. Never fails: if the run fails, returns the records so far, and
-/// notes.
-pub fn run(
-    mut command: Command,
-    library: Library,
-    ranks: u32,
-    limit: Duration,
-    mut on_record: impl FnMut(&Record),
-) -> (Vec<Record>, Vec<Note>) {
+/// itself. Never fails: if the run fails, returns the records so far, and notes.
+pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Duration) -> (Vec<Record>, Vec<Note>) {
     let (mut records, mut errors, mut foreign) = (Vec::new(), VecDeque::new(), 0);
     // Farside's own program also measures the limits and other libraries beside it.
     let own =
         |of: Library| of == library || library == Library::Farside && matches!(of, Library::Loop | Library::Limit);
     let ended = follow(&mut command, Instant::now() + limit + GRACE, |line| match line {
         Line::Out(line) => match Record::parse(line.trim()) {
-            Ok(record) if own(record.library) && record.key.ranks == ranks => {
-                on_record(&record);
-                records.push(record);
-            }
+            Ok(record) if own(record.library) && record.key.ranks == ranks => records.push(record),
             _ => foreign += 1,
         },
         Line::Error(line) if line.trim().is_empty() => {}
@@ -208,9 +187,7 @@ mod tests {
     fn shell(script: &str) -> (usize, Vec<String>) {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let mut seen = 0;
-        let (records, notes) = run(command, Library::Mpich, 2, Duration::from_secs(60), |_| seen += 1);
-        assert_eq!(seen, records.len());
+        let (records, notes) = run(command, Library::Mpich, 2, Duration::from_secs(60));
         (records.len(), notes.iter().map(Note::to_string).collect())
     }
 
@@ -241,7 +218,7 @@ mod tests {
         assert_eq!(notes, ["MPICH, 2 ranks: stopped, because data arrived wrong, after 1 records: one / wrong data"]);
         assert!(shell("kill -9 $$").1[0].contains("broke off (signal: 9"));
         assert!(shell("exit 127").1[0].contains("not installed"));
-        let (records, notes) = run(Command::new("/nonexistent/run"), Library::OpenMpi, 4, Duration::ZERO, |_| {});
+        let (records, notes) = run(Command::new("/nonexistent/run"), Library::OpenMpi, 4, Duration::ZERO);
         assert!(records.is_empty());
         assert!(notes[0].to_string().starts_with("Open MPI, 4 ranks: not measured: start a measuring"), "{notes:?}");
     }

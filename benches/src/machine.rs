@@ -6,23 +6,22 @@ use serde::{Deserialize, Serialize};
 
 /// The machine and the time of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// The processor's name, or "unknown".
-    pub cpu: String,
+    pub(crate) cpu: String,
     /// Cores that this process may use.
-    pub cores: usize,
+    pub(crate) cores: usize,
     /// The kernel's release, or "unknown".
-    pub kernel: String,
+    pub(crate) kernel: String,
     /// Whether the machine is virtual, as far as the processor reports it.
-    pub hypervisor: bool,
+    pub(crate) hypervisor: bool,
     /// The time in UTC, as RFC 3339.
-    pub date: String,
+    pub(crate) date: String,
 }
 
 impl Machine {
     /// The current machine and time.
-    #[must_use]
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
@@ -35,8 +34,7 @@ impl Machine {
     }
 
     /// The machine in one line.
-    #[must_use]
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let below = if self.hypervisor { " (virtual machine)" } else { "" };
         format!("{}, {} cores{below}, Linux {}, {}", self.cpu, self.cores, self.kernel, self.date)
     }

@@ -4,6 +4,7 @@
 //! network would carry as one: a write, a signal, an atomic, a packet. A notification that is part of a write is not
 //! counted.
 
+use clap::{Args, value_parser};
 use farside_core::Job;
 use farside_core::coll::log2_up;
 use farside_core::error::Result;
@@ -14,12 +15,33 @@ use farside_rma::{Assert, LockKind};
 
 use crate::table::text;
 
+/// Counts what every synchronization call sends, by ranks P and neighbours k, on windows that are mapped and on windows
+/// that are not, and compares it with the formula. Fails if one differs.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Numbers of ranks.
+    #[arg(long, value_delimiter = ',', default_values_t = RANKS, value_parser = value_parser!(u32).range(2..=64))]
+    ranks: Vec<u32>,
+    /// Numbers of neighbours, for each number of ranks those below it; 1 and P - 1 unless given.
+    #[arg(long, value_delimiter = ',')]
+    neighbours: Vec<usize>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        let rows = all(&self.ranks, &self.neighbours)?;
+        let equal = rows.iter().filter(|row| row.holds()).count();
+        println!("{}\n{equal} of {} rows equal the formula on every rank", display(&rows), rows.len());
+        Ok(equal == rows.len())
+    }
+}
+
 /// Numbers of ranks of the table.
-pub const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
+pub(crate) const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
 /// The way in which a window is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub(crate) enum Memory {
     /// Every rank maps every other's memory.
     Mapped,
     /// Operations are messages, as on a network (`FARSIDE_TEST_FAULT=unmapped`).
@@ -28,50 +50,45 @@ pub enum Memory {
 
 /// The messages that a rank has sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// Messages.
-    pub messages: u64,
+    pub(crate) messages: u64,
     /// Bytes in them.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// One row of the table.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     /// The call.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// The way in which the window is accessed.
-    pub memory: Memory,
+    pub(crate) memory: Memory,
     /// Ranks of the window.
-    pub ranks: usize,
+    pub(crate) ranks: usize,
     /// Neighbours of each rank.
-    pub neighbours: usize,
+    pub(crate) neighbours: usize,
     /// The messages that each rank has sent.
-    pub measured: Vec<Cost>,
+    pub(crate) measured: Vec<Cost>,
     /// The messages that each rank should send.
-    pub formula: Cost,
+    pub(crate) formula: Cost,
 }
 
 impl Row {
     /// Whether every rank has sent the messages of the formula.
-    #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.measured.iter().all(|cost| *cost == self.formula)
     }
 
     /// The cost of the rank that has sent the most.
-    #[must_use]
-    pub fn most(&self) -> Cost {
+    pub(crate) fn most(&self) -> Cost {
         self.measured.iter().copied().max_by_key(|cost| (cost.messages, cost.bytes)).unwrap_or_default()
     }
 }
 
 /// Counts all calls with `ranks` ranks, which are threads, and `neighbours` neighbours, which must be fewer than the
 /// ranks.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
+pub(crate) fn rows(memory: Memory, ranks: u32, neighbours: usize) -> Result<Vec<Row>> {
     let settings = Settings::from_lookup(|name| match (name, memory) {
         ("FARSIDE_TEST_FAULT", Memory::Unmapped) => Some("unmapped".to_owned()),
         _ => None,
@@ -178,10 +195,7 @@ fn count(job: &Job, memory: Memory, neighbours: usize) -> Result<Vec<(&'static s
 }
 
 /// All rows for these numbers of ranks and of neighbours (1 and P - 1 if none are given), call by call.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
+pub(crate) fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
     let mut all = Vec::new();
     for (memory, &ranks) in [Memory::Mapped, Memory::Unmapped].iter().flat_map(|m| ranks.iter().map(move |r| (*m, r))) {
         let most = ranks as usize - 1;
@@ -200,8 +214,7 @@ pub fn all(ranks: &[u32], neighbours: &[usize]) -> Result<Vec<Row>> {
 }
 
 /// The table for a terminal.
-#[must_use]
-pub fn display(rows: &[Row]) -> String {
+pub(crate) fn display(rows: &[Row]) -> String {
     let row = |row: &Row| {
         let window = if row.memory == Memory::Mapped { "mapped" } else { "unmapped" };
         let verdict = if row.holds() { "" } else { "differs" };

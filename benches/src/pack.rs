@@ -55,7 +55,7 @@ struct View<'a> {
 ///
 /// # Errors
 /// [`ErrorKind::Protocol`] if bytes came out wrong.
-pub fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
+pub(crate) fn measure(case: &Case, quick: bool) -> Result<Vec<Record>> {
     let mut buffers = Buffers::of(case)?;
     check(case, buffers.view())?;
     let mut view = buffers.view();

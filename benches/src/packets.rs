@@ -5,9 +5,11 @@
 //! devices.
 
 use std::fs;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use clap::{Args, value_parser};
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
@@ -15,9 +17,58 @@ use farside_core::{Job, Team, coll};
 use farside_rma::raw::{Options, RawWindow};
 use farside_rma::{Assert, LockKind};
 
-use crate::record::{Key, Library, Op, Record, Suite, Sync};
+use crate::options::{Libraries, TimeLimit};
+use crate::plan::Plan;
+use crate::record::{Key, Library, Op, Record, Suite, Sync, Window};
+use crate::session::Task;
 use crate::settings_with;
 use crate::table::{number, text};
+
+/// Counts packets of every epoch, operation and size of message over verbs, beside the fewest that the protocol needs
+/// and, with `--peers`, MPI libraries; and of calls of 3 and 4 ranks beside their formula. With FARSIDE_DEVICE=verbs,
+/// where all ranks are on a machine whose RDMA devices count them: the emulated machine of ci/rxe. Fails if Farside
+/// needs more than it should.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    libraries: Libraries,
+    /// Numbers of ranks whose calls are compared with formulas.
+    #[arg(long, value_delimiter = ',', default_value = "2,3,4", value_parser = value_parser!(u32).range(2..=4))]
+    ranks: Vec<u32>,
+    #[command(flatten)]
+    limit: TimeLimit,
+    /// The records as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier];
+        let (packets, windows) = (true, vec![Window::Allocated]);
+        let plan = Plan { suites, windows, sizes: vec![8], packets, ..Plan::new(true, &[2]) };
+        // Two messages each way, of 8 bytes, 4 KiB, 64 KiB and 1 MiB.
+        let (windows, counts) = (Vec::new(), vec![2, 1 << 10, 1 << 14, 1 << 18]);
+        let messages = Plan { suites: vec![Suite::Ghost], windows, counts, packets, ..Plan::new(true, &[2]) };
+        let (title, plans) = ("Farside: packets".to_owned(), vec![plan, messages]);
+        let task = Task { title, plans, libraries: self.libraries.list(), ..Task::default() };
+        let (results, _) = task.measure(1, self.limit.duration())?;
+        println!("{}\n{}", results.machine.line(), display(&results.records));
+        results.print_notes();
+        if let Some(file) = &self.json {
+            results.write_json(file)?;
+        }
+        let missed = missed(&results.records).len();
+        let aim = |key: &Key| goal(key).or_else(|| best_peer(&results.records, key));
+        let has_goal = |record: &&Record| record.library == Library::Farside && aim(&record.key).is_some();
+        let counted = results.records.iter().filter(has_goal).count();
+        println!("{} of {counted} rows at their goal, or at most at the best peer's\n", counted - missed);
+        let rows = self.ranks.into_iter().map(calls).collect::<Result<Vec<_>>>()?.concat();
+        let equal = rows.iter().filter(|row| row.holds()).count();
+        println!("{}\n{equal} of {} rows equal the formula", display_calls(&rows), rows.len());
+        Ok(results.check()? && missed == 0 && equal == rows.len())
+    }
+}
 
 /// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL` bytes.
 const SHORT: u64 = 40;
@@ -33,7 +84,7 @@ const TRIES: usize = 8;
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] if none of them counts.
-pub fn sent() -> Result<u64> {
+pub(crate) fn sent() -> Result<u64> {
     let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
     let counts = devices.filter_map(|device| {
         let text = fs::read_to_string(device.path().join("ports/1/hw_counters/sent_pkts")).ok()?;
@@ -48,15 +99,15 @@ pub fn sent() -> Result<u64> {
 
 /// The cost of one iteration.
 #[derive(Clone, Copy, Debug)]
-pub struct Count {
+pub(crate) struct Count {
     /// Packets of all ranks.
-    pub packets: f64,
+    pub(crate) packets: f64,
     /// Work requests of all ranks.
-    pub requests: f64,
+    pub(crate) requests: f64,
     /// Microseconds, which mean little here.
-    pub us: f64,
+    pub(crate) us: f64,
     /// Iterations that were counted.
-    pub iterations: u64,
+    pub(crate) iterations: u64,
 }
 
 /// Counts the packets of one iteration of `run`, with messages of `bytes`: runs of two lengths, whose difference
@@ -64,7 +115,7 @@ pub struct Count {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices that count; the errors of `run`.
-pub fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Count> {
+pub(crate) fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Count> {
     let [short, long] = [SHORT, LONG].map(|n| if bytes > SMALL { n / 10 } else { n });
     run(short)?;
     let mut last = None;
@@ -112,8 +163,7 @@ fn rest(team: &Team) -> Result<u64> {
 
 /// The fewest packets that the protocol needs for two ranks: a request and its answer each. `None` if there is no goal
 /// for `key`.
-#[must_use]
-pub fn goal(key: &Key) -> Option<f64> {
+pub(crate) fn goal(key: &Key) -> Option<f64> {
     if key.ranks != 2 {
         return None;
     }
@@ -128,15 +178,13 @@ pub fn goal(key: &Key) -> Option<f64> {
 }
 
 /// The fewest packets of a peer for the same messages. `None` without peers, and if `key` has no messages.
-#[must_use]
-pub fn best_peer(records: &[Record], key: &Key) -> Option<f64> {
+pub(crate) fn best_peer(records: &[Record], key: &Key) -> Option<f64> {
     let same = |r: &&Record| Library::PEERS.contains(&r.library) && r.key == *key && key.suite == Suite::Ghost;
     records.iter().filter(same).filter_map(|r| r.packets).reduce(f64::min)
 }
 
 /// Farside's records that exceed their goal, or the best peer's count for the same messages.
-#[must_use]
-pub fn missed(records: &[Record]) -> Vec<&Record> {
+pub(crate) fn missed(records: &[Record]) -> Vec<&Record> {
     let over = |r: &&Record| {
         let most = goal(&r.key).or_else(|| best_peer(records, &r.key).map(|best| best * MARGIN));
         most.zip(r.packets).is_some_and(|(most, is)| is > most)
@@ -145,8 +193,7 @@ pub fn missed(records: &[Record]) -> Vec<&Record> {
 }
 
 /// The table for a terminal.
-#[must_use]
-pub fn display(records: &[Record]) -> String {
+pub(crate) fn display(records: &[Record]) -> String {
     let of = |library, key: &Key| records.iter().find(|r| r.library == library && r.key == *key);
     let has = |library: &&Library| records.iter().any(|r| r.library == **library);
     let peers: Vec<Library> = Library::PEERS.iter().filter(has).copied().collect();
@@ -178,25 +225,24 @@ fn count(value: Option<f64>) -> String {
 
 /// A call of several ranks, and its packets and requests.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// The call.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// Ranks P.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Packets of all ranks.
-    pub packets: f64,
+    pub(crate) packets: f64,
     /// Work requests of all ranks: each is a packet and its answer.
-    pub requests: f64,
+    pub(crate) requests: f64,
     /// The formula of the packets.
-    pub formula: &'static str,
+    pub(crate) formula: &'static str,
     /// The value of the formula.
-    pub expected: u64,
+    pub(crate) expected: u64,
 }
 
 impl Call {
     /// Whether the packets are those of the formula.
-    #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.packets == self.expected as f64
     }
 }
@@ -205,7 +251,7 @@ impl Call {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices that count; the errors of the calls.
-pub fn calls(ranks: u32) -> Result<Vec<Call>> {
+pub(crate) fn calls(ranks: u32) -> Result<Vec<Call>> {
     Ok(Job::threads_with(ranks as usize, &verbs_settings()?, count_calls)?.swap_remove(0))
 }
 
@@ -214,7 +260,7 @@ pub fn calls(ranks: u32) -> Result<Vec<Call>> {
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a setting that does not exist.
-pub fn verbs_settings() -> Result<Settings> {
+pub(crate) fn verbs_settings() -> Result<Settings> {
     settings_with(&[("FARSIDE_DEVICE", "verbs"), ("FARSIDE_VERBS_TIMEOUT", "23")])
 }
 
@@ -268,8 +314,7 @@ fn count_calls(job: &Job) -> Result<Vec<Call>> {
 }
 
 /// The calls as a table for a terminal.
-#[must_use]
-pub fn display_calls(calls: &[Call]) -> String {
+pub(crate) fn display_calls(calls: &[Call]) -> String {
     let row = |c: &Call| {
         let verdict = if c.holds() { "" } else { "differs" }.to_owned();
         let numbers = [c.packets, c.expected as f64, c.requests].map(|n| count(Some(n)));

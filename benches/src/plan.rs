@@ -1,37 +1,44 @@
 //! The plan of a run: the same list of measurements for Farside and for the peers.
 
+use std::fmt;
+
 use clap::Args;
 
-use crate::record::{Key, Op, Shape, Suite, Sync, Window};
-use crate::shapes::{is_exchanged, put_ops};
+use crate::record::{Op, Shape, Suite, Sync, Window};
 
 /// Sizes, windows and suites of a run.
 #[derive(Args, Clone, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Fewer sizes and shorter blocks: a few seconds per library instead of half a minute.
     #[arg(long)]
-    pub quick: bool,
+    pub(crate) quick: bool,
     /// The suites; [`Suite::Limit`] is never part of a plan.
     #[arg(long, value_delimiter = ',')]
-    pub suites: Vec<Suite>,
+    pub(crate) suites: Vec<Suite>,
     /// The kinds of window; [`Window::Unmapped`] for [`Suite::Put`] only.
     #[arg(long, value_delimiter = ',')]
-    pub windows: Vec<Window>,
+    pub(crate) windows: Vec<Window>,
     /// Bytes of puts and gets, ascending.
     #[arg(long, value_delimiter = ',')]
-    pub sizes: Vec<u64>,
+    pub(crate) sizes: Vec<u64>,
     /// 32-bit integers to each neighbour in the ghost-area exchange, ascending.
     #[arg(long, value_delimiter = ',')]
-    pub counts: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
     /// Messages of [`Suite::Pack`] and [`Suite::Put`], shape and bytes; see [`crate::shapes`].
     #[arg(long = "messages", value_delimiter = ',', value_parser = message)]
-    pub layouts: Vec<(Shape, u64)>,
+    pub(crate) layouts: Vec<(Shape, u64)>,
     /// Operations of [`Suite::Coll`].
     #[arg(long, value_delimiter = ',')]
-    pub operations: Vec<Op>,
+    pub(crate) operations: Vec<Op>,
+    /// Algorithms of collectives, in place of all; only for Farside.
+    #[arg(long, value_delimiter = ';')]
+    pub(crate) algorithms: Vec<String>,
+    /// Count packets instead of taking times.
+    #[arg(long)]
+    pub(crate) packets: bool,
     /// Numbers of ranks, each even but for [`Suite::Pack`]; each number is a separate run.
     #[arg(skip)]
-    pub ranks: Vec<u32>,
+    pub(crate) ranks: Vec<u32>,
 }
 
 fn message(text: &str) -> Result<(Shape, u64), String> {
@@ -52,8 +59,7 @@ pub(crate) const FENCE_CLOSURE: (Sync, Op, u32) = (Sync::FenceClosure, Op::Put, 
 
 impl Plan {
     /// A plan of everything but layouts, for these numbers of ranks.
-    #[must_use]
-    pub fn new(quick: bool, ranks: &[u32]) -> Self {
+    pub(crate) fn new(quick: bool, ranks: &[u32]) -> Self {
         let (sizes, counts) = match quick {
             false => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
             true => (vec![8, 65536, 1 << 20], vec![1, 256, 16384]),
@@ -64,110 +70,30 @@ impl Plan {
     }
 
     /// A plan of [`Suite::Pack`] or [`Suite::Put`] only, with these messages.
-    #[must_use]
-    pub fn of_layouts(quick: bool, suite: Suite, ranks: u32, windows: &[Window], layouts: &[(Shape, u64)]) -> Self {
+    pub(crate) fn of_layouts(
+        quick: bool,
+        suite: Suite,
+        ranks: u32,
+        windows: &[Window],
+        layouts: &[(Shape, u64)],
+    ) -> Self {
         let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
         Self { quick, suites: vec![suite], windows, layouts, ranks: vec![ranks], ..Self::default() }
     }
 
     /// A plan of one collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
-    #[must_use]
-    pub fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
+    pub(crate) fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
         let (suites, operations, ranks) = (vec![Suite::Coll], vec![operation], vec![ranks]);
         Self { quick, suites, sizes: sizes.to_vec(), operations, ranks, ..Self::default() }
     }
 
-    /// Every measurement of all libraries with `ranks` ranks.
-    #[must_use]
-    pub fn keys(&self, ranks: u32) -> Vec<Key> {
-        let mut keys = Vec::new();
-        for &suite in &self.suites {
-            let mut add =
-                |window, sync, op, shape, bytes| keys.push(Key { suite, window, sync, op, shape, bytes, ranks });
-            let (no_window, none) = (Window::None, Shape::None);
-            match suite {
-                Suite::Am => add(no_window, Sync::None, Op::Pingpong, none, 8),
-                Suite::Barrier => add(no_window, Sync::None, Op::Barrier, none, 0),
-                Suite::Coll => self.operations.iter().for_each(|op| {
-                    let sizes = if *op == Op::Barrier { &[0][..] } else { &self.sizes };
-                    sizes.iter().for_each(|bytes| add(no_window, Sync::None, *op, none, *bytes));
-                }),
-                Suite::Ghost => self.counts.iter().for_each(|n| add(no_window, Sync::Twosided, Op::Ghost, none, 4 * n)),
-                Suite::Pack => self.layouts.iter().for_each(|(shape, bytes)| {
-                    add(no_window, Sync::None, Op::Pack, *shape, *bytes);
-                    add(no_window, Sync::None, Op::Unpack, *shape, *bytes);
-                }),
-                _ => {}
-            }
-            for &window in &self.windows {
-                match suite {
-                    Suite::Epoch => self.sizes.iter().for_each(|bytes| {
-                        EPOCHS.iter().for_each(|(sync, op, _)| add(window, *sync, *op, none, *bytes));
-                    }),
-                    Suite::Op => {
-                        for (op, bytes) in [Op::FetchOp, Op::Cas, Op::Accumulate].map(|op| (op, 8)).into_iter().chain(
-                            self.sizes.iter().flat_map(|bytes| {
-                                [Op::Put, Op::Get, Op::PutBandwidth, Op::GetBandwidth].map(|op| (op, *bytes))
-                            }),
-                        ) {
-                            add(window, Sync::Flush, op, none, bytes);
-                        }
-                    }
-                    Suite::Ghost => self.counts.iter().for_each(|n| {
-                        for sync in [Sync::Fence, Sync::Pscw, Sync::Lock] {
-                            add(window, sync, Op::Ghost, none, 4 * n);
-                        }
-                    }),
-                    Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
-                        // Between two ranks; rank 1 only waits.
-                        let ops = put_ops(shape).iter().filter(|_| ranks == 2);
-                        ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
-                        if is_exchanged(shape, bytes, ranks) {
-                            add(window, Sync::Fence, Op::Alltoall, shape, bytes);
-                        }
-                    }),
-                    _ => {}
-                }
-            }
-        }
-        keys
-    }
-
-    /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and
-    /// copies from layout to layout.
-    #[must_use]
-    pub fn farside_keys(&self, ranks: u32) -> Vec<Key> {
-        let mut keys = self.keys(ranks);
-        let copies: Vec<_> =
-            keys.iter().filter(|key| key.op == Op::Pack).map(|key| Key { op: Op::Copy, ..*key }).collect();
-        let of_window = |key: &&Key| (key.suite, key.window, key.sync) == (Suite::Epoch, Window::Allocated, Sync::Pscw);
-        let closures: Vec<_> = keys.iter().filter(of_window).map(|key| Key { sync: FENCE_CLOSURE.0, ..*key }).collect();
-        keys.extend(copies.into_iter().chain(closures));
-        keys
-    }
-
-    /// Every measurement of a peer with `ranks` ranks: those of all libraries, and MPI's own exchange.
-    #[must_use]
-    pub fn peer_keys(&self, ranks: u32) -> Vec<Key> {
-        let mut keys = self.keys(ranks);
-        let puts = self
-            .layouts
-            .iter()
-            .filter(|(shape, bytes)| self.suites.contains(&Suite::Put) && is_exchanged(*shape, *bytes, ranks));
-        let (suite, window, sync, op) = (Suite::Put, Window::None, Sync::Twosided, Op::Alltoall);
-        keys.extend(puts.map(|&(shape, bytes)| Key { suite, window, sync, op, shape, bytes, ranks }));
-        keys
-    }
-
     /// The sizes of all transfers, for which [`crate::limits::measure`] is to measure a copy.
-    #[must_use]
-    pub fn copy_sizes(&self) -> Vec<u64> {
+    pub(crate) fn copy_sizes(&self) -> Vec<u64> {
         sorted(self.sizes.iter().copied().chain(self.counts.iter().map(|n| 4 * n)))
     }
 
     /// The arguments that make the peers' program (`benches/peers/main.c`) and a rank of Farside measure the same.
-    #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         fn list<T>(values: &[T], text: impl Fn(&T) -> String) -> String {
             values.iter().map(text).collect::<Vec<_>>().join(",")
         }
@@ -180,20 +106,118 @@ impl Plan {
             ("--operations", list(&self.operations, ToString::to_string)),
         ];
         let given = lists.into_iter().filter(|(_, values)| !values.is_empty());
-        let quick = self.quick.then(|| "--quick".to_owned());
-        quick.into_iter().chain(given.flat_map(|(name, values)| [name.to_owned(), values])).collect()
+        let flags = [("--quick", self.quick), ("--packets", self.packets)].into_iter();
+        let flags = flags.filter(|(_, given)| *given).map(|(name, _)| name.to_owned());
+        flags.chain(given.flat_map(|(name, values)| [name.to_owned(), values])).collect()
+    }
+}
+
+impl fmt::Display for Plan {
+    /// The ranks, suites and operations.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ranks", self.ranks)?;
+        self.suites.iter().try_for_each(|suite| write!(f, ", {suite}"))?;
+        self.operations.iter().try_for_each(|op| write!(f, ", {op}"))
     }
 }
 
 /// The distinct values, ascending.
-#[must_use]
-pub fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+pub(crate) fn sorted<T: Ord>(values: impl IntoIterator<Item = T>) -> Vec<T> {
     values.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::record::Key;
+    use crate::shapes::{is_exchanged, put_ops};
+
+    impl Plan {
+        /// Every measurement of all libraries with `ranks` ranks.
+        pub(crate) fn keys(&self, ranks: u32) -> Vec<Key> {
+            let mut keys = Vec::new();
+            for &suite in &self.suites {
+                let mut add =
+                    |window, sync, op, shape, bytes| keys.push(Key { suite, window, sync, op, shape, bytes, ranks });
+                let (no_window, none) = (Window::None, Shape::None);
+                match suite {
+                    Suite::Am => add(no_window, Sync::None, Op::Pingpong, none, 8),
+                    Suite::Barrier => add(no_window, Sync::None, Op::Barrier, none, 0),
+                    Suite::Coll => self.operations.iter().for_each(|op| {
+                        let sizes = if *op == Op::Barrier { &[0][..] } else { &self.sizes };
+                        sizes.iter().for_each(|bytes| add(no_window, Sync::None, *op, none, *bytes));
+                    }),
+                    Suite::Ghost => {
+                        self.counts.iter().for_each(|n| add(no_window, Sync::Twosided, Op::Ghost, none, 4 * n))
+                    }
+                    Suite::Pack => self.layouts.iter().for_each(|(shape, bytes)| {
+                        add(no_window, Sync::None, Op::Pack, *shape, *bytes);
+                        add(no_window, Sync::None, Op::Unpack, *shape, *bytes);
+                    }),
+                    _ => {}
+                }
+                for &window in &self.windows {
+                    match suite {
+                        Suite::Epoch => self.sizes.iter().for_each(|bytes| {
+                            EPOCHS.iter().for_each(|(sync, op, _)| add(window, *sync, *op, none, *bytes));
+                        }),
+                        Suite::Op => {
+                            for (op, bytes) in [Op::FetchOp, Op::Cas, Op::Accumulate]
+                                .map(|op| (op, 8))
+                                .into_iter()
+                                .chain(self.sizes.iter().flat_map(|bytes| {
+                                    [Op::Put, Op::Get, Op::PutBandwidth, Op::GetBandwidth].map(|op| (op, *bytes))
+                                }))
+                            {
+                                add(window, Sync::Flush, op, none, bytes);
+                            }
+                        }
+                        Suite::Ghost => self.counts.iter().for_each(|n| {
+                            for sync in [Sync::Fence, Sync::Pscw, Sync::Lock] {
+                                add(window, sync, Op::Ghost, none, 4 * n);
+                            }
+                        }),
+                        Suite::Put => self.layouts.iter().for_each(|&(shape, bytes)| {
+                            // Between two ranks; rank 1 only waits.
+                            let ops = put_ops(shape).iter().filter(|_| ranks == 2);
+                            ops.for_each(|op| add(window, Sync::Flush, *op, shape, bytes));
+                            if is_exchanged(shape, bytes, ranks) {
+                                add(window, Sync::Fence, Op::Alltoall, shape, bytes);
+                            }
+                        }),
+                        _ => {}
+                    }
+                }
+            }
+            keys
+        }
+
+        /// Every measurement of Farside with `ranks` ranks: those of all libraries, its self-contained fence epoch, and
+        /// copies from layout to layout.
+        pub(crate) fn farside_keys(&self, ranks: u32) -> Vec<Key> {
+            let mut keys = self.keys(ranks);
+            let copies: Vec<_> =
+                keys.iter().filter(|key| key.op == Op::Pack).map(|key| Key { op: Op::Copy, ..*key }).collect();
+            let of_window =
+                |key: &&Key| (key.suite, key.window, key.sync) == (Suite::Epoch, Window::Allocated, Sync::Pscw);
+            let closures: Vec<_> =
+                keys.iter().filter(of_window).map(|key| Key { sync: FENCE_CLOSURE.0, ..*key }).collect();
+            keys.extend(copies.into_iter().chain(closures));
+            keys
+        }
+
+        /// Every measurement of a peer with `ranks` ranks: those of all libraries, and MPI's own exchange.
+        pub(crate) fn peer_keys(&self, ranks: u32) -> Vec<Key> {
+            let mut keys = self.keys(ranks);
+            let puts = self
+                .layouts
+                .iter()
+                .filter(|(shape, bytes)| self.suites.contains(&Suite::Put) && is_exchanged(*shape, *bytes, ranks));
+            let (suite, window, sync, op) = (Suite::Put, Window::None, Sync::Twosided, Op::Alltoall);
+            keys.extend(puts.map(|&(shape, bytes)| Key { suite, window, sync, op, shape, bytes, ranks }));
+            keys
+        }
+    }
 
     #[test]
     fn keys_of_a_plan_are_all_different() {

@@ -9,28 +9,26 @@ use serde::{Deserialize, Serialize};
 /// The length from which a line is not a record.
 const LINE_BYTES_MAX: usize = 4096;
 /// The version of Farside's own records.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// An enumeration whose values have a name, as in records and arguments, and a label for reports.
 macro_rules! names {
     ($(#[$doc:meta])* $type:ident { $($(#[$vdoc:meta])* $name:ident = $text:literal $label:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $type { $($(#[$vdoc])* #[serde(rename = $text)] $name,)* }
+        pub(crate) enum $type { $($(#[$vdoc])* #[serde(rename = $text)] $name,)* }
 
         impl $type {
             /// Every value, in the order in which reports show them.
-            pub const ALL: &'static [$type] = &[$($type::$name),*];
+            pub(crate) const ALL: &'static [$type] = &[$($type::$name),*];
 
             /// The name in records and arguments.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self { $($type::$name => $text,)* }
             }
 
             /// The name for reports; may be empty.
-            #[must_use]
-            pub const fn label(self) -> &'static str {
+            pub(crate) const fn label(self) -> &'static str {
                 match self { $($type::$name => $label,)* }
             }
         }
@@ -306,7 +304,14 @@ names! {
 
 impl Library {
     /// The MPI libraries that Farside is compared with.
-    pub const PEERS: &'static [Library] = &[Library::Mpich, Library::IntelMpi, Library::OpenMpi];
+    pub(crate) const PEERS: &'static [Library] = &[Library::Mpich, Library::IntelMpi, Library::OpenMpi];
+}
+
+impl Suite {
+    /// Whether the peers' C program measures it on Farside's MPI library too.
+    pub(crate) const fn is_of_mpi(self) -> bool {
+        matches!(self, Suite::TwoSided | Suite::Loops)
+    }
 }
 
 impl Op {
@@ -318,66 +323,64 @@ impl Op {
 
 impl Shape {
     /// The number in the name of a shape of this kind, "vector", "columns" or "blocks": bytes of a block, rows, blocks.
-    #[must_use]
-    pub fn number_of(self, kind: &str) -> Option<u64> {
+    pub(crate) fn number_of(self, kind: &str) -> Option<u64> {
         self.name().strip_prefix(kind)?.strip_prefix('_')?.parse().ok()
     }
 
     /// The shape itself; shapes that differ only in their number of blocks have one kind.
-    #[must_use]
-    pub fn kind(self) -> Shape {
+    pub(crate) fn kind(self) -> Shape {
         if self.number_of("blocks").is_some() { Shape::Blocks4 } else { self }
     }
 }
 
 /// The measured operation, without the library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub(crate) struct Key {
     /// The suite.
-    pub suite: Suite,
+    pub(crate) suite: Suite,
     /// The kind of window.
-    pub window: Window,
+    pub(crate) window: Window,
     /// The synchronization.
-    pub sync: Sync,
+    pub(crate) sync: Sync,
     /// The operation.
-    pub op: Op,
+    pub(crate) op: Op,
     /// The layout; [`Shape::None`] if the operation has only one.
     #[serde(default)]
-    pub shape: Shape,
+    pub(crate) shape: Shape,
     /// Bytes per operation; in the ghost-area exchange, to each neighbour.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The number of ranks.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// The library that was measured.
-    pub library: Library,
+    pub(crate) library: Library,
     /// The library's version.
-    pub version: String,
+    pub(crate) version: String,
     /// The measured operation.
     #[serde(flatten)]
-    pub key: Key,
+    pub(crate) key: Key,
     /// Iterations in all blocks together.
-    pub iterations: u64,
+    pub(crate) iterations: u64,
     /// Microseconds of one epoch or operation, median of the blocks.
-    pub us_median: f64,
+    pub(crate) us_median: f64,
     /// Microseconds of one epoch or operation in the fastest block.
-    pub us_min: f64,
+    pub(crate) us_min: f64,
     /// Megabytes (10^6) per second, if the operation measures bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mb_per_s: Option<f64>,
+    pub(crate) mb_per_s: Option<f64>,
     /// Packets of one epoch or operation, of all ranks together and including acknowledgements, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub packets: Option<f64>,
+    pub(crate) packets: Option<f64>,
     /// Work requests of one epoch or operation, of all ranks together, if they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<f64>,
+    pub(crate) requests: Option<f64>,
     /// The algorithm of a collective, if it was given; otherwise the library has selected it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub algorithm: Option<String>,
+    pub(crate) algorithm: Option<String>,
 }
 
 impl Record {
@@ -385,7 +388,7 @@ impl Record {
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] without blocks, or with a time that is not finite or negative.
-    pub fn from_blocks(library: Library, key: Key, iterations: u64, blocks_us: &[f64]) -> Result<Self> {
+    pub(crate) fn from_blocks(library: Library, key: Key, iterations: u64, blocks_us: &[f64]) -> Result<Self> {
         let mut sorted = blocks_us.to_vec();
         sorted.sort_by(f64::total_cmp);
         if sorted.is_empty() || sorted.iter().any(|us| !us.is_finite() || *us < 0.0) {
@@ -404,7 +407,7 @@ impl Record {
     /// # Errors
     /// [`ErrorKind::Protocol`] if the line is not a record: too long, not JSON, a field missing or unknown in its
     /// value, a time that is not positive and finite, no ranks.
-    pub fn parse(line: &str) -> Result<Self> {
+    pub(crate) fn parse(line: &str) -> Result<Self> {
         let refuse = |cause: String| Error::new(ErrorKind::Protocol, "benchmark record").cause(cause);
         if line.len() > LINE_BYTES_MAX {
             return Err(refuse(format!("a line of {} bytes", line.len())));
@@ -424,17 +427,19 @@ impl Record {
         Ok(record)
     }
 
-    /// The time that counts, in microseconds: the median; if one rank works alone, and for collectives, the smallest,
+    /// The time that counts, in microseconds: the median; if one rank works alone, and for collectives and messages, the smallest,
     /// since other load of the machine only makes it longer.
-    #[must_use]
-    pub fn us(&self) -> f64 {
+    pub(crate) fn us(&self) -> f64 {
         let put = self.key.suite == Suite::Put && matches!(self.key.op, Op::Put | Op::PutBandwidth);
-        if put || matches!(self.key.suite, Suite::Pack | Suite::Coll) { self.us_min } else { self.us_median }
+        if put || matches!(self.key.suite, Suite::Pack | Suite::Coll | Suite::TwoSided) {
+            self.us_min
+        } else {
+            self.us_median
+        }
     }
 
     /// The record as a line of JSON, without the line end.
-    #[must_use]
-    pub fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         // Serialization fails only for maps whose keys are not strings, and if `Serialize` itself fails.
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -442,8 +447,7 @@ impl Record {
 
 /// The fastest record of each library, key and algorithm, in the order of first appearance: other load of the machine
 /// makes times longer, never shorter.
-#[must_use]
-pub fn best(records: &[Record]) -> Vec<Record> {
+pub(crate) fn best(records: &[Record]) -> Vec<Record> {
     let mut best: Vec<Record> = Vec::new();
     for record in records {
         let same = |held: &Record| (held.library, held.key) == (record.library, record.key);

@@ -2,67 +2,46 @@
 
 use std::collections::BTreeMap;
 
-use farside_core::error::Result;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use farside_core::plot::{Axis, Curve, Drawn, Plot, color, page, size};
+use maud::{Markup, PreEscaped, html};
 
-use crate::plot::{self, Against, Series};
 use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::results::Results;
 use crate::table::{Row, Table, number, short};
 
+/// What the style of all pages does not have.
 const STYLE: &str = "
-:root { color-scheme: light; }
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 1120px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .3rem; } h2 { font-size: 1.25rem; margin-top: 2.4rem; border-bottom: 1px solid #ccc; }
+body { max-width: 1400px; }
 dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; } dt { color: #666; } dd { margin: 0; }
 .notes { background: #fff6e0; border-left: 4px solid #d99a00; padding: .5rem 1rem; }
-.legend span { margin-right: 1.4rem; white-space: nowrap; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 1rem 1.5rem; align-items: start; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-weight: 600; }
 svg { width: 100%; height: auto; }
 .bars { display: grid; grid-template-columns: 5rem 1fr; gap: .1rem .6rem; font-size: 13px; line-height: 1.2; }
 .bars b { grid-column: 1 / 3; margin-top: .4rem; } .bars i { display: inline-block; height: .8rem; margin-right: .4rem; }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .12rem .6rem; text-align: left; border-bottom: 1px solid #eee; }
-th { position: sticky; top: 0; background: #f4f4f4; }
-.n { text-align: right; } .own { font-weight: 600; } .good { color: #00703c; } .bad { color: #b00020; }
+th { position: sticky; top: 0; } .own { font-weight: 600; } .good { color: #00703c; } .bad { color: #b00020; }
 @media print { body { max-width: none; margin: 0; font-size: 11px; } table { font-size: 9px; } th { position: static; }
   .plots { grid-template-columns: 1fr 1fr; } }
 ";
 
 /// The whole report.
-///
-/// # Errors
-/// [`farside_core::error::ErrorKind::System`] if a plot cannot be drawn.
-pub fn html(results: &Results) -> Result<String> {
+pub(crate) fn html(results: &Results) -> String {
     let table = results.table();
-    let sections = Suite::ALL.iter().map(|suite| section(&table, *suite)).collect::<Result<Vec<_>>>()?;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { (results.title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { (results.title) }
-                (facts(results))
-                @if !results.notes.is_empty() {
-                    div class="notes" {
-                        strong { "Not everything was measured as planned" }
-                        ul { @for note in &results.notes { li { (note) } } }
-                    }
-                }
-                @for section in sections { (section) }
-                h2 { "All times" }
-                p { (table.legend()) }
-                (rows(&table))
+    let body = html! {
+        style { (PreEscaped(STYLE)) }
+        (facts(results))
+        @if !results.notes.is_empty() {
+            div class="notes" {
+                strong { "Not everything was measured as planned" }
+                ul { @for note in &results.notes { li { (note) } } }
             }
         }
+        @for suite in Suite::ALL { (section(&table, *suite)) }
+        h2 { "All times" }
+        p { (table.legend()) }
+        (rows(&table))
     };
-    Ok(page.into_string())
+    page(&results.title, &body)
 }
 
 fn facts(results: &Results) -> Markup {
@@ -85,53 +64,71 @@ fn facts(results: &Results) -> Markup {
 }
 
 /// The key of one plot with lines: all sizes, or all numbers of blocks of one size.
-type Curve = (u32, Window, Sync, Op, Shape, Option<u64>);
+type Curves = (u32, Window, Sync, Op, Shape, Option<u64>);
+
+/// The number of a library's color.
+fn number_of(library: Library) -> usize {
+    use Library::{Farside, IntelMpi, Limit, Loop, Mpich, OpenMpi};
+    [Farside, Mpich, IntelMpi, OpenMpi, Loop, Limit].iter().position(|of| *of == library).unwrap_or(0)
+}
 
 /// The plots of a suite: lines if there are several sizes, or several numbers of blocks of one size; all others as bars
 /// of one plot. All lines have the same axis of time, and so have all bars.
-fn section(table: &Table, suite: Suite) -> Result<Markup> {
-    let mut curves: BTreeMap<Curve, Vec<&Row>> = BTreeMap::new();
+fn section(table: &Table, suite: Suite) -> Markup {
+    let mut curves: BTreeMap<Curves, Vec<&Row>> = BTreeMap::new();
     for row in table.rows.iter().filter(|row| row.key.suite == suite) {
         let Key { ranks, window, sync, op, shape, bytes, .. } = row.key;
         let size = shape.number_of("blocks").map(|_| bytes);
         curves.entry((ranks, window, sync, op, shape.kind(), size)).or_default().push(row);
     }
     if curves.is_empty() {
-        return Ok(Markup::default());
+        return Markup::default();
     }
-    let libraries = table.libraries.iter().filter(|l| curves.values().flatten().any(|row| row.us.contains_key(l)));
-    let lines = || curves.iter().filter(|(_, rows)| rows.len() > 1);
-    let range = plot::range(lines().flat_map(|(_, rows)| rows.iter().flat_map(|row| row.us.values().copied())));
+    let (lines, single): (Vec<_>, Vec<_>) = curves.iter().partition(|(_, rows)| rows.len() > 1);
+    let times = |group: &[(&Curves, &Vec<&Row>)]| -> Vec<f64> {
+        group.iter().flat_map(|(_, rows)| rows.iter().flat_map(|row| row.us.values().copied())).collect()
+    };
+    let (of_lines, of_bars) = (times(&lines), times(&single));
+    let most = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+    let range = Some([1e3 * of_lines.iter().copied().fold(f64::MAX, f64::min), 1e3 * most(&of_lines)]);
     let mut figures = Vec::new();
-    for ((ranks, window, sync, op, shape, size), rows) in lines() {
-        let mut series = Series::new();
+    for ((ranks, window, sync, op, shape, blocks), rows) in lines {
+        let mut points: BTreeMap<Library, Vec<(f64, f64)>> = BTreeMap::new();
         for (row, (library, us)) in rows.iter().flat_map(|row| row.us.iter().map(move |us| (row, us))) {
             let at = row.key.shape.number_of("blocks").unwrap_or(row.key.bytes);
-            series.entry(*library).or_default().insert(at, *us);
+            points.entry(*library).or_default().push((at as f64, 1e3 * us));
         }
-        let blocks = size.map(|bytes| format!("blocks of {} together", plot::size(bytes)));
-        let shape = blocks.as_deref().unwrap_or(shape.label());
+        let curves = points.into_iter().map(|(library, points)| {
+            let drawn = if library == Library::Limit { Drawn::Dashed } else { Drawn::Line };
+            Curve { name: short(library).to_owned(), color: number_of(library), drawn, points }
+        });
+        let blocks = blocks.map(|bytes| format!("blocks of {} together", size(bytes)));
         let ranks = if *ranks == 1 { String::new() } else { format!("{ranks} ranks") };
-        let caption = name(&[sync.label(), op.label(), shape, window.label(), &ranks]);
-        let against = if size.is_some() { Against::Blocks } else { Against::Bytes };
-        figures.push((caption, PreEscaped(plot::lines(&series, against, range.clone())?)));
+        let shape = blocks.as_deref().unwrap_or(shape.label());
+        let title = name(&[sync.label(), op.label(), shape, window.label(), &ranks]);
+        let axis = match op {
+            _ if blocks.is_some() => Axis::Powers("blocks"),
+            Op::PostedTag | Op::PostedSource | Op::PostedAny | Op::EarlyTag | Op::EarlySource | Op::EarlyAny => {
+                Axis::Powers("outstanding messages")
+            }
+            _ => Axis::Bytes,
+        };
+        figures.push(Plot { title, axis, curves: curves.collect(), range }.svg());
     }
-    let mut single: BTreeMap<(u32, Window), Vec<&Row>> = BTreeMap::new();
-    for ((ranks, window, ..), rows) in curves.iter().filter(|(_, rows)| rows.len() == 1) {
-        single.entry((*ranks, *window)).or_default().push(rows[0]);
+    let mut groups: BTreeMap<(u32, Window), Vec<&Row>> = BTreeMap::new();
+    for ((ranks, window, ..), rows) in single {
+        groups.entry((*ranks, *window)).or_default().push(rows[0]);
     }
-    let range = plot::range(single.values().flatten().flat_map(|row| row.us.values().copied()));
-    for ((ranks, window), rows) in &single {
+    for ((ranks, window), rows) in &groups {
         let what = if suite == Suite::Op { "atomics" } else { suite.label() };
-        figures.push((name(&[what, window.label(), &format!("{ranks} ranks")]), bars(rows, range.end)));
+        let caption = name(&[what, window.label(), &format!("{ranks} ranks")]);
+        figures.push(html! { figcaption { (caption) } (bars(rows, 1.6 * most(&of_bars))) });
     }
-    Ok(html! {
+    html! {
         h2 { (suite.label()) }
         p { (explanation(suite)) }
-        p class="legend" { @for library in libraries {
-            span { span style=(colour(*library)) { (plot::style(*library).1) " " } (library.label()) } } }
-        div class="plots" { @for (caption, plot) in &figures { figure { figcaption { (caption) } (plot) } } }
-    })
+        div class="plots" { @for figure in &figures { figure { (figure) } } }
+    }
 }
 
 /// Horizontal bars that begin at 0, with their values, in groups below their names.
@@ -141,16 +138,11 @@ fn bars(rows: &[&Row], most: f64) -> Markup {
             b { (name(&[row.key.sync.label(), row.key.op.label(), row.key.shape.label()])) ", µs" }
             @for (library, us) in &row.us {
                 span { (short(*library)) }
-                span { i style=(format!("width: {:.2}%; background: currentColor; {}", 85.0 * us / most, colour(*library))) {}
+                span { i style=(format!("width: {:.2}%; background: {}", 85.0 * us / most, color(number_of(*library)))) {}
                     (number(Some(*us))) }
             }
         } }
     }
-}
-
-fn colour(library: Library) -> String {
-    let plotters::style::RGBColor(r, g, b) = plot::style(library).0;
-    format!("color: #{r:02x}{g:02x}{b:02x}")
 }
 
 /// The parts of a name, without empty ones.
@@ -226,7 +218,7 @@ mod tests {
     use crate::record::tests::record;
 
     fn results() -> Results {
-        let mut results = Results::here("title");
+        let mut results = Results::here("title".to_owned());
         results.machine.cores = 2;
         for (i, &library) in Library::ALL.iter().filter(|library| **library != Library::Limit).enumerate() {
             for bytes in [8, 4096] {
@@ -244,12 +236,14 @@ mod tests {
     #[test]
     fn html_has_each_series_and_each_row() {
         let results = results();
-        let page = html(&results).unwrap();
+        let page = html(&results);
         let plots = (page.matches("<svg").count(), page.matches("class=\"bars\"").count());
         assert_eq!(plots, (1, 2), "lines of put; bars of cas and of the barrier");
-        let legend = &page[page.find("class=\"legend\"").unwrap()..page.find("<figure>").unwrap()];
+        let plot = &page[page.find("<svg").unwrap()..page.find("</svg>").unwrap()];
         for library in Library::ALL {
-            assert!(legend.contains(library.label()), "{library} is not in the legend");
+            let color = format!("\"{}\"", color(number_of(*library)));
+            assert!(plot.contains(&format!(">{}<", short(*library))), "{library} is not in the legend");
+            assert!(plot.contains(&color), "{library} is not drawn");
         }
         let captions = ["atomics · allocated window · 2 ranks", "flush · put · allocated window · 2 ranks"];
         for title in [Suite::Op.label(), Suite::Barrier.label(), "0.00400"].into_iter().chain(captions) {
@@ -265,18 +259,18 @@ mod tests {
         let mut results = results();
         results.notes.push(Note { subject: "Open MPI".to_owned(), text: "<script>alert(1)</script>".to_owned() });
         results.records.iter_mut().for_each(|record| record.version = "<u>".to_owned());
-        let page = html(&results).unwrap();
+        let page = html(&results);
         assert!(page.contains("&lt;script&gt;") && page.contains("&lt;u&gt;"));
         assert!(!page.contains("<script>") && !page.contains("<u>"));
     }
 
     #[test]
     fn html_with_few_records_is_whole() {
-        let mut results = Results::here("title");
-        let page = html(&results).unwrap();
+        let mut results = Results::here("title".to_owned());
+        let page = html(&results);
         assert!(!page.contains("<svg") && page.contains("All times"));
         results.records = vec![record(Library::Mpich, Op::Put, 8, 1.0), record(Library::Mpich, Op::Put, 64, 1.0)];
-        let page = html(&results).unwrap();
+        let page = html(&results);
         assert!(page.contains("MPICH") && !page.contains("Intel MPI"));
     }
 }

@@ -1,7 +1,7 @@
 //! The results of a run, and its files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use farside_core::error::{Error, ErrorKind, Result};
 use serde::Serialize;
@@ -9,38 +9,31 @@ use serde::Serialize;
 use crate::launch::Note;
 use crate::limits::Floors;
 use crate::machine::Machine;
+use crate::options::Options;
 use crate::record::{Library, Record};
-use crate::report;
 use crate::table::Table;
 
 /// The records and notes of one run on one machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Results {
+pub(crate) struct Results {
     /// The subject.
-    pub title: &'static str,
+    pub(crate) title: String,
     /// The machine and the time.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
     /// Farside's, the limits' and the peers' records. If two have the same library and key the later one counts.
-    pub records: Vec<Record>,
+    pub(crate) records: Vec<Record>,
     /// Notes for the reader.
-    pub notes: Vec<Note>,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Results {
     /// Empty results, on this machine.
-    #[must_use]
-    pub fn here(title: &'static str) -> Self {
+    pub(crate) fn here(title: String) -> Self {
         Self { title, machine: Machine::here(), records: Vec::new(), notes: Vec::new() }
     }
 
-    /// Adds what [`launch::run`](crate::launch::run) returns.
-    pub fn add(&mut self, (records, notes): (Vec<Record>, Vec<Note>)) {
-        self.records.extend(records);
-        self.notes.extend(notes);
-    }
-
     /// Prints the notes.
-    pub fn print_notes(&self) {
+    pub(crate) fn print_notes(&self) {
         self.notes.iter().for_each(|note| println!("note: {note}"));
     }
 
@@ -48,7 +41,7 @@ impl Results {
     ///
     /// # Errors
     /// [`ErrorKind::Launcher`] if not.
-    pub fn check(&self) -> Result<bool> {
+    pub(crate) fn check(&self) -> Result<bool> {
         if self.records.iter().any(|record| record.library == Library::Farside) {
             return Ok(true);
         }
@@ -57,8 +50,7 @@ impl Results {
     }
 
     /// The table with all libraries side by side.
-    #[must_use]
-    pub fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         Table::new(&self.records, &Floors::from_records(&self.records, self.machine.cores))
     }
 
@@ -66,18 +58,25 @@ impl Results {
     ///
     /// # Errors
     /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.
-    pub fn write_json(&self, path: &Path) -> Result<()> {
+    pub(crate) fn write_json(&self, path: &Path) -> Result<()> {
         let text =
             serde_json::to_string_pretty(self).map_err(|error| Error::system("write the results", error.into()))?;
         write(path, &text)
     }
 
-    /// Writes the report for readers, in one file.
+    /// Prints the notes, and writes the records and the report of a benchmark of this name. Returns as
+    /// [`check`](Self::check).
     ///
     /// # Errors
-    /// [`farside_core::error::ErrorKind::System`] if the file cannot be written.
-    pub fn write_html(&self, path: &Path) -> Result<()> {
-        write(path, &report::html(self)?)
+    /// [`ErrorKind::System`] if a file cannot be written; those of `check`.
+    pub(crate) fn write(&self, name: &str, options: &Options, report: &str) -> Result<bool> {
+        self.print_notes();
+        let file = |given: &Option<PathBuf>, kind| given.clone().unwrap_or_else(|| format!("out/{name}.{kind}").into());
+        let (json, html) = (file(&options.json, "json"), file(&options.html, "html"));
+        self.write_json(&json)?;
+        write(&html, report)?;
+        println!("written: {} and {}", json.display(), html.display());
+        self.check()
     }
 }
 
@@ -98,7 +97,7 @@ mod tests {
     fn write_json_reads_back() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("folder/results.json");
-        let mut results = Results::here("title");
+        let mut results = Results::here("title".to_owned());
         results.notes.push(Note { subject: "a \"peer\"".to_owned(), text: "was\nnot there".to_owned() });
         results.records.push(crate::record::tests::record(Library::OpenMpi, Op::PutBandwidth, 64, 0.375));
         results.write_json(&path).unwrap();
@@ -109,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn write_html_to_a_folder_that_cannot_be_names_the_file() {
-        let error = Results::here("title").write_html(Path::new("/proc/nonexistent/report.html")).unwrap_err();
+    fn write_to_a_folder_that_cannot_be_names_the_file() {
+        let error = write(Path::new("/proc/nonexistent/report.html"), "").unwrap_err();
         assert!(error.to_string().contains("/proc/nonexistent/report.html"), "{error}");
     }
 }

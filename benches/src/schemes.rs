@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use clap::{Args, value_parser};
 use farside_core::device::CutOffs;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::stats::Kind;
@@ -22,34 +23,32 @@ use crate::shapes::{self, Case, diagonals, diagonals_bytes};
 use crate::table::{number, text};
 use crate::usage::{Of, Usage};
 
+/// Puts columns of a matrix of ints, and messages of some blocks, by every scheme, and block diagonals by lists with
+/// layouts that are known or not; two ranks of this process, by the device of the settings. Prints the cut-offs that
+/// follow.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Measure each so often; the best counts.
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Fewer shapes.
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        report(self.rounds, self.quick).map(|()| true)
+    }
+}
+
 /// Puts of one measurement of bandwidth.
 const PUTS: u32 = 4;
 
-/// The scheme of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Packed, sent, unpacked.
-    Generic,
-    /// A message for each block.
-    MultiW,
-    /// Lists of blocks on both sides.
-    Sgrs,
-    /// The same number of bytes in one block.
-    Contiguous,
-}
-
-impl Way {
-    /// All schemes, in the order of the tables.
-    pub const ALL: [Way; 4] = [Way::Generic, Way::MultiW, Way::Sgrs, Way::Contiguous];
-
-    fn setting(self) -> &'static str {
-        match self {
-            Way::Generic => "generic",
-            Way::MultiW | Way::Contiguous => "multi-w",
-            Way::Sgrs => "sgrs",
-        }
-    }
-}
+/// The schemes, and the setting that selects each: packed, sent, unpacked; a message for each block; lists of blocks on
+/// both sides; the same number of bytes in one block.
+const WAYS: [(&str, &str); 4] =
+    [("Generic", "generic"), ("Multi-W", "multi-w"), ("SGRS", "sgrs"), ("contiguous", "multi-w")];
 
 fn failed(e: DatatypeError) -> Error {
     Error::new(ErrorKind::BadArgument, "make a layout").cause(e.cause().to_owned())
@@ -57,24 +56,21 @@ fn failed(e: DatatypeError) -> Error {
 
 /// The cost of one shape in one scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
+pub(crate) struct Cost {
     /// The shortest time of a put and the fence that closes it, in microseconds.
-    pub us: f64,
+    pub(crate) us: f64,
     /// The highest bandwidth of some puts and a fence.
-    pub mb_per_s: f64,
+    pub(crate) mb_per_s: f64,
     /// Processor time of the origin's thread, for a put and its fence.
-    pub origin_us: f64,
+    pub(crate) origin_us: f64,
     /// Processor time of the target's thread, for the same.
-    pub target_us: f64,
+    pub(crate) target_us: f64,
 }
 
-/// Measures every shape by `way`, each `rounds` times.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn measure(way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
-    let settings = settings_with(&[("FARSIDE_TRANSFER", way.setting())])?;
-    let mut both = Job::threads_with(2, &settings, |job| rank(job, way, cases, rounds))?;
+/// Measures every shape by one of the [`WAYS`], each `rounds` times.
+fn measure((name, setting): (&str, &str), cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
+    let settings = settings_with(&[("FARSIDE_TRANSFER", setting)])?;
+    let mut both = Job::threads_with(2, &settings, |job| rank(job, name == "contiguous", cases, rounds))?;
     let (target, mut origin) = (both.pop().unwrap_or_default(), both.pop().unwrap_or_default());
     for (o, t) in origin.iter_mut().zip(target) {
         o.target_us = t.origin_us;
@@ -82,28 +78,10 @@ pub fn measure(way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     Ok(origin)
 }
 
-/// The two leading block diagonals of a square matrix, by lists on both sides.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Diagonals {
-    /// Bytes of the message.
-    pub bytes: u64,
-    /// Its blocks.
-    pub blocks: u64,
-    /// The shortest time, in microseconds, of a put and the fence that closes it, with a layout that the target knows.
-    pub known_us: f64,
-    /// The same with a layout that the target does not know.
-    pub new_us: f64,
-    /// Bytes of layouts sent for one put, with a known and with a new layout.
-    pub layout_bytes: [u64; 2],
-}
-
 /// Measures block diagonals with blocks of these sides, `rounds` times each, alternately with the same layout and with
 /// a new one each time: the same diagonals of a matrix that starts at another element.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Diagonals>> {
-    let settings = settings_with(&[("FARSIDE_TRANSFER", Way::Sgrs.setting())])?;
+fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Vec<String>>> {
+    let settings = settings_with(&[("FARSIDE_TRANSFER", "sgrs")])?;
     let mut both = Job::threads_with(2, &settings, |job| {
         let team = job.world()?;
         sides.iter().map(|side| diagonals_of(&team, *side, rounds)).collect::<Result<Vec<_>>>()
@@ -111,7 +89,9 @@ pub fn measure_diagonals(sides: &[u64], rounds: u32) -> Result<Vec<Diagonals>> {
     Ok(both.swap_remove(0))
 }
 
-fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
+/// Bytes and blocks of a message; then for a layout that the target knows, and for one that it does not, the shortest time in
+/// microseconds of a put and the fence that closes it, and the bytes of layouts that one put sends.
+fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Vec<String>> {
     let known = diagonals(side, 0).map_err(failed)?;
     let new =
         (1..=u64::from(rounds)).map(|first| diagonals(side, first).map_err(failed)).collect::<Result<Vec<_>>>()?;
@@ -135,9 +115,9 @@ fn diagonals_of(team: &Team, side: u64, rounds: u32) -> Result<Diagonals> {
     }
     window.fence(Assert::NOSUCCEED)?;
     window.free()?;
-    let [(known_us, known_bytes), (new_us, new_bytes)] = best;
-    let (bytes, blocks) = (diagonals_bytes(side), known.block_count());
-    Ok(Diagonals { bytes, blocks, known_us, new_us, layout_bytes: [known_bytes, new_bytes] })
+    let of_layout = |(us, bytes): (f64, u64)| [number(Some(us)), bytes.to_string()];
+    let message = [diagonals_bytes(side), known.block_count()].map(|number| number.to_string());
+    Ok(message.into_iter().chain(best.into_iter().flat_map(of_layout)).collect())
 }
 
 /// Microseconds of the given number of puts by rank 0, and the fence that closes them.
@@ -151,7 +131,7 @@ fn fenced(window: &RawWindow, buffer: &[u8], map: &TypeMap, puts: u32) -> Result
     Ok(start.elapsed().as_secs_f64() * 1e6)
 }
 
-fn rank(job: &Job, way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
+fn rank(job: &Job, is_contiguous: bool, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let team = job.world()?;
     let most = cases.iter().map(Case::room).max().unwrap_or(0);
     let window = RawWindow::allocate(&team, most, Options::default())?;
@@ -160,7 +140,7 @@ fn rank(job: &Job, way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
     let mut costs = Vec::new();
     for case in cases {
         let one_block = Case::new(Shape::None, case.bytes)?.map;
-        let map = if way == Way::Contiguous { &one_block } else { &case.map };
+        let map = if is_contiguous { &one_block } else { &case.map };
         let run = |puts| fenced(&window, &buffer, map, puts);
         // A warm-up, which connects, registers memory and sends the layout.
         run(1)?;
@@ -183,26 +163,19 @@ fn rank(job: &Job, way: Way, cases: &[Case], rounds: u32) -> Result<Vec<Cost>> {
 
 /// Bytes of a block, and of the whole message.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     /// Bytes of a block.
-    pub block: u64,
+    pub(crate) block: u64,
     /// Bytes of the message.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
-impl Sizes {
-    fn of(case: &Case) -> Self {
-        Self { block: case.facts.len as u64, bytes: case.bytes }
-    }
-}
-
-/// The cut-offs from measurements: for each shape the microseconds of [`Way::ALL`] in order.
+/// The cut-offs from measurements: for each shape the microseconds of [`WAYS`] in order.
 ///
 /// Each cut-off is the shortest block (or message) from which on the scheme wins more time than it loses, over all
 /// shapes; so a single disturbed measurement does not change it. A cut-off without measurements keeps its value in
 /// `now`.
-#[must_use]
-pub fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
+pub(crate) fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
     let best = |of: fn(&Sizes) -> u64, gain: &dyn Fn(&[f64; 4]) -> f64, chosen: &dyn Fn(&Sizes) -> bool| {
         let cases = || cases.iter().filter(|(s, _)| chosen(s));
         let sum = |start: u64| cases().filter(|(s, _)| of(s) >= start).map(|(_, us)| gain(us)).sum::<f64>();
@@ -219,15 +192,12 @@ pub fn cut_offs(cases: &[(Sizes, [f64; 4])], now: CutOffs) -> CutOffs {
 }
 
 /// Measures and prints everything: columns of a matrix, messages of some blocks, block diagonals; and the cut-offs.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn report(rounds: u32, quick: bool) -> Result<()> {
+pub(crate) fn report(rounds: u32, quick: bool) -> Result<()> {
     let is_of = |case: &Case, kind: &str| case.shape.number_of(kind).is_some();
     let cases = shapes::puts(quick).into_iter().map(|(shape, bytes)| Case::new(shape, bytes));
     let mut cases = cases.collect::<Result<Vec<_>>>()?;
     cases.retain(|case| is_of(case, "columns") || is_of(case, "blocks"));
-    let ways = Way::ALL.map(|way| measure(way, &cases, rounds));
+    let ways = WAYS.map(|way| measure(way, &cases, rounds));
     let ways = ways.into_iter().collect::<Result<Vec<_>>>()?;
     type Part = (&'static str, fn(&Cost) -> f64);
     let parts: [Part; 4] = [
@@ -236,30 +206,28 @@ pub fn report(rounds: u32, quick: bool) -> Result<()> {
         ("CPU microseconds of the origin", |c| c.origin_us),
         ("CPU microseconds of the target", |c| c.target_us),
     ];
-    let header = ["", "block", "message", "Generic", "Multi-W", "SGRS", "contiguous"];
+    let header: Vec<&str> = ["", "block", "message"].into_iter().chain(WAYS.map(|(name, _)| name)).collect();
     for (title, kind) in
         [("columns of a matrix of 4096 ints a row", "columns"), ("messages by their number of blocks", "blocks")]
     {
         for (what, part) in parts {
             let rows = cases.iter().enumerate().filter(|(_, case)| is_of(case, kind)).map(|(i, case)| {
-                let Sizes { block, bytes } = Sizes::of(case);
-                let name = [case.shape.label().to_owned(), block.to_string(), bytes.to_string()];
+                let name = [case.shape.label().to_owned(), case.facts.len.to_string(), case.bytes.to_string()];
                 name.into_iter().chain(ways.iter().map(|way| number(Some(part(&way[i]))))).collect()
             });
             println!("{title}: {what}\n{}", text(&header, 1, rows));
         }
     }
     let sides = if quick { &[16][..] } else { &[4, 8, 16, 32, 64] };
-    let rows = measure_diagonals(sides, rounds)?.into_iter().map(|row| {
-        let [known, new] = row.layout_bytes.map(|bytes| bytes.to_string());
-        let [known_us, new_us] = [row.known_us, row.new_us].map(|us| number(Some(us)));
-        vec![row.bytes.to_string(), row.blocks.to_string(), known_us, known, new_us, new]
-    });
     let header = ["message", "blocks", "layout known", "sent bytes", "layout new", "sent bytes"];
     let about = "two leading block diagonals by SGRS: microseconds of a put and its fence, bytes of layouts sent";
-    println!("{about}\n{}", text(&header, 0, rows));
+    println!("{about}\n{}", text(&header, 0, measure_diagonals(sides, rounds)?));
     let us = |i: usize| std::array::from_fn(|way| ways[way][i].us);
-    let measured: Vec<_> = cases.iter().enumerate().map(|(i, case)| (Sizes::of(case), us(i))).collect();
+    let measured: Vec<_> = cases
+        .iter()
+        .enumerate()
+        .map(|(i, case)| (Sizes { block: case.facts.len as u64, bytes: case.bytes }, us(i)))
+        .collect();
     let c = cut_offs(&measured, CutOffs::UNMEASURED);
     println!("cut-offs that follow: {c:?}");
     println!(

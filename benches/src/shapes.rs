@@ -20,16 +20,14 @@ pub(crate) const STRUCT_EXTENT: u64 = 40;
 const NESTED: (u64, u64, u64) = (4, 24, 128);
 
 /// The shapes of the suite "pack".
-#[must_use]
-pub fn all() -> Vec<Shape> {
+pub(crate) fn all() -> Vec<Shape> {
     Shape::ALL.iter().copied().filter(|shape| !sizes(*shape, false).is_empty()).collect()
 }
 
 /// The messages of the suite "put", which are those of the experiments with schemes for derived datatypes over
 /// InfiniBand: 4 to 2048 columns of 64 and 128 rows, the same numbers of bytes without gaps, 4 to 64 blocks, block
 /// diagonals.
-#[must_use]
-pub fn puts(quick: bool) -> Vec<(Shape, u64)> {
+pub(crate) fn puts(quick: bool) -> Vec<(Shape, u64)> {
     let mut puts = Vec::new();
     for (shape, rows) in [(Shape::Columns64, 64), (Shape::Columns128, 128)] {
         let exponents = (2..12).step_by(if quick { 3 } else { 1 });
@@ -53,27 +51,23 @@ pub(crate) const fn diagonals_bytes(side: u64) -> u64 {
 }
 
 /// The measurements of a message in the suite "put".
-#[must_use]
-pub fn put_ops(shape: Shape) -> &'static [Op] {
+pub(crate) fn put_ops(shape: Shape) -> &'static [Op] {
     let ops = &[Op::Put, Op::PutBandwidth, Op::OriginCpu, Op::TargetCpu];
     if shape == Shape::None || shape.number_of("columns").is_some() { ops } else { &ops[..1] }
 }
 
 /// Whether `ranks` ranks exchange a message of the suite "put" all-to-all: columns, if all of them fit into a row.
-#[must_use]
-pub fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
+pub(crate) fn is_exchanged(shape: Shape, bytes: u64, ranks: u32) -> bool {
     shape.number_of("columns").is_some_and(|rows| bytes / (4 * rows) * u64::from(ranks) <= ROW_INTS)
 }
 
 /// The distance from the columns of an exchange for one rank to those for the next.
-#[must_use]
-pub fn columns_bytes(shape: Shape, bytes: u64) -> usize {
+pub(crate) fn columns_bytes(shape: Shape, bytes: u64) -> usize {
     shape.number_of("columns").map_or(0, |rows| (bytes / rows) as usize)
 }
 
 /// Sizes in bytes of messages of a shape: few blocks, sizes that fit into the second cache, and larger ones.
-#[must_use]
-pub fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
+pub(crate) fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
     let columns = |rows: u64| [4, 32, 256, 2048].map(|columns| rows * 4 * columns).into();
     let mut sizes = match (shape, shape.number_of("vector")) {
         (_, Some(block)) => vec![block, 4 * block, 64 * block, 1 << 18, 1 << 24],
@@ -95,15 +89,15 @@ pub fn sizes(shape: Shape, quick: bool) -> Vec<u64> {
 }
 
 /// A message of a shape.
-pub struct Case {
+pub(crate) struct Case {
     /// The shape.
-    pub shape: Shape,
+    pub(crate) shape: Shape,
     /// Bytes that are packed.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The layout for Farside.
-    pub map: TypeMap,
+    pub(crate) map: TypeMap,
     /// The layout for a loop by hand.
-    pub facts: Facts,
+    pub(crate) facts: Facts,
 }
 
 impl Case {
@@ -111,7 +105,7 @@ impl Case {
     ///
     /// # Errors
     /// [`ErrorKind::BadArgument`] if the shape has no message of that size.
-    pub fn new(shape: Shape, bytes: u64) -> Result<Self> {
+    pub(crate) fn new(shape: Shape, bytes: u64) -> Result<Self> {
         let refuse = |cause: String| Error::new(ErrorKind::BadArgument, "make a layout").cause(cause);
         let (map, mut facts) = make(shape, bytes).map_err(|error| refuse(error.to_string()))?;
         (facts.room, facts.bytes) = (map.true_ub() as usize, bytes as usize);
@@ -122,8 +116,7 @@ impl Case {
     }
 
     /// Bytes from the start of the memory to the end of the last block.
-    #[must_use]
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.facts.room
     }
 }

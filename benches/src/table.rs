@@ -10,8 +10,7 @@ use crate::record::{Key, Library, Record, Suite};
 
 /// A table for a terminal: a line below the header, a space between columns; columns from `numbers` on are
 /// right-aligned.
-#[must_use]
-pub fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
     table.set_header(header).add_rows(rows);
@@ -21,8 +20,7 @@ pub fn text(header: &[&str], numbers: usize, rows: impl IntoIterator<Item = Vec<
 }
 
 /// Three significant digits without exponent; a dash if there is no value.
-#[must_use]
-pub fn number(value: Option<f64>) -> String {
+pub(crate) fn number(value: Option<f64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     // Digits are counted after rounding, so that 9.999 becomes 10.0.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
@@ -32,34 +30,32 @@ pub fn number(value: Option<f64>) -> String {
 
 /// The measurements, one row for each key, in microseconds.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(crate) struct Table {
     /// The columns that describe the measurement, without those that are empty in every row.
     columns: Vec<usize>,
     /// The libraries that have at least one value; Farside and the limit are always included.
-    pub libraries: Vec<Library>,
+    pub(crate) libraries: Vec<Library>,
     /// The rows, ordered by key.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
 }
 
 /// All values of one key.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub(crate) struct Row {
     /// The measured operation.
-    pub key: Key,
+    pub(crate) key: Key,
     /// Microseconds of each library; the limit is measured beside it, or computed by [`Floors::of`].
-    pub us: BTreeMap<Library, f64>,
+    pub(crate) us: BTreeMap<Library, f64>,
 }
 
 impl Row {
     /// Farside's value over another: below 1, Farside is faster.
-    #[must_use]
-    pub fn over(&self, library: Library) -> Option<f64> {
+    pub(crate) fn over(&self, library: Library) -> Option<f64> {
         Some(self.us.get(&Library::Farside)? / self.us.get(&library)?)
     }
 
     /// Farside's value over that of the best peer.
-    #[must_use]
-    pub fn over_best_peer(&self) -> Option<f64> {
+    pub(crate) fn over_best_peer(&self) -> Option<f64> {
         Library::PEERS.iter().filter_map(|peer| self.over(*peer)).max_by(f64::total_cmp)
     }
 }
@@ -75,8 +71,7 @@ fn key_cells(key: &Key) -> [String; 7] {
 
 impl Table {
     /// Makes a table from all records of a run. If two have the same library and key the later one counts.
-    #[must_use]
-    pub fn new(records: &[Record], floors: &Floors) -> Self {
+    pub(crate) fn new(records: &[Record], floors: &Floors) -> Self {
         let mut values: BTreeMap<Key, BTreeMap<Library, f64>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.key.suite != Suite::Limit) {
             values.entry(record.key).or_default().insert(record.library, record.us());
@@ -96,8 +91,7 @@ impl Table {
     }
 
     /// Whether there are peers.
-    #[must_use]
-    pub fn has_peers(&self) -> bool {
+    pub(crate) fn has_peers(&self) -> bool {
         self.libraries.iter().any(|library| Library::PEERS.contains(library))
     }
 
@@ -106,8 +100,7 @@ impl Table {
     }
 
     /// The names of the columns.
-    #[must_use]
-    pub fn header(&self) -> Vec<&'static str> {
+    pub(crate) fn header(&self) -> Vec<&'static str> {
         let mut header: Vec<_> = self.columns.iter().map(|column| KEY_COLUMNS[*column]).collect();
         header.extend(self.libraries.iter().map(|library| short(*library)));
         header.extend(self.has_peers().then_some("/ best peer"));
@@ -117,8 +110,7 @@ impl Table {
     }
 
     /// The cells of a row of this table, as text.
-    #[must_use]
-    pub fn cells(&self, row: &Row) -> Vec<String> {
+    pub(crate) fn cells(&self, row: &Row) -> Vec<String> {
         let said = key_cells(&row.key);
         let mut cells: Vec<String> = self.columns.iter().map(|column| said[*column].clone()).collect();
         cells.extend(self.libraries.iter().map(|library| number(row.us.get(library).copied())));
@@ -129,14 +121,12 @@ impl Table {
     }
 
     /// The first column of numbers: bytes, ranks, then times, of which Farside's are the first.
-    #[must_use]
-    pub fn numbers(&self) -> usize {
+    pub(crate) fn numbers(&self) -> usize {
         self.columns.len().saturating_sub(2)
     }
 
     /// The explanation of the numbers.
-    #[must_use]
-    pub fn legend(&self) -> String {
+    pub(crate) fn legend(&self) -> String {
         let best_peer = if self.has_peers() { "the best peer's (below 1, Farside is faster), over " } else { "" };
         let by_hand = if self.by_hand() { "that of a loop by hand, over " } else { "" };
         format!(
@@ -146,8 +136,7 @@ impl Table {
 }
 
 /// The short name of a library.
-#[must_use]
-pub const fn short(library: Library) -> &'static str {
+pub(crate) const fn short(library: Library) -> &'static str {
     match library {
         Library::Limit => "limit",
         Library::Loop => "by hand",

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::plot::size;
+use farside_core::plot::size;
+
 use crate::record::{Key, Library, Op, Record, Shape, Suite, Sync, Window};
 use crate::table::{number, text};
 
 /// One target.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub(crate) struct Target {
     /// The two sides of the comparison.
-    pub what: String,
+    pub(crate) what: String,
     /// The measured ratio; `None` if one of the two times was not measured.
-    pub ratio: Option<f64>,
+    pub(crate) ratio: Option<f64>,
     /// The largest ratio that meets the target; `None` if the ratio is informative only: to a limit of the machine, or
     /// of one limit to another.
-    pub most: Option<f64>,
+    pub(crate) most: Option<f64>,
 }
 
 impl Target {
     /// Whether the target is met, if that is known.
-    #[must_use]
-    pub fn met(&self) -> Option<bool> {
+    pub(crate) fn met(&self) -> Option<bool> {
         Some(self.ratio? <= self.most?)
     }
 
@@ -84,8 +84,7 @@ fn operation(window: Window, op: Op, bytes: u64) -> Key {
 }
 
 /// All targets for 2 ranks on shared memory, and for 8 ranks if those were measured.
-#[must_use]
-pub fn targets(records: &[Record]) -> Vec<Target> {
+pub(crate) fn targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
@@ -146,8 +145,7 @@ pub fn targets(records: &[Record]) -> Vec<Target> {
 }
 
 /// All targets for 2 ranks over verbs: ratios to perftest's raw operations and to the best peer of the same run.
-#[must_use]
-pub fn verbs_targets(records: &[Record]) -> Vec<Target> {
+pub(crate) fn verbs_targets(records: &[Record]) -> Vec<Target> {
     let times = Times::new(records);
     let mut targets = Vec::new();
     let mut add = |what: String, ratio, most| targets.push(Target { what, ratio, most });
@@ -238,8 +236,7 @@ fn compared(times: &Times) -> Vec<Comparison> {
 }
 
 /// The targets of the suites "pack" and "put": the worst size of each operation, layout and kind of window.
-#[must_use]
-pub fn layout_targets(records: &[Record]) -> Vec<Target> {
+pub(crate) fn layout_targets(records: &[Record]) -> Vec<Target> {
     let all = compared(&Times::new(records));
     let mut groups: BTreeMap<(Key, &str), Vec<&Comparison>> = BTreeMap::new();
     for one in &all {
@@ -266,8 +263,7 @@ pub fn layout_targets(records: &[Record]) -> Vec<Target> {
 
 /// Farside's standing with layouts, size by size: for each operation, kind of window and comparison a line with the
 /// sizes at which it is slower.
-#[must_use]
-pub fn standing(records: &[Record]) -> String {
+pub(crate) fn standing(records: &[Record]) -> String {
     let all = compared(&Times::new(records));
     type Line = (Op, Window, u32, &'static str);
     let mut groups: BTreeMap<Line, Vec<(&Comparison, f64)>> = BTreeMap::new();
@@ -292,8 +288,7 @@ pub fn standing(records: &[Record]) -> String {
 
 /// The targets of several rounds, each with the median of the rounds' ratios: a change of the machine's speed, or of
 /// the placement of its cores, affects both sides of a ratio.
-#[must_use]
-pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Target>) -> Vec<Target> {
+pub(crate) fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Target>) -> Vec<Target> {
     let each: Vec<Vec<Target>> = rounds.iter().map(|round| targets(round)).collect();
     let mut merged = targets(&rounds.concat());
     for target in &mut merged {
@@ -306,8 +301,7 @@ pub fn of_rounds(rounds: &[Vec<Record>], targets: impl Fn(&[Record]) -> Vec<Targ
 }
 
 /// The targets as text for a terminal: those that were measured, and the number of those that were not.
-#[must_use]
-pub fn display(targets: &[Target]) -> String {
+pub(crate) fn display(targets: &[Target]) -> String {
     let count = |met| targets.iter().filter(|target| target.most.is_some() && target.met() == met).count();
     let mut summary = format!("Targets: {} met, {} not met", count(Some(true)), count(Some(false)));
     if count(None) > 0 {

@@ -4,23 +4,95 @@
 //! completion handler runs on another thread (base), only moves a counter, or runs in the dispatcher (enhanced); and
 //! the messages themselves.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use clap::{Args, value_parser};
 use farside_core::am::{self, Counter, Counters, Delivery, HandlerId, OnComplete, Sink, Source};
 use farside_core::error::Result;
 use farside_core::job::Track;
 use farside_core::{Job, Team};
 use farside_rma::{Assert, LockWindow, Messages};
 
+use crate::limits::sockets;
+use crate::options::{Libraries, Options, over_tcp};
+use crate::plan::Plan;
+use crate::record::Suite;
+use crate::session::{Limits, Task};
 use crate::settings_with;
+use crate::table::{number, text};
+
+/// Measures two-sided messages beside the raw put and active messages below them, polling and sleeping. With --peers
+/// also one C program on Farside's libmpi_abi (target/release, or `FARSIDE_MPI`) and on others: latency, bandwidth,
+/// message rate, and the time of a message while 1 to 10,000 receives or unexpected messages are outstanding.
+///
+/// With `FARSIDE_DEVICE=tcp` the C program alone, over TCP with every library, beside bare sockets.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    libraries: Libraries,
+    /// Bytes of a message.
+    #[arg(long, value_delimiter = ',', default_value = "8,1024,8192,65536,1048576", value_parser = value_parser!(u64).range(1..=1 << 26))]
+    sizes: Vec<u64>,
+}
+
+impl Arguments {
+    pub(crate) fn run(mut self) -> Result<bool> {
+        let rounds = *self.options.rounds.get_or_insert(3);
+        if !over_tcp() {
+            layers(&self.sizes, rounds)?;
+        }
+        if !self.libraries.peers {
+            return Ok(true);
+        }
+        let plan = Plan {
+            quick: self.options.quick,
+            suites: vec![Suite::TwoSided],
+            sizes: self.sizes.clone(),
+            ranks: vec![2],
+            ..Plan::default()
+        };
+        let task = Task {
+            title: "Farside: one C program on each MPI library, two processes".to_owned(),
+            plans: vec![plan],
+            libraries: self.libraries.list(),
+            limits: over_tcp().then_some((sockets::measure as Limits, self.sizes)),
+            ..Task::default()
+        };
+        task.run("two-sided", &self.options, |_| Vec::new())
+    }
+}
+
+/// Measures the layers of Farside between two ranks as threads, and prints a table for each way of waiting.
+fn layers(sizes: &[u64], rounds: u32) -> Result<()> {
+    for (wait, how) in [("spin", "polling"), ("park", "event-driven")] {
+        let mut best = measure(wait, sizes)?;
+        for _ in 1..rounds {
+            let times = measure(wait, sizes)?;
+            best.iter_mut().flatten().flatten().zip(times.iter().flatten().flatten()).for_each(|(a, b)| *a = a.min(*b));
+        }
+        let header: Vec<&str> = ["us", "bytes"].into_iter().chain(WAYS.map(|(name, _)| name)).collect();
+        let rows = [(0, "one way"), (1, "of a burst")].into_iter().flat_map(|(kind, what)| {
+            let best = &best;
+            sizes.iter().enumerate().map(move |(at, bytes)| {
+                let times = best.iter().map(|way| number(Some(way[at][kind])));
+                [what.to_owned(), bytes.to_string()].into_iter().chain(times).collect()
+            })
+        });
+        println!("Two ranks as threads, {how}, microseconds of a message\n{}\n", text(&header, 1, rows));
+    }
+    println!("{}\n", WAYS.map(|(name, what)| format!("{name}: {what}")).join("\n"));
+    Ok(())
+}
 
 /// A measurement: its name, and how the message is delivered.
-pub const WAYS: [(&str, &str); 5] = [
+const WAYS: [(&str, &str); 5] = [
     ("put", "put and flush in lock_all; the target looks at the last byte"),
     ("base", "active message into place; the completion handler runs on another thread"),
     ("counters", "active message into place; the target waits for its counter"),
@@ -29,24 +101,22 @@ pub const WAYS: [(&str, &str); 5] = [
 ];
 
 const ID: HandlerId = HandlerId(1);
-/// The number of messages in a burst.
-const BURST: u64 = 64;
+/// The numbers of messages in a row that are answered by one: of a ping-pong, and of a burst.
+const KINDS: [u64; 2] = [1, 64];
 /// The number of short blocks, of which the fastest counts.
 const BLOCKS: u32 = 40;
 const BLOCK: Duration = Duration::from_micros(500);
 
 /// Microseconds of a message one way, and of one message of a burst, by way and size.
-pub type Times = Vec<Vec<[f64; 2]>>;
+type Times = Vec<Vec<[f64; 2]>>;
 
 /// Measures all ways between two ranks as threads, which wait as `FARSIDE_WAIT` says: "spin" polls, "park" sleeps until
 /// a message arrives.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn measure(wait: &str, sizes: &[usize]) -> Result<Times> {
+fn measure(wait: &str, sizes: &[u64]) -> Result<Times> {
     let settings = settings_with(&[("FARSIDE_WAIT", wait)])?;
     let way = |(name, _): (&str, &str)| -> Result<Vec<[f64; 2]>> {
-        let of_rank = Job::threads_with(2, &settings, |job| sizes.iter().map(|len| one(job, name, *len)).collect())?;
+        let of_rank =
+            Job::threads_with(2, &settings, |job| sizes.iter().map(|len| one(job, name, *len as usize)).collect())?;
         Ok(of_rank.into_iter().next().unwrap_or_default())
     };
     WAYS.into_iter().map(way).collect()
@@ -73,11 +143,11 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
                 let receive = |come: u64| {
                     job.wait("a put", || Ok((epoch.get_now(team.rank(), len - 1)? == come as u8).then_some(())))
                 };
-                times(&team, send, receive)
+                times(&team, send, receive, KINDS)
             })
         }
         "two-sided" => {
-            let (other, into) = (1 - team.rank(), std::cell::RefCell::new(into));
+            let (other, into) = (1 - team.rank(), RefCell::new(into));
             let come = Cell::new(0u64);
             let receive = |all: u64| {
                 while come.get() < all {
@@ -86,29 +156,38 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
                 }
                 Ok(())
             };
-            times(&team, || team.send(&from, other, 1), receive)
+            times(&team, || team.send(&from, other, 1), receive, KINDS)
         }
-        _ => active(job, &team, name, &from, &mut into),
+        _ => {
+            let (base, len) = (into.as_mut_ptr(), into.len());
+            // SAFETY: the memory outlives the messages, since both ranks synchronize before it is freed.
+            let sink = move || unsafe { Sink::memory(base, len) };
+            active(job, &team, name, || Source::of(&from), sink, KINDS)
+        }
     }
 }
 
-/// Active messages.
-fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> Result<[f64; 2]> {
-    let (base, len) = (into.as_mut_ptr(), into.len());
+/// Active messages; `name` is one of the [`WAYS`]. `source` and `sink` give memory that both ranks keep until the end.
+pub(crate) fn active<const N: usize>(
+    job: &Job,
+    team: &Team,
+    name: &str,
+    source: impl Fn() -> Source,
+    sink: impl Fn() -> Sink + 'static,
+    kinds: [u64; N],
+) -> Result<[f64; N]> {
     let (seen, counter) = (Rc::new(Cell::new(0u64)), Counter::new());
     let (shared, jobs) = (Arc::new(AtomicU64::new(0)), handler_thread());
     let (count, on_thread, to_thread) = (Rc::clone(&seen), Arc::clone(&shared), jobs.clone());
     let way = name.to_owned();
     job.active_messages().register(ID, move |_| {
-        // SAFETY: the memory outlives the messages, since both ranks synchronize before it is freed.
-        let sink = unsafe { Sink::memory(base, len) };
         let (count, on_thread, to_thread) = (Rc::clone(&count), Arc::clone(&on_thread), to_thread.clone());
         let then = match &*way {
             "base" => OnComplete::inline(move |_| _ = to_thread.send(on_thread)),
             "enhanced" => OnComplete::inline(move |_| count.set(count.get() + 1)),
             _ => OnComplete::inline(|_| ()),
         };
-        Delivery::Into(sink, then)
+        Delivery::Into(sink(), then)
     })?;
     let target = (name == "counters").then(|| job.active_messages().expose(&counter));
     team.barrier()?;
@@ -116,7 +195,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
     let send = || {
         let counters = Counters { target, ..Counters::default() };
         // SAFETY: the memory outlives the track, which is waited for.
-        unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[], Source::of(from), counters, &track) }?;
+        unsafe { am::start_send(job, 1 - job.rank_number(), ID, &[], source(), counters, &track) }?;
         job.wait("a send", || Ok((track.open() == 0).then_some(())))?;
         track.check()
     };
@@ -138,7 +217,7 @@ fn active(job: &Job, team: &Team, name: &str, from: &[u8], into: &mut [u8]) -> R
         }
         job.wait("a message", || Ok((come() >= all).then_some(())))
     };
-    let measured = times(team, send, receive);
+    let measured = times(team, send, receive, kinds);
     team.barrier()?;
     job.active_messages().unregister(ID);
     measured
@@ -152,13 +231,17 @@ fn handler_thread() -> Sender<Arc<AtomicU64>> {
     sender
 }
 
-/// The fastest block of a ping-pong, and of bursts from rank 0 that rank 1 answers. `receive` waits until that number
-/// of messages has arrived since the start.
-fn times(team: &Team, send: impl Fn() -> Result<()>, receive: impl Fn(u64) -> Result<()>) -> Result<[f64; 2]> {
+/// Microseconds of a message in the fastest block: rank 0 sends the messages of a kind, and rank 1 answers with one; of a
+/// single one, half of the round trip. `receive` waits until that number of messages has arrived since the start.
+fn times<const N: usize>(
+    team: &Team,
+    send: impl Fn() -> Result<()>,
+    receive: impl Fn(u64) -> Result<()>,
+    kinds: [u64; N],
+) -> Result<[f64; N]> {
     let (job, first) = (team.job(), team.rank() == 0);
-    let (mut come, mut best) = (0u64, [f64::MAX; 2]);
-    for (kind, best) in best.iter_mut().enumerate() {
-        let messages = if kind == 0 { 1 } else { BURST };
+    let (mut come, mut best) = (0u64, [f64::MAX; N]);
+    for (messages, best) in kinds.into_iter().zip(&mut best) {
         let mut round = |rounds: u64| -> Result<Duration> {
             team.barrier()?;
             let start = job.device().now();
@@ -180,7 +263,7 @@ fn times(team: &Team, send: impl Fn() -> Result<()>, receive: impl Fn(u64) -> Re
         farside_rma::Collectives::broadcast(team, &mut rounds, 0)?;
         for _ in 0..BLOCKS {
             let took = round(rounds[0])?.as_secs_f64() * 1e6 / rounds[0] as f64;
-            *best = best.min(if kind == 0 { took / 2.0 } else { took / BURST as f64 });
+            *best = best.min(took / messages.max(2) as f64);
         }
     }
     Ok(best)

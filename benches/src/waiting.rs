@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use clap::{Args, value_parser};
 use farside_core::am::{self, Counters, Delivery, HandlerId};
-use farside_core::coll;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_core::stats::Kind;
 use farside_core::{Job, Team};
-use farside_rma::{Assert, LockKind, LockWindow, Window};
+use farside_rma::{Assert, Collectives, LockKind, LockWindow, Window};
 
 use crate::launch;
 use crate::table::text;
@@ -17,30 +17,44 @@ use crate::usage::{Of, Usage};
 
 const HANDLER: HandlerId = HandlerId(3);
 
+/// Lets rank 0 sleep while all others wait for it, and prints the processor time that they spend meanwhile.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Numbers of ranks.
+    #[arg(long, value_delimiter = ',', default_value = "2,8", value_parser = value_parser!(u32).range(2..=1024))]
+    ranks: Vec<u32>,
+    /// Milliseconds that rank 0 sleeps.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u64).range(1..=60_000))]
+    sleep_ms: u64,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        self.ranks.into_iter().try_for_each(|ranks| drive(ranks, self.sleep_ms)).map(|()| true)
+    }
+}
+
 /// Processor time of all ranks but rank 0 in one call.
 #[derive(Clone, Debug)]
-pub struct Waited {
+pub(crate) struct Waited {
     /// The call.
-    pub call: &'static str,
+    pub(crate) call: &'static str,
     /// The time of each rank from 1 on.
-    pub spent: Vec<Spent>,
+    pub(crate) spent: Vec<Spent>,
 }
 
 /// Time of one rank.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub(crate) struct Spent {
     /// Processor time and context switches.
-    pub usage: Usage,
+    pub(crate) usage: Usage,
     /// The number of times that it went to sleep.
-    pub parks: u64,
+    pub(crate) parks: u64,
 }
 
 /// Lets rank 0 sleep for `pause` while the others wait for it in a barrier, a fence, wait, unlock, and for a message.
 /// Collective; all ranks get the same. `of` says whether ranks are processes or threads.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
+pub(crate) fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
     let team = job.world()?;
     let (me, others): (usize, Vec<usize>) = (team.rank(), (1..team.size()).collect());
     let mut active = Window::<u64>::allocate(&team, 1)?;
@@ -89,21 +103,15 @@ pub fn measure(job: &Job, pause: Duration, of: Of) -> Result<Vec<Waited>> {
 
 fn gather(team: &Team, mine: Spent) -> Result<Vec<Spent>> {
     let numbers = [mine.usage.cpu.as_micros() as u64, mine.usage.switches, mine.parks];
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let all = coll::allgather(team, &bytes)?;
-    let spent = |bytes: &Vec<u8>| {
-        let mut numbers = bytes.chunks_exact(8).map(|b| b.try_into().map_or(0, u64::from_le_bytes));
-        let mut next = || numbers.next().unwrap_or(0);
-        Spent { usage: Usage { cpu: Duration::from_micros(next()), switches: next() }, parks: next() }
-    };
-    Ok(all.iter().skip(1).map(spent).collect())
+    let mut all = vec![0; numbers.len() * team.size()];
+    team.allgather(&numbers, &mut all)?;
+    let spent =
+        |of: &[u64]| Spent { usage: Usage { cpu: Duration::from_micros(of[0]), switches: of[1] }, parks: of[2] };
+    Ok(all.chunks_exact(numbers.len()).skip(1).map(spent).collect())
 }
 
 /// Measures with ranks that are processes, and prints the processor time of each call. Collective.
-///
-/// # Errors
-/// The errors of the calls.
-pub fn report(job: &Job, pause: Duration) -> Result<()> {
+pub(crate) fn report(job: &Job, pause: Duration) -> Result<()> {
     let waited = measure(job, pause, Of::Process)?;
     if job.rank() != 0 {
         return Ok(());
@@ -125,10 +133,7 @@ pub fn report(job: &Job, pause: Duration) -> Result<()> {
 }
 
 /// Starts the given number of ranks, which report.
-///
-/// # Errors
-/// [`ErrorKind::Launcher`] without the command `farside`; [`ErrorKind::Aborted`] if the ranks fail.
-pub fn drive(ranks: u32, sleep_ms: u64) -> Result<()> {
+fn drive(ranks: u32, sleep_ms: u64) -> Result<()> {
     let limit = Duration::from_millis(5 * sleep_ms) + Duration::from_secs(60);
     let words = ["--sleep-ms".to_owned(), sleep_ms.to_string()];
     let status = launch::ranks(ranks, limit, &words)?.status();
@@ -137,4 +142,30 @@ pub fn drive(ranks: u32, sleep_ms: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Aborted, "measure waiting ranks").cause(format!("{ranks} ranks: {status}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Ranks that wait for a sleeping rank must sleep too: their sleeps are counted, not timed.
+    #[test]
+    fn waiting_ranks_sleep_in_every_call() {
+        for ranks in [2, 8] {
+            let waited = Job::threads(ranks, |job| measure(job, Duration::from_secs(1), Of::Thread)).unwrap();
+            assert_eq!(waited[0].len(), 5);
+            for row in &waited[0] {
+                assert_eq!(row.spent.len(), ranks - 1);
+                for (i, spent) in row.spent.iter().enumerate() {
+                    let rank = i + 1;
+                    println!("{ranks} ranks, {}: rank {rank} {:?}, {} sleeps", row.call, spent.usage, spent.parks);
+                    assert!(spent.parks > 0, "{ranks} ranks, {}: rank {rank} never slept", row.call);
+                    // A sleeping rank wakes every 100 ms to check that the others are alive, far less than a thousand
+                    // times.
+                    assert!(spent.parks < 1000, "{ranks} ranks, {}: rank {rank} slept {} times", row.call, spent.parks);
+                    assert!(spent.usage.switches > 0, "{ranks} ranks, {}: rank {rank} kept its core", row.call);
+                }
+            }
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! Short runs of the benchmarks, the commands of the documents, the packages.
 
-mod cpu_time;
 mod datatype;
 mod documents;
 mod packages;

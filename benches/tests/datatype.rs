@@ -1,4 +1,4 @@
-//! A short run of the program `datatype`: every line of its table, and its files.
+//! Short runs of `farside-bench datatype`: every line of its table, and its files.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// Folders in which the program finds the launcher: its own, or that of one built now.
 fn folders_with_launcher() -> Vec<PathBuf> {
-    let beside = Path::new(env!("CARGO_BIN_EXE_datatype")).parent().unwrap();
+    let beside = Path::new(env!("CARGO_BIN_EXE_farside-bench")).parent().unwrap();
     assert!(farside_harness::farside().is_file());
     let path = env::var_os("PATH").unwrap_or_default();
     [beside.to_owned(), beside.with_file_name("debug")].into_iter().chain(env::split_paths(&path)).collect()
@@ -16,8 +16,16 @@ fn folders_with_launcher() -> Vec<PathBuf> {
 fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
     let folder = tempfile::tempdir().unwrap();
     let (json, html) = (folder.path().join("d.json"), folder.path().join("d.html"));
-    let output = Command::new(env!("CARGO_BIN_EXE_datatype"))
-        .args(["--quick", "--suites", "put", "--shapes", "columns_64,blocks_8,blocks_16,diagonals", "--json"])
+    let output = Command::new(env!("CARGO_BIN_EXE_farside-bench"))
+        .args([
+            "datatype",
+            "--quick",
+            "--suites",
+            "put",
+            "--shapes",
+            "columns_64,blocks_8,blocks_16,diagonals",
+            "--json",
+        ])
         .arg(&json)
         .arg("--html")
         .arg(&html)
@@ -59,8 +67,8 @@ fn datatype_quick_measures_puts_beside_copies_by_hand_and_exchanges() {
 fn datatype_quick_measures_both_ways_beside_loop_and_memcpy() {
     let folder = tempfile::tempdir().unwrap();
     let (json, html) = (folder.path().join("d.json"), folder.path().join("d.html"));
-    let output = Command::new(env!("CARGO_BIN_EXE_datatype"))
-        .args(["--quick", "--suites", "pack", "--shapes", "vector_4,struct", "--json"])
+    let output = Command::new(env!("CARGO_BIN_EXE_farside-bench"))
+        .args(["datatype", "--quick", "--suites", "pack", "--shapes", "vector_4,struct", "--json"])
         .arg(&json)
         .arg("--html")
         .arg(&html)

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use farside_harness::{example, farside, mpi_library, verify_library};
@@ -35,16 +35,6 @@ const DOCUMENTS: [(&str, usize); 21] = [
     ("core/schedule/README.md", 0),
     ("datatype/README.md", 0),
     ("benches/docs/measuring.md", 4),
-];
-
-/// The benchmarks that documents mention.
-const PROGRAMS: [&str; 6] = [
-    env!("CARGO_BIN_EXE_sync-overhead"),
-    env!("CARGO_BIN_EXE_datatype"),
-    env!("CARGO_BIN_EXE_two-sided"),
-    env!("CARGO_BIN_EXE_loops"),
-    env!("CARGO_BIN_EXE_coll"),
-    env!("CARGO_BIN_EXE_messages"),
 ];
 
 /// Part of a document: a block of commands, and the expected lines.
@@ -119,14 +109,12 @@ fn stranger() -> tempfile::TempDir {
         for name in ["hello_put_get", "heat_stencil"] {
             symlink(example("farside-rma", name), target.join("examples").join(name)).unwrap();
         }
-        for program in PROGRAMS.map(PathBuf::from) {
-            let quick =
-                "case \" $* \" in *' --quick '*) exec \"$0.real\" \"$@\" ;; *) exec \"$0.real\" \"$@\" --help ;; esac";
-            let place = target.join(program.file_name().unwrap());
-            symlink(&program, place.with_extension("real")).unwrap();
-            std::fs::write(&place, format!("#!/bin/sh\n{quick}\n")).unwrap();
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let quick =
+            "case \" $* \" in *' --quick '*) exec \"$0.real\" \"$@\" ;; *) exec \"$0.real\" \"$@\" --help ;; esac";
+        let place = target.join("farside-bench");
+        symlink(env!("CARGO_BIN_EXE_farside-bench"), place.with_extension("real")).unwrap();
+        std::fs::write(&place, format!("#!/bin/sh\n{quick}\n")).unwrap();
+        std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     folder
 }
@@ -183,7 +171,7 @@ fn first_page_is_short_and_opens_with_programs_and_a_measurement() {
     for part in [
         "fn main() -> Result<()> {",
         "../farside-mpi/bin/mpiexec -n 4 ../hello-mpi",
-        "target/release/sync-overhead --quick --ranks 2",
+        "target/release/farside-bench sync-overhead --quick --ranks 2",
     ] {
         assert!(lines[..60].contains(&part), "the first 60 lines of the README do not have {part}");
     }

@@ -1,4 +1,4 @@
-//! A short run of the program `pgas` and of `benches/pgas/run`: every figure is there. Peers that are not installed are
+//! A short run of `farside-bench pgas` and of `benches/pgas/run`: every figure is there. Peers that are not installed are
 //! skipped.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn pgas_prints_a_figure_of_every_operation() {
     let output = Command::new(farside())
-        .args(["run", "-n", "2", "--timeout", "60", env!("CARGO_BIN_EXE_pgas")])
+        .args(["run", "-n", "2", "--timeout", "60", env!("CARGO_BIN_EXE_farside-bench"), "pgas"])
         .args(["--block-ms", "1", "--table-bits", "8", "--pictures", "1,2,8"])
         .output()
         .unwrap();
@@ -55,7 +55,7 @@ fn tables_of_pgas_have_the_figures_of_farside_and_name_missing_peers() {
     }
     let folder = tempfile::tempdir().unwrap();
     symlink(farside(), folder.path().join("farside")).unwrap();
-    symlink(env!("CARGO_BIN_EXE_pgas"), folder.path().join("pgas")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_farside-bench"), folder.path().join("farside-bench")).unwrap();
     let output = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("pgas/run"))
         .args(["--rounds", "1", "--block-ms", "1", "--pictures", "4", "--libraries", "farside,lamellar"])
         .env("FARSIDE_MPI", folder.path())

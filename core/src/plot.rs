@@ -23,6 +23,16 @@ const MARGINS: [f64; 4] = [62.0, 26.0, 12.0, 40.0];
 const LEGEND: (f64, f64) = (230.0, 14.0);
 /// Most marks of an axis.
 const MARKS: usize = 8;
+/// The first colors, which are also distinct to color-blind readers (Okabe and Ito), dark enough for white paper.
+const COLORS: [&str; 6] = ["#005aa8", "#d55e00", "#008f68", "#b85693", "#222222", "#707070"];
+/// Corners of the marks of points, one for each color in turn, so that curves are distinct without color.
+const SIGNS: [&[(f64, f64)]; 5] = [
+    &[(-1.5, -3.0), (1.5, -3.0), (3.0, -1.5), (3.0, 1.5), (1.5, 3.0), (-1.5, 3.0), (-3.0, 1.5), (-3.0, -1.5)],
+    &[(0.0, -4.0), (4.0, 3.0), (-4.0, 3.0)],
+    &[(-3.0, -3.0), (3.0, -3.0), (3.0, 3.0), (-3.0, 3.0)],
+    &[(0.0, -4.5), (4.0, 0.0), (0.0, 4.5), (-4.0, 0.0)],
+    &[(-1.0, -4.0), (1.0, -4.0), (1.0, 4.0), (-1.0, 4.0)],
+];
 
 /// A page in the style of all pages.
 #[must_use]
@@ -49,12 +59,14 @@ pub enum Axis {
     Bytes,
     /// A number of messages or ranks, linear.
     Number(&'static str),
+    /// A number, logarithmic.
+    Powers(&'static str),
 }
 
 impl Axis {
     fn place(self, x: f64) -> f64 {
         match self {
-            Self::Bytes => (x + 1.0).log2(),
+            Self::Bytes | Self::Powers(_) => (x + 1.0).log2(),
             Self::Number(_) => x,
         }
     }
@@ -62,7 +74,7 @@ impl Axis {
     fn label(self) -> &'static str {
         match self {
             Self::Bytes => "size",
-            Self::Number(name) => name,
+            Self::Number(name) | Self::Powers(name) => name,
         }
     }
 
@@ -104,6 +116,8 @@ pub struct Plot {
     pub axis: Axis,
     /// The curves.
     pub curves: Vec<Curve>,
+    /// Nanoseconds that the axis of times has in any case, so that plots can be compared.
+    pub range: Option<[f64; 2]>,
 }
 
 impl Plot {
@@ -118,7 +132,7 @@ impl Plot {
         let span = |values: &mut dyn Iterator<Item = f64>| {
             values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
         };
-        let (least, most) = span(&mut all().map(|(_, y)| *y));
+        let (least, most) = span(&mut all().map(|(_, y)| *y).chain(self.range.into_iter().flatten()));
         let (left, right) = span(&mut all().map(|(x, _)| self.axis.place(*x)));
         let (low, high) = ((least / 1.3).log10(), (most * 1.3).log10());
         let [margin_left, top, margin_right, bottom] = MARGINS;
@@ -158,22 +172,28 @@ impl Plot {
     }
 }
 
-/// A color, whose hue is far from that of neighbouring numbers.
+/// A color, which is distinct from those of neighbouring numbers.
 #[must_use]
 pub fn color(number: usize) -> String {
-    format!("hsl({} 75% 38%)", (210.0 + 137.5 * number as f64) % 360.0)
+    let far = || format!("hsl({} 75% 38%)", (210.0 + 137.5 * number as f64) % 360.0);
+    COLORS.get(number).map_or_else(far, |color| (*color).to_owned())
 }
 
 fn drawn(curve: &Curve, points: &[(f64, f64)]) -> Markup {
     let color = color(curve.color);
-    let path: String = points.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
+    let path = |points: &mut dyn Iterator<Item = (f64, f64)>| -> String {
+        points.map(|(x, y)| format!("{x:.1},{y:.1} ")).collect()
+    };
+    let line = path(&mut points.iter().copied());
+    let sign =
+        |(x, y): &(f64, f64)| path(&mut SIGNS[curve.color % SIGNS.len()].iter().map(|(dx, dy)| (x + dx, y + dy)));
     let dashes = if curve.drawn == Drawn::Dashed { "5 4" } else { "" };
     html! {
         @if curve.drawn != Drawn::Marks {
-            polyline points=(path.trim_end()) fill="none" stroke=(color) stroke-width="1.5" stroke-dasharray=(dashes) {}
+            polyline points=(line.trim_end()) fill="none" stroke=(color) stroke-width="1.5" stroke-dasharray=(dashes) {}
         }
         @if curve.drawn != Drawn::Dashed {
-            @for (x, y) in points { circle cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" fill=(color) {} }
+            @for point in points { polygon points=(sign(point).trim_end()) fill=(color) {} }
         }
     }
 }
@@ -230,13 +250,13 @@ mod tests {
             curve("<measured>", Drawn::Marks, &[(0.0, 100.0), (4096.0, 2500.0), (8192.0, 0.0)]),
             curve("fitted", Drawn::Dashed, &[(0.0, 110.0), (4096.0, 2400.0)]),
         ];
-        let plot = Plot { title: "round trip".into(), axis: Axis::Bytes, curves };
+        let plot = Plot { title: "round trip".into(), axis: Axis::Bytes, curves, range: Some([100.0, 2e4]) };
         let svg = plot.svg().into_string();
-        for text in ["round trip", "0 B", "4 KiB", "200 ns", "2 µs", "&lt;measured&gt;", "fitted", "polyline"] {
+        for text in ["round trip", "0 B", "4 KiB", "200 ns", "20 µs", "&lt;measured&gt;", "fitted", "polyline"] {
             assert!(svg.contains(text), "{text} is not in {svg}");
         }
         // Two points and two marks of the legend; a time of 0 has no place.
-        assert!(svg.matches("<circle").count() == 4 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(svg.matches("<polygon").count() == 4 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         let empty = Plot { curves: vec![curve("none", Drawn::Line, &[(1.0, 0.0)])], ..plot };
         assert_eq!(empty.svg().into_string(), "");
     }

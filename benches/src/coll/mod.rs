@@ -1,6 +1,7 @@
 //! Collectives: the measurements of each, their algorithms, and the predictions of a model.
 
-pub mod report;
+pub(crate) mod command;
+pub(crate) mod report;
 
 use farside_core::coll::operation::{Call, Neighbors, Operation};
 use farside_core::coll::schedule::predict::{Bytes, PLogP, Table, predict_algorithm};
@@ -12,33 +13,31 @@ use farside_core::settings::{DeviceChoice, Settings};
 use crate::record::{Library, Op, Record};
 
 /// Bytes of an element: a double.
-pub const ELEMENT: u64 = 8;
+pub(crate) const ELEMENT: u64 = 8;
 /// The length from which algorithms with segments are also measured with segments of [`SEGMENTS`] bytes.
 const SEGMENTED: u64 = 256 << 10;
 const SEGMENTS: [u64; 2] = [32 << 10, 128 << 10];
 
 /// The operation that a key names.
-#[must_use]
-pub fn operation(op: Op) -> Option<Operation> {
+pub(crate) fn operation(op: Op) -> Option<Operation> {
     Operation::ALL.into_iter().find(|operation| operation.name() == op.name())
 }
 
 /// Every operation, as in keys.
-#[must_use]
-pub fn operations() -> Vec<Op> {
+pub(crate) fn operations() -> Vec<Op> {
     Op::ALL.iter().copied().filter(|op| operation(*op).is_some()).collect()
 }
 
 /// A collective with a vector or blocks of `bytes` bytes; root 0. The ranks are on one node, or, where `FARSIDE_DEVICE` is
 /// verbs, connected by it alone.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// The operation.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
     /// Number of ranks.
-    pub ranks: u32,
+    pub(crate) ranks: u32,
     /// Bytes of the vector or of a block.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     is_verbs: bool,
     /// For each rank, the ranks before and after it on a ring, which are its sources and destinations.
     ring: Vec<[u32; 2]>,
@@ -46,8 +45,7 @@ pub struct Case {
 
 impl Case {
     /// A case on doubles.
-    #[must_use]
-    pub fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
+    pub(crate) fn new(operation: Operation, ranks: u32, bytes: u64) -> Self {
         let ring = (0..ranks).map(|rank| [(rank + ranks - 1) % ranks, (rank + 1) % ranks]).collect();
         let is_verbs = Settings::from_env().is_ok_and(|settings| settings.device == DeviceChoice::Verbs);
         Self { operation, ranks, bytes, is_verbs, ring }
@@ -74,14 +72,12 @@ impl Case {
     }
 
     /// The choice of the selection table.
-    #[must_use]
-    pub fn selected(&self) -> Choice {
+    pub(crate) fn selected(&self) -> Choice {
         row(&self.call(0), &self.facts()).1
     }
 
     /// The algorithms that can implement it, of all or only of those that are named, and the selected one.
-    #[must_use]
-    pub fn choices(&self, named: &[String]) -> Vec<Choice> {
+    pub(crate) fn choices(&self, named: &[String]) -> Vec<Choice> {
         let mut all: Vec<Choice> = Vec::new();
         let facts = self.facts();
         let mut add = |choice: Choice| {
@@ -107,8 +103,7 @@ impl Case {
     }
 
     /// The time in microseconds that a model predicts.
-    #[must_use]
-    pub fn predicted(&self, choice: &Choice, model: &PLogP) -> Option<f64> {
+    pub(crate) fn predicted(&self, choice: &Choice, model: &PLogP) -> Option<f64> {
         let of = |rank| Call { parameters: &choice.parameters, ..self.call(rank) };
         let vector = self.operation.is_of_a_vector();
         let bytes = if vector { Bytes::Vector(self.bytes) } else { Bytes::Each(self.bytes) };
@@ -119,8 +114,7 @@ impl Case {
 /// The parameters of pLogP, in microseconds, from round trips of messages ([`Op::Pingpong`]) between two of `ranks`
 /// ranks and from the time of reducing a byte. Half the time of the shortest message is taken as latency, and a quarter
 /// as the overhead of either side, for longer messages too: a round trip cannot tell them apart.
-#[must_use]
-pub fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
+pub(crate) fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
     let is_trip = |r: &&Record| (r.library, r.key.op, r.key.ranks) == (Library::Farside, Op::Pingpong, ranks);
     let mut one_way: Vec<(u64, f64)> = records.iter().filter(is_trip).map(|r| (r.key.bytes, r.us() / 2.0)).collect();
     one_way.sort_by_key(|(bytes, _)| *bytes);
@@ -132,8 +126,7 @@ pub fn model(records: &[Record], ranks: u32, reduction: f64) -> Option<PLogP> {
 }
 
 /// The parameters of pLogP, in microseconds, that `farside tune` has stored for ranks of this machine.
-#[must_use]
-pub fn stored(settings: &Settings) -> Option<PLogP> {
+pub(crate) fn stored(settings: &Settings) -> Option<PLogP> {
     let models = Models::load(settings, "shm")?;
     let PLogP { latency, gap, send_overhead, receive_overhead, reduction } = models.p_log_p();
     let table = |table: &Table| Table(table.0.iter().map(|(bytes, ns)| (*bytes, ns / 1e3)).collect());

@@ -2,15 +2,14 @@
 //! the best algorithm, and the targets with the best peer.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::predict::PLogP;
 use farside_core::coll::selection::Choice;
-use farside_core::plot::{Axis, Curve, Drawn, Plot, page};
+use farside_core::plot::{Axis, Curve, Drawn, Plot, page, size};
 use maud::html;
 
 use super::{Case, operation};
-use crate::plot::size;
 use crate::record::{Key, Library, Op, Record, Suite};
 use crate::table::{number, text};
 use crate::targets::Target;
@@ -22,7 +21,30 @@ const WITHIN: f64 = 1.1;
 type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
 
 /// The records of one round.
-pub struct Measured<'a>(pub &'a [Record]);
+pub(crate) struct Measured<'a>(pub &'a [Record]);
+
+/// The measurements of one operation among one number of ranks.
+struct Group<'a> {
+    title: String,
+    operation: Operation,
+    keys: Vec<Key>,
+    /// Microseconds of each algorithm, measured and predicted.
+    times: BTreeMap<&'a str, BTreeMap<Key, (f64, Option<f64>)>>,
+}
+
+impl Group<'_> {
+    fn plot(&self) -> Plot {
+        let curves = self.times.iter().enumerate().flat_map(|(color, (name, times))| {
+            let curve = |name, drawn, of: fn(&(f64, Option<f64>)) -> Option<f64>| {
+                let points = times.iter().filter_map(|(key, us)| Some((key.bytes as f64, 1e3 * of(us)?))).collect();
+                Curve { name, color, drawn, points }
+            };
+            let measured = curve((*name).to_owned(), Drawn::Line, |us| Some(us.0));
+            [measured, curve(format!("{name}, predicted"), Drawn::Dashed, |us| us.1)]
+        });
+        Plot { title: self.title.clone(), axis: Axis::Bytes, curves: curves.collect(), range: None }
+    }
+}
 
 impl Measured<'_> {
     fn us(&self, library: Library, key: Key, algorithm: Option<&str>) -> Option<f64> {
@@ -49,41 +71,47 @@ impl Measured<'_> {
         crate::plan::sorted(self.0.iter().filter(is_it).map(|r| r.key).filter(collective))
     }
 
-    /// A table for each operation and number of ranks, by size: each algorithm with its time and the time that the
-    /// model of that number of ranks predicts, the selected one marked; and the peers.
-    #[must_use]
-    pub fn tables(&self, model: impl Fn(u32) -> Option<PLogP>) -> String {
+    /// The measurements by operation and number of ranks, beside the predictions of the model of that number of ranks.
+    fn groups(&self, model: impl Fn(u32) -> Option<PLogP>) -> Vec<Group<'_>> {
         let mut keys = self.keys();
         keys.sort_by_key(|key| (key.op, key.ranks, key.bytes));
+        let groups = keys.chunk_by(|a, b| (a.op, a.ranks) == (b.op, b.ranks)).filter_map(|keys| {
+            let (op, ranks) = (keys[0].op, keys[0].ranks);
+            let (operation, model) = (operation(op)?, model(ranks));
+            let mut times: BTreeMap<&str, BTreeMap<Key, (f64, Option<f64>)>> = BTreeMap::new();
+            for (key, (name, us)) in
+                keys.iter().flat_map(|key| self.by_algorithm(*key).into_iter().map(move |of| (key, of)))
+            {
+                let choice = Choice::parse(operation, name).ok().zip(model.as_ref());
+                let case = Case::new(operation, ranks, key.bytes);
+                let predicted = choice.and_then(|(choice, model)| case.predicted(&choice, model));
+                times.entry(name).or_default().insert(*key, (us, predicted));
+            }
+            Some(Group { title: format!("{}, P = {ranks}", op.label()), operation, keys: keys.to_vec(), times })
+        });
+        groups.collect()
+    }
+
+    /// A table for each operation and number of ranks, by size: each algorithm with its time and the time that the
+    /// model of that number of ranks predicts, the selected one marked; and the peers.
+    pub(crate) fn tables(&self, model: impl Fn(u32) -> Option<PLogP>) -> String {
         let mut all =
             "Microseconds measured / predicted; * is selected. Below, as the team calls it, and its time over \
                        that of the best peer\n"
                 .to_owned();
-        for group in keys.chunk_by(|a, b| (a.op, a.ranks) == (b.op, b.ranks)) {
-            let (op, ranks) = (group[0].op, group[0].ranks);
-            let (Some(operation), model) = (operation(op), model(ranks)) else { continue };
-            let mut names: Vec<&str> = Vec::new();
-            for name in group.iter().flat_map(|key| self.by_algorithm(*key)).map(|(name, _)| name) {
-                if !names.contains(&name) {
-                    names.push(name);
-                }
-            }
-            names.sort_unstable();
-            let cell = |name: &str, key: &Key| {
-                let Some(us) = self.us(Library::Farside, *key, Some(name)) else { return String::new() };
-                let case = Case::new(operation, ranks, key.bytes);
-                let choice = Choice::parse(operation, name).ok();
-                let predicted = choice.zip(model.as_ref()).and_then(|(choice, model)| case.predicted(&choice, model));
-                let mark = if case.selected().to_string() == name { "*" } else { " " };
-                format!("{} / {}{mark}", number(Some(us)), number(predicted))
+        for Group { title, operation, keys, times } in self.groups(model) {
+            let of_algorithm = |(name, times): (&&str, &BTreeMap<Key, (f64, Option<f64>)>)| {
+                let cell = |key: &Key| {
+                    let Some((us, predicted)) = times.get(key) else { return String::new() };
+                    let selected = Case::new(operation, key.ranks, key.bytes).selected().to_string();
+                    let mark = if selected == *name { "*" } else { " " };
+                    format!("{} / {}{mark}", number(Some(*us)), number(*predicted))
+                };
+                [(*name).to_owned()].into_iter().chain(keys.iter().map(cell)).collect()
             };
-            let mut rows: Vec<Vec<String>> = Vec::new();
-            for name in names {
-                let cells = group.iter().map(|key| cell(name, key));
-                rows.push([name.to_owned()].into_iter().chain(cells).collect());
-            }
+            let mut rows: Vec<Vec<String>> = times.iter().map(of_algorithm).collect();
             let mut row = |name: &str, of: &dyn Fn(Key) -> Option<f64>| {
-                let cells: Vec<_> = group.iter().map(|key| of(*key)).collect();
+                let cells: Vec<_> = keys.iter().map(|key| of(*key)).collect();
                 if cells.iter().any(Option::is_some) {
                     let shown = cells.into_iter().map(|us| us.map_or(String::new(), |us| number(Some(us)) + " "));
                     rows.push([name.to_owned()].into_iter().chain(shown).collect());
@@ -93,57 +121,21 @@ impl Measured<'_> {
                 row(library.label(), &|key| self.us(*library, key, None));
             }
             row("/ best peer", &|key| self.over_best_peer(key));
-            let title = format!("{}, P = {ranks}", op.label());
-            let sizes: Vec<String> = group.iter().map(|key| size(key.bytes)).collect();
+            let sizes: Vec<String> = keys.iter().map(|key| size(key.bytes)).collect();
             let header: Vec<&str> = [&title[..]].into_iter().chain(sizes.iter().map(String::as_str)).collect();
-            // Writing to a string does not fail.
-            let _ = write!(all, "\n{}\n", text(&header, 1, rows));
+            all += &format!("\n{}\n", text(&header, 1, rows));
         }
         all
     }
 
     /// A page with a plot for each operation and number of ranks: the measured times of each algorithm beside those that the
     /// model predicts, of which `about` says whence it is.
-    #[must_use]
-    pub fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
-        let mut keys = self.keys();
-        keys.sort_by_key(|key| (key.op, key.ranks, key.bytes));
-        let groups = keys.chunk_by(|a, b| (a.op, a.ranks) == (b.op, b.ranks));
-        let plots = groups.filter_map(|group| self.plot(group, &model(group[0].ranks)?));
+    pub(crate) fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
         let body = html! {
             @for line in about { p { (line) } }
-            div class="sides" { @for plot in plots { (plot.svg()) } }
+            div class="sides" { @for group in self.groups(model) { (group.plot().svg()) } }
         };
         page("Collectives: measured and predicted", &body)
-    }
-
-    /// The plot of one operation among one number of ranks.
-    fn plot(&self, group: &[Key], model: &PLogP) -> Option<Plot> {
-        let (op, ranks) = (group[0].op, group[0].ranks);
-        let operation = operation(op)?;
-        let mut measured: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-        let mut predicted = measured.clone();
-        for key in group {
-            let case = Case::new(operation, ranks, key.bytes);
-            for (name, us) in self.by_algorithm(*key) {
-                measured.entry(name).or_default().push((key.bytes as f64, 1e3 * us));
-                let choice = Choice::parse(operation, name).ok();
-                let us = choice.and_then(|choice| case.predicted(&choice, model));
-                predicted.entry(name).or_default().extend(us.map(|us| (key.bytes as f64, 1e3 * us)));
-            }
-        }
-        let curve = |color, name: &str, drawn, points: &Vec<(f64, f64)>| Curve {
-            name: name.to_owned(),
-            color,
-            drawn,
-            points: points.clone(),
-        };
-        let curves =
-            measured.iter().zip(predicted.values()).enumerate().flat_map(|(n, ((name, measured), predicted))| {
-                let of_model = format!("{name}, predicted");
-                [curve(n, name, Drawn::Line, measured), curve(n, &of_model, Drawn::Dashed, predicted)]
-            });
-        Some(Plot { title: format!("{}, P = {ranks}", op.label()), axis: Axis::Bytes, curves: curves.collect() })
     }
 
     fn over_best_peer(&self, key: Key) -> Option<f64> {
@@ -151,8 +143,7 @@ impl Measured<'_> {
     }
 
     /// The cases in which a call, or the choice of the table, takes more than a tenth longer than the best algorithm.
-    #[must_use]
-    pub fn selection(&self) -> String {
+    pub(crate) fn selection(&self) -> String {
         let calls = self.score("Calls", &|_, key| self.us(Library::Farside, key, None).map(|us| (us, "a call".into())));
         let table = self.score("Choices of the table", &|case, key| {
             let name = case.selected().to_string();
@@ -172,9 +163,7 @@ impl Measured<'_> {
             count += 1;
             if us / least > WITHIN {
                 let (op, ratio) = (key.op.label(), number(Some(us / least)));
-                // Writing to a string does not fail.
-                let _ =
-                    writeln!(misses, "  {op}, P = {}, {}: {name} takes {ratio} of {best}", key.ranks, size(key.bytes));
+                misses += &format!("  {op}, P = {}, {}: {name} takes {ratio} of {best}\n", key.ranks, size(key.bytes));
             }
         }
         let near = count - misses.lines().count();
@@ -182,8 +171,7 @@ impl Measured<'_> {
     }
 
     /// The targets, with the best peer.
-    #[must_use]
-    pub fn targets(&self) -> Vec<Target> {
+    pub(crate) fn targets(&self) -> Vec<Target> {
         let mut targets = Vec::new();
         for key in self.keys() {
             let few = key.ranks == 2;
@@ -217,7 +205,7 @@ mod tests {
 
     #[test]
     fn misses_are_listed_and_ratios_are_to_the_best_peer() {
-        let case = Case::new(farside_core::coll::operation::Operation::Allreduce, 2, 8);
+        let case = Case::new(Operation::Allreduce, 2, 8);
         let selected = case.selected().to_string();
         let other = case.choices(&[]).into_iter().map(|c| c.to_string()).find(|name| *name != selected).unwrap();
         let mut records = vec![

@@ -16,16 +16,17 @@
 //! Every figure is the median of 15 blocks; a block of the ping-pong is 5000 round trips, one of the others the number
 //! of calls that fills about a millisecond.
 
-pub mod perftest;
-pub mod queue_pair;
+pub(crate) mod perftest;
+pub(crate) mod queue_pair;
 mod raw;
-pub mod sockets;
+pub(crate) mod sockets;
 
 use std::collections::BTreeMap;
 
 use farside_core::error::{Error, ErrorKind, Result};
 
 use crate::lines::Pattern;
+use crate::options::over_verbs;
 use crate::record::{Key, Library, Op, Record, Suite, Sync};
 
 /// Blocks per figure.
@@ -37,6 +38,14 @@ const YIELDS: (u64, usize) = (2000, 3);
 /// The largest copy that is measured.
 const COPY_BYTES_MAX: u64 = 1 << 30;
 
+/// Measures the floors of the device that the ranks use: [`perftest`]'s over verbs.
+///
+/// # Errors
+/// As [`measure`] and [`perftest::measure`].
+pub(crate) fn measure_here(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
+    if over_verbs() { perftest::measure(sizes) } else { measure(sizes) }
+}
+
 /// Measures all floors, with a copy of each of `sizes` bytes. Takes about a tenth of a second and 20 ms per size.
 ///
 /// If a limit cannot be measured here (lines between cores if there is only one core), its error is returned beside the
@@ -44,7 +53,7 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for a size of 0 or above 1 GiB, [`ErrorKind::System`] without memory.
-pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
+pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let (mut records, mut failed) = (Vec::new(), None);
     let mut add = |op, bytes, ranks, iterations, blocks_us: &[f64]| -> Result<()> {
         records.push(record(op, bytes, ranks, iterations, blocks_us)?);
@@ -88,7 +97,7 @@ fn record(op: Op, bytes: u64, ranks: u32, iterations: u64, blocks_us: &[f64]) ->
 
 /// The floors, and from them the limit of each measurement.
 #[derive(Clone, Debug)]
-pub struct Floors {
+pub(crate) struct Floors {
     us: BTreeMap<(Op, u64), f64>,
     cores: usize,
 }
@@ -96,8 +105,7 @@ pub struct Floors {
 impl Floors {
     /// The floors among `records`, as [`measure`] writes them; records of libraries are ignored. `cores` as in
     /// [`crate::machine::Machine`].
-    #[must_use]
-    pub fn from_records(records: &[Record], cores: usize) -> Self {
+    pub(crate) fn from_records(records: &[Record], cores: usize) -> Self {
         let limits = records.iter().filter(|record| record.library == Library::Limit);
         Self { us: limits.map(|record| ((record.key.op, record.key.bytes), record.us_median)).collect(), cores }
     }
@@ -115,8 +123,7 @@ impl Floors {
     /// | round trip of a message | one line there and back | a write one way, twice |
     /// | barrier of P | one line one way, in each of ceil(log2 P) rounds | a write one way in each |
     /// | ghost areas | four copies, one line one way; with locks, four copies and eight atomics | |
-    #[must_use]
-    pub fn of(&self, key: &Key) -> Option<f64> {
+    pub(crate) fn of(&self, key: &Key) -> Option<f64> {
         use Op::{Accumulate, Cas, FetchOp, Get, LineOneWay, LineRoundTrip, Memcpy, Put, PutBandwidth};
         use Op::{RawAtomic, RawRead, RawWrite, RawWriteBandwidth, RawWriteDone};
         let floor = |op, bytes| self.us.get(&(op, bytes)).copied();

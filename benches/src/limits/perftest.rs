@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// The devices of rank 0 and of rank 1, and the index of their GIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Devices {
+pub(crate) struct Devices {
     names: [String; 2],
     gid: u8,
 }
@@ -36,7 +36,7 @@ impl Devices {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if there is no device.
-    pub fn find() -> Result<Self> {
+    pub(crate) fn find() -> Result<Self> {
         let set = |name| std::env::var(name).ok().filter(|value| value != "auto");
         let names: Vec<String> = match set("FARSIDE_VERBS_DEVICE") {
             Some(list) => list.split(',').map(|name| name.split(':').next().unwrap_or(name).to_owned()).collect(),
@@ -59,21 +59,18 @@ impl Devices {
     }
 
     /// The device of a rank; ranks use the devices in turn.
-    #[must_use]
-    pub fn of(&self, rank: usize) -> &str {
+    pub(crate) fn of(&self, rank: usize) -> &str {
         &self.names[rank % 2]
     }
 
     /// Both devices, as a value of `FARSIDE_VERBS_DEVICE`. If it is not set each rank chooses, and messages between
     /// ranks that choose the same device stay inside it, instead of crossing the link that the floors are measured on.
-    #[must_use]
-    pub fn setting(&self) -> String {
+    pub(crate) fn setting(&self) -> String {
         self.names.join(",")
     }
 
     /// The index of their GIDs.
-    #[must_use]
-    pub fn gid(&self) -> u8 {
+    pub(crate) fn gid(&self) -> u8 {
         self.gid
     }
 }
@@ -82,7 +79,7 @@ impl Devices {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices or without perftest.
-pub fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
+pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let devices = Devices::find()?;
     let mut records = Vec::new();
     let mut failed = None;

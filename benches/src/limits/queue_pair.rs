@@ -18,7 +18,7 @@ use super::perftest::Devices;
 const OP: &str = "measure a bare queue pair";
 const PORT: u8 = 1;
 /// The most requests in progress.
-pub const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 /// The number of bytes that are sent inline, as with perftest's writes.
 const INLINE: u32 = 64;
 /// The most reads and atomics in progress.
@@ -30,17 +30,17 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(10);
 const TURNS: u32 = 1 << 12;
 
 /// The length of the address that the other side needs, in bytes.
-pub const ADDRESS: usize = 32;
+pub(crate) const ADDRESS: usize = 32;
 
-/// One end: its queue pair, and memory. The other side writes and reads the first half, this side the second half.
-pub struct QueuePair {
-    context: *mut ibv_context,
-    domain: *mut ibv_pd,
-    completions: *mut ibv_cq,
+/// One end: its queue pair, and memory. The other side writes and reads the first half, this side the second half. Both
+/// live until the process ends, which measures and is over.
+pub(crate) struct QueuePair {
     raw: *mut ibv_qp,
-    memory: *mut ibv_mr,
-    bytes: Vec<u64>,
-    half: usize,
+    completions: *mut ibv_cq,
+    local_key: u32,
+    memory: &'static [AtomicU64],
+    /// The address of this side, which the other side needs.
+    pub(crate) address: [u8; ADDRESS],
     /// The address and remote key of the other side's memory.
     there: (u64, u32),
     gid_index: u8,
@@ -49,7 +49,7 @@ pub struct QueuePair {
 
 /// An operation on the other side's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// A write.
     Write,
     /// A read.
@@ -58,17 +58,13 @@ pub enum Action {
     FetchAdd,
 }
 
-fn failed(what: &'static str, error: io::Error) -> Error {
-    Error::system(what, error)
-}
-
 /// The pointer that a call has returned, or the error if it is null.
 fn given<T>(what: &'static str, pointer: *mut T) -> Result<*mut T> {
-    if pointer.is_null() { Err(failed(what, io::Error::last_os_error())) } else { Ok(pointer) }
+    if pointer.is_null() { Err(Error::last_os(what)) } else { Ok(pointer) }
 }
 
 fn done(what: &'static str, code: i32) -> Result<()> {
-    if code == 0 { Ok(()) } else { Err(failed(what, io::Error::from_raw_os_error(code))) }
+    if code == 0 { Ok(()) } else { Err(Error::system(what, io::Error::from_raw_os_error(code))) }
 }
 
 fn open(name: &str) -> Result<*mut ibv_context> {
@@ -90,55 +86,44 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] without a device, [`ErrorKind::System`].
-    pub fn new(rank: usize, room: usize) -> Result<Self> {
+    pub(crate) fn new(rank: usize, room: usize) -> Result<Self> {
         let devices = Devices::find()?;
-        let half = room.next_multiple_of(4096);
-        let mut pair = Self {
-            context: open(devices.of(rank))?,
-            domain: ptr::null_mut(),
-            completions: ptr::null_mut(),
-            raw: ptr::null_mut(),
-            memory: ptr::null_mut(),
-            bytes: vec![0; 2 * half / 8],
-            half,
-            there: (0, 0),
-            gid_index: devices.gid(),
-            mtu: 0,
-        };
-        // SAFETY: each call gets live objects of the calls before it and plain data; the memory is registered for as
-        // long as `bytes`, which is not resized, and this side accesses it through raw pointers only. If a later call
-        // fails, `drop` destroys the objects that were made.
+        let context = open(devices.of(rank))?;
+        let memory: &[AtomicU64] =
+            Vec::leak((0..2 * room.next_multiple_of(4096) / 8).map(|_| AtomicU64::new(0)).collect());
+        let all = access::IBV_ACCESS_LOCAL_WRITE
+            | access::IBV_ACCESS_REMOTE_WRITE
+            | access::IBV_ACCESS_REMOTE_READ
+            | access::IBV_ACCESS_REMOTE_ATOMIC;
+        // SAFETY: each call gets live objects of the calls before it, which are never destroyed, and plain data; the memory
+        // is never freed, and this side accesses it as atomics only.
         unsafe {
-            let mut port: ibv_port_attr = zeroed();
-            done("query a port", rdma_sys::___ibv_query_port(pair.context, PORT, &raw mut port))?;
-            pair.mtu = port.active_mtu;
-            pair.domain = given("make a protection domain", ibv_alloc_pd(pair.context))?;
-            let entries = 2 * DEPTH as i32;
-            pair.completions = given(
-                "make a completion queue",
-                ibv_create_cq(pair.context, entries, ptr::null_mut(), ptr::null_mut(), 0),
-            )?;
+            let (mut port, mut gid): (ibv_port_attr, ibv_gid) = (zeroed(), zeroed());
+            done("query a port", rdma_sys::___ibv_query_port(context, PORT, &raw mut port))?;
+            done("query a GID", ibv_query_gid(context, PORT, i32::from(devices.gid()), &raw mut gid))?;
+            let domain = given("make a protection domain", ibv_alloc_pd(context))?;
+            let completions = ibv_create_cq(context, 2 * DEPTH as i32, ptr::null_mut(), ptr::null_mut(), 0);
+            let completions = given("make a completion queue", completions)?;
             let mut init: ibv_qp_init_attr = zeroed();
-            (init.send_cq, init.recv_cq) = (pair.completions, pair.completions);
+            (init.send_cq, init.recv_cq) = (completions, completions);
             init.qp_type = ibv_qp_type::IBV_QPT_RC;
-            init.cap = ibv_qp_cap {
-                max_send_wr: DEPTH as u32,
-                max_recv_wr: 1,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: INLINE,
-            };
-            pair.raw = given("make a queue pair", ibv_create_qp(pair.domain, &raw mut init))?;
-            let all = access::IBV_ACCESS_LOCAL_WRITE
-                | access::IBV_ACCESS_REMOTE_WRITE
-                | access::IBV_ACCESS_REMOTE_READ
-                | access::IBV_ACCESS_REMOTE_ATOMIC;
-            let base = pair.bytes.as_mut_ptr().cast();
-            pair.memory = given("register memory", ibv_reg_mr(pair.domain, base, 2 * half, all.0 as i32))?;
+            (init.cap.max_send_wr, init.cap.max_recv_wr, init.cap.max_inline_data) = (DEPTH as u32, 1, INLINE);
+            (init.cap.max_send_sge, init.cap.max_recv_sge) = (1, 1);
+            let raw = given("make a queue pair", ibv_create_qp(domain, &raw mut init))?;
+            let base = memory.as_ptr().cast_mut();
+            let region = ibv_reg_mr(domain, base.cast(), size_of_val(memory), all.0 as i32);
+            let region = given("register memory", region)?;
+            let mut address = [0; ADDRESS];
+            address[..16].copy_from_slice(&gid.raw);
+            address[16..20].copy_from_slice(&(*raw).qp_num.to_le_bytes());
+            address[20..24].copy_from_slice(&(*region).rkey.to_le_bytes());
+            address[24..].copy_from_slice(&(base.addr() as u64).to_le_bytes());
+            let (local_key, gid_index, mtu) = ((*region).lkey, devices.gid(), port.active_mtu);
+            let pair = Self { raw, completions, local_key, memory, address, there: (0, 0), gid_index, mtu };
             let which = mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
             pair.modify(ibv_qp_state::IBV_QPS_INIT, which, |a| (a.port_num, a.qp_access_flags) = (PORT, all.0))?;
+            Ok(pair)
         }
-        Ok(pair)
     }
 
     /// Brings the queue pair into a state, with the attributes that `fill` sets.
@@ -153,33 +138,11 @@ impl QueuePair {
         }
     }
 
-    fn base(&self) -> u64 {
-        self.bytes.as_ptr().addr() as u64
-    }
-
-    /// The address of this side, which the other side needs.
-    ///
-    /// # Errors
-    /// [`ErrorKind::System`].
-    pub fn address(&self) -> Result<[u8; ADDRESS]> {
-        let mut address = [0; ADDRESS];
-        // SAFETY: an open device, a live queue pair and registration; the GID is plain data, filled by the call.
-        unsafe {
-            let mut gid: ibv_gid = zeroed();
-            done("query a GID", ibv_query_gid(self.context, PORT, i32::from(self.gid_index), &raw mut gid))?;
-            address[..16].copy_from_slice(&gid.raw);
-            address[16..20].copy_from_slice(&(*self.raw).qp_num.to_le_bytes());
-            address[20..24].copy_from_slice(&(*self.memory).rkey.to_le_bytes());
-        }
-        address[24..].copy_from_slice(&self.base().to_le_bytes());
-        Ok(address)
-    }
-
     /// Connects with the end that has this address. Both sides do so before either sends.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] for bytes that are not an address, [`ErrorKind::System`].
-    pub fn connect(&mut self, address: &[u8]) -> Result<()> {
+    pub(crate) fn connect(&mut self, address: &[u8]) -> Result<()> {
         let Ok(address) = <&[u8; ADDRESS]>::try_from(address) else {
             return Err(Error::new(ErrorKind::Protocol, OP).cause("the other side has sent no address"));
         };
@@ -212,8 +175,8 @@ impl QueuePair {
     /// # Errors
     /// [`ErrorKind::System`], [`ErrorKind::Protocol`] for a completion with an error, [`ErrorKind::Timeout`].
     #[inline]
-    pub fn transfer(&self, action: Action, bytes: usize, count: usize) -> Result<()> {
-        if bytes > self.half || count > DEPTH || (action == Action::FetchAdd && bytes != 8) {
+    pub(crate) fn transfer(&self, action: Action, bytes: usize, count: usize) -> Result<()> {
+        if 2 * bytes > size_of_val(self.memory) || count > DEPTH || (action == Action::FetchAdd && bytes != 8) {
             return Err(Error::new(ErrorKind::BadArgument, OP).cause("more than there is room for"));
         }
         for _ in 0..count {
@@ -227,8 +190,8 @@ impl QueuePair {
         // SAFETY: the other side's first half is written and read, and this side's second half; both have room for
         // `bytes`.
         unsafe {
-            let addr = self.base() + self.half as u64;
-            let mut piece = ibv_sge { addr, length: bytes as u32, lkey: (*self.memory).lkey };
+            let addr = self.memory[self.memory.len() / 2..].as_ptr().addr() as u64;
+            let mut piece = ibv_sge { addr, length: bytes as u32, lkey: self.local_key };
             let mut request: ibv_send_wr = zeroed();
             (request.sg_list, request.num_sge) = (&raw mut piece, 1);
             request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -271,21 +234,14 @@ impl QueuePair {
         })
     }
 
-    /// The word at the start of one of the halves.
-    fn word(&self, half: usize) -> &AtomicU64 {
-        let at = self.bytes.as_ptr().wrapping_add(half * self.half / 8);
-        // SAFETY: a word of live, aligned memory that only atomics here and the HCA access.
-        unsafe { AtomicU64::from_ptr(at.cast_mut()) }
-    }
-
     /// Writes a number to the other side's memory, and waits for the completion.
     ///
     /// # Errors
     /// `System`, `Protocol` for a completion with an error, `Timeout`.
     #[inline]
-    pub fn send(&self, number: u64) -> Result<()> {
+    pub(crate) fn send(&self, number: u64) -> Result<()> {
         // Relaxed: the post on this thread reads it.
-        self.word(1).store(number, Ordering::Relaxed);
+        self.memory[self.memory.len() / 2].store(number, Ordering::Relaxed);
         self.transfer(Action::Write, 8, 1)
     }
 
@@ -294,9 +250,9 @@ impl QueuePair {
     /// # Errors
     /// [`ErrorKind::Timeout`].
     #[inline]
-    pub fn receive(&self, number: u64) -> Result<()> {
+    pub(crate) fn receive(&self, number: u64) -> Result<()> {
         // Acquire: orders later reads after the HCA's write.
-        until(|| Ok(self.word(0).load(Ordering::Acquire) == number))
+        until(|| Ok(self.memory[0].load(Ordering::Acquire) == number))
     }
 }
 
@@ -313,26 +269,5 @@ fn until(mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
         if start.get_or_insert_with(Instant::now).elapsed() > COMPLETION_TIMEOUT {
             return Err(Error::new(ErrorKind::Timeout, OP).cause("the other side does not answer"));
         }
-    }
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        // SAFETY: each object was made once and is not used again; they are destroyed in the order of their
-        // dependencies.
-        unsafe {
-            destroy(self.raw, |raw| ibv_destroy_qp(raw));
-            destroy(self.memory, |memory| ibv_dereg_mr(memory));
-            destroy(self.completions, |completions| ibv_destroy_cq(completions));
-            destroy(self.domain, |domain| ibv_dealloc_pd(domain));
-            destroy(self.context, |context| ibv_close_device(context));
-        }
-    }
-}
-
-/// Destroys an object, if it was made.
-fn destroy<T>(pointer: *mut T, destroy: impl FnOnce(*mut T) -> i32) {
-    if !pointer.is_null() {
-        destroy(pointer);
     }
 }

@@ -22,7 +22,7 @@ const BLOCK: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// `Limit` with one core; [`ErrorKind::System`] of sockets.
-pub fn measure(sizes: &[u64]) -> Result<Vec<Record>> {
+pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     let cores = allowed();
     if cores.len() < 2 {
         return Err(Error::new(ErrorKind::Limit, OP).cause("it needs two cores, and this process may use one"));
@@ -41,10 +41,11 @@ pub fn measure(sizes: &[u64]) -> Result<Vec<Record>> {
         });
         let _pinned = Pinned::to(cores[0])?;
         let each = sizes.iter().flat_map(|bytes| [(*bytes, Op::Latency, 1), (*bytes, Op::Bandwidth, BURST)]);
-        let records = each.map(|(bytes, op, messages)| floor(&near, bytes, op, messages).map_err(failed)?).collect();
+        let records =
+            each.map(|(bytes, op, messages)| floor(&near, bytes, op, messages).map_err(failed)?).collect::<Result<_>>();
         drop(near);
         other.join().map_err(|_| Error::new(ErrorKind::Aborted, OP))??;
-        records
+        Ok((records?, None))
     })
 }
 
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn measure_gives_latency_and_bandwidth_of_each_size() {
-        let records = measure(&[8, 100_000]).unwrap();
+        let records = measure(&[8, 100_000]).unwrap().0;
         let keys: Vec<_> = records.iter().map(|record| (record.key.op, record.key.bytes)).collect();
         let both = |bytes| [(Op::Latency, bytes), (Op::Bandwidth, bytes)];
         assert_eq!(keys, [both(8), both(100_000)].concat());

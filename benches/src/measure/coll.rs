@@ -15,7 +15,8 @@ use crate::coll::{Case, ELEMENT, operation};
 use crate::plan::Plan;
 use crate::record::{Library, Op, Suite, Sync, Window};
 
-pub(super) fn run(bench: &Bench<'_>, plan: &Plan, algorithms: &[String]) -> Result<()> {
+pub(super) fn run(bench: &Bench<'_>, plan: &Plan) -> Result<()> {
+    let algorithms = &plan.algorithms[..];
     for op in &plan.operations {
         match operation(*op) {
             Some(Operation::Barrier) => measure(bench, *op, Operation::Barrier, 0, algorithms)?,

@@ -77,7 +77,7 @@ impl Bare {
             return Ok(None);
         }
         let mut pair = QueuePair::new(bench.rank, room)?;
-        let addresses = coll::allgather(&bench.team, &pair.address()?)?;
+        let addresses = coll::allgather(&bench.team, &pair.address)?;
         pair.connect(addresses.get(bench.partner()).map_or(&[][..], |address| &address[..]))?;
         bench.team.barrier()?;
         Ok(Some(Self { pair, last: Cell::new(0) }))

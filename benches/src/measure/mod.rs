@@ -35,7 +35,7 @@ use crate::record::{Key, Op, Record, Shape, Suite, Sync, Window};
 
 /// The quantity that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// Times of blocks of iterations.
     Blocks,
     /// Same as [`Blocks`](Self::Blocks), but in suite "op" the time of every single iteration, as perftest measures it:
@@ -47,20 +47,19 @@ pub enum Method {
 
 /// The duration of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// The quantity that is recorded.
-    pub method: Method,
+    pub(crate) method: Method,
     /// The time for all blocks of one measurement.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// The number of blocks of a median.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
 }
 
 impl Budget {
     /// The peers' program has the same numbers. Iterations that are timed singly take longer each, and the first ones
     /// after a barrier differ from later ones; perftest makes 2,000.
-    #[must_use]
-    pub const fn of(quick: bool, method: Method) -> Self {
+    pub(crate) const fn of(quick: bool, method: Method) -> Self {
         let longer = if matches!(method, Method::Single) { 8 } else { 1 };
         if quick {
             Self { method, time: Duration::from_millis(25 * longer), blocks: 5 }
@@ -71,26 +70,23 @@ impl Budget {
 
     /// More blocks over a longer time, for alternating measurements on a machine whose speed changes within tenths of a
     /// second.
-    #[must_use]
-    pub fn in_many_blocks(self) -> Self {
+    pub(crate) fn in_many_blocks(self) -> Self {
         Self { blocks: 2 * self.blocks, time: 4 * self.time, ..self }
     }
 
     /// More and shorter blocks, as the peers' program uses if the fastest counts.
-    #[must_use]
-    pub const fn in_short_blocks(self) -> Self {
+    pub(crate) const fn in_short_blocks(self) -> Self {
         Self { blocks: 5 * self.blocks, ..self }
     }
 }
 
 /// Measures everything in `plan` with the ranks of `job`. Collective; rank 0 writes each record as a line to `output`
-/// when it is complete. All patterns are first run once on known data, and their results checked. Collectives are made
-/// by `algorithms`, or by all algorithms if that is empty.
+/// when it is complete. All patterns are first run once on known data, and their results checked.
 ///
 /// # Errors
 /// [`ErrorKind::BadArgument`] for an odd number of ranks; [`ErrorKind::Protocol`] if data arrived wrong; the errors of
 /// the calls.
-pub fn run(job: &Job, plan: &Plan, algorithms: &[String], budget: Budget, output: &mut dyn Write) -> Result<()> {
+pub(crate) fn run(job: &Job, plan: &Plan, budget: Budget, output: &mut dyn Write) -> Result<()> {
     if !job.size().is_multiple_of(2) {
         return Err(Error::new(ErrorKind::BadArgument, "measure").cause("an even number of ranks is needed"));
     }
@@ -101,7 +97,7 @@ pub fn run(job: &Job, plan: &Plan, algorithms: &[String], budget: Budget, output
             Suite::Am => messages::ping_pong(&bench)?,
             Suite::Barrier => messages::barrier(&bench)?,
             Suite::Ghost => messages::ghost(&bench, &plan.counts)?,
-            Suite::Coll => coll::run(&bench, plan, algorithms)?,
+            Suite::Coll => coll::run(&bench, plan)?,
             _ => {}
         }
         for &window in &plan.windows {
@@ -187,7 +183,7 @@ mod tests {
         let settings = Settings::from_lookup(|name| given(name).or_else(|| std::env::var(name).ok())).unwrap();
         let outputs = Job::threads_with(ranks as usize, &settings, |job| {
             let mut output = Vec::new();
-            run(job, plan, &[], budget, &mut output)?;
+            run(job, plan, budget, &mut output)?;
             Ok(output)
         })
         .unwrap();
@@ -227,7 +223,7 @@ mod tests {
         let plan = Plan::of_layouts(true, Suite::Put, 2, &[Window::Unmapped], &[(Shape::None, 4096)]);
         let settings = Settings::from_lookup(|_| None).unwrap();
         let budget = Budget::of(true, Method::Blocks);
-        let error = Job::threads_with(2, &settings, |job| run(job, &plan, &[], budget, &mut Vec::new())).unwrap_err();
+        let error = Job::threads_with(2, &settings, |job| run(job, &plan, budget, &mut Vec::new())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 
@@ -259,7 +255,7 @@ mod tests {
     fn run_odd_ranks_is_refused() {
         let plan = Plan::new(true, &[2]);
         let error =
-            Job::threads(3, |job| run(job, &plan, &[], Budget::of(true, Method::Blocks), &mut Vec::new())).unwrap_err();
+            Job::threads(3, |job| run(job, &plan, Budget::of(true, Method::Blocks), &mut Vec::new())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
     }
 }

@@ -11,13 +11,13 @@ use farside_rma::prelude::*;
 use super::{Meter, wrong};
 
 /// Shapes of the arrays of `f64`: 4 KiB and 1 MiB.
-pub const SHAPES: [[usize; 2]; 2] = [[16, 32], [256, 512]];
+pub(crate) const SHAPES: [[usize; 2]; 2] = [[16, 32], [256, 512]];
 
 /// Measures arrays of these shapes; the first half of the ranks is one task, the other half the other one.
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for wrong data.
-pub fn measure(meter: &Meter<'_>, shapes: &[[usize; 2]]) -> Result<()> {
+pub(crate) fn measure(meter: &Meter<'_>, shapes: &[[usize; 2]]) -> Result<()> {
     shapes.iter().try_for_each(|shape| {
         links(meter, *shape)?;
         by_hand(meter, *shape)

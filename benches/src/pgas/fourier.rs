@@ -15,7 +15,7 @@ use super::{Meter, wrong};
 type Complex = [f64; 2];
 
 /// Sizes of pictures: rows and columns.
-pub const SIZES: [usize; 4] = [16, 64, 256, 512];
+pub(crate) const SIZES: [usize; 4] = [16, 64, 256, 512];
 
 /// Number of columns that are transformed together.
 const TOGETHER: usize = 8;
@@ -24,7 +24,7 @@ const TOGETHER: usize = 8;
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for a wrong transform.
-pub fn measure(meter: &Meter<'_>, sizes: &[usize]) -> Result<()> {
+pub(crate) fn measure(meter: &Meter<'_>, sizes: &[usize]) -> Result<()> {
     sizes.iter().try_for_each(|size| {
         two_tasks(meter, *size)?;
         one_task(meter, *size)

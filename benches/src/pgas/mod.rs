@@ -9,14 +9,15 @@ use clap::ValueEnum;
 use farside_core::error::{Error, ErrorKind, Result};
 use farside_rma::prelude::*;
 
-pub mod arrays;
-pub mod fourier;
-pub mod operations;
-pub mod tables;
+pub(crate) mod arrays;
+pub(crate) mod command;
+pub(crate) mod fourier;
+pub(crate) mod operations;
+pub(crate) mod tables;
 
 /// A part of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub(crate) enum Part {
     /// Put, get, atomics, put with a flag, remote calls. Of rank 0 at rank 1.
     Operations,
     /// Atomic additions to, and reads of, random elements of a table over all ranks.
@@ -32,20 +33,17 @@ const BLOCKS: usize = 5;
 
 /// Measures times of operations, at all ranks of a team together.
 #[derive(Debug)]
-pub struct Meter<'a> {
+pub(crate) struct Meter<'a> {
     /// The ranks that take part.
-    pub team: &'a Team,
+    pub(crate) team: &'a Team,
     /// Time of a block.
-    pub block: Duration,
+    pub(crate) block: Duration,
 }
 
 impl Meter<'_> {
     /// Seconds of one operation, at every rank: the median of five blocks. `run` makes the given number of operations at
     /// each call, and is called at all ranks with the same numbers.
-    ///
-    /// # Errors
-    /// Those of `run`.
-    pub fn seconds(&self, mut run: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+    pub(crate) fn seconds(&self, mut run: impl FnMut(u64) -> Result<()>) -> Result<f64> {
         let (mut times, mut count, mut long) = (Vec::new(), 1, false);
         while times.len() < BLOCKS {
             self.team.barrier()?;
@@ -70,17 +68,14 @@ impl Meter<'_> {
     }
 
     /// Prints a figure, at rank 0.
-    pub fn line(&self, operation: &str, number: usize, figure: f64) {
+    pub(crate) fn line(&self, operation: &str, number: usize, figure: f64) {
         if self.team.rank() == 0 {
             println!("{operation} {number} {figure:.6}");
         }
     }
 
     /// Measures and prints the microseconds of an operation; `share` of the measured time is one operation.
-    ///
-    /// # Errors
-    /// Those of `run`.
-    pub fn microseconds(
+    pub(crate) fn microseconds(
         &self,
         operation: &str,
         number: usize,
@@ -93,10 +88,7 @@ impl Meter<'_> {
     }
 
     /// Measures and prints millions a second of `each` that one operation makes at all ranks.
-    ///
-    /// # Errors
-    /// Those of `run`.
-    pub fn millions(
+    pub(crate) fn millions(
         &self,
         operation: &str,
         number: usize,

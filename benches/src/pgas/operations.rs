@@ -7,13 +7,13 @@ use farside_rma::prelude::*;
 use super::{Meter, wrong};
 
 /// Bytes of puts and gets.
-pub const SIZES: [usize; 3] = [8, 4096, 1 << 20];
+pub(crate) const SIZES: [usize; 3] = [8, 4096, 1 << 20];
 
 /// Measures all of them.
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for wrong data.
-pub fn measure(meter: &Meter<'_>) -> Result<()> {
+pub(crate) fn measure(meter: &Meter<'_>) -> Result<()> {
     transfers(meter)?;
     atomics(meter)?;
     flags(meter)?;

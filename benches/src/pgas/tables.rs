@@ -7,7 +7,7 @@ use farside_rma::prelude::*;
 use super::{Meter, numbers, wrong};
 
 /// Indices of a batch.
-pub const BATCH: usize = 1 << 14;
+pub(crate) const BATCH: usize = 1 << 14;
 /// Different batches of a rank.
 const BATCHES: usize = 16;
 
@@ -15,7 +15,7 @@ const BATCHES: usize = 16;
 ///
 /// # Errors
 /// Those of the calls; `Protocol` for wrong data.
-pub fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
+pub(crate) fn measure(meter: &Meter<'_>, words: usize) -> Result<()> {
     let team = meter.team;
     let all = words * team.size();
     let bits = words.trailing_zeros();

@@ -85,7 +85,12 @@ impl Models {
             drawn: Drawn::Line,
             points: self.transfer_times.iter().map(|t| (t.block as f64, of(t))).collect(),
         });
-        Plot { title: "16 blocks, by the bytes of a block".into(), axis: Axis::Bytes, curves: curves.collect() }
+        Plot {
+            title: "16 blocks, by the bytes of a block".into(),
+            axis: Axis::Bytes,
+            curves: curves.collect(),
+            range: None,
+        }
     }
 
     /// A page with the parameters, and for the rank that has measured a plot of each quantity, with the measured times and the
@@ -139,6 +144,7 @@ fn plots(primitive: Primitive, fits: &Fits) -> Markup {
             curve("LogGP", 1, Drawn::Dashed, eager, quantity, |point| point.fitted),
             curve("pLogP", 2, Drawn::Dashed, all, quantity, |point| point.fitted),
         ],
+        range: None,
     });
     let by_fan = QUANTITIES.into_iter().filter(|(quantity, _)| *quantity != Quantity::PerMessage);
     let by_fan = by_fan.map(|(quantity, name)| {
@@ -150,7 +156,7 @@ fn plots(primitive: Primitive, fits: &Fits) -> Markup {
             ]
         });
         let title = format!("{}: {name} of each of p", primitive.name());
-        Plot { title, axis: Axis::Number("messages p"), curves: curves.collect() }
+        Plot { title, axis: Axis::Number("messages p"), curves: curves.collect(), range: None }
     });
     let all: Vec<Markup> = by_size.into_iter().chain(by_fan).map(|plot| plot.svg()).collect();
     html! {

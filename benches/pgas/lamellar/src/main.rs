@@ -1,4 +1,4 @@
-//! The operations and tables of `farside_benches::pgas` on Lamellar, in lines of the same form. `benches/pgas/run` starts
+//! The operations and tables of `farside-bench pgas` on Lamellar, in lines of the same form. `benches/pgas/run` starts
 //! it.
 //!
 //!     pgas-lamellar [BLOCK_MS] [TABLE_BITS]

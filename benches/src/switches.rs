@@ -1,17 +1,16 @@
-//! `switches`: time of a switch between two ranks of a simulation, as coroutines of one thread and as threads that pass a
+//! Time of a switch between two ranks of a simulation, as coroutines of one thread and as threads that pass a
 //! baton.
 
-use std::process::ExitCode;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::Args;
 use corosensei::{Coroutine, CoroutineResult};
-use farside_benches::program;
+use farside_core::error::Result;
 
 /// Times a switch between coroutines, and between threads of which one runs at a time.
-#[derive(Parser)]
-struct Arguments {
+#[derive(Args)]
+pub(crate) struct Arguments {
     /// Number of switches of each kind.
     #[arg(long, default_value_t = 200_000)]
     switches: u32,
@@ -59,10 +58,10 @@ fn threads(switches: u32) -> f64 {
     begin.elapsed().as_secs_f64() * 1e9 / f64::from(switches)
 }
 
-fn main() -> ExitCode {
-    program(|Arguments { switches }: Arguments| {
-        let (coroutines, threads) = (coroutines(switches), threads(switches));
+impl Arguments {
+    pub(crate) fn run(self) -> Result<bool> {
+        let (coroutines, threads) = (coroutines(self.switches), threads(self.switches));
         println!("coroutines {coroutines:.0} ns, threads {threads:.0} ns a switch: {:.0} times", threads / coroutines);
         Ok(true)
-    })
+    }
 }
