@@ -254,9 +254,8 @@ impl Progress {
         blocked: impl Fn() -> bool,
     ) -> Result<R> {
         let (mut turns, mut busy) = (0u32, 0u32);
-        let worthwhile = || {
-            self.spin > Duration::ZERO && (matches!(self.yields, Yields::Always) || self.answers.is_worthwhile())
-        };
+        let worthwhile =
+            || self.spin > Duration::ZERO && (matches!(self.yields, Yields::Always) || self.answers.is_worthwhile());
         let mut spins = worthwhile();
         let mut spun_since = None;
         let giving_up = GivingUp { learned: self.learned(), since: Cell::new(None) };

@@ -162,7 +162,7 @@ pub(crate) fn measured(job: &Job) -> Result<Option<Models>> {
 /// Adds the rules that teams of rank 0 have measured to the file.
 pub(crate) fn keep(job: &Job) {
     let tuning = &job.calls().tuning;
-    let (new, load) = tuning.worth_keeping();
+    let (new, load) = tuning.measured();
     if !tuning.keeps.get() || new.is_empty() {
         return;
     }

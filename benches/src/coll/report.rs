@@ -17,6 +17,9 @@ use crate::targets::Target;
 /// Factor to the best algorithm up to which a time counts as the best.
 const WITHIN: f64 = 1.1;
 
+/// Factor to the default up to which a call counts as no slower.
+const NO_SLOWER: f64 = 1.05;
+
 /// Gives a time of a case in microseconds, and its name.
 type Timed<'a> = &'a dyn Fn(&Case, Key) -> Option<(f64, String)>;
 
@@ -142,6 +145,25 @@ impl Measured<'_> {
         Some(self.us(Library::Farside, key, None)? / self.best_peer(key)?)
     }
 
+    /// The times of calls, whose choices were measured, over those of the default: the choice of the table. The calls of a
+    /// team's barrier are no such calls.
+    fn learned(&self) -> String {
+        let ratio = |key: &Key| {
+            let case = Case::new(operation(key.op).filter(|_| key.op != Op::Barrier)?, key.ranks, key.bytes);
+            let default = self.us(Library::Farside, *key, Some(&case.selected().to_string()))?;
+            Some((*key, self.us(Library::Farside, *key, None)? / default))
+        };
+        let all: Vec<(Key, f64)> = self.keys().iter().filter_map(ratio).collect();
+        let mean = all.iter().map(|(_, ratio)| ratio).sum::<f64>() / all.len().max(1) as f64;
+        let slower: String = all
+            .iter()
+            .filter(|(_, ratio)| *ratio > NO_SLOWER)
+            .map(|(key, ratio)| format!("  {}, P = {}, {}: {ratio:.3}\n", key.op.label(), key.ranks, size(key.bytes)))
+            .collect();
+        let count = slower.lines().count();
+        format!("Learned / default: {mean:.3} on average of {}, above {NO_SLOWER} at {count}\n{slower}", all.len())
+    }
+
     /// The cases in which a call, or the choice of the table, takes more than a tenth longer than the best algorithm.
     pub(crate) fn selection(&self) -> String {
         let calls = self.score("Calls", &|_, key| self.us(Library::Farside, key, None).map(|us| (us, "a call".into())));
@@ -149,7 +171,7 @@ impl Measured<'_> {
             let name = case.selected().to_string();
             self.us(Library::Farside, key, Some(&name)).map(|us| (us, name))
         });
-        calls + &table
+        calls + &table + &self.learned()
     }
 
     /// How often the time that `of` gives, with its name, is near that of the best algorithm.
@@ -216,7 +238,8 @@ mod tests {
             record(Library::OpenMpi, Op::Allreduce, None, 3.0),
         ];
         let text = Measured(&records).selection();
-        assert!(text.matches("at 1 of 1").count() == 2 && text.lines().count() == 2, "{text}");
+        assert!(text.matches("at 1 of 1").count() == 2 && text.lines().count() == 3, "{text}");
+        assert!(text.ends_with("Learned / default: 0.952 on average of 1, above 1.05 at 0\n"), "{text}");
         let targets = Measured(&records).targets();
         assert_eq!((targets.len(), targets[0].ratio, targets[0].met()), (1, Some(1.0 / 3.0), Some(true)));
         let table = Measured(&records).tables(|_| None);

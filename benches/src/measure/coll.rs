@@ -33,8 +33,8 @@ pub(super) fn run(bench: &Bench<'_>, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Calls after which a class has its choice for good: up to ten algorithms make four calls in each of three rounds.
-const SETTLED: u64 = 128;
+/// Calls after which a class has been tried, by up to ten algorithms.
+const SETTLED: u64 = 256;
 
 /// The buffers of a rank: blocks of `count` doubles, one for each rank.
 struct Buffers {

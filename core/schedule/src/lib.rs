@@ -17,7 +17,7 @@
 pub mod allgather;
 pub mod allreduce;
 mod alltoall;
-mod barrier;
+pub mod barrier;
 pub mod broadcast;
 pub mod butterfly;
 mod direct;

@@ -173,6 +173,10 @@ mod tests {
         taken.close();
         assert_eq!(taken.mean.get(), LONGEST_COUNTED);
         taken.close();
-        assert_eq!((taken.mean.get(), taken.windows.get()), (LONGEST_COUNTED, 1), "a window without waits says nothing");
+        assert_eq!(
+            (taken.mean.get(), taken.windows.get()),
+            (LONGEST_COUNTED, 1),
+            "a window without waits says nothing"
+        );
     }
 }

@@ -5,7 +5,7 @@ use crate::operation::{Algorithm, Call, Operation, Parameter};
 use crate::schedule::Schedule;
 
 /// The algorithm.
-pub(crate) const ALGORITHM: Algorithm = Algorithm {
+pub const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Barrier,
     name: "dissemination",
     source: "Hensgen, Finkel, Manber 1988; Hoefler, Mehlan, Mietke, Rehm 2006",

@@ -5,7 +5,7 @@ mod binomial_spanning_tree;
 mod butterfly;
 mod central_counter;
 mod combining_tree;
-pub(super) mod dissemination;
+pub mod dissemination;
 mod mcs_tree;
 mod pairwise_exchange;
 pub(super) mod switch;

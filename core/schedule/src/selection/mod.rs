@@ -10,7 +10,6 @@ mod class;
 mod ranking;
 mod rows;
 mod rules;
-pub mod trial;
 
 use std::fmt;
 

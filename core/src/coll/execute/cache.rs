@@ -73,11 +73,11 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Takes the idle run of a key and these neighbours, with its index.
+    /// Takes the idle run of a key and these neighbours that has the choice of the next call, with its index.
     #[inline]
-    pub(super) fn take(&self, key: &Key, neighbors: &Neighbors<'_>) -> Option<(usize, Rc<Run>)> {
+    pub(super) fn take(&self, key: &Key, neighbors: &Neighbors<'_>, blocks: bool) -> Option<(usize, Rc<Run>)> {
         let mut runs = self.runs.borrow_mut();
-        let is_of = |run: &Rc<Run>| run.neighbors() == *neighbors;
+        let is_of = |run: &Rc<Run>| run.is_current(blocks) && run.neighbors() == *neighbors;
         let at = runs.iter().position(|(known, run)| known == key && run.as_ref().is_some_and(is_of))?;
         Some((at, runs[at].1.take()?))
     }
@@ -88,14 +88,23 @@ impl Cache {
     pub(super) fn give_back(&self, place: usize, key: Key, run: &Rc<Run>) {
         if run.is_reusable() {
             let mut runs = self.runs.borrow_mut();
-            match &mut runs[place] {
-                (known, empty @ None) if *known == key => *empty = Some(Rc::clone(run)),
+            match runs.get_mut(place) {
+                Some((known, empty @ None)) if *known == key => *empty = Some(Rc::clone(run)),
                 _ => {
                     drop(runs);
                     self.give(key, run);
                 }
             }
         }
+    }
+
+    /// Forgets idle runs of choices that are not made any more.
+    pub(super) fn forget_old(&self) {
+        let is_used = |run: &Rc<Run>| run.is_current(true) || run.is_current(false);
+        let mut runs = self.runs.borrow_mut();
+        let old = runs.extract_if(.., |(_, run)| !run.as_ref().is_none_or(is_used)).collect::<Vec<_>>();
+        drop(runs);
+        drop(old);
     }
 
     /// Stores a run under a key: at the key's empty index, at a new one, or in place of another idle run.

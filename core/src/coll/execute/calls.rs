@@ -508,7 +508,7 @@ impl Job {
     /// The rules that collectives of this rank's teams have measured since its start.
     #[must_use]
     pub fn measured_rules(&self) -> Rules {
-        self.calls().tuning.measured()
+        self.calls().tuning.measured().0
     }
 
     /// The collectives in progress.

@@ -38,10 +38,10 @@ mod ends;
 mod memory;
 mod plan;
 mod run;
+mod trial;
 mod tuner;
 
 use std::rc::Rc;
-use std::time::Duration;
 
 pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
 pub use memory::Memory;
@@ -51,14 +51,14 @@ pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
 use crate::coll::operation::Operation;
-use crate::coll::selection::{Choice, Class};
+use crate::coll::selection::Choice;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use cache::Key;
 use calls::Announce;
 use plan::Plan;
 use run::Run;
-use tuner::Decision;
+use tuner::{Decision, Tried};
 
 /// A collective call that was started, or a persistent one.
 pub struct Collective {
@@ -66,8 +66,6 @@ pub struct Collective {
     run: Rc<Run>,
     home: CacheSlot,
     persistent: bool,
-    /// Whether a later call of the same arguments has the same algorithm.
-    is_settled: bool,
 }
 
 /// How a call is made.
@@ -106,7 +104,7 @@ impl Collective {
     /// algorithm whose schedule is not one of the call, and `Limit`, which the other ranks get too. `Freed`. Later errors
     /// are reported by [`wait`](Self::wait) and [`test`](Self::test).
     pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let started = Self::new(team, arguments, CallMode::Started).1?;
+        let started = Self::new(team, arguments, CallMode::Started)?;
         // SAFETY: the caller's promise.
         unsafe { started.run.start() }?;
         Ok(started)
@@ -117,7 +115,7 @@ impl Collective {
     /// # Errors
     /// The errors of [`start`](Self::start).
     pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        Self::new(team, arguments, CallMode::Persistent).1
+        Self::new(team, arguments, CallMode::Persistent)
     }
 
     /// Starts a persistent call again.
@@ -135,75 +133,65 @@ impl Collective {
         unsafe { self.run.start() }
     }
 
-    /// A new call, and the class for which it tries a choice, which it does also if it fails.
     #[inline]
-    fn new(team: &Team, arguments: &Arguments<'_>, call: CallMode) -> (Option<Class>, Result<Self>) {
-        if let Err(e) = team.job().running(arguments.operation.name()) {
-            return (None, Err(e));
-        }
+    fn new(team: &Team, arguments: &Arguments<'_>, call: CallMode) -> Result<Self> {
+        team.job().running(arguments.operation.name())?;
         let key = if call == CallMode::Persistent { None } else { Key::of(arguments) };
-        match Self::known(team, arguments, key) {
-            Some(known) => (None, Ok(known)),
+        match Self::known(team, arguments, call, key) {
+            Some(known) => Ok(known),
             None => Self::selected(team, arguments, call, key),
         }
     }
 
     /// [`new`](Self::new) without a kept run.
-    fn selected(
-        team: &Team,
-        arguments: &Arguments<'_>,
-        call: CallMode,
-        key: Option<Key>,
-    ) -> (Option<Class>, Result<Self>) {
-        if let Err(e) = arguments.check(team.membership()) {
-            return (None, Err(e));
-        }
-        let is_persistent = call == CallMode::Persistent;
+    fn selected(team: &Team, arguments: &Arguments<'_>, call: CallMode, key: Option<Key>) -> Result<Self> {
+        arguments.check(team.membership())?;
+        let (is_persistent, blocks) = (call == CallMode::Persistent, call == CallMode::Blocking);
         let decision = match arguments.algorithm {
-            None => team.calls().tuner.decide(team.job(), team.membership(), arguments, call == CallMode::Blocking),
+            None => team.calls().tuner.decide(team.job(), team.membership(), arguments, blocks),
             Some(_) => None,
         };
-        let Some(Decision { choice, is_settled, trial }) = decision else {
-            return (None, Self::made(team, arguments, key, is_persistent));
+        let Some(Decision { choice, tried }) = decision else {
+            return Self::made(team, arguments, key, None, is_persistent);
         };
-        let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
-        if is_settled {
-            return (None, Self::made(team, &by_choice, key, is_persistent));
+        // A trial may have begun.
+        if let Some(known) = Self::known(team, arguments, call, key) {
+            return Ok(known);
         }
-        // Calls of no choice of their own would find the run.
-        let key = key.and_then(|_| Key::of(&by_choice));
-        let made = match Self::known(team, &by_choice, key) {
-            Some(known) => Ok(known),
-            None => Self::made(team, &by_choice, key, is_persistent),
-        };
-        (trial, made.map(Self::unsettled))
-    }
-
-    fn unsettled(mut self) -> Self {
-        self.is_settled = false;
-        self
+        let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
+        Self::made(team, &by_choice, key, tried.clone(), is_persistent).or_else(|e| match tried {
+            // It counts for the other ranks.
+            Some(tried) if blocks => tried.make(team, || Err(e.again())).and(Err(e)),
+            _ => Err(e),
+        })
     }
 
     /// The call by a run in the cache.
     #[inline]
-    fn known(team: &Team, arguments: &Arguments<'_>, key: Option<Key>) -> Option<Self> {
+    fn known(team: &Team, arguments: &Arguments<'_>, call: CallMode, key: Option<Key>) -> Option<Self> {
         let key = key?;
-        let (place, mut run) = team.cache().take(&key, &arguments.neighbors)?;
+        let (place, mut run) = team.cache().take(&key, &arguments.neighbors, call == CallMode::Blocking)?;
         let idle = Rc::get_mut(&mut run)?;
         idle.set(arguments.input.clone(), arguments.output.clone());
         idle.set_reduction(arguments.reduction);
-        Some(Self { team: team.clone(), run, home: CacheSlot::Known(place, key), persistent: false, is_settled: true })
+        Some(Self { team: team.clone(), run, home: CacheSlot::Known(place, key), persistent: false })
     }
 
     /// The call by a new run, whose arguments have been checked.
-    fn made(team: &Team, arguments: &Arguments<'_>, key: Option<Key>, persistent: bool) -> Result<Self> {
+    fn made(
+        team: &Team,
+        arguments: &Arguments<'_>,
+        key: Option<Key>,
+        tried: Option<Tried>,
+        persistent: bool,
+    ) -> Result<Self> {
         let members = team.membership();
         let plan = Plan::new(team.job(), members, arguments).map_err(|e| match e.kind() {
             ErrorKind::Unsupported => e,
             // The algorithm is wrong, so that no retry is the call of the others.
             _ => fail_everywhere(team, e),
         })?;
-        let run = Run::new(team.job(), team.calls(), Rc::new(plan), persistent);
+        let run = Run::new(team.job(), team.calls(), Rc::new(plan), tried, persistent);
         let mut run = run.map_err(|e| fail_everywhere(team, e))?;
         run.set(arguments.input.clone(), arguments.output.clone());
         run.set_reduction(arguments.reduction);
@@ -212,18 +200,18 @@ impl Collective {
             run.enlist();
         }
         let home = key.map_or(CacheSlot::None, CacheSlot::New);
-        Ok(Self { team: team.clone(), run, home, persistent, is_settled: true })
+        Ok(Self { team: team.clone(), run, home, persistent })
     }
 
-    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own, and its algorithm is
-    /// not one of several that are tried.
+    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own.
     #[must_use]
     pub fn is_light(&self) -> bool {
-        self.is_settled && cache::is_light(&self.run)
+        cache::is_light(&self.run)
     }
 
     /// Makes a call that [`run_by`] has made again, with other memory of the same shape. Does nothing and returns `false`
-    /// if it cannot be repeated, since it is persistent, has failed, or still sends.
+    /// if it cannot be repeated, since it is persistent, has failed, still sends, or has another algorithm than the next
+    /// call.
     ///
     /// # Safety
     /// The contract of [`run_by`], also for the context of the reduction that was given then.
@@ -237,7 +225,9 @@ impl Collective {
         output: Memory,
         wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
     ) -> Result<bool> {
-        let Some(idle) = Rc::get_mut(&mut self.run).filter(|run| run.is_reusable()) else { return Ok(false) };
+        let Some(idle) = Rc::get_mut(&mut self.run).filter(|run| run.is_reusable() && run.is_current(true)) else {
+            return Ok(false);
+        };
         idle.set(input, output);
         // SAFETY: the caller's promise.
         unsafe { self.make(wait) }?;
@@ -250,6 +240,23 @@ impl Collective {
     /// The contract of [`run_by`].
     #[inline]
     unsafe fn make(&self, wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let make = || unsafe { self.make_uncounted(wait) };
+        match self.run.tried() {
+            None => make(),
+            Some(tried) => tried.make(&self.team, make),
+        }
+    }
+
+    /// [`make`](Self::make) without its part in a trial.
+    ///
+    /// # Safety
+    /// The contract of [`run_by`].
+    #[inline]
+    unsafe fn make_uncounted(
+        &self,
+        wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
+    ) -> Result<()> {
         let short = self.run.short();
         let signals = if short.is_some() { self.team.signals_for_short()? } else { None };
         let waited = match short.zip(signals) {
@@ -371,41 +378,10 @@ pub unsafe fn run_by(
     arguments: &Arguments<'_>,
     wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
 ) -> Result<Collective> {
-    let (trial, call) = Collective::new(team, arguments, CallMode::Blocking);
-    let Some(class) = trial else {
-        let call = call?;
-        // SAFETY: the caller's promise.
-        unsafe { call.make(wait) }?;
-        return Ok(call);
-    };
-    let device = team.job().device();
-    let begin = device.now();
-    let made = call.and_then(|call| {
-        // SAFETY: the caller's promise.
-        unsafe { call.make(wait) }?;
-        Ok(call)
-    });
-    let time = if made.is_ok() { device.now() - begin } else { Duration::MAX };
-    if let Some(own) = team.calls().tuner.add(&class, time) {
-        match longest(team, &own) {
-            Ok(longest) => team.calls().tuner.agree(team.job(), &class, &longest),
-            Err(e) if made.is_ok() => return Err(e),
-            Err(_) => {}
-        }
-    }
-    made
-}
-
-/// The greatest of all ranks' numbers, each with those of the same place. Collective.
-fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
-    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let mut greatest = |into: &mut [u8], from: &[u8]| {
-        for (into, from) in into.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
-            into.copy_from_slice(&number(into).max(number(from)).to_le_bytes());
-        }
-    };
-    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-    Ok(crate::coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
+    let call = Collective::new(team, arguments, CallMode::Blocking)?;
+    // SAFETY: the caller's promise.
+    unsafe { call.make(wait) }?;
+    Ok(call)
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.

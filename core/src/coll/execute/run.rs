@@ -14,6 +14,7 @@ use super::arguments::Reduction;
 use super::calls::{Announce, Announcement, Calls, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
+use super::tuner::Tried;
 use crate::am::{self, Counters, Source, Token, Unexpected};
 use crate::bill::{Account, Awaited};
 use crate::callback::Callback;
@@ -54,6 +55,8 @@ pub(crate) struct Run {
     team: Rc<TeamCalls>,
     plan: Rc<Plan>,
     persistent: bool,
+    /// The class of the call, unless it has one choice for good.
+    tried: Option<Tried>,
     memory: [Memory; 3],
     _scratch: Scratch,
     reduction: Option<Reduction>,
@@ -91,7 +94,13 @@ pub(crate) struct Run {
 impl Run {
     /// # Errors
     /// `Limit` if there is no memory for its scratch.
-    pub(super) fn new(job: &Job, team: &Rc<TeamCalls>, plan: Rc<Plan>, persistent: bool) -> Result<Self> {
+    pub(super) fn new(
+        job: &Job,
+        team: &Rc<TeamCalls>,
+        plan: Rc<Plan>,
+        tried: Option<Tried>,
+        persistent: bool,
+    ) -> Result<Self> {
         let bytes = plan.starts[SCRATCH].last().copied().unwrap_or(0);
         let mut scratch = Scratch::new(bytes, plan.align).ok_or_else(|| {
             Error::new(ErrorKind::Limit, plan.operation.name()).cause(format!("cannot allocate {bytes} bytes"))
@@ -102,6 +111,7 @@ impl Run {
             calls: Rc::clone(job.calls()),
             team: Rc::clone(team),
             persistent,
+            tried,
             memory: [Memory::None, Memory::None, Memory::Contiguous(base)],
             _scratch: scratch,
             reduction: None,
@@ -162,6 +172,18 @@ impl Run {
     /// Whether the run has completed without an error and has no sends in progress.
     pub(super) fn is_reusable(&self) -> bool {
         self.state.get() == State::Done && !self.persistent && !self.is_sending()
+    }
+
+    /// The class of the call, unless it has one choice for good.
+    #[inline]
+    pub(super) fn tried(&self) -> Option<&Tried> {
+        self.tried.as_ref()
+    }
+
+    /// Whether the next call, which blocks or not, has the choice of this run.
+    #[inline]
+    pub(super) fn is_current(&self, blocks: bool) -> bool {
+        self.tried.as_ref().is_none_or(|tried| tried.is_current(blocks))
     }
 
     /// The neighbours of the call.

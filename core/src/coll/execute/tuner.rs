@@ -1,38 +1,53 @@
-//! The choices of a team for classes of calls: which call tries which algorithm, and what its ranks have agreed upon.
+//! The choices of a team for classes of calls: which call takes which algorithm, and what its ranks have agreed upon.
 //!
-//! A class begins with the choice of the selection. From its third blocking call on it is tried by measurement, if the
-//! job confirms choices ([`Tuning::confirms`]) and the user has not chosen; but not where ranks share processors, since a
-//! few calls there measure the kernel's scheduler. All ranks make the same calls of a team in
-//! the same order, so they try the same choice in the same call. They agree in an allreduce of up to ten numbers at the
-//! end of each of up to three rounds. A call that fails counts as a slow one, also at ranks at which it has not failed. A
-//! call that is refused for its arguments does not count. If ranks have made different calls, later ones may be a
-//! `Mismatch`.
+//! A class begins with the choice of the selection. After some blocking calls it is [tried](super::trial)
+//! by measurement, if the job confirms choices ([`Tuning::confirms`]) and the user has not chosen; but not where ranks
+//! share processors, since a few calls there measure the kernel's scheduler. A choice other than the default, of an
+//! earlier job or of this one, is checked by a trial against the default, at first soon and then at growing intervals; one
+//! that is slower is dropped. If a rank has waited for a processor during a trial, it changes nothing and is made again
+//! later.
+//!
+//! All ranks make the same calls of a team in the same order, so they try the same choice in the same call. They agree in
+//! an allreduce of the times and loads at the end of each round of a trial. A call that fails counts as a slow one, also
+//! at ranks at which it has not failed. A call that is refused for its arguments does not count. If ranks have made
+//! different calls, later ones may be a `Mismatch`.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
 
+use farside_schedule::barrier::dissemination;
 use rustc_hash::FxHashMap;
 
 use super::arguments::{Arguments, Shape};
+use super::trial::{Timed, Trial};
+use crate::bootstrap::SIMULATION;
 use crate::coll::schedule::predict::PLogP;
-use crate::coll::selection::trial::Trial;
-use crate::coll::selection::{Choice, Class, Origin, Placement, Rule, Rules, Selection, candidates};
+use crate::coll::selection::{Choice, Class, Origin, Placement, Rule, Rules, Selection, candidates, row};
+use crate::coll::team::Team;
 use crate::coll::team::members::Members;
+use crate::error::Result;
 use crate::job::Job;
 use crate::load::{Load, Measuring};
 
-/// Blocking calls of a class before its trial.
-const CALLS_BEFORE: u32 = 2;
+/// Blocking calls of a class before its first trial: when short data is in use.
+const CALLS_BEFORE: u64 = 6;
+/// Blocking calls after a trial before the next one, and the factor by which this interval grows each time.
+const INTERVAL: u64 = 4096;
+const GROWS: u64 = 16;
+/// The time by which a rank is late in a call after a skew.
+const LATE: Duration = Duration::from_micros(2);
+/// Numbers of choices that no run has: that of a class whose trial is due, and of one that is tried no more.
+const DUE: usize = usize::MAX;
+const FINAL: usize = usize::MAX - 1;
 
 /// Rules and models of a job for the selection.
 #[derive(Debug, Default)]
 pub(crate) struct Tuning {
     selection: OnceCell<Selection>,
     user: Rules,
-    /// Choices that teams of this rank have measured.
-    measured: RefCell<Rules>,
-    /// Those that were measured on processors that were not loaded, and the heaviest load.
-    worth_keeping: RefCell<(Rules, Load)>,
+    /// Choices that teams of this rank have measured, and the heaviest load.
+    measured: RefCell<(Rules, Load)>,
     confirms: Cell<bool>,
     /// Whether the measured rules are added to the user's file at the end.
     pub(crate) keeps: Cell<bool>,
@@ -54,53 +69,223 @@ impl Tuning {
         self.selection.get_or_init(|| Selection { user: self.user.clone(), ..Selection::default() })
     }
 
-    /// The choices that teams of this rank have measured.
-    pub(crate) fn measured(&self) -> Rules {
+    /// The choices that teams of this rank have measured, and the heaviest load of their measurements.
+    pub(crate) fn measured(&self) -> (Rules, Load) {
         self.measured.borrow().clone()
     }
 
-    /// Those that were measured on processors that were not loaded, and the heaviest load of their measurements.
-    pub(crate) fn worth_keeping(&self) -> (Rules, Load) {
-        self.worth_keeping.borrow().clone()
-    }
-
     fn add(&self, rule: Rule, load: Load) {
-        if load.is_heavy() {
-            tracing::info!("measured: {rule}; not kept: this rank waited for a processor for {load} of the time");
-        } else {
-            tracing::info!("measured: {rule}");
-            let (kept, heaviest) = &mut *self.worth_keeping.borrow_mut();
-            kept.set(rule.clone());
-            *heaviest = load.max(*heaviest);
-        }
-        self.measured.borrow_mut().set(rule);
+        tracing::info!("measured: {rule}");
+        let (measured, heaviest) = &mut *self.measured.borrow_mut();
+        measured.set(rule);
+        *heaviest = load.max(*heaviest);
     }
 }
 
-/// The state of a class.
+/// A class of calls of a team: its choices, and the trial in progress.
 #[derive(Debug)]
-enum State {
-    /// Blocking calls so far, and their choice.
-    New(u32, Choice),
-    /// A trial, and the choice of calls that do not block.
-    Trial(Trial, Choice, Measuring),
-    Settled(Choice),
+pub(super) struct Watched {
+    class: Class,
+    /// The first is the default: what a call does without measurements.
+    choices: RefCell<Vec<Choice>>,
+    /// Number of the choice of the next blocking call, [`DUE`] or [`FINAL`].
+    now: Cell<usize>,
+    /// Number of the choice outside trials, also that of calls that do not block meanwhile.
+    usual: Cell<usize>,
+    /// Whether that choice was measured, so that the next trial checks it.
+    is_measured: Cell<bool>,
+    /// Blocking calls until the next trial; 0 if one is due or in progress.
+    left: Cell<u64>,
+    /// Blocking calls between the next trial and the one after it.
+    interval: Cell<u64>,
+    /// The trial, and its load, which is not that of the simulated time.
+    trial: RefCell<Option<(Trial, Option<Measuring>)>>,
+}
+
+impl Watched {
+    /// A class whose calls have the choice `selected`.
+    fn new(class: Class, default: Choice, (selected, origin): (Choice, Origin)) -> Self {
+        let is_default = selected.to_string() == default.to_string();
+        let is_final = match origin {
+            Origin::User => true,
+            _ if class.placement == Placement::OversubscribedNode => true,
+            Origin::Measurement => is_default,
+            Origin::Model | Origin::Table => false,
+        };
+        let usual = usize::from(!is_default);
+        Self {
+            class,
+            choices: RefCell::new(if is_default { vec![default] } else { vec![default, selected] }),
+            now: Cell::new(if is_final { FINAL } else { usual }),
+            usual: Cell::new(usual),
+            is_measured: Cell::new(origin == Origin::Measurement),
+            left: Cell::new(CALLS_BEFORE),
+            interval: Cell::new(INTERVAL),
+            trial: RefCell::default(),
+        }
+    }
+
+    fn is_final(&self) -> bool {
+        self.now.get() == FINAL
+    }
+
+    /// Begins the trial that is due, with more choices if none was measured yet.
+    fn begin(&self, more: impl FnOnce() -> Vec<Choice>, job: &Job) {
+        let mut choices = self.choices.borrow_mut();
+        let trial = if self.is_measured.get() {
+            Trial::check(self.usual.get())
+        } else {
+            for choice in more() {
+                if choices.iter().all(|known| known.to_string() != choice.to_string()) {
+                    choices.push(choice);
+                }
+            }
+            if choices.len() == 1 {
+                return self.now.set(FINAL);
+            }
+            Trial::new(choices.len())
+        };
+        self.now.set(trial.choice());
+        let is_simulated = job.bootstrap.borrow().kind() == SIMULATION;
+        let measuring = (!is_simulated).then(|| Measuring::begin(job.device().now()));
+        *self.trial.borrow_mut() = Some((trial, measuring));
+    }
+
+    /// Counts a blocking call outside trials.
+    #[inline]
+    fn count(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.now.set(DUE);
+        }
+    }
+
+    /// Notes the time of a call of the trial. Returns this rank's times and load at the end of a round, on which the ranks
+    /// agree next.
+    fn add(&self, job: &Job, time: Duration) -> Option<Vec<u64>> {
+        let mut trial = self.trial.borrow_mut();
+        let (trial, measuring) = trial.as_mut()?;
+        let times = trial.add(time);
+        self.now.set(trial.choice());
+        let load = || measuring.map_or(Load::default(), |measuring| measuring.load(job.device().now()));
+        let load = || load().thousandths().checked_add(1).unwrap_or(0);
+        times.map(|times| [&times[..], &[u64::from(load())]].concat())
+    }
+
+    /// Ends a round with the longest times and the heaviest load of any rank. Returns whether the trial is over.
+    fn agree(&self, tuning: &Tuning, longest: &[u64]) -> bool {
+        let mut trial = self.trial.borrow_mut();
+        let (Some((running, _)), Some((load, times))) = (trial.as_mut(), longest.split_last()) else { return false };
+        let taken = running.agree(times);
+        self.now.set(running.choice());
+        let Some(taken) = taken else { return false };
+        *trial = None;
+        let load = Load::of(u32::try_from(*load).ok().and_then(|load| load.checked_sub(1)).unwrap_or(u32::MAX));
+        let rule = Rule::of_class(&self.class, self.choices.borrow()[taken].clone());
+        if load.is_heavy() {
+            tracing::info!("not measured: {rule}; a rank waited for a processor for {load} of the time");
+        } else {
+            self.usual.set(taken);
+            self.is_measured.set(true);
+            tuning.add(rule, load);
+        }
+        let is_final = !load.is_heavy() && taken == 0;
+        self.now.set(if is_final { FINAL } else { self.usual.get() });
+        self.left.set(self.interval.get());
+        self.interval.set(self.interval.get().saturating_mul(GROWS));
+        true
+    }
+}
+
+/// The class of a call, and the number of the choice that makes it.
+#[derive(Clone, Debug)]
+pub(super) struct Tried {
+    watched: Rc<Watched>,
+    number: usize,
+}
+
+impl Tried {
+    /// Whether the next call of the class has this choice.
+    #[inline]
+    pub(super) fn is_current(&self, blocks: bool) -> bool {
+        let Watched { now, usual, .. } = &*self.watched;
+        if blocks { now.get() == self.number } else { usual.get() == self.number && now.get() != FINAL }
+    }
+
+    /// Makes a blocking call of the class.
+    #[inline]
+    pub(super) fn make(&self, team: &Team, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.watched.left.get() == 0 {
+            return self.make_timed(team, make);
+        }
+        self.watched.count();
+        make()
+    }
+
+    #[cold]
+    fn make_timed(&self, team: &Team, make: impl FnOnce() -> Result<()>) -> Result<()> {
+        let (job, watched) = (team.job(), &self.watched);
+        let timed = watched.trial.borrow().as_ref().map_or(Timed::Not, |(trial, _)| trial.timed());
+        let mut begin = job.device().now();
+        let met = match timed {
+            Timed::AfterSkew(number) => meet(team).inspect(|()| {
+                begin = job.device().now() + LATE;
+                if number as usize % team.size() == team.rank() {
+                    job.device().compute(LATE);
+                }
+            }),
+            Timed::InRow | Timed::Not => Ok(()),
+        };
+        let made = met.and_then(|()| {
+            begin = begin.max(if timed == Timed::InRow { job.device().now() } else { begin });
+            make()
+        });
+        let time = if made.is_ok() { job.device().now().saturating_duration_since(begin) } else { Duration::MAX };
+        let Some(own) = watched.add(job, time) else { return made };
+        match longest(team, &own) {
+            Ok(longest) => {
+                if watched.agree(&job.calls().tuning, &longest) {
+                    team.cache().forget_old();
+                }
+                made
+            }
+            Err(e) => made.and(Err(e)),
+        }
+    }
+}
+
+/// A barrier of the team, by the same algorithm whatever is measured.
+fn meet(team: &Team) -> Result<()> {
+    let algorithm = &dissemination::ALGORITHM;
+    // One round is made through short data, if the ranks share memory.
+    let parameters = if team.is_on_one_node() { vec![15] } else { Vec::new() };
+    super::barrier_by(team, &Choice { algorithm, parameters: algorithm.within_limits(&parameters) })
+}
+
+/// The greatest of all ranks' numbers, each with those of the same place. Collective.
+fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let mut greatest = |into: &mut [u8], from: &[u8]| {
+        for (into, from) in into.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
+            into.copy_from_slice(&number(into).max(number(from)).to_le_bytes());
+        }
+    };
+    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Ok(crate::coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
 }
 
 /// A choice for a call.
 #[derive(Debug)]
 pub(super) struct Decision {
     pub(super) choice: Choice,
-    /// Whether the class has this choice for good.
-    pub(super) is_settled: bool,
-    /// The class whose trial the call belongs to.
-    pub(super) trial: Option<Class>,
+    /// The class, unless it has this choice for good.
+    pub(super) tried: Option<Tried>,
 }
 
 /// The classes of a team.
 #[derive(Debug, Default)]
 pub(crate) struct Tuner {
-    classes: RefCell<FxHashMap<Class, State>>,
+    classes: RefCell<FxHashMap<Class, Rc<Watched>>>,
 }
 
 impl Tuner {
@@ -122,56 +307,105 @@ impl Tuner {
         if !facts.commutative {
             return None;
         }
-        let class = Class::of(&call, &facts);
-        let mut classes = self.classes.borrow_mut();
-        let state = classes.entry(class).or_insert_with(|| match tuning.selection().select(&call, &facts) {
-            (choice, Origin::User | Origin::Measurement) => State::Settled(choice),
-            (choice, _) if facts.placement == Placement::OversubscribedNode => State::Settled(choice),
-            (choice, Origin::Model | Origin::Table) => State::New(0, choice),
-        });
-        if blocks {
-            match state {
-                State::New(calls, _) if *calls < CALLS_BEFORE => *calls += 1,
-                State::New(_, choice) => {
-                    let choices = candidates(&call, &facts, tuning.selection().model.as_ref());
-                    *state = match choices.len() {
-                        1 => State::Settled(choice.clone()),
-                        _ => State::Trial(Trial::new(choices), choice.clone(), Measuring::begin(job.device().now())),
-                    };
-                }
-                State::Trial(..) | State::Settled(_) => {}
+        let (class, selection) = (Class::of(&call, &facts), tuning.selection());
+        let new = || Rc::new(Watched::new(class, row(&call, &facts).1, selection.select(&call, &facts)));
+        let watched = Rc::clone(self.classes.borrow_mut().entry(class).or_insert_with(new));
+        if blocks && watched.now.get() == DUE {
+            watched.begin(|| candidates(&call, &facts, selection.model.as_ref()), job);
+        }
+        let is_final = watched.is_final();
+        let number = if blocks && !is_final { watched.now.get() } else { watched.usual.get() };
+        // Another call of the class may have another root or be in place.
+        let choice = watched.choices.borrow().get(number).filter(|choice| choice.applies(&call, &facts)).cloned();
+        let choice = choice.unwrap_or_else(|| selection.select(&call, &facts).0);
+        Some(Decision { choice, tried: (!is_final).then_some(Tried { watched, number }) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coll::operation::{Call, Operation};
+    use crate::coll::selection::Facts;
+    use crate::sim::{Interface, Network, Simulation};
+
+    /// A class of broadcasts, whose default is binomial, with a choice of an earlier job.
+    fn stored() -> Watched {
+        let choice = |name| Choice::parse(Operation::Broadcast, name).unwrap();
+        let call = Call { elements: 8, ..Call::new(Operation::Broadcast, 0, 4) };
+        let class = Class::of(&call, &Facts::new(&call, 1, true, Placement::Anywhere));
+        Watched::new(class, choice("binomial"), (choice("flat"), Origin::Measurement))
+    }
+
+    /// Makes the trial of a class that is due, with a time for each choice and an encoded load; returns the rules.
+    fn tried(watched: &Watched, times: [u64; 2], load: u64) -> String {
+        let tuning = Tuning::default();
+        *watched.trial.borrow_mut() = Some((Trial::check(1), None));
+        loop {
+            let own = watched.trial.borrow_mut().as_mut().and_then(|(trial, _)| {
+                let time = times[trial.choice()];
+                trial.add(Duration::from_nanos(time))
+            });
+            if own.is_some_and(|own| watched.agree(&tuning, &[&own[..], &[load]].concat())) {
+                return tuning.measured().0.to_string();
             }
         }
-        let (choice, trial) = match state {
-            State::Trial(trial, ..) if blocks => (trial.choice(), Some(class)),
-            State::New(_, choice) | State::Trial(_, choice, _) | State::Settled(choice) => (&*choice, None),
-        };
-        // Another call of the class may have another root or be in place.
-        let choice = choice.applies(&call, &facts).then(|| choice.clone());
-        let is_settled = matches!(state, State::Settled(_));
-        let choice = choice.unwrap_or_else(|| tuning.selection().select(&call, &facts).0);
-        Some(Decision { choice, is_settled, trial })
     }
 
-    /// Notes the time of a call of a trial. Returns this rank's times at the end of a round, on which the ranks agree
-    /// next.
-    pub(super) fn add(&self, class: &Class, time: Duration) -> Option<Vec<u64>> {
-        match self.classes.borrow_mut().get_mut(class) {
-            Some(State::Trial(trial, ..)) => trial.add(time),
-            _ => None,
+    #[test]
+    fn a_stored_choice_stays_while_it_is_fast_and_is_dropped_when_it_is_slow() {
+        let watched = stored();
+        (0..CALLS_BEFORE).for_each(|_| watched.count());
+        assert_eq!(watched.now.get(), DUE);
+        assert_eq!(tried(&watched, [1000, 900], 1), "broadcast 4 8-15 4x1 flat(1)\n");
+        assert_eq!((watched.now.get(), watched.left.get()), (1, INTERVAL));
+        (0..INTERVAL).for_each(|_| watched.count());
+        assert_eq!(watched.now.get(), DUE);
+        assert_eq!(tried(&watched, [1000, 1100], 1), "broadcast 4 8-15 4x1 binomial(1)\n");
+        assert!(watched.is_final() && watched.usual.get() == 0);
+    }
+
+    #[test]
+    fn trials_on_loaded_processors_change_and_store_nothing() {
+        let watched = stored();
+        assert_eq!(tried(&watched, [1000, 1100], 1 + 400), "");
+        assert_eq!((watched.now.get(), watched.usual.get(), watched.left.get()), (1, 1, INTERVAL));
+        // It is made again, later each time.
+        assert_eq!(tried(&watched, [1000, 1100], 1 + 400), "");
+        assert_eq!(watched.left.get(), INTERVAL * GROWS);
+        assert_eq!(tried(&watched, [1000, 1100], 0), "broadcast 4 8-15 4x1 binomial(1)\n");
+    }
+
+    /// Makes barriers by messages on a simulated network; returns what was measured at each rank. Every rank computes for
+    /// another time before each call.
+    fn barriers(seed: u64, calls: u64, rules: &str) -> Vec<String> {
+        let network = Network { interface: Interface::log_p(1000.0, 100.0, 200.0), ..Network::default() };
+        let run = Simulation::new(5).seed(seed).network(network).run(|job| {
+            job.calls().tuning.begin(rules.parse().unwrap(), None);
+            let team = job.world()?;
+            for number in 0..calls {
+                job.device().compute(Duration::from_nanos((seed + number) * (1 + job.rank() as u64) * 7919 % 5000));
+                crate::coll::execute::barrier(&team)?;
+            }
+            Ok(job.measured_rules().to_string())
+        });
+        run.unwrap().results
+    }
+
+    #[test]
+    fn all_ranks_agree_whenever_they_come() {
+        for seed in 0..20 {
+            let measured = barriers(seed, 300, "");
+            assert!(measured.iter().all(|rules| rules == &measured[0]), "seed {seed}: {measured:?}");
+            assert!(measured[0].starts_with("barrier 5 0 5x1 "), "seed {seed}: {measured:?}");
         }
     }
 
-    /// Ends a round with the longest times of any rank.
-    pub(super) fn agree(&self, job: &Job, class: &Class, longest: &[u64]) {
-        let mut classes = self.classes.borrow_mut();
-        let Some(state) = classes.get_mut(class) else { return };
-        if let State::Trial(trial, _, measuring) = state
-            && let Some(choice) = trial.agree(longest)
-        {
-            let load = measuring.load(job.device().now());
-            job.calls().tuning.add(Rule::of_class(class, choice.clone()), load);
-            *state = State::Settled(choice);
+    #[test]
+    fn a_slow_choice_of_an_earlier_job_is_dropped_by_all_ranks() {
+        for seed in 0..20 {
+            let measured = barriers(seed, 100, "barrier 5 0 5x1 tournament");
+            assert_eq!(measured, ["barrier 5 0 5x1 dissemination(1)\n"; 5].map(str::to_owned), "seed {seed}");
         }
     }
 }
