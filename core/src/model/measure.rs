@@ -57,7 +57,7 @@ impl Plan {
         sizes.sort_unstable();
         sizes.dedup();
         let fans = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64].into_iter();
-        let fans = fans.filter(|p| whole && *p <= peers.max(16)).collect();
+        let fans = fans.filter(|p| cfg!(feature = "tune") && whole && *p <= peers.max(16)).collect();
         Self { sizes, eager, room: 4 * most, fans, inter }
     }
 

@@ -130,7 +130,7 @@ impl Models {
     ///
     /// The first rank measures with the next one that is not on its node, or else with the second; LoP with up
     /// to 64 ranks that are as far. Where there are fewer than p such ranks, several of the p messages go to each. Below
-    /// 200 ms, messages are at most 64 KiB long, and LoP is not measured.
+    /// 200 ms, messages are at most 64 KiB long, and LoP is not measured; it needs the feature `tune`.
     ///
     /// # Errors
     /// `BadArgument` for fewer than two ranks, or for a rank that does not belong to them; `Timeout` if the limit is too

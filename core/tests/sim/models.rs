@@ -71,6 +71,7 @@ fn parameters_of_a_simulated_network_come_back() {
 }
 
 #[test]
+#[cfg(feature = "tune")]
 fn lo_p_of_a_simulated_network_fits_what_was_measured() {
     let models = &measured(17, Network::default(), Duration::from_millis(200))[0];
     for primitive in Primitive::ALL {

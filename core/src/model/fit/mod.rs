@@ -6,7 +6,7 @@
 //! span many powers of ten, and points are reweighted until the fit settles: first by Huber's function, whose fit has
 //! one minimum, then by Tukey's biweight, which gives outliers the weight 0 (Holland, Welsch 1977, "Robust regression
 //! using iteratively reweighted least-squares"). Curves that are not linear in their parameters are fitted by the
-//! algorithm of Levenberg and Marquardt (Moré 1978).
+//! algorithm of Levenberg and Marquardt (Moré 1978); those of [`lo_p`], with the feature `tune`.
 //!
 //! Times are in any one unit, which is that of the parameters.
 //!
@@ -20,17 +20,20 @@
 //! # Ok::<_, farside_core::Error>(())
 //! ```
 
+#[cfg(feature = "tune")]
 mod curve;
+#[cfg(feature = "tune")]
 mod lo_p;
 mod log_gp;
 mod p_log_p;
 mod robust;
 mod series;
-#[cfg(test)]
+#[cfg(all(test, feature = "tune"))]
 mod tests;
 
 use serde::Serialize;
 
+#[cfg(feature = "tune")]
 pub use lo_p::lo_p;
 pub use log_gp::log_gp;
 pub use p_log_p::p_log_p;
@@ -103,6 +106,16 @@ pub struct FittedPoint {
     pub fitted: f64,
     /// Weight in the fit, from 0 for an outlier to 1.
     pub weight: f64,
+}
+
+/// LoP is fitted with the feature `tune` alone.
+///
+/// # Errors
+/// `Unsupported`.
+#[cfg(not(feature = "tune"))]
+pub fn lo_p(_samples: &FanSamples) -> Result<Fitted<super::LoP>> {
+    let e = Error::new(ErrorKind::Unsupported, "fit a model").cause("LoP");
+    Err(e.remedy("build farside-core with its feature `tune`"))
 }
 
 /// A model that was fitted.

@@ -1,7 +1,5 @@
 //! Least squares that outliers do not disturb.
 
-use nalgebra::SMatrix;
-
 /// Standard deviations from which Huber's function lowers the weight: 95 % efficient for normal residuals.
 const HUBER: f64 = 1.345;
 
@@ -91,6 +89,7 @@ impl<const N: usize> Linear<N> {
 
     /// The least squares solution with equal weights, and the robust one. Where the equations are only nearly right, the
     /// latter may leave out points that are none of the outliers.
+    #[cfg(feature = "tune")]
     pub(super) fn both(&self) -> [Option<([f64; N], Vec<f64>)>; 2] {
         let equal = vec![1.0; self.rows.len()];
         [self.solve(&equal).map(|parameters| (parameters, equal)), self.fit()]
@@ -98,27 +97,28 @@ impl<const N: usize> Linear<N> {
 
     /// The least squares solution. A parameter that would be less than its bound is 0, as is one that no equation has.
     pub(super) fn solve(&self, weights: &[f64]) -> Option<[f64; N]> {
-        let (mut products, mut right) = (SMatrix::<f64, N, N>::zeros(), SMatrix::<f64, N, 1>::zeros());
+        let (mut products, mut right) = ([[0.0; N]; N], [0.0; N]);
         for ((row, target), weight) in self.rows.iter().zip(&self.targets).zip(weights) {
             for i in 0..N {
                 right[i] += weight * row[i] * target;
                 for j in 0..N {
-                    products[(i, j)] += weight * row[i] * row[j];
+                    products[i][j] += weight * row[i] * row[j];
                 }
             }
         }
-        let norms: [f64; N] = std::array::from_fn(|i| products[(i, i)].sqrt());
+        let norms: [f64; N] = std::array::from_fn(|i| products[i][i].sqrt());
         let mut free: [bool; N] = norms.map(|norm| norm > 0.0);
         loop {
             // Columns are scaled to length 1; the small term keeps columns that depend on each other soluble.
-            let matrix = SMatrix::<f64, N, N>::from_fn(|i, j| match (i == j, free[i] && free[j]) {
+            let element = |i: usize, j: usize| match (i == j, free[i] && free[j]) {
                 (true, true) => 1.0 + 1e-13,
                 (true, false) => 1.0,
-                (false, true) => products[(i, j)] / (norms[i] * norms[j]),
+                (false, true) => products[i][j] / (norms[i] * norms[j]),
                 (false, false) => 0.0,
-            });
-            let vector = SMatrix::<f64, N, 1>::from_fn(|i, _| if free[i] { right[i] / norms[i] } else { 0.0 });
-            let scaled = matrix.cholesky()?.solve(&vector);
+            };
+            let matrix: [[f64; N]; N] = std::array::from_fn(|i| std::array::from_fn(|j| element(i, j)));
+            let vector = std::array::from_fn(|i| if free[i] { right[i] / norms[i] } else { 0.0 });
+            let scaled = solution(matrix, vector)?;
             let worst = (0..N).filter(|i| free[*i] && scaled[*i] < self.least[*i]);
             match worst.min_by(|a, b| scaled[*a].total_cmp(&scaled[*b])) {
                 Some(worst) => free[worst] = false,
@@ -126,4 +126,27 @@ impl<const N: usize> Linear<N> {
             }
         }
     }
+}
+
+/// Solves a symmetric system by Cholesky's decomposition; `None` if its matrix is not positive definite.
+fn solution<const N: usize>(mut matrix: [[f64; N]; N], mut right: [f64; N]) -> Option<[f64; N]> {
+    for j in 0..N {
+        for i in j..N {
+            let before: f64 = (0..j).map(|k| matrix[i][k] * matrix[j][k]).sum();
+            let rest = matrix[i][j] - before;
+            if i == j && !(rest > 0.0) {
+                return None;
+            }
+            matrix[i][j] = if i == j { rest.sqrt() } else { rest / matrix[j][j] };
+        }
+    }
+    for i in 0..N {
+        let before: f64 = (0..i).map(|k| matrix[i][k] * right[k]).sum();
+        right[i] = (right[i] - before) / matrix[i][i];
+    }
+    for i in (0..N).rev() {
+        let after: f64 = (i + 1..N).map(|k| matrix[k][i] * right[k]).sum();
+        right[i] = (right[i] - after) / matrix[i][i];
+    }
+    Some(right)
 }
