@@ -1,28 +1,27 @@
-//! Pages, and plots as SVG: measured points and curves against a size or a number, on a logarithmic axis of times.
+//! Pages, and plots as SVG: measured points and curves against a size or a number, on a logarithmic axis of times; and the
+//! marks of axes.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// The style of all pages.
 const STYLE: &str = "
 :root { color-scheme: light; }
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1080px; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1180px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .3rem; border-bottom: 1px solid #ccc; }
 .sides { display: flex; flex-wrap: wrap; gap: 1.5rem 3rem; align-items: flex-start; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .6rem; text-align: left; border-bottom: 1px solid #eee; }
 th { background: #f4f4f4; font-weight: 600; } .n { text-align: right; }
-.heat td, .heat th { border: 1px solid #fff; padding: 0; min-width: 1.5rem; height: 1.5rem; text-align: center; font-weight: normal; }
-.heat th { padding: 0 .3rem; background: none; color: #666; } .heat caption { text-align: left; color: #444; padding-bottom: .3rem; }
+body:has(.timeline) { max-width: 1420px; } .timeline { touch-action: pan-y; user-select: none; }
+.timeline .arrow { visibility: hidden; } #arrows:checked ~ svg .arrow, .timeline .arrow.on { visibility: visible; }
+.timeline rect.on { stroke: #000; }
+#tip { position: fixed; padding: .2rem .5rem; background: #222; color: #fff; font-size: 12px; white-space: pre; pointer-events: none; }
 ";
 
 /// Size of the plot without its legend, margins included.
 const SIZE: (f64, f64) = (460.0, 300.0);
 /// Margins: left, top, right, bottom.
 const MARGINS: [f64; 4] = [62.0, 26.0, 12.0, 40.0];
-/// Width of the legend, and height of its lines.
-const LEGEND: (f64, f64) = (230.0, 14.0);
-/// Most marks of an axis.
-const MARKS: usize = 8;
 /// The first colors, which are also distinct to color-blind readers (Okabe and Ito), dark enough for white paper.
 const COLORS: [&str; 6] = ["#005aa8", "#d55e00", "#008f68", "#b85693", "#222222", "#707070"];
 /// Corners of the marks of points, one for each color in turn, so that curves are distinct without color.
@@ -33,6 +32,12 @@ const SIGNS: [&[(f64, f64)]; 5] = [
     &[(0.0, -4.5), (4.0, 0.0), (0.0, 4.5), (-4.0, 0.0)],
     &[(-1.0, -4.0), (1.0, -4.0), (1.0, 4.0), (-1.0, 4.0)],
 ];
+/// Width of the lines in the legend, and height of its rows.
+const LEGEND: (f64, f64) = (32.0, 14.0);
+/// Size of the font of labels.
+const FONT: f64 = 11.0;
+/// Space between the labels of marks: beside each other, and above each other.
+const GAP: (f64, f64) = (10.0, 11.0);
 
 /// A page in the style of all pages.
 #[must_use]
@@ -78,8 +83,21 @@ impl Axis {
         }
     }
 
-    fn tick(self, x: f64) -> String {
+    fn mark(self, x: f64) -> String {
         if self == Self::Bytes { size(x as u64) } else { format!("{x}") }
+    }
+
+    /// Rows of marks, from fine to coarse: whole numbers; or powers of two, with 0 in the place of 1.
+    fn rows(self, low: f64, high: f64) -> Box<dyn Iterator<Item = Vec<f64>>> {
+        match self {
+            Self::Number(_) => Box::new(whole(low, high)),
+            Self::Bytes | Self::Powers(_) if high < 4.0 * low => Box::new([vec![low, high], vec![low]].into_iter()),
+            Self::Bytes | Self::Powers(_) => Box::new((1..=64).map(move |step| {
+                let powers = (0..64).step_by(step).map(|power| 2_f64.powi(power));
+                let powers = powers.map(|bytes| if bytes == 1.0 && low == 0.0 { 0.0 } else { bytes });
+                powers.filter(|bytes| (low..=high).contains(bytes)).collect()
+            })),
+        }
     }
 }
 
@@ -139,25 +157,26 @@ impl Plot {
         let (width, height) = (SIZE.0 - margin_left - margin_right, SIZE.1 - top - bottom);
         let across = |x: f64| margin_left + width * (self.axis.place(x) - left) / (right - left).max(1e-9);
         let down = |y: f64| top + height * (high - y.log10()) / (high - low);
-        let mut xs: Vec<f64> = all().map(|(x, _)| *x).collect();
-        xs.sort_by(f64::total_cmp);
-        xs.dedup();
-        let xs = xs.iter().step_by(xs.len().div_ceil(MARKS));
+        let (first, last) = span(&mut all().map(|(x, _)| *x));
+        let xs = marks(self.axis.rows(first, last), across, |x| text_width(&self.axis.mark(x), FONT) + GAP.0);
+        let ys = marks(logarithmic(10_f64.powf(low), 10_f64.powf(high)), down, |_| FONT + GAP.1);
         let points = |curve: &Curve| -> Vec<(f64, f64)> {
             curve.points.iter().filter(is_drawn).map(|(x, y)| (across(*x), down(*y))).collect()
         };
+        let names = self.curves.iter().map(|curve| text_width(&curve.name, FONT));
+        let wide = SIZE.0 + LEGEND.0 + names.fold(text_width(&self.title, 13.0) - width, f64::max).ceil();
         let total = SIZE.1.max(top + LEGEND.1 * (self.curves.len() + 1) as f64);
-        let view = format!("0 0 {} {total}", SIZE.0 + LEGEND.0);
+        let view = format!("0 0 {wide} {total}");
         html! {
-            svg xmlns="http://www.w3.org/2000/svg" viewBox=(view) width=(SIZE.0 + LEGEND.0) height=(total) font-family="sans-serif" font-size="11" fill="#333" {
+            svg xmlns="http://www.w3.org/2000/svg" viewBox=(view) width=(wide) height=(total) font-family="sans-serif" font-size=(FONT) fill="#333" {
                 text x=(margin_left) y="16" font-size="13" font-weight="600" { (self.title) }
-                @for y in decades(10_f64.powf(low), 10_f64.powf(high)) {
+                @for y in ys {
                     line x1=(margin_left) x2=(margin_left + width) y1=(down(y)) y2=(down(y)) stroke="#e2e2e2" {}
                     text x=(margin_left - 5.0) y=(down(y) + 4.0) text-anchor="end" { (time(y)) }
                 }
                 @for x in xs {
-                    line x1=(across(*x)) x2=(across(*x)) y1=(top + height) y2=(top + height + 4.0) stroke="#333" {}
-                    text x=(across(*x)) y=(top + height + 16.0) text-anchor="middle" { (self.axis.tick(*x)) }
+                    line x1=(across(x)) x2=(across(x)) y1=(top + height) y2=(top + height + 4.0) stroke="#333" {}
+                    text x=(across(x)) y=(top + height + 16.0) text-anchor="middle" { (self.axis.mark(x)) }
                 }
                 text x=(margin_left + width / 2.0) y=(SIZE.1 - 6.0) text-anchor="middle" { (self.axis.label()) }
                 rect x=(margin_left) y=(top) width=(width) height=(height) fill="none" stroke="#333" {}
@@ -165,7 +184,7 @@ impl Plot {
                     (drawn(curve, &points(curve)))
                     @let y = top + LEGEND.1 * (n as f64 + 0.5);
                     (drawn(curve, &[(SIZE.0 + 6.0, y), (SIZE.0 + 26.0, y)]))
-                    text x=(SIZE.0 + 32.0) y=(y + 4.0) { (curve.name) }
+                    text x=(SIZE.0 + LEGEND.0) y=(y + 4.0) { (curve.name) }
                 }
             }
         }
@@ -198,12 +217,58 @@ fn drawn(curve: &Curve, points: &[(f64, f64)]) -> Markup {
     }
 }
 
-/// The marks of a logarithmic axis: 1, 2 and 5 of each decade, or only 1 where there are many.
-fn decades(low: f64, high: f64) -> Vec<f64> {
-    let steps: &[f64] = if high / low < 400.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+/// Width of a text in a font without serifs of this size, by characters of more than usual width.
+#[must_use]
+pub fn text_width(text: &str, font: f64) -> f64 {
+    0.65 * font * text.chars().count() as f64
+}
+
+/// The marks of an axis: the first of some rows, from fine to coarse, whose labels do not overlap. `extent` is the part of the
+/// axis that the label of a mark takes, which is in the middle of it.
+pub fn marks(
+    rows: impl IntoIterator<Item = Vec<f64>>,
+    place: impl Fn(f64) -> f64,
+    extent: impl Fn(f64) -> f64,
+) -> Vec<f64> {
+    let fits = |pair: &[f64]| {
+        let [a, b] = [pair[0], pair[1]];
+        (place(b) - place(a)).abs() >= f64::midpoint(extent(a), extent(b))
+    };
+    rows.into_iter().find(|row| row.windows(2).all(fits)).unwrap_or_default()
+}
+
+/// Rows of marks of a linear axis, from fine to coarse: multiples of 1, 2 and 5 times a power of ten. The last one has at most
+/// one mark.
+pub fn linear(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
+    let span = if high > low { high - low } else { high.abs().max(1.0) };
+    let least = (span / 100.0).log10().floor() as i32;
+    let steps = (least..=least + 3).flat_map(|power| [1.0, 2.0, 5.0].map(|factor| (factor, power)));
+    steps.map(move |(factor, power)| {
+        // A product with a negative power of ten would not be the nearest number.
+        let scale = 10_f64.powi(power.abs());
+        let of = |n: f64| if power < 0 { n * factor / scale } else { n * factor * scale };
+        let first = (low / of(1.0)).ceil();
+        (0..).map(|n| of(first + f64::from(n))).take_while(|mark| *mark <= high).collect()
+    })
+}
+
+/// The rows of [`linear`] that are whole numbers.
+pub fn whole(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
+    linear(low, high).filter(|row| row.iter().all(|mark| mark.fract() == 0.0))
+}
+
+/// Rows of marks of a logarithmic axis, from fine to coarse: 1, 2 and 5 of each decade, or 1 of some decades. Less than a decade
+/// has the marks of a linear axis.
+fn logarithmic(low: f64, high: f64) -> impl Iterator<Item = Vec<f64>> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
-    let marks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
-    marks.filter(|mark| (low..=high).contains(mark)).collect()
+    let rows = (0..10).map(move |row| {
+        let steps: &[f64] = if row == 0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let decades = decades.clone().filter(|decade| decade % row.max(1) == 0);
+        let marks = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
+        marks.filter(|mark| (low..=high).contains(mark)).collect()
+    });
+    let is_narrow = high < 10.0 * low;
+    is_narrow.then(|| linear(low, high)).into_iter().flatten().chain(rows)
 }
 
 /// Nanoseconds, in a unit that suits them.
@@ -259,6 +324,38 @@ mod tests {
         assert!(svg.matches("<polygon").count() == 4 && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         let empty = Plot { curves: vec![curve("none", Drawn::Line, &[(1.0, 0.0)])], ..plot };
         assert_eq!(empty.svg().into_string(), "");
+    }
+
+    /// Labels of marks keep apart, whatever the range; and an axis has at least two of them where there is room.
+    #[test]
+    fn labels_do_not_overlap() {
+        let highs = [1.5, 7.0, 64.0, 1000.0, 12_345.0, 1e6, 3e9];
+        let spans = [0.0, 1.0, 8.0, 900.0].into_iter().flat_map(|low| highs.map(|high| (low, low + high)));
+        for (low, high) in spans {
+            for axis in [Axis::Bytes, Axis::Powers("ranks"), Axis::Number("n")] {
+                let (left, right) = (axis.place(low), axis.place(high));
+                let across = |x| 386.0 * (axis.place(x) - left) / (right - left);
+                let extent = |x| text_width(&axis.mark(x), FONT);
+                let row = marks(axis.rows(low, high), across, |x| extent(x) + GAP.0);
+                assert!(row.len() > 1 || high - low < 2.0, "{axis:?} from {low} to {high}: {row:?}");
+                for pair in row.windows(2) {
+                    let ends = (across(pair[0]) + extent(pair[0]) / 2.0, across(pair[1]) - extent(pair[1]) / 2.0);
+                    assert!(ends.0 < ends.1 && low <= pair[0] && pair[1] <= high, "{axis:?}: {row:?}");
+                }
+            }
+            let low = low.max(0.5);
+            let down = |y: f64| 234.0 * (y / low).log10() / (high / low).log10();
+            let row = marks(logarithmic(low, high), down, |_| FONT + GAP.1);
+            assert!(
+                row.len() > 1 && row.windows(2).all(|pair| down(pair[1]) - down(pair[0]) >= FONT + GAP.1),
+                "{row:?}"
+            );
+        }
+        assert_eq!(
+            marks(Axis::Bytes.rows(0.0, 1e6), |x| 20.0 * Axis::Bytes.place(x), |_| 70.0)[..3],
+            [0.0, 16.0, 256.0]
+        );
+        assert_eq!(marks(linear(0.0, 0.9), |x| x, |_| 0.3), [0.0, 0.5]);
     }
 
     #[test]
