@@ -93,7 +93,7 @@ pub(crate) fn peer(library: Library, ranks: u32, limit: Duration, arguments: &[S
 /// itself. Never fails: if the run fails, returns the records so far, and notes.
 pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Duration) -> (Vec<Record>, Vec<Note>) {
     let (mut records, mut errors, mut foreign) = (Vec::new(), VecDeque::new(), 0);
-    // Farside's own program also measures the limits and other libraries beside it.
+    // Farside's own program also measures the limits and other libraries in addition.
     let own =
         |of: Library| of == library || library == Library::Farside && matches!(of, Library::Loop | Library::Limit);
     let ended = follow(&mut command, Instant::now() + limit + GRACE, |line| match line {

@@ -1,4 +1,4 @@
-//! Messages of every synchronization call, counted beside the formulas of `farside_rma::raw`.
+//! Messages of every synchronization call, counted and compared with the formulas of `farside_rma::raw`.
 //!
 //! Every rank has k neighbours, the k ranks after it, and puts 8 bytes to each of them. A message is everything that a
 //! network would carry as one: a write, a signal, an atomic, a packet. A notification that is part of a write is not

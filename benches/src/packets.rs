@@ -1,5 +1,5 @@
 //! Packets of every epoch and operation over verbs: both directions, including acknowledgements, from the counters of
-//! the devices, which are exact and the same in every run; beside the fewest that the protocol needs.
+//! the devices, which are exact and the same in every run; compared with the fewest that the protocol needs.
 //!
 //! All ranks are on one machine, as in the emulated one of `ci/rxe`, so that one rank can read the counters of all
 //! devices.

@@ -44,7 +44,7 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     /// The measured operation.
     pub(crate) key: Key,
-    /// Microseconds of each library; the limit is measured beside it, or computed by [`Floors::of`].
+    /// Microseconds of each library; the limit is measured with it, or computed by [`Floors::of`].
     pub(crate) us: BTreeMap<Library, f64>,
 }
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Two-sided messages beside the layers below them, as the paper on MPI-LAPI compares them (Banikazemi et al.,
+//! Two-sided messages compared with the layers below them, as the paper on MPI-LAPI compares them (Banikazemi et al.,
 //! "MPI-LAPI: an efficient implementation of MPI for IBM RS/6000 SP systems"): the raw put; active messages whose
 //! completion handler runs on another thread (base), only moves a counter, or runs in the dispatcher (enhanced); and
 //! the messages themselves.
@@ -257,7 +257,7 @@ fn times<const N: usize>(
             }
             Ok(start.elapsed())
         };
-        // Rank 0 tells both the number of rounds.
+        // Rank 0 sends the number of rounds to both.
         let warm = round(4)?;
         let mut rounds = [(BLOCK.as_nanos() * 4 / warm.as_nanos().max(1)).clamp(1, 2000) as u64];
         farside_rma::Collectives::broadcast(team, &mut rounds, 0)?;

@@ -54,7 +54,7 @@ fn refusal(of: &Metadata) -> Option<String> {
     match owner {
         _ if owner != 0 && owner != geteuid().as_raw() => Some(format!("it belongs to user {owner}")),
         _ if others != 0 => {
-            Some(format!("others may write it (mode {:03o}; `chmod go-w` ends that)", of.mode() & 0o777))
+            Some(format!("others may write it (mode {:03o}; `chmod go-w` fixes that)", of.mode() & 0o777))
         }
         _ => None,
     }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::error::{Error, ErrorKind};
 
 /// A callback that runs inside a turn of progress or a step of a collective. While it runs, calls that communicate, wait or
-/// make progress are refused on every device, since on some they could not go on.
+/// make progress are refused on every device, since on some they could not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Callback {
     /// A header handler or a `Quick` completion of an active message.

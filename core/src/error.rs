@@ -63,7 +63,7 @@ kinds! {
     /// Arguments of one collective call that contradict each other between ranks.
     Mismatch = "ranks disagree in a collective call", "call it with matching arguments on every rank of the team";
     /// A rank that ended or was lost while others needed it.
-    PeerLost = "a rank is gone", "look at that rank's own output and exit status; the job cannot go on without it";
+    PeerLost = "a rank is gone", "look at that rank's own output and exit status; the job cannot continue without it";
     /// Nothing happened for longer than allowed.
     Timeout = "timed out", "raise FARSIDE_TIMEOUT_S if the ranks are only slow";
     /// No room for shared memory.

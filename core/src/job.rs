@@ -55,7 +55,7 @@ pub struct ARankIsOneThread;
 pub(crate) trait ProgressHook: Any {
     /// Whether no work is in progress.
     fn is_idle(&self) -> bool;
-    /// Advances all work that can go on; returns whether any did.
+    /// Advances all work that can continue; returns whether any did.
     fn advance(&self, messenger: &Messenger) -> bool;
     /// Called in a wait with the number of peer checks so far. Fails if what this rank waits for cannot come.
     fn wait_on(&self, messenger: &Messenger, checks: u32, awaited: &dyn Fn() -> Awaited) -> Result<()>;
@@ -91,7 +91,7 @@ struct UnfinishedList {
 struct Inner {
     mailbox: Mailbox,
     calls: Box<dyn ProgressHook>,
-    /// Number of contexts that this rank has given.
+    /// Number of contexts that this rank has allocated.
     contexts: Cell<u32>,
     /// The team of all ranks, kept until the end of the job. `Any`, since the type `Team` is defined in a module that
     /// depends on this one.
@@ -148,7 +148,7 @@ impl MessageLayer for Inner {
         let messenger = &*self.mailbox;
         let (am, two_sided) = (messenger.active_messages(), self.mailbox.two_sided());
         let (mut failed, mut panicked) = (None, None);
-        // A panic of a handler goes on after the poll: the device delivers its other events first.
+        // A panic of a handler is resumed after the poll: the device delivers its other events first.
         let any = messenger.device.poll(&mut |event| {
             let delivered = match event {
                 Event::Packet { source, bytes } => delivered(messenger, || am.dispatch(messenger, source, bytes)),
@@ -301,7 +301,8 @@ impl Job {
         let number = || given.checked_add(Self::FIXED_CONTEXTS)?.checked_mul(size)?.checked_add(self.rank_number());
         let number = number().ok_or_else(|| {
             let e = Error::new(ErrorKind::Limit, "make a context").rank(self.rank());
-            e.cause(format!("this rank has given {given}")).remedy("let another member of the team give the context")
+            e.cause(format!("this rank has allocated {given}"))
+                .remedy("let another member of the team allocate the context")
         })?;
         self.inner.contexts.set(given + 1);
         Ok(number)

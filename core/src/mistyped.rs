@@ -44,9 +44,9 @@ fn warning(name: &str) -> String {
     match nearest {
         // More than half of the letters after the prefix differ: the nearest setting was hardly meant.
         Some((far, _)) if far > (name.len() - PREFIX.len()).div_ceil(2) => {
-            format!("{name} is set, and is no setting: `farside info` lists them")
+            format!("{name} is set, but is not a setting: `farside info` lists them")
         }
-        Some((_, nearest)) => format!("{name} is set, and is no setting: is {nearest} meant?"),
+        Some((_, nearest)) => format!("{name} is set, but is not a setting: did you mean {nearest}?"),
         None => String::new(),
     }
 }
@@ -80,8 +80,11 @@ mod tests {
         let names = ["HOME", "FARSIDE_DEVCE", "FARSIDE_SHMDIR", "FARSIDE_XYZXYZXYZ", "FARSIDE_WAIT", "FARSIDE_TEST_X"];
         let found = warnings(names.map(str::to_owned).into_iter());
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found[0].contains("FARSIDE_DEVCE is set") && found[0].contains("is FARSIDE_DEVICE meant"), "{found:?}");
-        assert!(found[1].contains("is FARSIDE_SHM_DIR meant"), "{found:?}");
+        assert!(
+            found[0].contains("FARSIDE_DEVCE is set") && found[0].contains("did you mean FARSIDE_DEVICE?"),
+            "{found:?}"
+        );
+        assert!(found[1].contains("did you mean FARSIDE_SHM_DIR?"), "{found:?}");
         assert!(found[2].contains("farside info"), "{found:?}");
         let all = TABLE.iter().map(|setting| setting.name).chain(OTHERS).map(str::to_owned);
         assert_eq!(warnings(all), Vec::<String>::new());

@@ -4,7 +4,7 @@
 //! If every rank has a core, a waiting rank spins for the time that `FARSIDE_WAIT` gives, and then sleeps; with more
 //! ranks than cores it yields or sleeps, by what has answered sooner ([`backoff`]). Two ranks that run at the same time
 //! can answer each other without a context switch, so a rank spins as long as answers arrive within a spin. Where they
-//! do not, it gives the core up at once: beside other programs a spin in vain uses up the time in which the kernel would let the rank run
+//! do not, it gives the core up at once: when other programs run, a fruitless spin uses up the time in which the kernel would let the rank run
 //! as soon as it is woken. For the same reason a rank asks the kernel for the shortest slice of time: a rank that is
 //! woken then runs before programs with longer slices. Every sleep is bounded by `FARSIDE_PEER_CHECK_MS`, after which
 //! the other ranks are checked, so that a dead rank leads to an error within that time instead of a hang.

@@ -434,7 +434,7 @@ impl SignalArray {
         unsafe { self.job.post(peer, Operation::Signal { at, value }, None, &[]) }.map(|_| ())
     }
 
-    /// Adds to word `word` of team rank `of` and returns its former value: one fetch-add.
+    /// Adds to word `word` of team rank `of` and returns its previous value: one fetch-add.
     ///
     /// # Errors
     /// `PeerLost`.
@@ -451,7 +451,7 @@ impl SignalArray {
         Ok(old)
     }
 
-    /// Sets word `word` of team rank `of` to `desired` if it is `expected`, and returns its former value: one
+    /// Sets word `word` of team rank `of` to `desired` if it is `expected`, and returns its previous value: one
     /// compare-and-swap; two if the word is not mapped and holds the complement of `expected`.
     ///
     /// # Errors
@@ -478,7 +478,7 @@ impl SignalArray {
             return Ok(old);
         }
         let e = Error::new(ErrorKind::Protocol, OP).peer(peer).device(self.job.device().capabilities().name);
-        Err(e.cause("the device reported the operation as done without its former value"))
+        Err(e.cause("the device reported the operation as done without its previous value"))
     }
 
     fn word_at(&self, base: *mut u8, offset: usize) -> &AtomicU64 {

@@ -20,7 +20,7 @@ const ID: HandlerId = HandlerId(7);
 const LEN: usize = 16 << 20;
 const PIECE: usize = LEN / 64;
 const TURN: u64 = LEN as u64 / 4;
-/// Longest wait, so that a test ends that waits for ever.
+/// Longest wait, so that a test ends that waits forever.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Lets ranks act in a given order.
@@ -225,7 +225,7 @@ fn target_copies_everything_if_the_sender_does_not_look() {
             let before = job.stats();
             if job.rank_number() == 0 {
                 turns.at(3 * message, || start(job, &data[message..], &track))?;
-                // The sink and the end have come, so the sink comes too late.
+                // The sink and the end have arrived, so the sink comes too late.
                 turns.at(3 * message + 2, || wait_for(job, &track))?;
                 assert_eq!(spent(job, before), (0, 0, 1));
             } else {

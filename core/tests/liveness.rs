@@ -309,7 +309,7 @@ fn retired_job_is_used_until_its_end() {
     .unwrap();
 }
 
-/// A rank that leaves alone ends in order: the others go on without it.
+/// A rank that leaves alone ends in order: the others continue without it.
 #[test]
 fn rank_that_leaves_is_not_lost() {
     let left = AtomicBool::new(false);

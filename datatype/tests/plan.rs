@@ -79,7 +79,7 @@ fn check_limits(plan: &Plan<'_>, limits: &PlanLimits, size: u64) {
         }
         packed += len;
     }
-    // Whoever goes on where a message ends sees the same messages.
+    // Whoever continues where a message ends sees the same messages.
     let all: Vec<Descriptor> = plan.descriptors().collect();
     if let Some(middle) = all.get(all.len() / 2) {
         assert!(plan.descriptors_from(middle.packed).eq(all[all.len() / 2..].iter().cloned()));
@@ -95,7 +95,7 @@ fn check_limits(plan: &Plan<'_>, limits: &PlanLimits, size: u64) {
     assert_eq!(packed + by_segments, if plan.scheme() == Scheme::Mapped { 0 } else { size });
 }
 
-/// Each scheme that is allowed, and the one that is chosen, beside pack-then-unpack.
+/// Each scheme that is allowed, and the one that is chosen, compared with pack-then-unpack.
 fn check_all(origin: &TypeMap, target: &TypeMap, direction: Direction, limits: PlanLimits, cut: &CutOffs) {
     let (source, sink) = if direction == Direction::Put { (origin, target) } else { (target, origin) };
     let from = buffer(source, 3);

@@ -54,7 +54,7 @@ pub fn start_job(call: &Call<'_>) -> Result<Job> {
     let job = Job::init()?;
     if job.rank() == 0 && job.settings().verify > 0 && is_unchecked() {
         say(format_args!(
-            "FARSIDE_VERIFY is set, and libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
+            "FARSIDE_VERIFY is set, but libfarside_verify.so is not preloaded: start the program by mpiexec, or set LD_PRELOAD"
         ));
     }
     let _ = call.predefined.set(Predefined::new(job.size_number(), job.settings().universe_size));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use farside_core::device::Waker;
 use farside_core::memory::words::Word;
 
-/// The mark of a biased owner, beside its number.
+/// The mark of a biased owner, next to its number.
 const BIASED: u64 = 1;
 /// Longest sleep of a thread that waits for the lock. Without `membarrier` a wake may be missed.
 const NAP: Duration = Duration::from_millis(10);
@@ -296,8 +296,8 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 impl Lock {
-    /// Makes threads that want the lock put a fence into every thread, if `membarrier` is available. Without it a wake
-    /// may be missed.
+    /// Threads that want the lock run a fence in every thread from now on, if `membarrier` is available. Without it a
+    /// wake may be missed.
     pub fn use_barrier(&self) {
         let registered = membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
         self.has_barrier.store(registered, Ordering::SeqCst);

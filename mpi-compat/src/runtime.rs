@@ -351,7 +351,7 @@ impl Call<'_> {
         awaited: impl Fn() -> Awaited,
         mut ready: impl FnMut() -> bool,
     ) -> farside_core::Result<()> {
-        // Inside an operator, the wait that would have to go on first is this thread's.
+        // Inside an operator, the wait that would have to continue first is this thread's.
         job.running(self.name)?;
         let waiting = &self.waiting;
         while waiting.driven.get() {

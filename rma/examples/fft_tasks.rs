@@ -1,5 +1,5 @@
 //! A pipelined 2-D Fourier transform of two tasks: the first transforms the rows of each picture and sends the array, which
-//! arrives at the second in another distribution, as whole columns, while the first goes on with the next picture.
+//! arrives at the second in another distribution, as whole columns, while the first continues with the next picture.
 //!
 //!     farside run -n 4 target/release/examples/fft_tasks --size 256 --pictures 20
 

@@ -37,7 +37,7 @@ struct Options {
 enum By {
     /// Accumulates, which complete when the epoch is closed.
     Accumulate,
-    /// Fetch-and-op: the former value comes back before the next update.
+    /// Fetch-and-op: the previous value comes back before the next update.
     Fetch,
     /// Both, one after the other.
     All,

@@ -26,7 +26,7 @@ struct Options {
 
 /// Blocks that a rank can hold.
 const SLOTS: u64 = 2;
-/// Flag 0 is the number of blocks that have come, flag 1 that of slots that the right neighbour has freed.
+/// Flag 0 is the number of blocks that have arrived, flag 1 that of slots that the right neighbour has freed.
 const COME: usize = 0;
 const FREED: usize = 1;
 

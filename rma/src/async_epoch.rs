@@ -236,7 +236,7 @@ impl<T: Pod> AsyncEpoch<T> {
         self.transfer(Transfer::Accumulate(op, T::TYPE), operand, target, displacement)
     }
 
-    /// Starts to apply `op` to one element; the handle gives its former value.
+    /// Starts to apply `op` to one element; the handle gives its previous value.
     ///
     /// # Errors
     /// Those of [`raccumulate`](Self::raccumulate).
@@ -247,7 +247,7 @@ impl<T: Pod> AsyncEpoch<T> {
         Pending::fetch(&self.window, op, operand, (target, bytes::<T>(displacement)?), |_| ())
     }
 
-    /// Starts to set one element to `desired` if it is `expected`; the handle gives its former value.
+    /// Starts to set one element to `desired` if it is `expected`; the handle gives its previous value.
     ///
     /// # Errors
     /// Those of [`rput`](Self::rput).

@@ -112,7 +112,7 @@ impl<T: Pod> DynamicWindow<T> {
         located(|| self.run(target, attachment, Item::get(into, displacement)?))
     }
 
-    /// Accumulates into an attachment of `target`, each element atomically; former values are written to `old`, if
+    /// Accumulates into an attachment of `target`, each element atomically; previous values are written to `old`, if
     /// given.
     ///
     /// ```
@@ -156,7 +156,7 @@ impl<T: Pod> DynamicWindow<T> {
         located(|| self.run(target, attachment, Item::accumulate(op, operand, old, displacement)?))
     }
 
-    /// Compares and swaps one element of an attachment of `target`; returns its former value.
+    /// Compares and swaps one element of an attachment of `target`; returns its previous value.
     ///
     /// # Errors
     /// Those of [`put`](Self::put).

@@ -181,7 +181,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
             .located()
     }
 
-    /// Accumulates `operand` into `target` and writes the former values to `old`, which has the same length. One
+    /// Accumulates `operand` into `target` and writes the previous values to `old`, which has the same length. One
     /// message and its answer; where [`accumulate`](Self::accumulate) sends packets, each has an answer.
     ///
     /// ```
@@ -223,7 +223,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         })
     }
 
-    /// Applies `op` to one element; its former value is written to `old`.
+    /// Applies `op` to one element; its previous value is written to `old`.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -262,7 +262,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
         unsafe { self.raw.accumulate(op, operand, old, 1, target, bytes::<T>(displacement)?) }.located()
     }
 
-    /// Sets an element to `desired` if it is `expected`; its former value is written to `old`. One message and its
+    /// Sets an element to `desired` if it is `expected`; its previous value is written to `old`. One message and its
     /// answer.
     ///
     /// ```
@@ -381,7 +381,7 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Accumulates the selected elements of `operand` like [`accumulate_selected`](Self::accumulate_selected), and
-    /// writes the former values to the elements that `of` selects in `old`.
+    /// writes the previous values to the elements that `of` selects in `old`.
     ///
     /// # Errors
     /// Those of [`accumulate_selected`](Self::accumulate_selected).

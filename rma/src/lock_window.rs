@@ -203,8 +203,8 @@ impl<T: Pod> LockWindow<T> {
         closing(raw, Body::Lock, || body(local), unlock)
     }
 
-    /// This rank's elements, for loads and stores beside the operations of other ranks: a value that a peer has put is
-    /// seen although this rank or the peer holds a lock.
+    /// This rank's elements, for loads and stores concurrent with operations of other ranks: a value that a peer has
+    /// put is seen although this rank or the peer holds a lock.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -334,7 +334,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         Ok(value)
     }
 
-    /// Applies `op` to one element and returns its former value; complete on return.
+    /// Applies `op` to one element and returns its previous value; complete on return.
     ///
     /// # Errors
     /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
@@ -351,7 +351,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
         Ok(old)
     }
 
-    /// Sets one element to `desired` if it is `expected` and returns its former value; complete on return.
+    /// Sets one element to `desired` if it is `expected` and returns its previous value; complete on return.
     ///
     /// # Errors
     /// Those of [`Epoch::compare_and_swap`] and [`flush`](Self::flush).

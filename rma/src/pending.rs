@@ -36,7 +36,7 @@ use crate::raw::{Item, Orphan, RawWindow, Request};
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "an operation that goes on after the call cannot use a `{Self}`",
+    message = "an operation that continues after the call cannot use a `{Self}`",
     label = "give a `Vec`, a boxed slice or an array of the elements, which the handle gives back",
     note = "a borrow could end before the operation does; `put` and `get` take slices and are complete on return"
 )]
@@ -63,7 +63,7 @@ macro_rules! buffers {
 
 buffers!([] Vec<T>, [] Box<[T]>, [const N: usize] [T; N]);
 
-/// Operand and former value of an atomic in progress.
+/// Operand and previous value of an atomic in progress.
 ///
 /// ```
 /// use farside_rma::prelude::*;
@@ -303,7 +303,7 @@ impl<B: 'static> Pending<B> {
         };
         let given = || {
             Error::new(ErrorKind::BadArgument, "complete an operation")
-                .cause("its buffer was given back before")
+                .cause("its buffer was returned before")
                 .remedy("drop the handle once `test` has given the buffer back")
         };
         buffer.map(B::give_back).ok_or_else(given)

@@ -231,7 +231,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
         })
     }
 
-    /// Applies `op` to element `index` atomically and returns its former value.
+    /// Applies `op` to element `index` atomically and returns its previous value.
     ///
     /// # Errors
     /// Those of [`load`](Self::load); `Unsupported` for an operation that is not defined on the type, and where atomics

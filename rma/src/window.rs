@@ -335,7 +335,7 @@ impl Drop for ReleaseOrAbort<'_> {
 ///     let (me, right) = (team.rank(), (team.rank() + 1) % 3);
 ///     let mut window = Window::<usize>::allocate(&team, 2)?;
 ///     window.local_mut()?[0] = me;
-///     // Every number goes on to the right neighbour, and then to the next one.
+///     // Every number continues to the right neighbour, and then to the next one.
 ///     window.fences(|fences| {
 ///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(0..1, right, 1))?;
 ///         fences.epoch(Assert::empty(), |epoch| epoch.put_own(1..2, right, 0))

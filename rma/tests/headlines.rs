@@ -28,7 +28,7 @@ fn simulation(ranks: u32, network: &Network, settings: &[(&str, &str)]) -> Simul
 /// Time in microseconds from when all ranks begin `f` until the last of them has ended it. `f` is run once before.
 fn time(job: &Job, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
     f()?;
-    // No rank has anything under way, and all go on at one time.
+    // No rank has anything under way, and all continue at one time.
     job.device().compute(Duration::from_millis(100));
     job.align()?;
     let begin = job.device().now();

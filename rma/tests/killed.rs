@@ -167,7 +167,7 @@ fn rank(phase: &str) -> Result<()> {
             }
             Ok(())
         }
-        // Over verbs the targets apply the accumulates and answer with the former values. The victim does so twice.
+        // Over verbs the targets apply the accumulates and answer with the previous values. The victim does so twice.
         "accumulates-fence" | "accumulates-start" => {
             let mut w = Window::<f64>::allocate(&team, 2000)?;
             let (ones, mut old) = (vec![1.0; 2000], vec![0.0; 2000]);

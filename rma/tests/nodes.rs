@@ -104,7 +104,7 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
 /// Elements of a long accumulate.
 const LONG: usize = 1500;
 
-/// Adds 1 to all elements of rank 0, 1 more to some of them, and 1 more to the first; gets the former value of the
+/// Adds 1 to all elements of rank 0, 1 more to some of them, and 1 more to the first; gets the previous value of the
 /// first element, and the value of the last.
 fn add<'s>(e: &'s Epoch<'s, '_, f64>, ones: &'s [f64], first: &'s mut f64, last: &'s mut f64) -> Result<()> {
     e.accumulate(Op::Sum, ones, 0, 0)?;

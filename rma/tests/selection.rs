@@ -1,4 +1,5 @@
-//! Selection on simulated networks: the choice that calls have confirmed, and that of the table, beside the best.
+//! Selection on simulated networks: the choice that calls have confirmed, and that of the table, compared with the
+//! best.
 
 use std::time::Duration;
 

@@ -131,8 +131,8 @@ impl Measured<'_> {
         all
     }
 
-    /// A page with a plot for each operation and number of ranks: the measured times of each algorithm beside those that the
-    /// model predicts, of which `about` says whence it is.
+    /// A page with a plot for each operation and number of ranks: the measured times of each algorithm next to those
+    /// that the model predicts, whose origin `about` states.
     pub(crate) fn page(&self, model: impl Fn(u32) -> Option<PLogP>, about: &[String]) -> String {
         let body = html! {
             @for line in about { p { (line) } }

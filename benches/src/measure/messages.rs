@@ -1,6 +1,6 @@
-//! Operations without windows: 8 bytes there and back by active messages, beside the peers' send and receive; the
-//! team's barrier; and the ghost-area exchange by active messages, whose header handler copies a short message into the
-//! area, and returns the buffer for a long one.
+//! Operations without windows: 8 bytes there and back by active messages, compared with the peers' send and receive;
+//! the team's barrier; and the ghost-area exchange by active messages, whose header handler copies a short message into
+//! the area, and returns the buffer for a long one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

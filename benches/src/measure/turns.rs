@@ -58,7 +58,7 @@ impl<'a> Way<'a> {
 
 impl Bench<'_> {
     /// Times `run`, each iteration of which counts as `per_iteration` operations, for library Farside. Collective.
-    /// `counts` tells whether this rank's time counts.
+    /// `counts`: whether this rank's time counts.
     pub(super) fn alone(&self, key: Key, per_iteration: u32, counts: bool, run: Run<'_>) -> Result<()> {
         let ways = &mut [Way::of(Library::Farside, run).each(per_iteration)];
         self.turns(key, counts, ways).map(|_| ())

@@ -115,7 +115,7 @@ impl Untyped {
         unsafe { self.raw.accumulate(Op::Sum, self.words.operand.as_ptr(), std::ptr::null_mut(), 1, target, 0) }
     }
 
-    /// Like [`add`](Self::add); after the flush, [`result`](Self::result) is the former value.
+    /// Like [`add`](Self::add); after the flush, [`result`](Self::result) is the previous value.
     #[inline(always)]
     pub(super) fn fetch_add(&self, value: u64, target: usize) -> Result<()> {
         self.words.operand.set(value);
@@ -124,14 +124,14 @@ impl Untyped {
         unsafe { self.raw.accumulate(Op::Sum, operand, result, 1, target, 0) }
     }
 
-    /// Compares and swaps the first word of `target`; [`result`](Self::result) is the former value after the flush.
+    /// Compares and swaps the first word of `target`; [`result`](Self::result) is the previous value after the flush.
     #[inline(always)]
     pub(super) fn compare_and_swap(&self, expected: u64, desired: u64, target: usize) -> Result<()> {
         // SAFETY: the word is kept until the window is released.
         unsafe { self.raw.compare_and_swap(expected, desired, self.words.result.as_ptr(), target, 0) }
     }
 
-    /// The former value that an atomic operation has fetched.
+    /// The previous value that an atomic operation has fetched.
     #[inline(always)]
     pub(super) fn result(&self) -> u64 {
         self.words.result.get()

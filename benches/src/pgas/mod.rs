@@ -1,7 +1,7 @@
-//! The Rust interface measured beside libraries of partitioned global address spaces: operations on symmetric memory, remote
-//! calls and tables ([`operations`], [`tables`]), whole arrays between tasks ([`arrays`]) and a Fourier transform of two
-//! tasks beside a data-parallel one ([`fourier`]). `benches/pgas/run` starts this program and the peers, which measure the same
-//! in the same way: a line has an operation, a number and a figure.
+//! The Rust interface compared with libraries of partitioned global address spaces: operations on symmetric memory,
+//! remote calls and tables ([`operations`], [`tables`]), whole arrays between tasks ([`arrays`]) and a Fourier
+//! transform of two tasks compared with a data-parallel one ([`fourier`]). `benches/pgas/run` starts this program and
+//! the peers, which measure the same in the same way: a line has an operation, a number and a figure.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Accumulates by the region's own function: values, former values, contention, refusals.
+//! Accumulates by the region's own function: values, previous values, contention, refusals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

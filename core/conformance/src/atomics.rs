@@ -28,7 +28,7 @@ check! {
         for at in words {
             assert_eq!(world.own_word(at).load(Ordering::SeqCst), 4 * rounds);
         }
-        // Every former value was seen by one rank, once.
+        // Every previous value was seen by one rank, once.
         let mine: Vec<u8> = seen.iter().flat_map(|v| v.to_le_bytes()).collect();
         let all = farside_core::coll::allgather(&world.team, &mine)?.concat();
         let mut all: Vec<u64> = all.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap())).collect();

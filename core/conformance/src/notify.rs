@@ -61,7 +61,8 @@ check! {
         if team.rank() > 0 {
             for round in 1..=rounds {
                 signals.set(0, 1, round)?;
-                // Two ranks go on at their own pace, one in step with the sleeper, and now and then so late that it sleeps.
+                // Two ranks continue at their own pace, one in step with the sleeper, and now and then so late that it
+                // sleeps.
                 while team.rank() == 1 && signals.get(0, 1) < round {
                     job.progress()?;
                 }

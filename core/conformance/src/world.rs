@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A region at every rank, made as the setup says and imported by all, with checked operations on it.
+//! A region at every rank, made according to the setup and imported by all, with checked operations on it.
 
 use crate::regions::{exchange_regions, forget, release};
 use farside_core::device::{Block, Operation, Place, Region, Registration, RemoteRegion};

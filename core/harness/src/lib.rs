@@ -42,7 +42,7 @@ macro_rules! itself {
 }
 
 /// Makes the calling test, of this name, run in a process of its own, as one needs that counts or changes what a whole
-/// process has: the caller goes on in that process alone.
+/// process has: the caller continues in that process alone.
 #[macro_export]
 macro_rules! alone {
     ($test:literal) => {

@@ -200,7 +200,7 @@ impl Running {
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().unwrap();
     assert!(status.success());
-    // It goes on for a moment where it runs on another processor.
+    // It continues for a moment where it runs on another processor.
     let runs = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") T "));
     while name == "STOP" && runs() {
         std::thread::yield_now();

@@ -2,7 +2,7 @@
 //!
 //! `kvs [BYTES [RANK PHASE HOW]]`: RANK ends in PHASE (`start`, `init`, `put`, `fence`, `finalize`), HOW is `kill`
 //! (SIGKILL), `abort` (through the launcher, code 7), or an exit code; with `stay` it stays there for 1000 seconds; with
-//! `child` it starts this program once more, as one that is not a rank, and goes on.
+//! `child` it starts this program once more, as one that is not a rank, and continues.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -52,8 +52,9 @@ pub(crate) fn kill_all() -> Vec<i32> {
     }
 }
 
-/// Kills exactly this process: a descriptor is taken first, and then its start time is compared, which tells it from
-/// a later process with the same number. Where the system refuses descriptors of processes, the number alone must do.
+/// Kills exactly this process: a descriptor is taken first, and then its start time is compared, which distinguishes it
+/// from a later process with the same number. Where the system refuses descriptors of processes, the number alone must
+/// do.
 fn kill_one(process: &Stat) {
     let Some(pid) = Pid::from_raw(process.pid) else { return };
     let fd = pidfd_open(pid, PidfdFlags::empty()).ok();

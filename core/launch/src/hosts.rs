@@ -28,8 +28,8 @@ pub(crate) fn add<'a>(list: &mut Vec<Host>, hosts: impl Iterator<Item = &'a str>
     Ok(())
 }
 
-/// The number of ranks for which hosts have room; `None` if nothing says so. Each has `per_node` if that is given, else its
-/// slots, else one; all names of this machine alone are one machine, whose size only slots or `per_node` tell.
+/// The number of ranks for which hosts have room; `None` if it is not given. Each has `per_node` if that is given, else
+/// its slots, else one; all names of this machine alone are one machine, whose size only slots or `per_node` give.
 pub(crate) fn room(hosts: &[Host], per_node: Option<u32>) -> Option<u32> {
     if hosts.iter().all(|host| host.is_here) {
         let slots = hosts.iter().filter_map(|host| host.slots);

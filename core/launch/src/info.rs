@@ -38,7 +38,7 @@ pub(crate) fn collectives(question: &Question) -> Result<()> {
     let settings = Settings::from_env()?;
     farside_core::mistyped::warn();
     let of = |device| tuning::selection(&settings, device);
-    // Ranks on several nodes use verbs alone or beside shared memory.
+    // Ranks on several nodes use verbs alone or together with shared memory.
     let mut selection = of(if question.is_on_one_node() { "shm" } else { "route" })?;
     if !question.is_on_one_node() && selection.model.is_none() && selection.measured.is_empty() {
         selection = of("verbs")?;

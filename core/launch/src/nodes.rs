@@ -234,7 +234,7 @@ fn prrte(launch: &Launch, inherited: Vec<String>) -> Result<Vec<OsString>> {
         let program = &launch.programs[number];
         let mut add = |more: &[&str]| words.extend(more.iter().map(OsString::from));
         add(&["-n", &program.ranks.to_string()]);
-        // Each program has the hosts of its own ranks: PRRTE begins anew with the slots of the first host.
+        // Each program has the hosts of its own ranks: PRRTE starts again with the slots of the first host.
         let own = placed.get(next..next + program.ranks as usize);
         next += program.ranks as usize;
         own.into_iter().for_each(|own| add(&["--host", &listed(own)]));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The processors of each NUMA node that are among `allowed`, by the number of the node, without nodes that have none.
-/// `folder` is `/sys/devices/system/node`. All allowed processors are one node where the system tells none.
+/// `folder` is `/sys/devices/system/node`. All allowed processors are one node where the system reports none.
 #[must_use]
 pub(crate) fn nodes(folder: &Path, allowed: &[usize]) -> Vec<Vec<usize>> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

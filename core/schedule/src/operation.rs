@@ -148,7 +148,7 @@ pub struct Call<'a> {
     pub parameters: &'a [u32],
     /// The neighbours of the rank, for operations on a graph.
     pub neighbors: Neighbors<'a>,
-    /// Whether input and output share memory as the table of [`Operation`] says.
+    /// Whether input and output share memory according to the table of [`Operation`].
     pub in_place: bool,
     /// Whether the ranks share a node, so that they can lend each other memory.
     pub lends: bool,

@@ -459,7 +459,7 @@ fn unmatched() {
 #[test]
 fn early() {
     use FaultKind::Early;
-    // No rank waits; the root releases before all have come; one round too few; a rank that gets a signal but sends
+    // No rank waits; the root releases before all have arrived; one round too few; a rank that gets a signal but sends
     // none.
     wrong(Early, Operation::Barrier, 2, |_, _| {});
     let central = |s: &mut Builder, rank: u32, releases_first: bool| match (rank, releases_first) {

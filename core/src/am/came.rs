@@ -6,7 +6,7 @@ use smallvec::{Array, SmallVec};
 use crate::device::Unread;
 use crate::memory::copy;
 
-/// Data that came with the header of its message.
+/// Data that arrived with the header of its message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Payload<'a> {
     /// These bytes.

@@ -11,7 +11,7 @@ use crate::device::Block;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
-/// Maximum length of data that is copied if there is no room, so that the buffer is free at once.
+/// Maximum length of data that is copied if the queue is full, so that the buffer is free at once.
 pub(super) const COPIED: usize = 64;
 
 pub(super) type Header = SmallVec<[u8; 32]>;

@@ -64,7 +64,7 @@ pub struct Message<'a> {
     pub header: &'a [u8],
     /// Length of the data in bytes.
     pub len: usize,
-    /// The data, if all of it came with the header.
+    /// The data, if all of it arrived with the header.
     pub(crate) came: Option<Payload<'a>>,
     /// Whether the data waits at the sender until the handler, or [`deliver`](super::deliver), names a sink.
     pub waits: bool,
@@ -77,7 +77,7 @@ impl<'a> Message<'a> {
         Self { source, number: 0, header, len: came.len(), came: Some(came), waits: false }
     }
 
-    /// The data, if all of it came with the header. That of a long packet is copied for this, once, while a
+    /// The data, if all of it arrived with the header. That of a long packet is copied for this, once, while a
     /// sink (`Delivery::Into`) takes it without a further copy.
     #[must_use]
     #[inline]
@@ -189,7 +189,7 @@ impl<J> Handlers<J> {
         Some(free)
     }
 
-    /// Whether a number of the runtime's range was taken and given back.
+    /// Whether a number of the runtime's range was allocated and released.
     pub(super) fn is_free(&self, id: u16) -> bool {
         self.freed.contains(&id)
     }

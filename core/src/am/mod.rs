@@ -15,7 +15,7 @@
 //! | to the rank itself | none: one copy from the source to the sink |
 //!
 //! The handlers of messages to one target run in the order of sending, whenever the data arrives. [`try_send`] and
-//! [`start_send`] never wait: [`start_send`] queues a message that finds no room, and any wait sends it.
+//! [`start_send`] never wait: [`start_send`] queues a message that the device cannot take yet, and any wait sends it.
 //!
 //! ```
 //! use std::cell::Cell;
@@ -33,7 +33,7 @@
 //!         let (own, by) = (Rc::clone(&own), u64::from(message.header[0]));
 //!         let add = move |bytes: &[u8]| own.set(own.get() + by * bytes.len() as u64);
 //!         match message.data() {
-//!             // All of it came with the header.
+//!             // All of it arrived with the header.
 //!             Some(data) => {
 //!                 add(data);
 //!                 Delivery::Done

@@ -42,8 +42,8 @@ pub(super) enum PendingRendezvous {
 #[derive(Default)]
 pub(super) struct SendQueues {
     /// Control messages by target. Each names the message that it is about, so messages sent later may overtake it. Here
-    /// and in the other queues by target, no queue is empty. If a target has no room, a turn leaves the rest of its
-    /// queue.
+    /// and in the other queues by target, no queue is empty. If the queue to a target is full, a turn leaves the rest
+    /// of its queue.
     pub(super) control: FxHashMap<u32, VecDeque<Prefix>>,
     pub(super) queues: FxHashMap<u32, VecDeque<Queued>>,
     /// An empty queue, whose memory the next one uses.

@@ -30,7 +30,7 @@ const SPREAD: usize = 4;
 
 /// Outcome of a step of a read.
 pub(super) enum Step {
-    /// There is no room for its request.
+    /// The device is full.
     NoRoom,
     /// The read continues; whether this step has posted anything.
     UnderWay(bool),

@@ -23,7 +23,7 @@ fn garbage(source: u32, why: &str) -> Error {
 }
 
 impl Offer {
-    /// Parses the offer that came with a request to send, if any.
+    /// Parses the offer that arrived with a request to send, if any.
     fn of(bytes: &[u8], len: usize, source: u32) -> Result<Option<Self>> {
         if bytes.is_empty() {
             return Ok(None);
@@ -39,7 +39,7 @@ struct Refused<'a> {
     am: &'a ActiveMessages,
     token: Token,
     len: usize,
-    /// Bytes that have come; `None` if the message waits.
+    /// Bytes that have arrived; `None` if the message waits.
     came: Option<usize>,
 }
 

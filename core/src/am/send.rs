@@ -73,7 +73,7 @@ pub unsafe fn send_any(
     send_other(job, target, handler, header, data, counters)
 }
 
-/// Sends a message of one short packet, of which `words` are header and data; `false` if there is no room, messages
+/// Sends a message of one short packet, of which `words` are header and data; `false` if the queue is full, messages
 /// before it are queued, or there is no such rank.
 #[inline(always)]
 fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) -> Result<bool> {
@@ -154,7 +154,7 @@ fn send_other(
     track.check()
 }
 
-/// Sends an active message if that can be done without waiting; `false` if there was no room, and nothing was sent.
+/// Sends an active message if that can be done without waiting; `false` if the queue was full, and nothing was sent.
 /// Header and data must fit into one packet of the device.
 ///
 /// # Errors
@@ -241,8 +241,8 @@ pub(crate) fn notify(job: &Messenger, target: u32, handler: HandlerId, header: &
 /// Maximum length of the data of a message of one short packet whose header is a word.
 pub(crate) const SHORT_DATA: usize = 8 * (REST - 1);
 
-/// Sends a message of one packet, whose header is a word; `false` if it does not fit, there is no room or other messages
-/// are queued.
+/// Sends a message of one packet, whose header is a word; `false` if it does not fit, the queue is full or other
+/// messages are queued.
 #[inline]
 pub(crate) fn try_send_whole(
     job: &Messenger,
@@ -308,7 +308,7 @@ struct Outgoing<'a> {
     counters: Counters<'a>,
     /// The message waits at its sender, whatever its length, until its target names a sink.
     waits: bool,
-    /// Maximum length of the data that is copied if there is no room; `None` if the data is not copied.
+    /// Maximum length of the data that is copied if the queue is full; `None` if the data is not copied.
     copied: Option<usize>,
     /// Counts the message while it is queued.
     track: Option<&'a Rc<Track>>,
@@ -321,7 +321,7 @@ enum SendOutcome {
     Sent,
     /// Queued: the track counts it until the memory of its source is free.
     Queued,
-    /// Neither, since there is no room, and no track.
+    /// Neither, since the queue is full, and no track.
     NoRoom,
 }
 
@@ -372,7 +372,7 @@ fn post(job: &Messenger, m: &Outgoing<'_>) -> Result<SendOutcome> {
 }
 
 impl Outgoing<'_> {
-    /// Sends the message in one packet; `false` if there is no room.
+    /// Sends the message in one packet; `false` if the queue is full.
     fn send_packet(&self, job: &Messenger, out: &mut SendQueues) -> Result<bool> {
         let number = self.counters.completion.map_or(0, |_| job.active_messages().next_number());
         let len = self.source.len();

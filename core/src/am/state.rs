@@ -23,7 +23,7 @@ pub(super) const READ: u8 = 2;
 pub(super) const OUT: u8 = 4;
 /// Work: deferred completions.
 pub(super) const LATER: u8 = 8;
-/// Work: reads that found no room at the device.
+/// Work: reads that wait because the device is full.
 pub(super) const NO_ROOM: u8 = 16;
 
 /// A completion that runs after the dispatcher.

@@ -108,7 +108,7 @@ struct Turn<'a> {
 
 /// Outcome of a step of a queued message.
 enum Step {
-    /// There was no room for the next packet.
+    /// The device was full before the next packet.
     Full,
     /// The message continues in the next turn.
     Again,
@@ -117,7 +117,7 @@ enum Step {
 }
 
 impl Turn<'_> {
-    /// Sends a packet; `false` if there is no room.
+    /// Sends a packet; `false` if the queue is full.
     fn packet(&mut self, target: u32, operation: Operation<'_>) -> Result<bool> {
         if self.full.contains(&target) {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Messages that have come before their receiver is ready for them.
+//! Messages that have arrived before their receiver is ready for them.
 
 use smallvec::SmallVec;
 

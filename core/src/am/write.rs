@@ -81,7 +81,8 @@ impl Write {
             let operation = Operation::WriteBlocks { from: &cut(&self.from, from, len), to };
             // SAFETY: the source is valid until the message is complete or cancelled, before which the writes end.
             if unsafe { job.try_post(target, operation, None, &[&self.track]) }?.is_none() {
-                return Err(Error::new(ErrorKind::Limit, "write a piece of a message").cause("the device has no room"));
+                return Err(Error::new(ErrorKind::Limit, "write a piece of a message")
+                    .cause("the send queue of the device is full"));
             }
             *posted += 1;
             left = left.saturating_sub(len);

@@ -94,7 +94,7 @@ const UNKNOWN: (f64, &str) = (70.0, "not known");
 /// Swatches of the scale, and the width of one.
 const SWATCHES: (u32, f64) = (26, 10.0);
 
-/// White to red for a part of the longest time. A time that is short beside it still shows.
+/// White to red for a part of the longest time. A time that is short compared with it still shows.
 fn color(part: f64) -> String {
     format!("hsl(12 85% {:.0}%)", 92.0 - 52.0 * part.sqrt())
 }

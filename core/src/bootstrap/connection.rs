@@ -227,7 +227,7 @@ impl Connection {
     }
 }
 
-/// Ends the process: a launcher has a process on each node, and where that is killed, nobody else ends its ranks.
+/// Ends the process: a launcher has a process on each node, and where that is killed, no other process ends its ranks.
 pub(super) fn launcher_is_gone(rank: impl Display, protocol: &str) -> ! {
     say(format_args!("rank {rank} ends: its {protocol} launcher is gone"));
     // SAFETY: it may be called at any time; handlers of `exit` might wait for other ranks or other threads.

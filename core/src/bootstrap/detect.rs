@@ -10,7 +10,7 @@ use super::pmix::Pmix;
 use super::{Bootstrap, standard, threads};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The launch method, as far as the environment tells.
+/// The launch method, as far as the environment shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Started by hand: rank 0 of 1.
@@ -24,7 +24,7 @@ pub enum Start {
         /// The number of ranks.
         size: u32,
     },
-    /// Started by a PMI-2 launcher that passes a connected socket, and nothing but PMI-2 tells the number of ranks.
+    /// Started by a PMI-2 launcher that passes a connected socket, and the number of ranks is known only by PMI-2.
     Pmi2Socket {
         /// The socket's descriptor.
         fd: RawFd,

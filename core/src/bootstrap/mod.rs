@@ -63,7 +63,7 @@ pub trait Bootstrap {
         None
     }
     /// If the launcher has asked what this rank waits for, answers with the result of `waits_for`. Does not block. If
-    /// the launcher is gone, this ends the process with code 1, since nobody else would end it.
+    /// the launcher is gone, this ends the process with code 1, since no other process would end it.
     fn answer(&mut self, _waits_for: &dyn Fn() -> String) {}
     /// Announces that this rank ends in order. The last call on a backend.
     ///

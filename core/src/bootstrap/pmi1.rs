@@ -29,7 +29,7 @@ pub struct Pmi1 {
     launcher: Connection,
     size: u32,
     job_id: String,
-    /// Maximum length of a value in characters, as the launcher says.
+    /// Maximum length of a value in characters, according to the launcher.
     value_max: usize,
 }
 

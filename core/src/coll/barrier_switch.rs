@@ -76,7 +76,7 @@ pub(crate) fn join(team: &Team) -> Result<Option<SwitchGroup>> {
     Ok(Some(SwitchGroup { group, barriers: Cell::new(0) }))
 }
 
-/// Runs the next barrier of a group: one request to the switch, which answers it when all members have come.
+/// Runs the next barrier of a group: one request to the switch, which answers it when all members have arrived.
 ///
 /// # Errors
 /// `PeerLost`; `BadArgument` if the group has ended.

@@ -20,7 +20,7 @@ pub enum Effect {
     Other,
     /// Adds integers, wrapping.
     Add,
-    /// Changes nothing; only the former values are read.
+    /// Changes nothing; only the previous values are read.
     Read,
 }
 
@@ -64,7 +64,7 @@ pub const fn operand_len(code: u32, len: usize) -> usize {
     }
 }
 
-/// Applies an accumulate by `f` to `len` bytes at `to`, by this CPU. The former values go to `old` unless it is null.
+/// Applies an accumulate by `f` to `len` bytes at `to`, by this CPU. The previous values go to `old` unless it is null.
 ///
 /// # Safety
 /// `to`, and `old` unless it is null, are valid for `len` bytes, `operand` for [`operand_len`], which for every code but
@@ -87,8 +87,8 @@ pub unsafe fn apply(
     if applied { Ok(()) } else { Err(ErrorKind::Misaligned) }
 }
 
-/// Applies a compare-and-swap to an integer of `len` bytes at `to`, by this CPU. Its former value goes to `old` unless
-/// it is null.
+/// Applies a compare-and-swap to an integer of `len` bytes at `to`, by this CPU. Its previous value goes to `old`
+/// unless it is null.
 ///
 /// # Safety
 /// `to`, and `old` unless it is null, are valid for `len` bytes; every other access to `to` at the same time is atomic or

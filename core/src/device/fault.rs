@@ -111,7 +111,8 @@ struct Faulty {
     room: Cell<Option<(u32, usize)>>,
 }
 
-/// Wraps the `device` of rank `me` as the setting says: `none`, `unmapped`, or a damage and the number of the operation.
+/// Wraps the `device` of rank `me` according to the setting: `none`, `unmapped`, or a damage and the number of the
+/// operation.
 ///
 /// # Errors
 /// `Setting`.

@@ -114,7 +114,7 @@ impl RoutingTable {
         table.add(&row).map_err(|why| format!("the last row: {why}"))?;
         match version {
             Some(VERSION) => Ok(table),
-            _ => Err(format!("no version, or another one than {VERSION}")),
+            _ => Err(format!("no version, or a version other than {VERSION}")),
         }
     }
 
@@ -151,7 +151,8 @@ impl RoutingTable {
 
     fn add(&mut self, row: &Option<Row<'_>>) -> std::result::Result<(), String> {
         let Some(row) = row else { return Ok(()) };
-        let node = |name: &str| self.nodes.get(name).copied().ok_or_else(|| format!("{name:?} is none of the nodes"));
+        let node =
+            |name: &str| self.nodes.get(name).copied().ok_or_else(|| format!("{name:?} is not one of the nodes"));
         let (from, to, next) = (node(row.from)?, node(row.to)?, row.next.map(node));
         let mut hop = Hop { next: next[RANGE].clone()?, direct: [None; RANGES] };
         for (range, next) in next.into_iter().enumerate() {
@@ -242,7 +243,7 @@ device = ["verbs", "tcp", "tcp:v1"]
     fn malformed_files_are_refused_with_the_line() {
         for (what, with, why) in [
             ("version = 1", "version = 2", "version"),
-            ("to = \"c\"", "to = \"d\"", "\"d\" is none of the nodes"),
+            ("to = \"c\"", "to = \"d\"", "\"d\" is not one of the nodes"),
             ("from = \"b\"", "from = \"b", "line 12"),
             ("[\"c\", \"b\", \"b\"]", "[\"c\"]", "nodes for three ranges"),
             ("\"tcp:v1\"]", "\"tcp\", \"tcp\"]", "devices for three ranges"),

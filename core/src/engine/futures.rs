@@ -1,6 +1,6 @@
 //! Futures that wait for communication: they poll for as long as a wait spins, and are then woken at the next event.
 //!
-//! A future that has tested its condition in vain calls [`Engine::poll_later`]. First this has the future polled again at
+//! A future whose condition does not hold yet calls [`Engine::poll_later`]. First this has the future polled again at
 //! once. When it has done so for the time that a wait spins, it announces a sleep to the device, as a wait does before it
 //! parks, and has the future polled once more: what happened before the announcement is seen by that poll, and what
 //! happens after it makes the device call the waker. So no event is missed, and none is polled for.
@@ -22,7 +22,7 @@ pub(super) struct WaitingFutures {
     shared: Arc<Mutex<Shared>>,
     /// The waker that the device calls, made on first use.
     waker: OnceCell<Waker>,
-    /// When the futures began to poll in vain.
+    /// When polls of the futures began to find nothing.
     since: Cell<Option<Instant>>,
 }
 
@@ -78,10 +78,10 @@ impl WaitingFutures {
 }
 
 impl Engine {
-    /// Has the task of `context` polled again: at once, or, when futures of this rank have polled in vain for the time that
-    /// a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of the condition, both
-    /// in vain. A condition that peers bring about without a message must be one for which they wake this rank
-    /// ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself needs
+    /// Has the task of `context` polled again: at once, or, when polls of futures of this rank have found nothing for
+    /// the time that a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of
+    /// the condition, both in vain. A condition that peers bring about without a message must be one for which they
+    /// wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself needs
     /// [`wake_futures`](Self::wake_futures), unless it is progress.
     ///
     /// # Errors
@@ -157,7 +157,8 @@ mod tests {
         assert!(!lock(&shared).announced);
     }
 
-    /// Rank 0 polls in vain until it is no longer polled at once; rank 1 then wakes it by a store, which it announces.
+    /// Rank 0 polls without result until it is no longer polled at once; rank 1 then wakes it by a store, which it
+    /// announces.
     #[test]
     fn future_is_polled_at_once_for_a_while_and_then_at_an_event() {
         Job::threads(2, |job| {

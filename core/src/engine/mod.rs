@@ -37,7 +37,7 @@ pub use requests::CancelOnDrop;
 pub(crate) trait MessageLayer {
     /// The time of the device's clock.
     fn now(&self) -> Instant;
-    /// Delivers arrivals of the device, and advances whatever can go on; runs deferred completions if fewer than
+    /// Delivers arrivals of the device, and advances whatever can continue; runs deferred completions if fewer than
     /// `later` are running. Returns whether anything happened.
     fn turn(&self, later: u32) -> Result<bool>;
     /// Whether something waits for room at the device, which no event announces.

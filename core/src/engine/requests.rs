@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Same as [`post`](Self::post), but `None` if there is no room: then nothing has happened.
+    /// Same as [`post`](Self::post), but `None` if the queue is full: then nothing has happened.
     ///
     /// # Safety
     /// The contract of [`post`](Self::post).
@@ -104,7 +104,7 @@ impl Engine {
         if !self.progress()? {
             self.progress.give_way();
         }
-        // A lost peer makes no room.
+        // The queue to a lost peer stays full.
         self.progress.check_peers("send", self.device(), self.deadline.get()).map(|_| ())
     }
 
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// Sends a packet, whose blocks are valid during the call; `false` if there is no room.
+    /// Sends a packet, whose blocks are valid during the call; `false` if the queue is full.
     #[inline(always)]
     pub(crate) fn try_send(&self, to: u32, packet: Operation<'_>) -> Result<bool> {
         let request = WorkRequest { peer: to, operation: packet, notify: None, id: UNTRACKED };

@@ -45,8 +45,8 @@ impl Job {
     }
 
     /// Waits until all ranks have called it, as [`finalize`](Self::finalize) does, after which this rank may end at any
-    /// time; the job can still be used. A rank that `stays` goes on as before, and calls this or [`leave`](Self::leave)
-    /// again. Collective; ranks may differ in `stays`.
+    /// time; the job can still be used. A rank that `stays` continues as before, and calls this or
+    /// [`leave`](Self::leave) again. Collective; ranks may differ in `stays`.
     ///
     /// # Errors
     /// Those of `finalize`.

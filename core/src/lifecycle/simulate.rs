@@ -161,8 +161,9 @@ impl Simulation {
     }
 
     /// Makes atomics on words of 8 bytes atomic only among those of one interface, as those of an HCA may be: it keeps
-    /// words that other ranks change for up to 2 us, in which the rank's processor reads their former values and loses
-    /// what it stores there. Messages and answers that reach the rank later, and atomics of its own, end that time.
+    /// words that other ranks change for up to 2 us, in which the rank's processor reads their previous values and
+    /// loses what it stores there. Messages and answers that reach the rank later, and atomics of its own, end that
+    /// time.
     #[must_use]
     pub fn incoherent_atomics(mut self) -> Self {
         self.incoherent = true;

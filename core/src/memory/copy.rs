@@ -238,7 +238,7 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Compares and swaps an integer of `len` bytes, whose value is zero-extended; returns the former value.
+/// Compares and swaps an integer of `len` bytes, whose value is zero-extended; returns the previous value.
 ///
 /// # Safety
 /// `at` is valid, aligned to `len`, and accessed by others only through atomics or this module.

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 
 /// Applies an accumulate to `bytes` bytes at `target`: `code` encodes operation and element type, `operand` points to
-/// the operands, and the former values go to `result` unless it is null. Returns `false`, having touched nothing, if
+/// the operands, and the previous values go to `result` unless it is null. Returns `false`, having touched nothing, if
 /// `code` or `bytes` is invalid or `target` is not aligned for its elements. Codes come from peers: a code whose hints
 /// ([`code`](crate::device::code)) contradict its operation is invalid, since the hints say how long the operand is.
 ///

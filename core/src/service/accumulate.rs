@@ -15,7 +15,7 @@ pub struct Accumulate {
     pub size: usize,
     /// The operand, of [`operand_len`](code::operand_len) bytes.
     pub operand: *const u8,
-    /// Destination of the former values, or null.
+    /// Destination of the previous values, or null.
     pub old: *mut u8,
     /// Bytes of the target's elements.
     pub len: usize,

@@ -12,7 +12,7 @@
 //! | to this rank itself, or to memory that it maps | none |
 //! | the closing call notifies the target | one for each full packet; the last is the notification |
 //! | the closing call does not notify it | one for each full packet, and one answer |
-//! | with former values | in addition an answer to each packet that requests former values |
+//! | with previous values | in addition an answer to each packet that requests previous values |
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -39,10 +39,10 @@ const HEADER: usize = 22;
 const NO_CELL: u8 = u8::MAX;
 /// Bytes of a record before its operand: code, length, offset.
 const RECORD: usize = 16;
-/// Flag in the length of a record that requests its former values.
+/// Flag in the length of a record that requests its previous values.
 const FETCHES: u32 = 1 << 31;
-/// Largest total size of the records, and of the former values, of a packet: the largest MTU of RDMA networks less the
-/// headers.
+/// Largest total size of the records, and of the previous values, of a packet: the largest MTU of RDMA networks less
+/// the headers.
 const MAX_BYTES: usize = 4096 - am::MAX_HEADER;
 
 /// Bytes of records that fit into a packet.
@@ -95,7 +95,7 @@ impl Accumulate {
 #[derive(Debug, Default)]
 struct Batch {
     records: Vec<u8>,
-    /// Destinations of the former values, in the order of the records.
+    /// Destinations of the previous values, in the order of the records.
     old: Vec<(*mut u8, usize)>,
     old_len: usize,
 }
@@ -211,8 +211,8 @@ impl Records {
     /// Answers come to `reply`.
     ///
     /// # Safety
-    /// The target has the range, mapped as its queue says, and exposes it until the accumulate is complete; the operand
-    /// is valid during the call, and `old` until then or until [`forget`](Self::forget).
+    /// The target has the range, mapped as its queue states, and exposes it until the accumulate is complete; the
+    /// operand is valid during the call, and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
     /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that no packet has room for; those of
@@ -253,7 +253,7 @@ impl Records {
     }
 
     /// Sends the batched records, with `notify`, the cell and value of a notification, if given. `answered` requests an
-    /// answer even if no former values are requested. Sends nothing if no records are batched.
+    /// answer even if no previous values are requested. Sends nothing if no records are batched.
     ///
     /// # Errors
     /// Those of [`am::send`].
@@ -308,11 +308,11 @@ impl Records {
     pub fn check(&self) -> Result<()> {
         self.wrong.take().map_or(Ok(()), |source| {
             let e = Error::new(ErrorKind::Protocol, "accumulate").peer(source);
-            Err(e.cause("the answer has former values that were not requested"))
+            Err(e.cause("the answer has previous values that were not requested"))
         })
     }
 
-    /// Abandons all requests: no former values are written any more.
+    /// Abandons all requests: no previous values are written any more.
     pub fn forget(&self) {
         for (_, awaited) in self.awaited.borrow_mut().drain() {
             awaited.open.set(0);
@@ -355,7 +355,7 @@ impl Records {
                 // The notification lets this rank leave its closing call, so the answer is sent first.
                 let then = move |job: &Messenger, _| {
                     let header = Writer::new().u8(ANSWER).u32(number).done();
-                    // SAFETY: the former values go to the handler at `source` that requested them.
+                    // SAFETY: the previous values go to the handler at `source` that requested them.
                     unsafe { am::send_any(job, source, HandlerId(reply), &header, &old, Counters::default()) }?;
                     notify();
                     Ok(())
@@ -367,7 +367,7 @@ impl Records {
         Some(Delivery::Done)
     }
 
-    /// Applies records in their order, and appends requested former values to `old`; `None` at a malformed record.
+    /// Applies records in their order, and appends requested previous values to `old`; `None` at a malformed record.
     fn apply(&self, mut records: &[u8], old: &mut Vec<u8>) -> Option<()> {
         while !records.is_empty() {
             let (record, rest) = records.split_at_checked(RECORD)?;
@@ -381,7 +381,7 @@ impl Records {
                 old.resize(Some(at + len).filter(|len| *len <= MAX_BYTES)?, 0);
             }
             let former = if fetches { old[at..].as_mut_ptr() } else { std::ptr::null_mut() };
-            // SAFETY: `to` is inside the memory, which is valid while it is exposed; operand and former values have
+            // SAFETY: `to` is inside the memory, which is valid while it is exposed; operand and previous values have
             // their lengths.
             unsafe { apply(Some(self.accumulate), code, to, operand.as_ptr(), former, len) }.ok()?;
             records = rest;
@@ -389,7 +389,7 @@ impl Records {
         Some(())
     }
 
-    /// Stores the former values of an answer of rank `source`; `None` if they do not match the request.
+    /// Stores the previous values of an answer of rank `source`; `None` if they do not match the request.
     fn answered(&self, source: u32, number: u32, mut values: &[u8]) -> Option<()> {
         // The answer to an abandoned request is ignored.
         let Some(awaited) = self.awaited.borrow_mut().remove(&number) else { return Some(()) };

@@ -347,8 +347,8 @@ impl Steps {
     fn apply(&self, peer: u32, u: &mut Update) -> bool {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
         let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
-        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and former values
-        // are private and have the update's length.
+        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and previous
+        // values are private and have the update's length.
         let applied = unsafe { super::apply(u.accumulate, u.code, data, u.operand[done..].as_ptr(), former, piece) };
         if let Err(kind) = applied {
             let e = self.fail(kind, "accumulate", peer);
@@ -381,7 +381,7 @@ impl Steps {
         let peer = request.peer;
         // SAFETY: the same contract.
         let post = |operation, id| unsafe { self.inner.post(&WorkRequest { operation, id, ..*request }) };
-        // An atomic whose completion nobody awaits has no mark.
+        // An atomic whose completion is not awaited has no mark.
         let atomic = |operation| {
             let mark = if request.id == u64::MAX { 0 } else { ATOMIC };
             let posted = post(operation, request.id | mark)?;

@@ -59,7 +59,7 @@ pub(super) struct Update {
     pub(super) code: u32,
     pub(super) accumulate: Option<AccumulateFn>,
     pub(super) operand: Vec<u8>,
-    /// Destination of the former values, or null.
+    /// Destination of the previous values, or null.
     pub(super) old: *mut u8,
     pub(super) len: usize,
     pub(super) notify: Option<(Place, u64)>,
@@ -160,7 +160,7 @@ impl Update {
         &mut self.data[self.start..][..piece]
     }
 
-    /// Stores former values of the current piece, from its byte `offset` on.
+    /// Stores previous values of the current piece, from its byte `offset` on.
     pub(super) fn keep(&mut self, offset: usize, bytes: &[u8]) {
         if !self.old.is_null() {
             let at = self.done + offset;
@@ -168,7 +168,7 @@ impl Update {
         }
     }
 
-    /// The word that receives the lock's former value: the first for taking a ticket, the second for the release.
+    /// The word that receives the lock's previous value: the first for taking a ticket, the second for the release.
     pub(super) fn lock_word(&mut self, second: bool) -> &mut u64 {
         let at = self.found.len() - 2 + usize::from(second);
         &mut self.found[at]

@@ -141,7 +141,7 @@ impl PartitionedReceive {
         }
         if self.stage.get() == Stage::Ended {
             let freed = Error::new(ErrorKind::Freed, "start a partitioned receive");
-            return Err(freed.cause("its team has ended, or an earlier round was given up"));
+            return Err(freed.cause("its team has ended, or an earlier round was abandoned"));
         }
         self.error.set(None);
         let (Some(source), Some(offer)) = (self.source, self.offer.get()) else {
@@ -164,7 +164,7 @@ impl PartitionedReceive {
     pub fn forget(&self, job: &Mailbox) {
         if !self.is_done() {
             let waits = self.stage.get() == Stage::Waiting;
-            self.fail("it was given up", if waits { Stage::Idle } else { Stage::Ended });
+            self.fail("it was abandoned", if waits { Stage::Idle } else { Stage::Ended });
         }
         self.round.borrow().iter().for_each(|receive| job.forget_receive(receive));
     }

@@ -90,8 +90,8 @@ fn retry_of_a_refused_call_is_the_call_of_the_others() {
     }
 }
 
-/// The rank makes the next call instead. All ranks whose call needs others get a mismatch, those that have gone on wait in
-/// the last call until the rank comes to the end, and none waits for ever.
+/// The rank makes the next call instead. All ranks whose call needs others get a mismatch, those that have continued
+/// wait in the last call until the rank comes to the end, and none waits forever.
 #[test]
 fn another_call_in_place_of_a_refused_one_is_a_mismatch() {
     use Operation as O;

@@ -92,7 +92,7 @@ fn started_on_several_teams_do_not_mix() {
     });
 }
 
-/// A call goes on while its rank waits for something else.
+/// A call continues while its rank waits for something else.
 #[test]
 fn started_goes_on_in_a_barrier() {
     every_size(|job| {

@@ -53,7 +53,7 @@ fn hostile_keys(job: &Job, config: &crate::harness::Config, cases: u32) -> Resul
         // the address of user memory and the number by which requests name it: only the peer that issued them can check
         // these.
         let len = true_key.len();
-        // Over verbs all addresses are the owner's; with shared memory beside it, the first byte identifies the device.
+        // Over verbs all addresses are the owner's; together with shared memory, the first byte identifies the device.
         let first = 1 + usize::from(job.device().capabilities().name == "route");
         let address = match (crate::harness::verbs(), config.user) {
             (true, _) => [first..first + 8, 0..0],

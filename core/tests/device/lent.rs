@@ -281,7 +281,7 @@ fn pin(bytes: &'static mut [u8]) -> Option<i64> {
     (done == 0).then_some(ring)
 }
 
-/// A device would go on to access the pages that the process had when it pinned them.
+/// A device would continue to access the pages that the process had when it pinned them.
 #[test]
 fn no_buffer_is_moved_while_memory_is_pinned() {
     pair(concat!(module_path!(), "::no_buffer_is_moved_while_memory_is_pinned"), &[], |job, team| {

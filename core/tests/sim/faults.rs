@@ -53,7 +53,7 @@ fn with_words<R>(job: &Job, f: impl FnOnce(&AtomicU64, &[RemoteRegion]) -> Resul
 fn add(job: &Job, word: &RemoteRegion, add: u64) -> Result<u64> {
     let old = Cell::new(0);
     let at = Place { region: word.handle, offset: 0 };
-    // SAFETY: the former value outlives the call.
+    // SAFETY: the previous value outlives the call.
     unsafe { job.complete("add", word.peer, Operation::FetchAdd { at, add, old: old.as_ptr() }) }?;
     Ok(old.get())
 }

@@ -1,5 +1,6 @@
 #![allow(unsafe_code)]
-//! Ranks that share nodes: times of collectives in two levels beside those of all flat algorithms, and the selection.
+//! Ranks that share nodes: times of collectives in two levels compared with those of all flat algorithms, and the
+//! selection.
 
 use std::time::Duration;
 

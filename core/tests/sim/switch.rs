@@ -148,8 +148,9 @@ fn predicted(choice: &str, ranks: u32, model: &LogGP) -> Option<f64> {
     (algorithm.applies)(&call(0)).then(|| predict_algorithm(algorithm, call, Bytes::Each(0), model).unwrap().time)
 }
 
-/// The barrier in the switch beside the others, predicted and run. With L to the switch as long as to another rank it takes
-/// about two rounds, and hardly more with more ranks. The barrier by signals needs no processor of a receiver.
+/// The barrier in the switch compared with the others, predicted and run. With L to the switch as long as to another
+/// rank it takes about two rounds, and hardly more with more ranks. The barrier by signals needs no processor of a
+/// receiver.
 #[test]
 fn gain_beside_other_barriers() {
     let others = ["central-counter", "combining-tree", "tournament", "mcs-tree", "dissemination", "dissemination(3)"];

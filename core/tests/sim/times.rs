@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Times of real runs beside those of the models, and what contention and faults do to them.
+//! Times of real runs compared with those of the models, and what contention and faults do to them.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub(crate) fn time_of(simulation: &Simulation, f: impl Fn(&Job) -> Result<()>) -
     let run = simulation
         .run(|job| {
             f(job)?;
-            // No rank has anything under way, and all go on at one time.
+            // No rank has anything under way, and all continue at one time.
             job.device().compute(Duration::from_millis(1));
             job.align()?;
             let begin = job.device().now();

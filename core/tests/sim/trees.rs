@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
-//! Broadcasts, scatters and gathers as they are run, beside the closed formulas of pLogP (Barchet-Estefanel, Mounié 2004,
-//! "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2) and beside the predictor.
+//! Broadcasts, scatters and gathers as they are run, compared with the closed formulas of pLogP (Barchet-Estefanel,
+//! Mounié 2004, "Fast Tuning of Intra-cluster Collective Communications", tables 1 and 2) and beside the predictor.
 //!
 //! The simulated interface is that of LogGP. A message of m bytes is one packet of m + 24 bytes, since the prefix of an active
 //! message and the header of a collective take 8 and 16; a signal is such a message with m = 0. Sent at time 0, it has
@@ -18,7 +18,7 @@ use farside_core::sim::{Interface, Network, Simulation};
 
 use super::times::{time_of, with};
 
-/// Bytes of a packet beside the data.
+/// Bytes of a packet in addition to the data.
 const HEADER: u64 = 24;
 
 /// LogGP for data whose messages have a header.

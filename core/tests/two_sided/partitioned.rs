@@ -132,7 +132,7 @@ fn partitioned_sends_start_while_their_offers_are_queued() {
     });
 }
 
-/// The partitions of messages that nobody receives are dropped with the context, and their sender has its room again.
+/// The partitions of messages that no rank receives are dropped with the context, and their sender has its room again.
 #[test]
 fn context_that_is_forgotten_takes_the_partitions_and_receives_of_its_messages_along() {
     over(2, |job| {

@@ -134,8 +134,8 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
     nothing_is_left();
 }
 
-/// Connections are made anew to a rank that computes and has not yet polled for messages of the former connections: no
-/// notification, packet or receive buffer is lost, though queue pairs are destroyed as by mlx5.
+/// Connections are re-established to a rank that computes and has not yet polled for messages of the former
+/// connections: no notification, packet or receive buffer is lost, though queue pairs are destroyed as by mlx5.
 #[test]
 fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
     const ID: HandlerId = HandlerId(9);
@@ -422,7 +422,7 @@ fn link_that_is_cut_for_a_second_changes_no_result() {
 }
 
 /// The queue pairs for datagrams enter the error state, as Soft-RoCE's do when a datagram is sent while the port is
-/// down. Afterwards datagrams work again, and a connection can be made anew.
+/// down. Afterwards datagrams work again, and a connection can be re-established.
 #[test]
 fn datagrams_go_on_after_their_queue_pairs_have_failed() {
     well(two(|job| {

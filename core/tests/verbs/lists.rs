@@ -227,7 +227,7 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
         assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)), "{e}");
         assert_eq!(bytes[100..], [0; 100], "bytes behind the list");
         team.barrier()?;
-        // Both ranks have seen the error; the connection is made anew without further action.
+        // Both ranks have seen the error; the connection is re-established without further action.
         std::thread::sleep(Duration::from_millis(300));
         team.barrier()?;
         works(job, &signals, 2)?;

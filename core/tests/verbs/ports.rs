@@ -177,7 +177,7 @@ fn info_explains_every_port_and_gid() {
         .lines()
         .filter(|l| l.contains("- not used: a0: port 1") || l.contains("a0 port 1 (RoCE), GID 0"))
         .collect();
-    assert!(links.len() == 1 && links[0].contains("an address of the link only"), "{text}");
+    assert!(links.len() == 1 && links[0].contains("a link-local address"), "{text}");
     let text = info("rxe1");
     assert!(text.contains("- not used: a0: FARSIDE_VERBS_DEVICE names another"), "{text}");
     assert!(!text.contains("- rxe0 port 1 (RoCE), GID 1"), "{text}");

@@ -9,8 +9,8 @@ use crate::faults::{Links, exchange, nothing_is_left};
 use crate::mlx5::Failing;
 use crate::{two, two_with, well};
 
-/// Requests of every kind fail after the peer has executed them. Its queue pair goes on, so this rank's starts again, and
-/// what was executed is not executed again: an addition answers as before.
+/// Requests of every kind fail after the peer has executed them. Its queue pair continues, so this rank's starts again,
+/// and what was executed is not executed again: an addition answers as before.
 #[test]
 fn requests_that_fail_after_they_were_executed_are_executed_once() {
     for (every, status) in [(1, 0), (7, s::IBV_WC_LOC_QP_OP_ERR), (4, s::IBV_WC_WR_FLUSH_ERR)] {
@@ -23,7 +23,7 @@ fn requests_that_fail_after_they_were_executed_are_executed_once() {
     }
 }
 
-/// After a failure that tells nothing of the peer's queue pair, the peer is lost, and no rank waits for ever.
+/// After a failure that tells nothing of the peer's queue pair, the peer is lost, and no rank waits forever.
 #[test]
 fn requests_that_fail_for_good_lose_the_peer() {
     for status in [s::IBV_WC_RETRY_EXC_ERR, s::IBV_WC_GENERAL_ERR, s::IBV_WC_LOC_PROT_ERR, 999] {
@@ -36,7 +36,7 @@ fn requests_that_fail_for_good_lose_the_peer() {
     }
 }
 
-/// A port is down for a second while requests of every kind are in progress: all go on after that.
+/// A port is down for a second while requests of every kind are in progress: all continue after that.
 #[test]
 fn port_that_is_down_for_a_second_changes_no_result() {
     for device in ["rxe0", "rxe1"] {

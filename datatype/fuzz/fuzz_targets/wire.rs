@@ -52,7 +52,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Packs and unpacks the message in two pieces, cut at a place that `choice` chooses, beside byte by byte.
+/// Packs and unpacks the message in two pieces, cut at a place that `choice` chooses, and compares with byte by byte.
 fn moved(map: &TypeMap, choice: u64) {
     let origin = map.true_lb().min(0).unsigned_abs() as usize;
     let source: Vec<u8> = (0..origin + map.true_ub().max(0) as usize).map(|i| (i * 7) as u8).collect();

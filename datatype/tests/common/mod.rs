@@ -1,4 +1,4 @@
-//! Datatypes beside a list of their elements, written from the standard's definitions and nothing else.
+//! Datatypes compared with a list of their elements, written from the standard's definitions and nothing else.
 #![allow(dead_code)] // each test program uses a part
 
 use farside_datatype::{Darray, Datatype, Distribution, Named, Order, Subarray};

@@ -45,7 +45,7 @@ fn exchange(
     buffers: impl FnOnce(&Neighbors) -> Result<(Segments, Segments)>,
 ) -> Result {
     make(call, comm, form, key, |c| {
-        // Checked before the count and the type, which programs may omit beside `MPI_IN_PLACE`.
+        // Checked before the count and the type, which programs may omit with `MPI_IN_PLACE`.
         addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
         let (send, recv) = buffers(&neighbors)?;

@@ -93,7 +93,7 @@ const TYPE: &[u8] = b"mpi_hw_resource_type";
 const SHARED: &[u8] = b"mpi_shared_memory";
 
 /// The ranks of the job that share the resource of a guided split with this rank; `None` if there is no such resource.
-/// `sets`: process sets may guide the split, beside the hardware.
+/// `sets`: process sets may guide the split, in addition to the hardware.
 fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result<Option<Cow<'a, [u32]>>> {
     if info == MPI_INFO_NULL {
         return Ok(None);

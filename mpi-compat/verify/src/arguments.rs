@@ -73,7 +73,7 @@ impl Arguments<'_> {
         if !self.is_list(name) {
             return Vec::new();
         }
-        // SAFETY: the program gives a list of `n`, as the standard says of this argument.
+        // SAFETY: the program gives a list of `n`, as the standard requires of this argument.
         unsafe {
             match self.get(name) {
                 Some(Value::Ints(at)) => (0..n).map(|i| i64::from(*at.add(i))).collect(),

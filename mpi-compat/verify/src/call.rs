@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A call of the program: the ranks exchange and compare records of it; then it goes on to `PMPI_`, or the error
+//! A call of the program: the ranks exchange and compare records of it; then it continues to `PMPI_`, or the error
 //! handler is called.
 
 use std::ffi::c_int;

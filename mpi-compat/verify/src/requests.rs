@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Requests of collective calls: records are sent when the call starts, and taken and compared when the program waits
 //! or tests, so that a non-blocking call waits for no other rank. The build script makes the exported functions that
-//! complete requests: those whose list has no checked request go on at once, the others come to [`all`] or [`some`].
+//! complete requests: those whose list has no checked request continue at once, the others come to [`all`] or [`some`].
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -172,7 +172,7 @@ pub unsafe fn all(requests: &mut [usize], flag: *mut c_int, go: &mut dyn FnMut(*
     })
 }
 
-/// Completes requests of a list by `go`, a test that is shown only those whose records have come, and that says in
+/// Completes requests of a list by `go`, a test that is shown only those whose records have arrived, and that says in
 /// `found` which or how many have completed: at least `least` if any. A program that waits gets the control back then.
 /// `none` is set to 0 where requests that were not shown may complete later.
 ///

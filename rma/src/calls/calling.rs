@@ -31,7 +31,7 @@ use crate::collectives::poll_of;
 ///     calls.register(square)?;
 ///     let mut calling = calls.call(1 - team.rank(), square, 12);
 ///     let result = loop {
-///         // Other work, until the result has come.
+///         // Other work, until the result has arrived.
 ///         if let Some(result) = calling.test()? {
 ///             break result;
 ///         }
@@ -61,7 +61,7 @@ impl<R: DeserializeOwned> Calling<R> {
         Self { shared: Rc::clone(&calls.shared), rank, outcome: Some(outcome), result: PhantomData }
     }
 
-    /// The result, if it has come.
+    /// The result, if it has arrived.
     fn take(&mut self) -> Result<Option<R>> {
         let returned = || Error::new(ErrorKind::BadArgument, CALL).cause("the result was returned before");
         let bytes = match self.outcome.as_ref().ok_or_else(returned)? {
@@ -90,7 +90,8 @@ impl<R: DeserializeOwned> Calling<R> {
         })
     }
 
-    /// Makes progress once; returns the result if it has come. Not inside a function, where no other function would run.
+    /// Makes progress once; returns the result if it has arrived. Not inside a function, where no other function would
+    /// run.
     ///
     /// # Errors
     /// Those of [`wait`](Self::wait); `InCallback` inside a function.

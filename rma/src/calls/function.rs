@@ -330,7 +330,7 @@ where
     fn run(&self, caller: &Caller<'_>, argument: &[u8], data: &[u8]) -> Result<Vec<u8>, String> {
         const { assert!(size_of::<T>() > 0, "elements need a size") };
         if !data.len().is_multiple_of(size_of::<T>()) {
-            return Err(format!("{} bytes are no elements of type {}", data.len(), type_name::<T>()));
+            return Err(format!("{} bytes are not elements of type {}", data.len(), type_name::<T>()));
         }
         let name = type_name::<F>();
         match bytemuck::try_cast_slice(data) {

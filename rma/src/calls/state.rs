@@ -75,7 +75,7 @@ pub(super) struct Functions {
     pub(super) by_type: FxHashMap<TypeId, u16>,
 }
 
-/// A call whose result is awaited: `None` until it has come.
+/// A call whose result is awaited: `None` until it has arrived.
 pub(super) type Outcome = RefCell<Option<Result<Vec<u8>>>>;
 
 /// State of a rank.

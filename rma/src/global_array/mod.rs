@@ -312,7 +312,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         })
     }
 
-    /// Applies `op` to the element at `index` atomically, and returns its former value. Messages: one fetching
+    /// Applies `op` to the element at `index` atomically, and returns its previous value. Messages: one fetching
     /// accumulate, its lock and unlock.
     ///
     /// ```

@@ -62,7 +62,7 @@ impl<B> Unpin for PendingSend<B> {}
 
 /// The error of a handle whose buffer was given back before.
 fn given_back(operation: &'static str) -> Error {
-    Error::new(ErrorKind::BadArgument, operation).cause("its buffer was given back before")
+    Error::new(ErrorKind::BadArgument, operation).cause("its buffer was returned before")
 }
 
 impl<B: GivenBack> PendingSend<B> {
@@ -145,7 +145,7 @@ impl<B: 'static> Drop for PendingSend<B> {
 ///     let mut received = team.recv_nbi([9; 3], peer, 0)?;
 ///     team.send(&[me; 2], peer, 0)?;
 ///     let (data, status) = loop {
-///         // Other work, until the message has come.
+///         // Other work, until the message has arrived.
 ///         if let Some(received) = received.test()? {
 ///             break received;
 ///         }

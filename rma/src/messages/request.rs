@@ -227,7 +227,7 @@ impl Future for SendRequest<'_> {
 ///         let mut other = messages.irecv(&mut never, ANY_SOURCE, 2)?;
 ///         team.send(&[7], 1 - team.rank(), 1)?;
 ///         while !received.test()? {
-///             // Other work, until the message has come.
+///             // Other work, until the message has arrived.
 ///         }
 ///         assert!(other.cancel());
 ///         Ok(())

@@ -36,7 +36,7 @@ pub unsafe fn accumulate(op: Op, ty: ElementType, target: *mut u8, operand: *con
     with_type!(ty, T => unsafe { accumulate_typed::<T>(op, target.cast(), operand.cast(), count) });
 }
 
-/// Accumulates, and writes the former value of each element to `result`.
+/// Accumulates, and writes the previous value of each element to `result`.
 ///
 /// [`Op::NoOp`] is an atomic read, and does not read `operand`.
 ///
@@ -74,7 +74,7 @@ pub unsafe fn apply<T: Element>(op: Op, target: *mut T, operand: T) {
     update!(op, T, f => { f(cell, operand); });
 }
 
-/// Accumulates into the one element at `target`, atomically, and returns its former value.
+/// Accumulates into the one element at `target`, atomically, and returns its previous value.
 ///
 /// ```
 /// use std::sync::atomic::AtomicU32;
@@ -101,7 +101,7 @@ pub unsafe fn fetch_apply<T: Element>(op: Op, target: *mut T, operand: T) -> T {
     fetch!(op, T, f => f(cell, operand))
 }
 
-/// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns its former value.
+/// Writes `desired` to the element at `target` if it is `expected`, atomically, and returns its previous value.
 ///
 /// # Safety
 /// The contract of [`apply`].
@@ -218,7 +218,7 @@ pub trait AtomicScalar: Scalar {
     /// Writes, and returns the old value.
     fn swap(cell: &Self::Cell, x: Self) -> Self;
 
-    /// Writes `new` if the element has the bits of `old`; returns the former value in either case. Must not fail
+    /// Writes `new` if the element has the bits of `old`; returns the previous value in either case. Must not fail
     /// spuriously.
     fn compare_exchange(cell: &Self::Cell, old: Self, new: Self) -> Result<Self, Self>;
 

@@ -31,7 +31,7 @@ fn lanes<T: Element>(word: u64, operand: u64, f: impl Fn(T, T) -> T) -> u64 {
     u64::from_ne_bytes(word)
 }
 
-/// Accumulates `count` elements shorter than a word; the former values go to `result` unless it is null.
+/// Accumulates `count` elements shorter than a word; the previous values go to `result` unless it is null.
 ///
 /// # Safety
 /// The contract of [`fetch_accumulate`](super::fetch_accumulate) for `T`, but that `result` may be null.

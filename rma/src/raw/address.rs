@@ -248,7 +248,7 @@ impl Attachments {
 
     /// Forgets a region that has been removed from the imports.
     fn forget(&self, region: RemoteRegion) {
-        // SAFETY: each operation looks up mapped addresses in `known` anew, and `known` no longer has the region.
+        // SAFETY: each operation looks up mapped addresses in `known` again, and `known` no longer has the region.
         unsafe { self.table.job().device().forget(region.handle) };
     }
 

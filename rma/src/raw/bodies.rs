@@ -5,7 +5,7 @@
 //! rank makes no more. So it tells them, by one message to each, and their waits inside the body fail with an error that
 //! names it. The failing rank then closes the epoch as always; a window over borrowed memory it leaves at once.
 //!
-//! | body | is told to |
+//! | body | is reported to |
 //! |---|---|
 //! | of a window over borrowed memory, a run of fences, a fence epoch, exclusive access | all ranks of the team |
 //! | of an access epoch (start) | its targets, which may be in the body of their exposure |
@@ -118,7 +118,7 @@ impl RawWindow {
             let told =
                 unsafe { am::start_send(&self.job, t.region.peer, to, &header, source, Counters::default(), &track) };
             if let Err(e) = told {
-                tracing::debug!("rank {} was not told of a body that failed: {e}", t.region.peer);
+                tracing::debug!("rank {} was not notified of a body that failed: {e}", t.region.peer);
             }
         }
     }

@@ -52,7 +52,8 @@ impl RawWindow {
         at_rest
     }
 
-    /// Waits until all ranks have come to the end of the window, whatever its fences have done before. ⌈log2 P⌉ signals.
+    /// Waits until all ranks have reached the end of the window, whatever its fences have done before. ⌈log2 P⌉
+    /// signals.
     ///
     /// # Errors
     /// `PeerLost`; the failure of another rank that will not come.

@@ -1,4 +1,4 @@
-//! Failures of bodies that other ranks have told ([`bodies`](super::bodies)).
+//! Failures of bodies that other ranks have reported ([`bodies`](super::bodies)).
 
 use std::cell::{Ref, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ pub(super) const FAILED: u8 = 0x80;
 /// The most failures that a window keeps; later ones replace the oldest, which concern epochs of the past.
 const MAX_KEPT: usize = 64;
 
-/// A failure that another rank has told.
+/// A failure that another rank has reported.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) source: u32,
@@ -23,12 +23,12 @@ pub(super) struct Failure {
     pub(super) text: String,
 }
 
-/// The failures that other ranks have told.
+/// The failures that other ranks have reported.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures(Rc<RefCell<Vec<Failure>>>);
 
 impl Failures {
-    /// Those that were told, the oldest first.
+    /// Those that were reported, the oldest first.
     pub(super) fn told(&self) -> Ref<'_, Vec<Failure>> {
         self.0.borrow()
     }

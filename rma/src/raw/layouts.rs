@@ -69,7 +69,7 @@ pub(crate) struct Layouts<'a> {
     /// Offset in the target's memory.
     pub(crate) offset: usize,
     pub(crate) target: &'a TypeMap,
-    /// Destination of the former values of an accumulate.
+    /// Destination of the previous values of an accumulate.
     pub(crate) old: Option<(*mut u8, &'a TypeMap)>,
     /// The region that `offset` counts in, if it is not the window's own.
     pub(crate) attached: Option<&'a RemoteRegion>,
@@ -163,7 +163,7 @@ impl<'a> Layouts<'a> {
 }
 
 impl<'a> Layouts<'a> {
-    /// An operation of a device on the window's own memory, without former values.
+    /// An operation of a device on the window's own memory, without previous values.
     #[inline(always)]
     pub(crate) fn new(action: Action, local: *mut u8, origin: &'a TypeMap, offset: usize, target: &'a TypeMap) -> Self {
         Self { action, local, origin, offset, target, old: None, attached: None, update: None }
@@ -238,14 +238,14 @@ impl<'a> Layouts<'a> {
     }
 
     /// Calls the closure with each piece that is consecutive on all sides, in packed order: local address, address of
-    /// the former values (or null), offset in the target's memory, length.
+    /// the previous values (or null), offset in the target's memory, length.
     pub(crate) fn for_each_piece(
         &self,
         mut each: impl FnMut(*mut u8, *mut u8, usize, usize) -> Result<()>,
     ) -> Result<()> {
         let (result, map) = self.old.unwrap_or((std::ptr::null_mut(), &TypeMap::EMPTY));
         let (mut from, mut to, mut former) = (self.origin.blocks(0), self.target.blocks(0), map.blocks(0));
-        // If former values are not fetched, their side is one endless block.
+        // If previous values are not fetched, their side is one endless block.
         let (mut a, mut b, mut c) = ((0, 0), (0, 0), (0, if self.old.is_some() { 0 } else { u64::MAX }));
         loop {
             for (block, rest) in [(&mut a, &mut from), (&mut b, &mut to), (&mut c, &mut former)] {

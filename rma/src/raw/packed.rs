@@ -68,7 +68,7 @@ impl Listener {
         self.listening.as_ref().map_or(0, Listening::unique)
     }
 
-    /// The failures of bodies that peers have told.
+    /// The failures of bodies that peers have reported.
     pub(super) fn failures(&self) -> &Failures {
         &self.failures
     }

@@ -9,7 +9,7 @@
 //!
 //! Operations start when they are issued if the target's post has arrived, and are queued if not. Accumulates that the
 //! target's CPU applies ([`farside_core::service::records`]) wait for a full packet or for complete; if they return
-//! former values, complete also waits for an answer of the target, which is inside the runtime in wait at the latest.
+//! previous values, complete also waits for an answer of the target, which is inside the runtime in wait at the latest.
 
 use farside_core::bill::SignalKind;
 use farside_core::signal::Pace;

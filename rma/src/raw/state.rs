@@ -52,7 +52,7 @@ pub(super) struct GroupState {
     pub(super) posted: RefCell<OpenExposure>,
 }
 
-/// Gives a cell a value, and its former value back on drop, also by a panic.
+/// Sets a cell and restores it on drop, even on panic.
 pub(super) struct Replaced<'a, T: Copy>(&'a Cell<T>, T);
 
 impl<'a, T: Copy> Replaced<'a, T> {

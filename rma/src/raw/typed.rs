@@ -239,7 +239,7 @@ pub(crate) fn accumulate<'a>(
     at: &'a TypeMap,
 ) -> Result<Layouts<'a>> {
     const OP: &str = "accumulate";
-    // Operands that are not read take the layout of the former values.
+    // Operands that are not read take the layout of the previous values.
     let (local, origin) = match old {
         Some(old) if op == Op::NoOp => old,
         _ => (operand.cast_mut(), origin),

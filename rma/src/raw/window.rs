@@ -395,7 +395,7 @@ impl RawWindow {
     }
 
     /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
-    /// which this rank issues them. If `old` is not null, the former values are written there.
+    /// which this rank issues them. If `old` is not null, the previous values are written there.
     ///
     /// # Safety
     /// The contract of [`put`](Self::put) for `operand`, and of [`get`](Self::get) for `old`.
@@ -456,7 +456,7 @@ impl RawWindow {
     }
 
     /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did. If `old` is not
-    /// null, the former values are written there.
+    /// null, the previous values are written there.
     ///
     /// # Safety
     /// `operand` is valid for reads of `len` bytes, except for [`Op::NoOp`]. `old` is null, or valid for writes of `len`
@@ -516,7 +516,7 @@ impl RawWindow {
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
-    /// its former value is written to `old`. Completes like a get. One message and its answer.
+    /// its previous value is written to `old`. Completes like a get. One message and its answer.
     ///
     /// # Safety
     /// The contract of [`get`](Self::get) for `old`.

@@ -8,7 +8,7 @@ pub(crate) mod cell {
     pub(crate) const POST: usize = 1;
     /// Number of accesses to this rank that the peer has completed.
     pub(crate) const COMPLETE: usize = 2;
-    /// 1 once the peer has come to the end of the window.
+    /// 1 once the peer has reached the end of the window.
     pub(crate) const END: usize = 3;
 }
 

@@ -48,7 +48,7 @@ impl<T: Element> Copy for Atomic<'_, T> {}
 /// Methods that fetch, and those that do not.
 macro_rules! operations {
     ($($fetch:ident, $update:ident: $op:ident, $what:literal;)*) => {$(
-        #[doc = concat!($what, ", and returns the former value.")]
+        #[doc = concat!($what, ", and returns the previous value.")]
         ///
         /// # Errors
         /// `WrongEpoch` inside [`exclusive`](Symmetric::exclusive); `Unsupported` for a bitwise operation on a float;
@@ -112,7 +112,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         self.fetch(Op::NoOp, T::zeroed())
     }
 
-    /// Subtracts `value`, wrapping around, and returns the former value.
+    /// Subtracts `value`, wrapping around, and returns the previous value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -122,7 +122,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         self.fetch(Op::Sum, value.negated())
     }
 
-    /// Writes `new` if the element is `current`. Returns the former value: `Ok` if it was `current`, else `Err`.
+    /// Writes `new` if the element is `current`. Returns the previous value: `Ok` if it was `current`, else `Err`.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -144,7 +144,7 @@ impl<'a, T: Element> Atomic<'a, T> {
     }
 
     /// Reads the element and writes what `f` makes of it, again until no other rank has changed it meanwhile. Returns the
-    /// former value: `Ok` if `f` gave a new one, `Err` if it gave `None`. One compare-and-swap for each attempt.
+    /// previous value: `Ok` if `f` gave a new one, `Err` if it gave `None`. One compare-and-swap for each attempt.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -181,7 +181,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         })
     }
 
-    /// Starts to apply `op`; the handle gives the former value.
+    /// Starts to apply `op`; the handle gives the previous value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).
@@ -207,7 +207,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         })
     }
 
-    /// Starts a compare-and-swap; the handle gives the former value.
+    /// Starts a compare-and-swap; the handle gives the previous value.
     ///
     /// # Errors
     /// Those of [`swap`](Self::swap).

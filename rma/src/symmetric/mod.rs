@@ -258,7 +258,7 @@ impl<T: Pod> Symmetric<T> {
             let value = |(i, value): (usize, &T)| {
                 bytemuck::checked::try_pod_read_unaligned(bytemuck::bytes_of(value)).map_err(|_| {
                     Error::new(ErrorKind::BadArgument, "get elements as another type").cause(format!(
-                        "element {} is no `{}`",
+                        "element {} is not a `{}`",
                         at + i,
                         std::any::type_name::<U>()
                     ))
@@ -489,7 +489,7 @@ impl<T: Pod> Symmetric<T> {
         })
     }
 
-    /// This rank's elements, for loads and stores beside the operations of other ranks.
+    /// This rank's elements, for loads and stores concurrent with operations of other ranks.
     #[must_use]
     pub fn local(&self) -> SharedSlice<'_, T> {
         SharedSlice::own(self.raw(), self.len)

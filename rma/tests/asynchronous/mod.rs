@@ -1,5 +1,5 @@
-//! Futures inside a runtime of the program: epochs with async bodies, messages, flags; other tasks and timers go on; what is
-//! dropped half-way or leaked; futures that wait are woken and do not poll.
+//! Futures inside a runtime of the program: epochs with async bodies, messages, flags; other tasks and timers continue;
+//! what is dropped half-way or leaked; futures that wait are woken and do not poll.
 #![cfg(feature = "async")]
 
 use std::cell::Cell;
@@ -315,7 +315,7 @@ fn waiting_futures_are_woken_and_do_not_poll() {
     });
 }
 
-/// Calls that block the thread, between and beside futures that wait.
+/// Calls that block the thread, between and alongside futures that wait.
 #[test]
 fn blocking_calls_beside_waiting_futures() {
     everywhere(async |team| {

@@ -205,7 +205,7 @@ fn integers(rng: &mut StdRng, count: usize, disjoint: bool) -> Side {
     Side { map: datatype.message(1).unwrap(), elements: at.iter().map(|i| (4 * i, named)).collect() }
 }
 
-/// Rank 1 accumulates into rank 0 and itself, with and without the former values.
+/// Rank 1 accumulates into rank 0 and itself, with and without the previous values.
 fn accumulates(team: &Team, config: &Config) -> Result<()> {
     let (window, memory) = window(team, config)?;
     let mut rng = StdRng::seed_from_u64(0xacc);

@@ -1,5 +1,5 @@
-//! Two hosts with two links, of which one fails while the job runs, and the other one carries on. In the machine of `ci/rxe`
-//! also two nodes with HCAs, which fail, and a network for tcp.
+//! Two hosts with two links, of which one fails while the job runs, and the other one takes over. In the machine of
+//! `ci/rxe` also two nodes with HCAs, which fail, and a network for tcp.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn job_goes_on_by_the_other_interface() {
         });
         assert!(is_success, "{text}");
         assert!((0..2).all(|rank| text.contains(&format!("rank {rank} is done"))), "{text}");
-        assert!(text.contains("is left for rank"), "{time:?}: {text}");
+        assert!(text.contains("is no longer used for rank"), "{time:?}: {text}");
     }
 }
 
@@ -81,6 +81,9 @@ fn job_goes_on_by_tcp_when_the_hca_fails() {
         assert!(works("rxe-link", &["up", "all"]));
         assert!(is_success, "{how}: {time:?}: {text}");
         assert!((0..2).all(|rank| text.contains(&format!("rank {rank} is done"))), "{how}: {text}");
-        assert!(text.contains("device verbs") && text.contains("is left for rank"), "{how}: {time:?}: {text}");
+        assert!(
+            text.contains("device verbs") && text.contains("is no longer used for rank"),
+            "{how}: {time:?}: {text}"
+        );
     }
 }

@@ -58,7 +58,7 @@ fn tagged(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
         let mut receives = Vec::new();
         let mut buffers = buffers.iter_mut();
         for turn in 0..2 {
-            // Some ranks post their receives after the messages have come.
+            // Some ranks post their receives after the messages have arrived.
             if (me == late) != (turn == 0) {
                 for ((_, sent), buffer) in into.iter().zip(&mut buffers) {
                     receives.push(messages.irecv(buffer, sent.from, sent.tag)?);

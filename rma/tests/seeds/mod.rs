@@ -1,5 +1,5 @@
 //! A random program on a random simulated network with random faults, for many seeds: every result equals that of a
-//! sequential model, every rank ends, and a rank that cannot go on says why.
+//! sequential model, every rank ends, and a rank that cannot continue says why.
 //!
 //! `FARSIDE_SEED` runs one seed, `FARSIDE_TEST_SEEDS` sets their number (`ci/test seeds` takes 10,000). A failure is
 //! reported with the scenario, reduced to what it takes, and the last messages of its run.

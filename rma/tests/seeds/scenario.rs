@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::steps::{CHECK, Rank, Step};
 
-/// A fault after which the job cannot go on.
+/// A fault after which the job cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hard {
     /// A rank dies at this time, in nanoseconds.

@@ -171,7 +171,7 @@ fn buffers_come_back() {
         assert_eq!(got[..], mine);
         assert_eq!(get.test().unwrap_err().kind(), ErrorKind::BadArgument, "given back once");
         assert_eq!(table.get_nbi([0; 3], peer, me * len + 1)?.wait()?, mine[1..4]);
-        // Handles that are dropped or leaked: the operations go on.
+        // Handles that are dropped or leaked: the operations continue.
         for at in 0..300 {
             drop(table.put_nbi([at as u64 + 1], peer, me * len + at)?);
         }

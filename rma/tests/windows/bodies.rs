@@ -1,5 +1,5 @@
 //! Bodies that fail at one rank, by an error or a panic, while the others wait for it: they get an error that names it,
-//! and nobody waits for ever.
+//! and no rank waits forever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -155,7 +155,7 @@ fn run_of_fences_that_ends_early_is_named() {
     });
 }
 
-/// Bodies in which no other rank takes part: nobody waits, and the others are not affected.
+/// Bodies in which no other rank takes part: no rank waits, and the others are not affected.
 #[test]
 fn body_under_a_lock_or_of_an_overlap_fails_alone() {
     over_devices(&[3], |team, fail| {

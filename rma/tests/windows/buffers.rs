@@ -111,7 +111,7 @@ fn own_memory_is_the_origin() {
         window.local_mut()?[..200].fill(me as u64 + 1);
         window.fence(NONE, |epoch| epoch.put_own(0..200, right, 200))?;
         assert!(window.local()?[200..400].iter().all(|x| *x == left as u64 + 1));
-        // The elements from the left go on to the right.
+        // The elements from the left continue to the right.
         window.expose(&[left], NONE, |exposure| {
             exposure.start(&[right], NONE, |epoch| epoch.put_own(200..400, right, 400))
         })?;

@@ -259,7 +259,7 @@ fn main() {
     if meter.is_first() {
         println!("end");
     }
-    // The world is not dropped, since that waits for ever at the end of this program on shared memory (Lamellar 0.8.1).
+    // The world is not dropped, since that waits forever at the end of this program on shared memory (Lamellar 0.8.1).
     // `benches/pgas/run` removes its files of /dev/shm.
     exit(0);
 }

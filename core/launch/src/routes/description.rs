@@ -284,7 +284,7 @@ impl Source<'_> {
             return Ok(Some(value));
         }
         let remedy = format!("give microseconds from 0 to {TIME_MAX:e}, or inf, which turns forwarding off");
-        Err(self.error(&weight.span(), &format!("forward: {value} is no time"), &remedy))
+        Err(self.error(&weight.span(), &format!("forward: {value} is not a time"), &remedy))
     }
 
     /// The number of a performance that is added to the network.
@@ -308,7 +308,7 @@ impl Source<'_> {
             }
             (model, _) => {
                 let cause = match model {
-                    Some(_) => "a model besides times of ranges",
+                    Some(_) => "a model in addition to times of ranges",
                     None => "neither a model nor the times of all three ranges",
                 };
                 let remedy = "give either `model`, or `small`, `medium` and `large`";
@@ -328,11 +328,11 @@ impl Source<'_> {
         let (latency, bandwidth) = (*row.latency.get_ref(), *row.bandwidth.get_ref());
         if !(0.0..=TIME_MAX).contains(&latency) {
             let remedy = format!("give microseconds from 0 to {TIME_MAX:e}");
-            return Err(self.error(&row.latency.span(), &format!("{field}.latency: {latency} is no time"), &remedy));
+            return Err(self.error(&row.latency.span(), &format!("{field}.latency: {latency} is not a time"), &remedy));
         }
         if bandwidth < BANDWIDTH_MIN || !bandwidth.is_finite() {
             let remedy = format!("give MB/s, at least {BANDWIDTH_MIN}");
-            let cause = format!("{field}.bandwidth: {bandwidth} is no bandwidth");
+            let cause = format!("{field}.bandwidth: {bandwidth} is not a bandwidth");
             return Err(self.error(&row.bandwidth.span(), &cause, &remedy));
         }
         Ok(Measured { latency, bandwidth })

@@ -192,8 +192,8 @@ pub(crate) fn range_text(network: &Network, range: usize) -> String {
 #[cold]
 fn astray(network: &Network, range: usize, way: &[usize], next: Option<usize>, to: usize) -> Error {
     let names: Vec<&str> = way.iter().chain(&next).map(|node| network.nodes[*node].name.as_str()).collect();
-    let cause = format!("{} messages to {} go astray: {}", RANGES[range], network.nodes[to].name, names.join(", "));
+    let cause = format!("{} messages to {} are misrouted: {}", RANGES[range], network.nodes[to].name, names.join(", "));
     Error::new(ErrorKind::Protocol, "check the table of routes")
         .cause(cause)
-        .remedy("the table was not written; make it anew")
+        .remedy("the table was not written; compute it again")
 }

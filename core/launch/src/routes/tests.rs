@@ -1,4 +1,4 @@
-//! Routes beside exhaustive search, tables without circles, and descriptions that are wrong.
+//! Routes compared with exhaustive search, tables without circles, and descriptions that are wrong.
 
 use farside_core::ErrorKind;
 use rand::rngs::StdRng;
@@ -57,7 +57,8 @@ fn neighbours(network: &Network, range: usize) -> Vec<Vec<(usize, u64)>> {
     (0..network.nodes.len()).map(of).collect()
 }
 
-/// The least time of any simple path to each node that goes on from node `at` past the nodes in `seen`, by trying them all.
+/// The least time of any simple path to each node that continues from node `at` past the nodes in `seen`, by trying
+/// them all.
 fn search(nodes: &[Node], neighbours: &[Vec<(usize, u64)>], at: usize, seen: u32, took: u64, best: &mut [Option<u64>]) {
     for &(next, takes) in &neighbours[at] {
         if seen & 1 << next != 0 {
@@ -123,11 +124,11 @@ fn table_with_a_circle_or_a_false_link_is_refused() {
         let mut wrong = routes.clone();
         wrong.hops[1][at] = Some(Hop { to, link });
         let e = wrong.check(&network).unwrap_err().to_string();
-        assert!(e.contains("medium messages to c go astray"), "{e}");
+        assert!(e.contains("medium messages to c are misrouted"), "{e}");
     }
     let mut cut = routes;
     cut.hops[0][3 + 2] = None;
-    assert!(cut.check(&network).unwrap_err().to_string().contains("go astray: a, b"));
+    assert!(cut.check(&network).unwrap_err().to_string().contains("are misrouted: a, b"));
 }
 
 /// Three nodes of which a and c have no fast link.
@@ -236,8 +237,8 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
     // Where the text of the example is replaced, by which text, and parts of the error.
     let cases: &[(&str, &str, &str)] = &[
         ("forward = 5.0", "forwards = 5.0", "line 4: unknown field `forwards`"),
-        ("forward = 5.0", "forward = -1", "line 4: forward: -1 is no time; give microseconds"),
-        ("forward = 8.0", "forward = nan", "line 25: forward: NaN is no time"),
+        ("forward = 5.0", "forward = -1", "line 4: forward: -1 is not a time; give microseconds"),
+        ("forward = 8.0", "forward = nan", "line 25: forward: NaN is not a time"),
         ("forward = 5.0", "forward = ", "line 4"),
         ("ranges = [\"8KiB\", \"256KiB\"]", "", "missing field `ranges`"),
         ("\"256KiB\"]", "\"8KiB\"]", "line 2: ranges: limits of 8192 and 8192 bytes leave a range empty"),
@@ -245,8 +246,8 @@ fn wrong_description_is_refused_with_line_field_and_remedy() {
         ("\"256KiB\"]", "\"256kB\"]", "line 2: \"256kB\" is not a number of bytes"),
         ("\"8KiB\"", "-1", "line 2: \"-1\" is not a number of bytes"),
         ("forward = 5.0", "sizes = [1, 2, 3]", "line 4: sizes: 1, 2 and 3 bytes are not one of each range"),
-        ("latency = 25.0", "latency = -25.0", "line 8: devices.tcp.small.latency: -25 is no time"),
-        ("bandwidth = 117.0", "bandwidth = 0", "line 10: devices.tcp.large.bandwidth: 0 is no bandwidth"),
+        ("latency = 25.0", "latency = -25.0", "line 8: devices.tcp.small.latency: -25 is not a time"),
+        ("bandwidth = 117.0", "bandwidth = 0", "line 10: devices.tcp.large.bandwidth: 0 is not a bandwidth"),
         ("bandwidth = 117.0", "bandwidth = \"fast\"", "line 10: invalid type: string \"fast\""),
         (
             "medium = { latency = 40.0, bandwidth = 110.0 }\n",

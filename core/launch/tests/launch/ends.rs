@@ -290,7 +290,7 @@ fn signals_of_the_program_are_passed_on_and_end_nothing_by_themselves() {
     );
 }
 
-/// Waits until a process has stopped, or goes on.
+/// Waits until a process has stopped, or continues.
 fn await_stop(pid: u32, stopped: bool) {
     let is_stopped = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
     let deadline = std::time::Instant::now() + farside_harness::PATIENCE;

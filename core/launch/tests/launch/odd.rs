@@ -62,7 +62,7 @@ fn terminal() -> (File, File) {
     let rc =
         unsafe { libc::openpty(&raw mut master, &raw mut slave, name, std::ptr::null_mut(), std::ptr::null_mut()) };
     assert_eq!(rc, 0);
-    // SAFETY: new descriptors that are nobody else's.
+    // SAFETY: new descriptors that are no one else's.
     unsafe { (File::from_raw_fd(master), File::from_raw_fd(slave)) }
 }
 
@@ -85,7 +85,7 @@ fn launcher_of_a_terminal_runs_in_the_background_and_prints_though_others_may_no
     unsafe { job.command.pre_exec(own_session) };
     let done = job.finish();
     assert_eq!(done.out, "background 0\nforeground 0\n", "{done:?}");
-    // The line appears as it is typed, and as rank 0 prints it. A terminal that nobody has open ends in an error.
+    // The line appears as it is typed, and as rank 0 prints it. A terminal that no rank has open ends in an error.
     let (mut shown, mut bytes) = (Vec::new(), [0; 4096]);
     while let Ok(n @ 1..) = keys.read(&mut bytes) {
         shown.extend_from_slice(&bytes[..n]);

@@ -61,7 +61,7 @@ fn output_without_a_reader_ends_the_job() {
 fn setting_that_is_mistyped_is_one_warning_with_the_nearest_name() {
     let options = ["-x", "FARSIDE_TIMOUT_S=5", "-x", "FARSIDE_TEST_RANK=0"].map(str::to_owned);
     let done = Marked::run(2, &[&options[..], &farside_harness::itself("output::as_a_rank")].concat()).finish();
-    let line = "farside: FARSIDE_TIMOUT_S is set, and is no setting: is FARSIDE_TIMEOUT_S meant?\n";
+    let line = "farside: FARSIDE_TIMOUT_S is set, but is not a setting: did you mean FARSIDE_TIMEOUT_S?\n";
     assert_eq!((done.code, done.err.as_str()), (Some(0), line), "{done:?}");
 }
 
@@ -77,7 +77,7 @@ fn line_of_the_runtime_is_one_write() {
     ours.set_nonblocking(true).unwrap();
     let mut line = [0; 500];
     let n = ours.recv(&mut line).unwrap();
-    let wanted = "farside: FARSIDE_TIMOUT_S is set, and is no setting: is FARSIDE_TIMEOUT_S meant?\n";
+    let wanted = "farside: FARSIDE_TIMOUT_S is set, but is not a setting: did you mean FARSIDE_TIMEOUT_S?\n";
     assert_eq!(String::from_utf8_lossy(&line[..n]), wanted);
 }
 

@@ -162,7 +162,7 @@ pub enum Action {
     },
     /// Copies the blocks of `from` to those of `into`. No operation where both are the same memory.
     Copy,
-    /// Signals to a rank that this rank has come to this step: a message without data.
+    /// Signals to a rank that this rank has reached this step: a message without data.
     Signal {
         /// The rank that receives the signal.
         to: u32,

@@ -59,7 +59,7 @@ impl Placement {
     }
 }
 
-/// Facts beside the call on which the choice depends.
+/// Facts in addition to the call on which the choice depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Bytes of the vector; in an allgather or reduce_scatter, of all blocks together; in other operations with blocks

@@ -123,7 +123,7 @@ const SHORT_SHARED: u64 = 4096;
 /// Bytes of a vector that leaders reduce in less time than a round between nodes takes.
 const LEADERS: u64 = 32 << 10;
 
-/// Bytes of a piece that stays in the first caches of a processor, beside another one, until it is written.
+/// Bytes of a piece that stays in the first caches of a processor, next to another one, until it is written.
 const PIECE: u64 = 128 << 10;
 
 /// The table. The first row of an operation that holds is used; the last row of each operation is for every call.

@@ -43,7 +43,7 @@ pub(super) fn make(team: &Team, flat: bool) -> Result<Option<NodeSignals>> {
     let signals = match signals {
         Err(e) if e.kind() == ErrorKind::PeerLost => return Err(e),
         Err(e) => {
-            tracing::debug!("team {} goes on by messages: {e}", team.context());
+            tracing::debug!("team {} continues with messages: {e}", team.context());
             return Ok(None);
         }
         Ok(_) if failed => return Ok(None),

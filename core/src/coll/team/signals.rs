@@ -89,7 +89,7 @@ impl SignalArray {
             // If some ranks cannot map the words, all access them by the device, which makes their atomics coherent.
             signals.remotes.all_mut().iter_mut().for_each(|remote| remote.mapped = None);
         }
-        // A counter does not tell which rank is missing.
+        // A counter does not show which rank is missing.
         signals.oversubscribed = size > 2
             && signals.mapped
             && signals.job.bill().is_none()

@@ -38,7 +38,7 @@ impl Team {
         match self.make_signals() {
             // The error has the same kind at all ranks.
             Err(e) if matches!(e.kind(), ErrorKind::SharedMemoryFull | ErrorKind::Limit | ErrorKind::Forbidden) => {
-                tracing::debug!("team {} goes on by messages: {e}", self.context());
+                tracing::debug!("team {} continues with messages: {e}", self.context());
                 self.inner.no_signals.set(true);
                 Ok(())
             }
@@ -233,7 +233,7 @@ impl Team {
         two_level::is(choice.algorithm).then_some(choice)
     }
 
-    /// Waits until all ranks of the world team have come to the end of the job, whatever they have called before.
+    /// Waits until all ranks of the world team have reached the end of the job, whatever they have called before.
     pub(crate) fn end_barrier(&self) -> Result<()> {
         let number = self.inner.meetings.get() + 1;
         self.inner.meetings.set(number);

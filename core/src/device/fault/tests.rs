@@ -210,7 +210,7 @@ fn atomics_on_own_memory_are_done_by_the_processor() {
     let at = Place { region: device.import(0, &own.key, Some(add)).unwrap().handle, offset: 0 };
     let old = Cell::new(0u64);
     let operation = Operation::FetchAdd { at, add: 3, old: old.as_ptr() };
-    // SAFETY: the former value outlives the device's use of it.
+    // SAFETY: the previous value outlives the device's use of it.
     let post = || unsafe { device.post(&WorkRequest { peer: 0, operation, notify: None, id: 1 }) }.unwrap();
     assert_eq!([post(), post(), post()], [Posted::Pending, Posted::Done, Posted::Done]);
     assert_eq!(device.own_stats().snapshot().count(Kind::FetchAdd), 1, "two of them without the device");

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Devices that fail: two ranks that have several devices between nodes in common leave one that has lost the other rank,
-//! for each other, and go on by the next in the table. A device once left stays left for the pair.
+//! for each other, and continue over the next in the table. A device once left stays left for the pair.
 //!
 //! No packet has a header for that: each side counts the packets that have arrived, and the sender keeps copies of those
 //! that are not acknowledged. An empty packet announces that the next one is a [`Control`] message: an acknowledgement, or
@@ -10,7 +10,7 @@
 //! it takes effect later, and then announces that by the next device to the peer, which leaves the device too and answers likewise. When
 //! both have left the same devices, each posts again, in order: the reads and writes that have failed, the last values of
 //! signal cells, and the packets that have not arrived. New requests find the multidevice busy until then. If another
-//! device fails meanwhile, this begins anew by the next one. The peer is lost when no device is left.
+//! device fails meanwhile, the failover starts again with the next one. The peer is lost when no device is left.
 //!
 //! | operation in progress | after its device has failed |
 //! |---|---|
@@ -36,13 +36,13 @@ use crate::device::cell::unmarked;
 use crate::device::{Block, Event, Operation, PeerCheck, Place, Posted, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How far a peer has come with what is posted again.
+/// How much of what is posted again a peer has executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Done,
-    /// An event goes on with it.
+    /// An event resumes it.
     Waits,
-    /// A device has no room.
+    /// A device is full.
     Busy,
 }
 
@@ -55,7 +55,7 @@ impl RouteDevice {
         match leaving {
             Leaving::To(next) => {
                 let [from, to] = [device, next].map(|device| self.describe(device));
-                tracing::warn!("{from} is left for rank {peer}, which is reached by {to} from now on: {why}");
+                tracing::warn!("{from} is no longer used for rank {peer}, which is reached by {to} from now on: {why}");
                 let left = pair.borrow().left();
                 self.move_imports(peer, left);
                 if let Err(e) = self.device(device).check_peers(PeerCheck::Left(peer)) {
@@ -78,7 +78,7 @@ impl RouteDevice {
         format!("device {name} (number {} in the job)", self.numbers[usize::from(device)])
     }
 
-    /// Takes note of an error of a device; returns whether this rank goes on without the device.
+    /// Takes note of an error of a device; returns whether this rank continues without the device.
     pub(super) fn has_lost(&self, device: u8, e: &Error) -> bool {
         let goes_on = |peer| matches!(self.leave_device(device, peer, e), Leaving::To(_) | Leaving::Known);
         match (e.kind(), e.blamed_number()) {
@@ -168,7 +168,7 @@ impl RouteDevice {
         Ok(posted)
     }
 
-    /// Takes note of a signal that was posted to a peer with which several devices are in common.
+    /// Records a signal that was posted to a peer with which several devices are in common.
     pub(super) fn has_signalled(&self, pair: &RefCell<Pair>, device: u8, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
         pair.borrow_mut().keep_signal(device, at, value);
@@ -232,7 +232,7 @@ impl RouteDevice {
         Ok(posted != Posted::Busy && pair.borrow().packets == device)
     }
 
-    /// Sends a message to the other side of a pair; `false` if there was no room.
+    /// Sends a message to the other side of a pair; `false` if the device was full.
     fn send_control(&self, peer: u32, control: Control) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
         let device = pair.borrow().packets;
@@ -311,8 +311,8 @@ impl RouteDevice {
         if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
             let mut pair = pair.borrow_mut();
             pair.completed(tracked.devices, repeat.order);
-            // A device may notify the peer once the data of a read is here, and the completion does not tell that it has
-            // arrived.
+            // A device may notify the peer once the data of a read is here, and the completion does not prove that it
+            // has arrived.
             if let (false, None, Some((at, value))) = (repeat.transfer.is_write, tracked.notify, repeat.notify) {
                 pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
             }
@@ -513,7 +513,7 @@ impl RouteDevice {
         }
     }
 
-    /// Reads the cell that tells whether a write has arrived.
+    /// Reads the cell that shows whether a write has arrived.
     fn ask(&self, peer: u32, cell: Place, waiting: &mut Waiting) -> Result<Progress> {
         let (device, region, _) = self.find(peer, cell.region, None)?;
         let mut word = Box::new(0u64);
@@ -582,6 +582,6 @@ impl RouteDevice {
 /// The error of an operation that may or may not have taken effect.
 fn unknown(e: &Error) -> Error {
     e.again()
-        .because("its effect is unknown: the device has failed before the answer came, and it is not safe to repeat it")
-        .remedy("start the job again, or take the state that the operation changes as lost; the job goes on by another device")
+        .because("its effect is unknown: the device failed before the answer arrived, and it is not safe to repeat it")
+        .remedy("start the job again, or consider the state that the operation changes lost; the job continues on another device")
 }

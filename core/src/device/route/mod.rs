@@ -24,7 +24,7 @@
 //!
 //! Requests on several devices to one peer keep the order that a single device gives ([`requests`]).
 //!
-//! A device that fails between two ranks which have another one in common is left, and the next in the table carries on
+//! A device that fails between two ranks which have another one in common is left, and the next in the table takes over
 //! ([`failover`]).
 //!
 //! A wait polls all devices; one that stays silent less and less often, so that it slows down the others by little
@@ -234,7 +234,7 @@ impl RouteDevice {
         }
     }
 
-    /// Posts a request by the device that the table says.
+    /// Posts a request on the device that the table gives.
     ///
     /// # Safety
     /// The contract of [`Device::post`].
@@ -325,7 +325,7 @@ impl RouteDevice {
         Ok(posted)
     }
 
-    /// Sets a signal cell; `false` if the device had no room.
+    /// Sets a signal cell; `false` if the device was full.
     fn signal(&self, signal: &Signal) -> Result<bool> {
         let Signal { peer, at, value } = *signal;
         let operation = Operation::Signal { at, value };

@@ -207,7 +207,7 @@ pub(super) struct Pair {
 pub(super) enum Leaving {
     /// It was left before.
     Known,
-    /// Requests go on by this one.
+    /// Requests continue on this one.
     To(u8),
     /// It was the last one.
     Last,
@@ -428,7 +428,7 @@ pub(super) struct Pairs {
     all: Vec<Option<Box<RefCell<Pair>>>>,
     /// Peers to which something is to be posted again, or announced.
     pub(super) due: RefCell<Vec<u32>>,
-    /// Whether a poll would go on with one of them; otherwise a packet of the peer does.
+    /// Whether a poll would resume one of them; otherwise a packet of the peer does.
     pub(super) is_ready: Cell<bool>,
     /// Announcements of peers: the devices that they have left, and the number of packets that had arrived.
     pub(super) news: RefCell<Vec<(u32, u8, u64)>>,
@@ -455,7 +455,7 @@ impl Pairs {
         (0..).zip(&self.all).filter_map(|(peer, pair)| Some((peer, pair.as_deref()?)))
     }
 
-    /// A poll goes on with this peer.
+    /// A poll resumes this peer.
     pub(super) fn wants(&self, peer: u32) {
         let mut due = self.due.borrow_mut();
         if !due.contains(&peer) {

@@ -48,7 +48,8 @@ pub(super) struct Connection {
     pub(super) by_size: [u8; SIZES],
     /// Devices over which large reads and writes are striped, as bits; 0 unless there are several.
     pub(super) rails: u8,
-    /// All devices between nodes that both ranks have, as bits; 0 unless there are several. If one fails, the others go on.
+    /// All devices between nodes that both ranks have, as bits; 0 unless there are several. If one fails, the others
+    /// continue.
     pub(super) common: u8,
     /// Whether the peer is on this node and reached by shared memory.
     pub(super) on_node: bool,
@@ -183,7 +184,7 @@ mod tests {
         let table = Table::new(0, &[0], &[rail(1), rail(2), member(3)], &[0b1111, 0b1111, 0b1011], &[]).unwrap();
         let of = |peer| table.get(peer).map(|c| (c.rails, c.is_mixed, c.by_size)).unwrap();
         assert_eq!((of(0), of(1), of(2)), ((0, true, [0; 3]), (0b110, true, [1; 3]), (0, true, [1; 3])));
-        // Rank 2 has one of the rails, and another device that goes on if that fails.
+        // Rank 2 has one of the rails, and another device that continues if that fails.
         assert_eq!([0, 1, 2].map(|peer| table.get(peer).unwrap().common), [0, 0b1110, 0b1010]);
         assert_eq!((table.used(), table.domain), (0b1111, 1));
         let small = Member { carries: [true, true, false], ..rail(2) };

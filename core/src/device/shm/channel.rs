@@ -65,7 +65,7 @@ impl<M: Memory + Clone> Channel<M> {
         }
     }
 
-    /// Sends a packet with a total length of `len` bytes; `false` if there is no room now.
+    /// Sends a packet with a total length of `len` bytes; `false` if the ring is full.
     ///
     /// # Safety
     /// The blocks are valid for reads, and this is the only end of this rank for the peer.
@@ -86,7 +86,7 @@ impl<M: Memory + Clone> Channel<M> {
         self.count(sent)
     }
 
-    /// Sends a short packet; `false` if there is no room now. This is the only end of this rank for the peer.
+    /// Sends a short packet; `false` if the ring is full. This is the only end of this rank for the peer.
     #[inline(always)]
     pub(super) fn push_short(&self, packet: &ShortPacket) -> bool {
         let sent = if self.owns_reply_line.replace(false) {

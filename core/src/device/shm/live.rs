@@ -51,7 +51,7 @@ impl LiveKeys {
 /// # Errors
 /// `System` if a transfer does not end within `FARSIDE_TIMEOUT_S`, because its process is stopped. If it is
 /// to wait `however_long` that takes, this is only logged: its caller uses the memory as soon as it is released, and the
-/// process may go on.
+/// process may continue.
 pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) -> Result<()> {
     let transfer = layout::vm_transfer(device.shared.me, key);
     let (mut start, mut is_late) = (None, false);
@@ -73,7 +73,7 @@ pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) 
                 if !however_long {
                     return Err(error);
                 }
-                tracing::warn!("still waiting until the process goes on or ends: {error}");
+                tracing::warn!("still waiting until the process continues or ends: {error}");
                 is_late = true;
             }
             std::thread::yield_now();

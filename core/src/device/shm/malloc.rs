@@ -48,7 +48,7 @@ fn library_of(function: &CStr) -> Option<usize> {
 /// moved pages.
 ///
 /// The library never takes for granted that memory which it has given back by `madvise` is zero: it does so for memory
-/// of the heap only beyond the former break, which is mapped anew, and it unmaps chunks. Moved pages keep their bytes
+/// of the heap only beyond the former break, which is mapped again, and it unmaps chunks. Moved pages keep their bytes
 /// when they are given back, so only memory of such an allocator may hold them as long as it wants.
 pub(super) fn is_of_malloc(bytes: &Range<usize>, is_moved: impl Fn(&Area<'_>) -> bool) -> io::Result<bool> {
     let (mut row, mut end) = (Vec::new(), 0);

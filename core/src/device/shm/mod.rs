@@ -272,7 +272,7 @@ impl ShmDevice {
         Ok(self.posted(to, len, sent))
     }
 
-    /// The result of posting a packet, which was sent or found no room.
+    /// The result of posting a packet, which was sent or found the ring full.
     #[inline(always)]
     fn posted(&self, to: usize, len: usize, sent: bool) -> Posted {
         if !sent {

@@ -532,7 +532,7 @@ pub(super) unsafe fn write_all(file: &File, mut from: *const u8, mut len: usize,
 }
 
 /// The pages of `[base, base + len)` that are in memory or swapped out, as ranges of offsets; all other pages of
-/// private memory are zero. Returns the whole range if the kernel does not tell.
+/// private memory are zero. Returns the whole range if the kernel does not report it.
 fn touched(base: usize, len: usize) -> Vec<Range<usize>> {
     /// Bits 62 and 63 of a pagemap entry: swapped out, in memory.
     const TOUCHED: u8 = 3 << 6;

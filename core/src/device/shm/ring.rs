@@ -105,7 +105,7 @@ impl<M: Memory> Ring<M> {
         self.data + (position as usize & (self.size - 1))
     }
 
-    /// Appends packet `number`, with a total length of `len` bytes; `false` if there is no room now.
+    /// Appends packet `number`, with a total length of `len` bytes; `false` if the ring is full.
     ///
     /// # Safety
     /// The blocks are valid for reads, and this is the ring's only producer.
@@ -119,7 +119,7 @@ impl<M: Memory> Ring<M> {
         })
     }
 
-    /// Appends a short packet; `false` if there is no room now. This is the ring's only producer.
+    /// Appends a short packet; `false` if the ring is full. This is the ring's only producer.
     #[inline(always)]
     pub(super) fn push_short(&self, packet: &ShortPacket, number: u64) -> bool {
         let [a, b, c, d, e, f] = packet.words();
@@ -138,7 +138,7 @@ impl<M: Memory> Ring<M> {
     }
 
     /// Appends packet `number` of `len` bytes, which `store` writes behind the marker, whose offset it gets; `false` if
-    /// there is no room now.
+    /// the ring is full.
     #[inline(always)]
     fn append(&self, len: usize, number: u64, store: impl FnOnce(usize)) -> bool {
         let need = slots(len);
@@ -183,7 +183,7 @@ impl<M: Memory> Ring<M> {
     /// Whether the producer may write up to position `end`.
     #[inline(always)]
     fn has_room(&self, end: u64) -> bool {
-        // Wrapping: the peer writes the head, and an invalid value must count as no room.
+        // Wrapping: the peer writes the head, and an invalid value must count as a full ring.
         let fits = || end.wrapping_sub(self.head_seen.get()) <= self.size as u64;
         fits() || {
             // Acquire: pairs with the consumer's Release of `head`, after which the producer may write the slots.

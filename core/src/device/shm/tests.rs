@@ -78,7 +78,7 @@ fn lent_memory_does_not_take_the_live_keys_of_windows() {
     assert!(memory[..50].iter().all(|b| *b == 0) && memory[50..950].iter().all(|b| *b == 7));
 }
 
-/// A stopped peer may go on with its transfer at any time.
+/// A stopped peer may continue with its transfer at any time.
 #[test]
 fn lent_memory_is_released_when_its_transfer_has_ended_however_long_that_takes() {
     let [owner, peer] = devices(&[("FARSIDE_TIMEOUT_S", "1")], 2);

@@ -2,9 +2,9 @@
 //! The simulated network: ranks are coroutines of one thread, time is virtual, and one seed decides the order of whatever may
 //! happen in several orders.
 //!
-//! The device does what [`loopback`](super::loopback) does, but each message takes the time that a [`Network`] says, and
-//! acts when it lands. The code above the seam is the one that runs on other devices; its own work takes no time. Runs of the
-//! same program with the same seed are the same, event by event.
+//! The device does what [`loopback`](super::loopback) does, but each message takes the time that a [`Network`] gives,
+//! and takes effect on arrival. The code above the seam is the one that runs on other devices; its own work takes no
+//! time. Runs of the same program with the same seed are the same, event by event.
 
 mod events;
 mod flight;
@@ -257,7 +257,7 @@ unsafe impl Device for Sim {
         self.world.receives.polled(self.me);
         let mut any = false;
         loop {
-            // Taken one by one, since the clock goes on with each packet.
+            // Taken one by one, since the clock advances with each packet.
             let Some(incoming) = self.own().inbox.borrow_mut().pop_front() else { break };
             match incoming {
                 Incoming::Packet { source, bytes } => {

@@ -97,7 +97,8 @@ pub struct Network {
     /// Receives of a rank, shared by all peers: a packet, a signal and a notification each take one until the rank polls. 0 if
     /// they do not end.
     pub receives: usize,
-    /// Time after which a message that finds no receive is sent again, and those of its rank to the same target behind it.
+    /// Time after which a message that found no posted receive is retransmitted, with those queued behind it to the
+    /// same target.
     pub receive_retry: f64,
     /// A barrier in the switch, if it has one.
     pub switch: Option<Switch>,
@@ -113,7 +114,7 @@ pub struct Network {
 pub struct Switch {
     /// The greatest number of groups at a time.
     pub ids: u32,
-    /// Time for each level of the tree of gates that finds that all ranks have come.
+    /// Time for each level of the tree of gates that finds that all ranks have arrived.
     pub gate: f64,
     /// Time after which a packet that is not acknowledged is sent again.
     pub retry: f64,

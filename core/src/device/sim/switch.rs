@@ -97,7 +97,7 @@ impl Bits {
     }
 }
 
-/// Numbers of a barrier beside its bits.
+/// Numbers of a barrier in addition to its bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     /// Number of its groups so far, the present one included.
@@ -209,7 +209,7 @@ impl Switch {
         if let Some(id) = id {
             let reached = self.ports(|word| self.bits.line(id)[word]);
             if !reached.is_empty() && !self.lines[id].is_closing {
-                // A mistake of a member, for which the others do not wait in vain.
+                // A mistake of a member, which must not keep the others waiting.
                 self.lines[id].is_refused = true;
                 sent.ready = Some((Packet { refused: true, ..self.ready(id, group, &reached) }, reached));
             }

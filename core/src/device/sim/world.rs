@@ -41,16 +41,17 @@ use receives::{Admission, Receives};
 /// A rank as a coroutine.
 pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
 
-/// After this many calls in vain at one time a rank waits for the next event, so that a program that polls gets on.
+/// After this many polls at one time that find nothing, a rank waits for the next event, so that a program that polls
+/// makes progress.
 const IDLE_CALLS: u32 = 16;
 
 /// After this many calls at one time it waits too, also if they had an effect: it may wait for what others do.
 const CALLS: u32 = 1000;
 
-/// Time for which a rank that calls in vain waits if no later event is known.
+/// Time for which a rank whose polls find nothing waits if no later event is known.
 const IDLE_TIME: Time = 100_000;
 
-/// The longest such time, after calls that stay in vain.
+/// Upper bound of this time, after repeated polls that find nothing.
 const MOST_IDLE_TIME: Time = 1_000_000_000;
 
 /// Time without an event of the network or work of a rank after which all ranks count as waiting for each other.
@@ -81,7 +82,7 @@ pub(crate) struct Rank {
     idle_calls: Cell<u32>,
     /// Calls at the present clock.
     calls: Cell<u32>,
-    /// Time for which it waits after the next calls in vain.
+    /// Time for which it waits after the next polls that find nothing.
     idle_time: Cell<Time>,
     /// The end of the time for which the rank is parked.
     deadline: Cell<Time>,
@@ -274,7 +275,7 @@ impl World {
         Error::new(kind, "simulate").rank(rank).device("sim")
     }
 
-    /// Counts a call in vain. After many of them at one time the rank waits for the next event.
+    /// Counts a poll that finds nothing. After many of them at one time the rank waits for the next event.
     pub(super) fn idle(&self, rank: u32) {
         let r = self.rank(rank);
         r.idle_calls.set(r.idle_calls.get() + 1);
@@ -342,7 +343,7 @@ impl World {
         let time = time.max(r.clock.get());
         let wakes = match r.sleeping.get() {
             Sleeping::Parked => true,
-            // The rank yields anew after the earlier one, so the later one has no effect.
+            // The rank yields again after the earlier one, so the later one has no effect.
             Sleeping::Waking(planned) => time < planned,
             Sleeping::No | Sleeping::AtFence => false,
         };

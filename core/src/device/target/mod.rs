@@ -63,7 +63,7 @@ impl<M: SharedMemory> TargetService<M> {
     /// # Errors
     /// `System` if the agent cannot be started.
     pub(crate) fn start(&self, passive: bool) -> Result<()> {
-        // Peers do not count this rank as inside the runtime yet, since it may go on computing right after the
+        // Peers do not count this rank as inside the runtime yet, since it may continue computing right after the
         // registration. If the registration happens inside a wait, the agent serves too until the next wait.
         self.serving.set(true);
         let mut agent = self.agent.borrow_mut();

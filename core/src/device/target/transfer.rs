@@ -37,7 +37,7 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
     /// Operand or source; for a read, the destination.
     pub(crate) local: *mut u8,
-    /// Receives the former values, unless null.
+    /// Receives the previous values, unless null.
     pub(crate) old: *mut u8,
     /// The operands of word atomics.
     pub(crate) words: [u64; 2],

@@ -134,8 +134,8 @@ fn is_global(address: &IpAddr) -> bool {
     !address.is_loopback() && !is_link_local && !address.is_unspecified()
 }
 
-/// The addresses on which rank `me` accepts connections: as the setting says, or else the loopback address if all ranks
-/// are on one host, or those of the interfaces through which ranks of other hosts are reached.
+/// The addresses on which rank `me` accepts connections: according to the setting, or else the loopback address if all
+/// ranks are on one host, or those of the interfaces through which ranks of other hosts are reached.
 ///
 /// # Errors
 /// `Setting` for an interface that does not exist; `Unsupported` if no route leads to another host.
@@ -190,7 +190,7 @@ fn named(entry: &str) -> Result<IpAddr> {
         let names: Vec<String> = all.iter().map(|i| format!("{} ({})", i.name, i.ip())).collect();
         Error::new(ErrorKind::Setting, OP)
             .device("tcp")
-            .cause(format!("{entry:?} is no interface with an address; this host has {}", names.join(", ")))
+            .cause(format!("{entry:?} is not an interface with an address; this host has {}", names.join(", ")))
             .remedy("correct FARSIDE_TCP_INTERFACE")
     })
 }

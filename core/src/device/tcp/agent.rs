@@ -92,7 +92,8 @@ impl Shared {
 
     /// Counts a poll of the rank.
     pub(super) fn count_poll(&self) {
-        // Relaxed, both: only the rank writes it; an agent that reads an old value at most serves beside the rank.
+        // Relaxed, both: only the rank writes it; an agent that reads an old value at worst serves concurrently with
+        // the rank.
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 

@@ -69,7 +69,7 @@ impl Engine {
         {
             match conn.stage {
                 Stage::Connecting(_) => begun = conn.since,
-                // The other side has ended it since this rank did not go on with it.
+                // The other side has ended it since this rank did not continue with it.
                 Stage::Begun(..) if now.duration_since(conn.since) >= FIRST => state.dialing_since = None,
                 _ => {}
             }
@@ -111,7 +111,7 @@ impl Engine {
         self.connection_lost(peer, error);
     }
 
-    /// The error of a peer to which no connection can be made, or made anew.
+    /// The error of a peer to which no connection can be established or re-established.
     fn cannot_connect(&self, peer: u32, is_refused: bool, e: &io::Error, tried: &str, broke: Option<String>) -> Error {
         let error = |kind, cause: String| self.error(kind, "connect to a peer", peer).cause(cause);
         let network = "check the network between the hosts, its firewalls, and FARSIDE_TCP_INTERFACE";
@@ -135,7 +135,7 @@ impl Engine {
             }
             _ if is_refused => error(ErrorKind::PeerLost, format!("its process has ended: connection refused {tried}")),
             (io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::PermissionDenied, _) => {
-                let cause = "it ends connections before they are authenticated: it is no rank of this job";
+                let cause = "it ends connections before they are authenticated: it is not a rank of this job";
                 error(ErrorKind::PeerLost, format!("{cause}, or has another secret: {tried}")).remedy(
                     "start all ranks by one launcher, and set FARSIDE_TCP_INTERFACE to the network that they share",
                 )

@@ -245,7 +245,8 @@ impl Conn {
         }
     }
 
-    /// Sends blocks; returns how many bytes the kernel has taken, or the encryption. `WouldBlock` if there is no room.
+    /// Sends blocks; returns how many bytes the kernel has taken, or the encryption. `WouldBlock` if its buffer is
+    /// full.
     ///
     /// # Safety
     /// The blocks are valid for reads.

@@ -79,7 +79,8 @@ pub(super) struct Engine {
     pub(super) dialing: Vec<u32>,
     /// Connections on which sending has failed, of which the kernel may report no event.
     pub(super) broken: Vec<u64>,
-    /// Whether something has begun that goes on when a socket is ready or at a time, and the agent was not woken for it yet.
+    /// Whether something has begun that continues when a socket is ready or at a time, and the agent was not woken for
+    /// it yet.
     pub(super) begun: bool,
     /// The first loss that this rank has learned of.
     pub(super) loss: Option<Error>,
@@ -224,7 +225,7 @@ impl Engine {
                     break;
                 }
             } else if !is_full || is_last && !conn.seal.as_ref().is_some_and(|seal| seal.has_record()) {
-                // The kernel tells of the rest again, but not of records that were received.
+                // The kernel reports the rest again, but not of records that were received.
                 break;
             }
         }
@@ -232,7 +233,7 @@ impl Engine {
     }
 
     /// Processes what is in the buffer of a connection, after `placed` bytes of a payload went to where they go; returns
-    /// whether the connection goes on.
+    /// whether the connection continues.
     pub(super) fn digest(&mut self, number: u64, peer: u32, placed: usize, stats: &Stats) -> bool {
         let Some(conn) = self.conns.get_mut(number) else { return false };
         let mut input = std::mem::take(&mut conn.input);

@@ -28,7 +28,7 @@ pub(super) const TEXT: usize = 300;
 pub(super) const LAST: u8 = 1;
 /// A signal that belongs to the operation before it, and is not set if that has failed.
 pub(super) const NOTIFY: u8 = 2;
-/// An accumulate that returns the former values.
+/// An accumulate that returns the previous values.
 pub(super) const RETURN: u8 = 4;
 /// The last data for one frame.
 pub(super) const END: u8 = 8;
@@ -66,7 +66,7 @@ kinds! {
     /// The length is the new value of the cell.
     Signal = 6, LAST | NOTIFY;
     Packet = 7, 0;
-    /// Data of a read, or a former value.
+    /// Data of a read, or a previous value.
     Data = 8, END;
     /// The code is a number of operations that have succeeded; the key of this and the next ones is the number of bytes
     /// that have arrived from the peer, or 0.
@@ -77,7 +77,7 @@ kinds! {
     Credit = 11, 0;
     /// The rank in the key has left (size 0) or is lost (1); the offset is the rank that the loss is due to.
     News = 12, 0;
-    /// Only tells how many bytes have arrived.
+    /// Only acknowledges: the number of bytes that have arrived.
     Received = 13, 0;
 }
 

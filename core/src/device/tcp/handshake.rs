@@ -1,5 +1,5 @@
 //! The handshake of a connection, and what both sides of a pair agree on in it: which of two connections is kept, and
-//! where the streams of a broken one go on.
+//! where the streams of a broken one resume.
 
 use std::io;
 
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// What this rank tells a peer.
+    /// What this rank announces to a peer.
     fn greeting(&self, peer: u32) -> Greeting {
         let state = &self.peers[peer as usize];
         Greeting::new(self.me, peer, state.dials, state.received)
@@ -50,7 +50,7 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(number) else { return Ok(None) };
         if let Stage::Connecting(peer) = conn.stage {
             let connected = conn.connected();
-            // That a relay has ended says nothing of the peer.
+            // That a relay has ended says nothing about the peer.
             if conn.ask.is_some() { connected.map_err(io::Error::other) } else { connected }?;
             conn.stage = Stage::Connected(peer);
             conn.set_blocked(&self.epoll, number, false);
@@ -186,7 +186,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells a peer what the others were told before there was a connection to it.
+    /// Sends a peer the notices that the others got before it was connected.
     fn tell_first(&mut self, peer: u32) {
         if self.goodbye_sent && !self.listeners.is_empty() {
             self.peers[peer as usize].send_text(news(self.me, false, self.me), "");

@@ -56,7 +56,7 @@ impl Input {
         }
     }
 
-    /// Goes on with bytes that came after the handshake of a connection.
+    /// Continues with bytes that arrived after the handshake of a connection.
     pub(super) fn resume(&mut self, early: &[u8], spare: &mut Box<[u8]>) {
         self.lend(spare);
         self.free()[..early.len()].copy_from_slice(early);

@@ -4,7 +4,7 @@
 //! a higher one while it connects itself, and gives its own attempt up when it accepts a lower one. An attempt that is
 //! refused is made again until the limit of silence, unless the other side has connected.
 //!
-//! A connection that breaks is made anew, and what the peer has not got is sent again (see `send_buffer`). The peer is lost if
+//! A connection that breaks is re-established, and what the peer has not received is sent again (see `send_buffer`). The peer is lost if
 //! nothing listens any more, or if that takes longer than the limit of silence.
 //!
 //! A rank watches the next rank that has not left, by a connection to it, and passes on what it learns of others. So all
@@ -143,7 +143,7 @@ impl Engine {
         if e.kind() == io::ErrorKind::InvalidData {
             let error = self
                 .error(ErrorKind::Protocol, "receive from a peer", peer)
-                .cause("bytes that it has not encrypted came on its connection")
+                .cause("its connection delivered bytes that it had not encrypted")
                 .remedy("find out what changes packets between the hosts");
             return self.connection_lost(peer, error);
         }
@@ -151,13 +151,13 @@ impl Engine {
             let error = self.error(ErrorKind::PeerLost, "receive from a peer", peer);
             return self.connection_lost(
                 peer,
-                error.cause(format!("its connection has ended after one of both has left: {e}")),
+                error.cause(format!("its connection ended after one of the two ranks had left: {e}")),
             );
         }
         self.reconnect(peer, conn.input, e.to_string());
     }
 
-    /// Makes the connection to a peer anew, which has broken. The lower rank begins.
+    /// Re-establishes a broken connection to a peer; the lower rank begins.
     pub(super) fn reconnect(&mut self, peer: u32, input: Input, why: String) {
         tracing::debug!(rank = self.me, peer, "tcp: a connection has broken: {why}");
         let now = Instant::now();
@@ -171,7 +171,7 @@ impl Engine {
         self.arm_timer(pause);
     }
 
-    /// Records the loss of a peer, and tells the others.
+    /// Records the loss of a peer, and informs the others.
     pub(super) fn lose(&mut self, peer: u32, error: Error) {
         let state = &mut self.peers[peer as usize];
         if let Link::Up(number) | Link::Dialing(number) = std::mem::take(&mut state.link) {
@@ -217,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Takes what a peer tells about a rank.
+    /// Handles what a peer reports about a rank.
     pub(super) fn learn(&mut self, from: u32, header: &Header, text: &[u8]) {
         let Some(rank) = u32::try_from(header.key).ok().filter(|rank| *rank < self.peers.len() as u32) else { return };
         let state = &mut self.peers[rank as usize];
@@ -331,7 +331,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Stops to listen for events of the listeners, or goes on.
+    /// Stops or resumes listening for events of the listeners.
     fn pause(&mut self, is_paused: bool) {
         self.is_paused = is_paused;
         let flags = if is_paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
@@ -348,7 +348,7 @@ pub(super) fn is_short(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// A frame that tells that a rank has left, or that it is lost due to another one.
+/// A frame that reports that a rank has left, or that it is lost due to another one.
 pub(super) fn news(rank: u32, lost: bool, blamed: u32) -> Header {
     Header { size: u16::from(lost), key: rank.into(), offset: blamed.into(), ..Header::new(Kind::News) }
 }

@@ -68,7 +68,7 @@ impl Memory {
         })
     }
 
-    /// Compares and swaps an integer of `len` bytes; returns its former value.
+    /// Compares and swaps an integer of `len` bytes; returns its previous value.
     pub(super) fn compare_swap(&self, place: (u64, u64), len: usize, words: [u64; 2]) -> Result<u64, ErrorKind> {
         let mut old = 0u64;
         self.at(place, len, |p, _| {
@@ -78,7 +78,7 @@ impl Memory {
         Ok(u64::from_le(old))
     }
 
-    /// Applies an accumulate to `len` bytes; the former values go to `old` if it is not empty.
+    /// Applies an accumulate to `len` bytes; the previous values go to `old` if it is not empty.
     ///
     /// # Panics
     /// If the operand is shorter than the code needs, or `old` is of another length than 0 and `len`.

@@ -7,8 +7,8 @@
 //! calls. All frames of a pair stay in order, so a signal is set after all that was posted before it. An operation is
 //! complete when the target has acknowledged it.
 //!
-//! A connection that breaks is made anew, and what was not acknowledged is sent again: every frame is carried out exactly
-//! once. The peer is lost if that takes longer than the limit of silence, or if its process has ended.
+//! A connection that breaks is re-established, and what was not acknowledged is sent again: every frame is carried out
+//! exactly once. The peer is lost if that takes longer than the limit of silence, or if its process has ended.
 //!
 //! Ranks without a common network communicate over a rank that passes their bytes on (see `relay`).
 //!
@@ -113,7 +113,7 @@ impl TcpDevice {
         Ok(())
     }
 
-    /// Has the agent go on with what has begun: this rank may compute from now on.
+    /// Hands what has begun to the agent: this rank may compute from now on.
     fn hand_on(&self, engine: &mut Engine) {
         if std::mem::take(&mut engine.begun) {
             if let Err(e) = self.start_agent() {
@@ -350,7 +350,8 @@ impl Drop for TcpDevice {
             std::thread::yield_now();
         }
         engine.close();
-        // Others go on by connections that this rank relays. Ranks that end close their own ones first, so all end.
+        // Others continue over connections that this rank relays. Ranks that end close their own ones first, so all
+        // end.
         let end = Instant::now() + engine.silence;
         while has_left && engine.relays() > 0 && Instant::now() < end {
             engine.turn(&self.stats);

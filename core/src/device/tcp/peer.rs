@@ -114,14 +114,14 @@ pub(super) struct Peer {
     pub(super) input: Option<Input>,
     /// Why the last connection has broken.
     pub(super) broken: Option<String>,
-    /// Whether there has been a connection. One that breaks is made anew until the peer has left or is lost.
+    /// Whether there has been a connection. One that breaks is re-established until the peer has left or is lost.
     pub(super) is_met: bool,
     /// Number of attempts of this rank to connect, and of those of the peer that were accepted or given up.
     pub(super) dials: u32,
     pub(super) dialed: u32,
 }
 
-/// An operation's former value or data.
+/// An operation's previous value or data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) id: u64,
@@ -254,7 +254,7 @@ impl Peer {
         }
     }
 
-    /// A request of one frame, answered by the former value, which goes to `old` unless it is null.
+    /// A request of one frame, answered by the previous value, which goes to `old` unless it is null.
     pub(super) fn word(&mut self, call: &Call, header: Header, payload: &[u8], old: *mut u8, len: usize) {
         let into = [Block { base: old, len }];
         let serial = self.expect(call, if old.is_null() { &[] } else { &into }, len);
@@ -263,7 +263,7 @@ impl Peer {
         self.notify(call);
     }
 
-    /// Accumulates `len` bytes; the former values go to `old` unless it is null.
+    /// Accumulates `len` bytes; the previous values go to `old` unless it is null.
     ///
     /// # Safety
     /// The operand, as long as the code needs, stays valid until the operation is complete.
@@ -337,7 +337,7 @@ impl Peer {
         }
     }
 
-    /// Queues an answer that also tells how many bytes have arrived.
+    /// Queues an answer that also acknowledges the bytes that have arrived.
     fn acknowledge(&mut self, answer: Header) {
         self.unacked = 0;
         self.answer(Header { key: self.received, ..answer }, &[]);
@@ -371,7 +371,7 @@ impl Peer {
         self.replies.push(Item::Answer(Answer::new(header)));
     }
 
-    /// Queues a former value.
+    /// Queues a previous value.
     pub(super) fn answer_data(&mut self, data: &[u8]) {
         self.flush_acks();
         self.answer(Header { flags: super::frame::END, len: data.len() as u64, ..Header::new(Kind::Data) }, data);

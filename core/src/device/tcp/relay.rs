@@ -9,7 +9,8 @@
 //! buffer to the other side is empty, so a receiver that is slow slows down its sender, as without a relay. There is no
 //! deadlock: what a direction waits for is only room at its receiver, which takes all that arrives (see `peer`), whatever
 //! its program does; no buffer is shared by two directions or two pairs; and a relay takes bytes on whether or not its own
-//! requests go on. The same holds for each relay of a longer way, so the last one always goes on, and then those before it.
+//! requests continue. The same holds for each relay of a longer way, so the last one always continues, and then those
+//! before it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -49,12 +50,12 @@ pub(super) fn granted(answer: u8) -> io::Result<()> {
         GRANTED => Ok(()),
         ENDED => Err(io::ErrorKind::ConnectionRefused.into()),
         UNREACHED => Err(io::Error::new(io::ErrorKind::HostUnreachable, "it cannot reach the rank")),
-        _ => Err(io::Error::other("it does not pass these bytes on")),
+        _ => Err(io::Error::other("it does not relay these bytes")),
     }
 }
 
 impl Engine {
-    /// Begins to connect to `peer` on a way. A relay is told the origin, and over how many further ranks the way may lead.
+    /// Begins to connect to `peer` on a way. A relay learns the origin, and how many further ranks the path may cross.
     /// `front` is the connection for which this rank is a relay itself.
     pub(super) fn set_out(
         &mut self,
@@ -233,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Sends what waits for a side, and goes on with the other one.
+    /// Sends what waits for a side, and continues with the other one.
     fn drain(&mut self, number: u64, stats: &Stats) {
         let Some(conn) = self.conns.get_mut(number) else { return };
         let Stage::Relay(other) = conn.stage else { return };

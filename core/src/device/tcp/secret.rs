@@ -43,7 +43,7 @@ fn builder<'a>(secret: &'a [u8; SECRET], prologue: &'a [u8]) -> Result<Builder<'
     Ok(Builder::new(pattern).psk(0, secret)?.prologue(prologue)?)
 }
 
-/// What each side of a connection tells the other one.
+/// What each side of a connection sends to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Greeting {
     pub(super) from: u32,

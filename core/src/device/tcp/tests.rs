@@ -459,7 +459,7 @@ fn is_up(device: &TcpDevice, to: u32) -> bool {
     engine.conns.iter().any(|(_, conn)| matches!(conn.stage, Stage::Up(peer) if peer == to))
 }
 
-/// Rank 1 begins to connect and computes then; its agent goes on, and accepts a connection later.
+/// Rank 1 begins to connect and computes then; its agent continues, and accepts a connection later.
 #[test]
 fn agent_connects_for_a_rank_that_computes() {
     let ranks = devices(3, &[]);

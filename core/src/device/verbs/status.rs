@@ -7,9 +7,9 @@
 //! | fate | the failed request | requests behind it | they |
 //! |---|---|---|---|
 //! | [`Refused`](Fate::Refused) | not executed: the peer's queue pair has refused it and ended | not executed | it fails alone, they are posted on a new connection |
-//! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair starts again at this request: the peer's, which goes on, does not execute again what it has executed |
+//! | [`Unknown`](Fate::Unknown) | unknown: an answer may be lost | unknown | the queue pair starts again at this request: the peer's, which continues, does not execute again what it has executed |
 //! | [`Silent`](Fate::Silent) | unknown: no answer came | unknown | as `Unknown` if this rank's port was down, else as `Lost` |
-//! | [`Lost`](Fate::Lost) | unknown | unknown | the peer is lost; if another device reaches it, that goes on by what has arrived |
+//! | [`Lost`](Fate::Lost) | unknown | unknown | the peer is lost; if another device reaches it, that one continues from what has arrived |
 
 use ibverbs::ibv_wc_status as s;
 
@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorKind};
 pub(super) enum Fate {
     /// The peer has refused the request, and executes none behind it.
     Refused,
-    /// The peer may have executed the request and those behind it, and its queue pair goes on.
+    /// The peer may have executed the request and those behind it, and its queue pair continues.
     Unknown,
     /// The peer does not answer.
     Silent,

@@ -98,7 +98,7 @@ impl Ranks {
         Self { origins, scripts, target, own, regions }
     }
 
-    /// Adds elements of `SIZE` bytes at `offset`; the former values go to `old`, which outlives the update, or null.
+    /// Adds elements of `SIZE` bytes at `offset`; the previous values go to `old`, which outlives the update, or null.
     fn add<const SIZE: usize>(
         &self,
         me: usize,

@@ -1,4 +1,4 @@
-//! An operation that goes on after the call owns its buffer: a borrow could end before.
+//! An operation that continues after the call owns its buffer: a borrow could end before.
 use farside_rma::prelude::*;
 
 fn borrowed(table: &Symmetric<u64>) -> Result<()> {

@@ -81,7 +81,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
     /// # Errors
     /// `Mismatch`, on every rank, for arrays of different shapes or element types; `NoSuchRank` for a rank that is not in
     /// `both`; `BadArgument` for tasks that share a rank; `Aborted` if the other task has one of these errors and this one
-    /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits for ever.
+    /// has not; `PeerLost`. If the tasks do not name each other's first ranks, the call waits forever.
     #[track_caller]
     pub fn link(&self, both: &Team, other: usize, tag: i32) -> Result<Link<'_, T, D>> {
         located(|| self.link_as(both, other, tag, Request::Link))

@@ -131,7 +131,7 @@ pub(crate) fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> 
 }
 
 /// All ranks add to all elements of all ranks, and read them concurrently. Each rank uses other pieces: long ones, and
-/// short ones with former values.
+/// short ones with previous values.
 pub(crate) fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, part)?;
@@ -172,7 +172,7 @@ pub(crate) fn together<T: Value>(team: &Team, config: &Config, sync: Sync) -> Re
     win.free()
 }
 
-/// Every origin adds to its own part and gets the former values; all origins read one element that no rank writes.
+/// Every origin adds to its own part and gets the previous values; all origins read one element that no rank writes.
 pub(crate) fn get_accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me, part) = (team.size(), team.rank(), accumulated());
     let mut win = Win::<T>::new(team, config, sync, p * part + 1)?;

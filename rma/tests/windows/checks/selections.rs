@@ -109,7 +109,7 @@ pub(crate) fn get<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
     win.free()
 }
 
-/// All ranks add to the same elements of all ranks, and then each gets the former values of its own part.
+/// All ranks add to the same elements of all ranks, and then each gets the previous values of its own part.
 pub(crate) fn accumulate<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
     let (p, me) = (team.size(), team.rank());
     let height = accumulated_rows();

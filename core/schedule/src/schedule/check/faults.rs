@@ -52,7 +52,7 @@ pub enum FaultKind {
     Shape,
     /// A message without a send or without a receive.
     Unmatched,
-    /// A rank leaves a barrier although another rank may not have come.
+    /// A rank leaves a barrier although another rank may not have arrived.
     Early,
     /// Two messages between two ranks with the same tag.
     Tag,

@@ -64,7 +64,7 @@ pub(crate) fn promised(
             };
             let like = *first[b as usize].get_or_insert(value.tree);
             if operation == Some(Operation::Allreduce) && like != value.tree {
-                let what = format!("block {b} was put together in another way than at a rank before");
+                let what = format!("block {b} was combined in a different order than at an earlier rank");
                 return Err(fault(FaultKind::Bracketing, what));
             }
             // In a reduce_scatter each rank has one block of the same result; otherwise each rank has all blocks of its

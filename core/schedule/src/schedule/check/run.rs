@@ -41,7 +41,7 @@ pub(crate) struct Run<'a> {
     missing: Vec<u32>,
     /// For each step: messages in the longest chain up to it.
     chain: Vec<u32>,
-    /// In a barrier, for each step: the ranks that have come before it is complete, one bit each in `words` words.
+    /// In a barrier, for each step: the ranks that have arrived before it is complete, one bit each in `words` words.
     come: Vec<u64>,
     words: usize,
     memories: Vec<Memory>,
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         Ok(done + 1)
     }
 
-    /// A rank enters the barrier of the switch. The last one lets all go on. Returns the number of steps that this
+    /// A rank enters the barrier of the switch. The last one lets all continue. Returns the number of steps that this
     /// completes.
     fn enter_switch(&mut self, node: Node) -> Result<usize, Fault> {
         if self.in_switch.iter().any(|other| other.0 == node.0) {
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
     fn apply(&mut self, node: Node, at: Node, into: &[Slice]) -> Result<(), Fault> {
         let wanted = into.iter().map(|s| s.count as usize).sum::<usize>();
         if wanted != self.moved.len() {
-            let what = format!("{} blocks come for {wanted}", self.moved.len());
+            let what = format!("{} blocks arrive for {wanted}", self.moved.len());
             return Err(self.fault(node, FaultKind::Shape, what));
         }
         let side = match self.graph.action(node) {
@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Checks that a rank that has done all its steps knows that every rank has come.
+    /// Checks that a rank that has done all its steps knows that every rank has arrived.
     fn all_have_come(&self, r: usize) -> Result<(), Fault> {
         let mut come = vec![0; self.words];
         come[r / 64] |= 1u64 << (r % 64);
@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
         match (0..self.calls.len()).find(|other| come[other / 64] >> (other % 64) & 1 == 0) {
             None => Ok(()),
             Some(other) => {
-                let what = format!("leaves although rank {other} may not have come");
+                let what = format!("leaves although rank {other} may not have arrived");
                 Err(Fault { rank: r as u32, step: None, kind: FaultKind::Early, what })
             }
         }

@@ -44,8 +44,8 @@ impl Bytes<'_> {
     }
 }
 
-/// Ranks that share nodes. They share the network interface of their node too, beside which each has one of its own for
-/// messages within the node.
+/// Ranks that share nodes. They share the network interface of their node too, in addition to which each has one of its
+/// own for messages within the node.
 #[derive(Clone, Copy)]
 pub struct OnNodes<'a> {
     /// The model of messages within a node.

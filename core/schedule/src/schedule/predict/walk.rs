@@ -190,8 +190,8 @@ impl<'a, M: Model, F: FnMut(Moment)> Walk<'a, M, F> {
         self.nodes.as_ref().filter(|on| on.nodes[rank as usize] == on.nodes[peer as usize])
     }
 
-    /// The network interface at `rank` of messages between it and `peer`. Ranks of a node share one, beside one of each for
-    /// messages within the node.
+    /// The network interface at `rank` of messages between it and `peer`. Ranks of a node share one, in addition to one
+    /// of each for messages within the node.
     fn port(&self, rank: u32, peer: u32) -> usize {
         match (&self.nodes, self.within(rank, peer)) {
             (_, Some(on)) => on.nodes.len() + rank as usize,

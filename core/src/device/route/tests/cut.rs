@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Devices that are cut at any request: those after it in the table carry on.
+//! Devices that are cut at any request: those after it in the table take over.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -500,7 +500,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whichever request a device fails at, and whoever notices it, the next one carries on; also if that fails too,
+    /// Whichever request a device fails at, and whoever notices it, the next one takes over; also if that fails too,
     /// meanwhile or later.
     #[test]
     fn next_device_carries_on_from_any_request(

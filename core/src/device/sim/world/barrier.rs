@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// A packet of a rank comes to a place.
+    /// A packet of a rank arrives at a switch or an interface.
     pub(in crate::device::sim) fn hop(&self, rank: u32, packet: Packet, hop: Hop, time: Time) {
         let Some(mut barrier) = self.barrier() else { return };
         let SwitchBarrier { switch, ports, gate, .. } = &mut *barrier;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A hundred thousand hostile frames, of strangers and of a rank that misbehaves, while other ranks go on.
+//! A hundred thousand hostile frames, of strangers and of a rank that misbehaves, while other ranks continue.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -167,7 +167,7 @@ fn strangers_do_not_disturb_a_job() {
     assert!(most <= 256 + 16 && inbox < 4 << 20, "{most} connections, {inbox} bytes");
 }
 
-/// A request that is refused: a key that does not exist, or bytes beside the region of 2048 bytes.
+/// A request that is refused: a key that does not exist, or bytes outside the region of 2048 bytes.
 fn refused(numbers: &mut Numbers, key: u64) -> Vec<u8> {
     let mut pick = |of: &[u64]| of[numbers.next() as usize % of.len()];
     let (key, offset) = match pick(&[0, 1, 1]) {

@@ -82,7 +82,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends to rank `to`. The datagram is dropped if there is no room; any datagram may be lost.
+    /// Sends to rank `to`. The datagram is dropped if the queue is full; any datagram may be lost.
     pub(crate) fn send(
         &mut self,
         domain: &Arc<Domain>,

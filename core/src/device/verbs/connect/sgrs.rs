@@ -120,7 +120,7 @@ impl Links {
         }
     }
 
-    /// Ends `queue_pair`, and informs the peer by connecting anew.
+    /// Ends `queue_pair`, and informs the peer by connecting again.
     pub(crate) fn renew(&self, peer: u32, queue_pair: &Arc<SgrsQueuePair>, why: &str) {
         queue_pair.end(why);
         let mut table = self.lock();

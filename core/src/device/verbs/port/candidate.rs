@@ -85,7 +85,7 @@ impl Candidate {
     /// Describes the network of the candidate.
     pub(super) fn network(&self) -> String {
         match (self.scope(), self.subnet) {
-            (Scope::Link, _) => format!("{}, addresses of the link", self.kind),
+            (Scope::Link, _) => format!("{}, link-local addresses", self.kind),
             (_, Some(subnet)) => format!("{}, {subnet}", self.kind),
             (_, None) => format!("{}, of an unknown subnet", self.kind),
         }

@@ -119,7 +119,7 @@ fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate,
             _ if set.is_some_and(|set| set != index) => Some("FARSIDE_VERBS_GID names another".to_owned()),
             Some((other, _)) => Some(format!("it is in the same network as GID {other}")),
             None if c.scope() == Scope::Link && offered.iter().any(|(_, o)| o.scope() == Scope::Network) => {
-                Some("an address of the link only, and the port has better ones".to_owned())
+                Some("a link-local address, and the port has better ones".to_owned())
             }
             None => None,
         };
@@ -135,8 +135,8 @@ fn judge(mut gids: Vec<(u8, Candidate)>, set: Option<u8>) -> Vec<(u8, Candidate,
 fn describe(c: &Candidate) -> String {
     let address = match c.scope() {
         _ if c.kind == GidKind::InfiniBand => return "the port's own".to_owned(),
-        Scope::Link => "an address of the link only",
-        Scope::Machine => "an address of this machine only",
+        Scope::Link => "a link-local address",
+        Scope::Machine => "a loopback address",
         Scope::Network if c.address.is_ipv4() => "an IPv4 address",
         Scope::Network => "a global IPv6 address",
     };
@@ -301,8 +301,8 @@ mod tests {
         for (kind, ip, text) in [
             (RoceV2, "10.9.0.1", "RoCE v2, an IPv4 address"),
             (RoceV1, "2001:db8::1", "RoCE v1, a global IPv6 address"),
-            (RoceV2, "fe80::1", "RoCE v2, an address of the link only"),
-            (RoceV2, "127.0.0.1", "RoCE v2, an address of this machine only"),
+            (RoceV2, "fe80::1", "RoCE v2, a link-local address"),
+            (RoceV2, "127.0.0.1", "RoCE v2, a loopback address"),
             (InfiniBand, "fe80::1", "the port's own"),
         ] {
             assert_eq!(describe(&candidate("r", kind, ip, &[])), text);

@@ -305,7 +305,8 @@ impl Engine {
             return;
         }
         for peer in stalled {
-            let cause = format!("{} was down while a list was sent, which may have arrived or not", self.links.port());
+            let cause =
+                format!("{} was down while a list was sent, which may or may not have arrived", self.links.port());
             let e = Error::new(ErrorKind::Aborted, List::Gather.name()).peer(peer).device("verbs").cause(cause);
             self.end_sgrs(peer, e);
         }

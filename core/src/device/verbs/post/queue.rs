@@ -283,7 +283,8 @@ impl<Q: Sends> SendQueue<Q> {
         true
     }
 
-    /// Handles a request that the HCA has not taken: `ENOMEM` means no room yet, any other code is permanent.
+    /// Handles a request that the HCA has not taken: `ENOMEM` means that the queue is full, any other code is
+    /// permanent.
     #[cold]
     fn not_taken(&mut self, code: i32) {
         if code != libc::ENOMEM {
