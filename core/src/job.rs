@@ -135,7 +135,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// Dispatches a packet, whose handlers may not communicate, and catches a panic of theirs.
+/// Dispatches a packet to its handler, which may not communicate and whose panic is caught.
 #[inline(always)]
 fn delivered(messenger: &Messenger, dispatch: impl FnOnce() -> Result<()>) -> std::thread::Result<Result<()>> {
     let _inside = messenger.inside(Callback::Handler);

@@ -74,7 +74,7 @@ const fn pair_word(cell: usize, number: u64) -> usize {
 
 /// Whether the number in `word` is at least `number`.
 #[inline(always)]
-fn has_come<W: Word>(word: &W, number: u64) -> bool {
+fn has_arrived<W: Word>(word: &W, number: u64) -> bool {
     // Acquire: pairs with the Release of `exchange_words` and the additions of `arrive_at`.
     unmarked(word.load(Ordering::Acquire)).0 >= number
 }
@@ -89,7 +89,7 @@ fn exchange_words<W: Word>(
     wake: impl FnOnce(),
     wait: impl FnOnce() -> Result<()>,
 ) -> Result<u16> {
-    // Release: pairs with the Acquire of `has_come`, of the peer.
+    // Release: pairs with the Acquire of `has_arrived`, of the peer.
     ours.store(value, Ordering::Release);
     wake();
     wait()?;
@@ -114,8 +114,8 @@ fn arrive_at<W: Word>(
         word.store(number, Ordering::Relaxed);
     }
     let (arrivals, goal) = (line[ARRIVALS], number * size);
-    // AcqRel: pairs with itself at the other ranks and with the Acquire of `has_come`: a rank that sees or reaches the
-    // goal sees what all ranks wrote before they arrived.
+    // AcqRel: pairs with itself at the other ranks and with the Acquire of `has_arrived`: a rank that sees or reaches
+    // the goal sees what all ranks wrote before they arrived.
     if arrivals.fetch_add(1, Ordering::AcqRel) + 1 == goal {
         wake();
     } else {
@@ -197,7 +197,7 @@ impl SignalArray {
         self.stats().add(Kind::Signal, 8);
         let wake = || self.job.device().wake(self.remotes[peer].peer);
         exchange_words(ours, theirs, marked(number, mark), wake, || {
-            let come = || has_come(theirs, number);
+            let come = || has_arrived(theirs, number);
             let awaited = || self.awaited(operation, number, peer);
             if come() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, come) }
         })
@@ -228,7 +228,7 @@ impl SignalArray {
         let wake = || self.remotes.iter().for_each(|r| self.job.device().wake(r.peer));
         arrive_at(line, self.size as u64, number, mark, wake, |arrivals, goal| {
             let awaited = || Awaited { account: Some(self.account), call: number, ..Awaited::unknown(operation) };
-            self.job.wait_signal(awaited, Pace::ANSWER, || has_come(arrivals, goal))
+            self.job.wait_signal(awaited, Pace::ANSWER, || has_arrived(arrivals, goal))
         })
     }
 

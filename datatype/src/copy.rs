@@ -11,7 +11,7 @@ use crate::shape::{Inner, Node, Shape};
 
 /// Strides of at least this length have few repetitions per page.
 const FAR_BYTES: u64 = 1024;
-/// Fewest repetitions, and most pieces, that are copied in tiles.
+/// Minimum number of repetitions, and maximum number of pieces, that are copied in tiles.
 const TILE_MIN: usize = 4;
 const PIECES_MAX: u64 = 16;
 /// Number of blocks examined for equal lengths before those of equal length are copied.

@@ -174,7 +174,7 @@ const CLASSES: usize = 14;
 /// Blocks at distances of whole pages are in one set of the nearest cache, where the lines that pending stores need
 /// evict each other. So such stores are paced: a few are finished before the next start.
 const PAGE: isize = 4096;
-/// Fewest blocks, and the longest in bytes, for which pacing pays.
+/// Minimum number of blocks, and maximum length of one in bytes, for which pacing pays.
 const PACED_MIN: usize = 24;
 const PACED_MAX: usize = 128;
 

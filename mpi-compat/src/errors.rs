@@ -126,8 +126,8 @@ fn end(runtime: &Runtime, code: c_int, text: &str) -> ! {
     end_process(runtime, status, &format!("{reason}; the error handler ends the {what}"))
 }
 
-/// How long a thread that has an error while another ends the process lets that one come to an end. The exit handlers of
-/// the program may wait for this thread.
+/// Time that a thread with an error gives another one that is ending the process. Exit handlers of the program may wait
+/// for this thread.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Ends the job, and this process after its exit handlers. An error in one of them, or in a signal handler that

@@ -25,7 +25,7 @@ struct Options {
     /// Updates for each word of the table.
     #[arg(long, default_value_t = 4)]
     updates_per_word: u64,
-    /// Most updates of a rank in progress at a time (the benchmark's rules allow 1024).
+    /// Maximum number of updates of a rank in progress at a time (the benchmark's rules allow 1024).
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     look_ahead: u32,
     /// Operation that updates the table.

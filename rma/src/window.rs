@@ -154,7 +154,7 @@ impl<T: Pod> Window<'_, T> {
         let raw = Rc::clone(&memory.raw);
         let mut window = Window { memory, lent: PhantomData };
         let _end = ReleaseOrAbort(&raw);
-        // The meeting is part of the body: a rank whose body fails does not come to it.
+        // The barrier is part of the body: a rank whose body fails does not enter it.
         let ended = raw.in_body(Body::Window, || {
             catch_unwind(AssertUnwindSafe(|| {
                 body(&mut window).and_then(|r| {

@@ -56,7 +56,7 @@ pub(super) struct SendQueues {
     pub(super) writes: VecDeque<u64>,
     /// The rank that is to acknowledge a message, by the number of the message.
     pub(super) awaited: FxHashMap<u64, (u32, Counter)>,
-    /// Number of queued messages that are copied.
+    /// Number of queued messages whose data was copied.
     pub(super) copied: usize,
 }
 

@@ -11,7 +11,7 @@ use crate::signal::{self, Pace, SignalArray};
 
 /// Cell of the signal array for barriers.
 pub(crate) const CELL: usize = 0;
-/// Cell of the signal array for [`meet`].
+/// Cell of the signal array for [`end_barrier`].
 const END_CELL: usize = 1;
 
 /// Runs barrier `number` (1, 2, ...) of `team` over its signal array. Returns the bitwise OR of all ranks' marks.
@@ -48,8 +48,8 @@ fn all(team: &Team) -> (usize, usize, impl Fn(usize) -> usize) {
     (team.size(), team.rank(), |number| number)
 }
 
-/// Runs meeting `number` of `team` before the job ends. It has a cell of its own, also where ranks share cores, so that
-/// a barrier is not taken for it.
+/// Runs barrier `number` of `team` at the end of the job. It has a cell of its own, also where ranks share cores, so
+/// that a barrier is not taken for it.
 ///
 /// # Errors
 /// `PeerLost`.

@@ -64,8 +64,8 @@ struct Inner {
     barriers: Cell<u64>,
     /// Number of exchanges through the [directory](Team::directory).
     exchanges: Cell<u32>,
-    /// Number of [meetings](Team::meet) before the end of the job.
-    meetings: Cell<u64>,
+    /// Number of [barriers at the end of the job](Team::end_barrier).
+    end_barriers: Cell<u64>,
     signals: OnceCell<SignalArray>,
     /// Whether some rank had no memory for a signal array; the same at all ranks.
     no_signals: Cell<bool>,
@@ -151,7 +151,7 @@ impl Team {
             job: job.clone(),
             barriers: Cell::new(0),
             exchanges: Cell::new(0),
-            meetings: Cell::new(0),
+            end_barriers: Cell::new(0),
             signals: OnceCell::new(),
             no_signals: Cell::new(false),
             switch: OnceCell::new(),

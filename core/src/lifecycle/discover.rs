@@ -1,6 +1,6 @@
 //! The network between the hosts of a job: which two hosts each device connects, and how fast.
 //!
-//! The first rank of each host speaks for it. As in a tournament, each host meets another one in a round: for each kind of
+//! The first rank of each host speaks for it. As in a tournament, hosts are paired in each round: for each kind of
 //! device, both ranks open one that connects these two alone, as a job of their own, and measure it. All ranks take part in
 //! the fences of the launcher, so all pairs of a round are measured at the same time.
 

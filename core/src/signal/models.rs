@@ -35,7 +35,7 @@ impl Model {
     }
 
     fn wait(word: &ModelWord, number: u64) -> Result<()> {
-        while !has_come(word, number) {
+        while !has_arrived(word, number) {
             loom::thread::yield_now();
         }
         Ok(())

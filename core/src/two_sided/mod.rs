@@ -1,6 +1,6 @@
-//! Two-sided messages: a send at one rank meets a receive at another by context, source and tag (MPI-5.0 chapter 3), on
-//! active messages whose header handler does the matching and names the receive's memory as the sink (Banikazemi et
-//! al., "MPI-LAPI").
+//! Two-sided messages: a send at one rank is matched with a receive at another by context, source and tag (MPI-5.0
+//! chapter 3), on active messages whose header handler does the matching and names the receive's memory as the sink
+//! (Banikazemi et al., "MPI-LAPI").
 //!
 //! | message | |
 //! |---|---|

@@ -34,7 +34,7 @@ pub(crate) enum Body {
     Fences(u64),
     /// Of one fence epoch, with the number of the fence that opened it.
     Fence(u64),
-    /// Of exclusive access, with the number of the meeting that opened it.
+    /// Of exclusive access, with the number of the barrier that opened it.
     Exclusive(u64),
     Access,
     Exposure,

@@ -98,8 +98,8 @@ impl RawWindow {
         self.fencing.count.get()
     }
 
-    /// Number of meetings and barriers of closing fences so far, the same at all ranks.
-    pub(crate) fn meetings(&self) -> u64 {
+    /// Number of barriers so far, those of closing fences included, the same at all ranks.
+    pub(crate) fn barriers(&self) -> u64 {
         self.fencing.barriers.get()
     }
 

@@ -497,7 +497,7 @@ impl<T: Pod> Symmetric<T> {
 
     /// Completes all operations, runs `body` with this rank's elements while no other rank accesses them, and opens the
     /// array again. Collective: inside `body` every rank has its own elements, and operations on the array are refused.
-    /// Two meetings of the team, each with the messages of a fence.
+    /// Two barriers of the team, each with the messages of a fence.
     ///
     /// ```
     /// use farside_rma::prelude::*;
@@ -525,7 +525,7 @@ impl<T: Pod> Symmetric<T> {
             raw.usable("lend symmetric memory")?;
             raw.check_not_lent("lend symmetric memory")
         })?;
-        // All ranks complete their operations; an error of them must not keep this rank from the two meetings.
+        // All ranks complete their operations; an error must not keep this rank from the two barriers.
         let completed = raw.unlock_all();
         located(|| {
             raw.barrier()?;
@@ -542,7 +542,7 @@ impl<T: Pod> Symmetric<T> {
         let own = unsafe { std::slice::from_raw_parts_mut(base, self.len) };
         closing(
             raw,
-            Body::Exclusive(raw.meetings()),
+            Body::Exclusive(raw.barriers()),
             || body(own),
             || {
                 raw.lent.set(false);

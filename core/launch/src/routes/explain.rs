@@ -8,7 +8,7 @@ use super::fastest::Fastest;
 use super::network::{Hop, Network, RANGES, Time};
 use super::table::{Routes, range_text};
 
-/// Most alternatives that are named.
+/// Maximum number of alternatives that are listed.
 const SHOWN: usize = 5;
 
 /// Explains the route of a message of `bytes`.

@@ -9,9 +9,9 @@ use maud::{Markup, html};
 use super::network::{Network, RANGES};
 use super::table::{Routes, range_text};
 
-/// Most nodes of a picture; more could not be distinguished.
+/// Maximum number of nodes of a picture; more could not be distinguished.
 const NODES: usize = 128;
-/// Most links whose devices and times are written beside them.
+/// Maximum number of links that are labelled with their devices and times.
 const LABELS: usize = 24;
 /// The side of a panel, and the radius of the circle of nodes.
 const SIDE: f64 = 420.0;

@@ -11,7 +11,7 @@ use super::network::{Hop, Network, RANGES};
 
 /// The version of the file's format.
 const VERSION: u32 = 1;
-/// Most pairs without a route that a text names.
+/// Maximum number of pairs without a route that an error text lists.
 const PAIRS_SHOWN: usize = 20;
 
 /// Next hops between all nodes, for each range.

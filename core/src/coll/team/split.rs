@@ -235,8 +235,8 @@ impl Team {
 
     /// Waits until all ranks of the world team have reached the end of the job, whatever they have called before.
     pub(crate) fn end_barrier(&self) -> Result<()> {
-        let number = self.inner.meetings.get() + 1;
-        self.inner.meetings.set(number);
+        let number = self.inner.end_barriers.get() + 1;
+        self.inner.end_barriers.set(number);
         self.inner
             .signals
             .get()

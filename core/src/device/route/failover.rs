@@ -78,7 +78,7 @@ impl RouteDevice {
         format!("device {name} (number {} in the job)", self.numbers[usize::from(device)])
     }
 
-    /// Takes note of an error of a device; returns whether this rank continues without the device.
+    /// Records an error of a device; returns whether this rank continues without the device.
     pub(super) fn has_lost(&self, device: u8, e: &Error) -> bool {
         let goes_on = |peer| matches!(self.leave_device(device, peer, e), Leaving::To(_) | Leaving::Known);
         match (e.kind(), e.blamed_number()) {
@@ -107,7 +107,7 @@ impl RouteDevice {
         }
     }
 
-    /// Takes note that a request to a peer has failed.
+    /// Records that a request to a peer has failed.
     pub(super) fn has_failed(&self, device: u8, peer: u32, e: &Error) {
         if e.kind() == ErrorKind::PeerLost && self.pairs.get(peer).is_some() {
             self.leave_device(device, peer, e);
@@ -175,7 +175,7 @@ impl RouteDevice {
         self.requests.add_evidence(peer, Evidence::Signal(at, value));
     }
 
-    /// Takes note of a notification that a request carries: signals kept for its cell whose values are lower would set the
+    /// Records a notification that a request carries: signals kept for its cell whose values are lower would set the
     /// cell back if they were posted after it.
     pub(super) fn has_notified(&self, signal: &Signal) {
         let Signal { peer, at, value } = *signal;
@@ -305,7 +305,7 @@ impl RouteDevice {
         true
     }
 
-    /// Takes note of a request that is complete.
+    /// Records a request that is complete.
     #[inline]
     pub(super) fn completed(&self, tracked: &Tracked) {
         if let (Some(repeat), Some(pair)) = (&tracked.repeat, self.pairs.get(tracked.peer)) {
@@ -400,7 +400,7 @@ impl RouteDevice {
         result.map(|()| any)
     }
 
-    /// Takes note of the devices, by their numbers in the job, that a peer has left.
+    /// Records the devices, by their numbers in the job, that a peer has left.
     fn receive_left(&self, peer: u32, devices: u8, count: u64) -> Result<()> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(()) };
         let is_left = |device: &u8| devices >> self.numbers[usize::from(*device)] & 1 == 1;

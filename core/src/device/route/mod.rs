@@ -515,7 +515,7 @@ unsafe impl Device for RouteDevice {
 
     fn cancel(&self, which: &dyn Fn(u64) -> bool) {
         let mut tracked = self.requests.cancel(which);
-        // Their checks write to memory of theirs until they are cancelled.
+        // Their checks write to their memory until they are cancelled.
         let waiting = self.pairs.cancel(which);
         let checks = waiting.iter().filter_map(Waiting::check);
         tracked.extend(checks.inspect(|id| _ = self.requests.remove(*id)));

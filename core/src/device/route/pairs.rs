@@ -11,7 +11,7 @@ use crate::error::Error;
 /// Packets, and their bytes, after which the receiver acknowledges.
 const ACK_EVERY_PACKETS: u64 = 64;
 const ACK_EVERY_BYTES: usize = 256 << 10;
-/// Packets, and their bytes, that a sender keeps for one peer; more find the device busy.
+/// Maximum number of packets, and of their bytes, that a sender keeps for one peer; further ones find the device busy.
 const MOST_KEPT: usize = 1024;
 const MOST_BYTES: usize = 4 << 20;
 /// Signals kept before those of the same cell are joined.
@@ -290,7 +290,7 @@ impl Pair {
         Leaving::To(next)
     }
 
-    /// Takes note of a packet of the peer; `None` if the device was left.
+    /// Records a packet of the peer; `None` if the device was left.
     #[inline]
     pub(super) fn takes(&mut self, device: u8, len: usize) -> Option<()> {
         if self.left >> device & 1 == 1 {
@@ -319,7 +319,7 @@ impl Pair {
         (self.received - self.confirmed >= ACK_EVERY_PACKETS || self.unconfirmed >= ACK_EVERY_BYTES) && self.has_spare()
     }
 
-    /// Takes note of an acknowledgement; the number of packets that have arrived.
+    /// Records an acknowledgement; the number of packets that have arrived.
     pub(super) fn confirm(&mut self) -> u64 {
         (self.confirmed, self.unconfirmed) = (self.received, 0);
         self.received
@@ -339,7 +339,7 @@ impl Pair {
         self.left_sent = left;
     }
 
-    /// Takes note of the devices that the peer has left.
+    /// Records the devices that the peer has left.
     pub(super) fn receive_left(&mut self, left: u8, arrived: u64) {
         (self.left_received, self.arrived) = (left & self.common, arrived);
     }
@@ -412,7 +412,7 @@ impl Pair {
         None
     }
 
-    /// Takes note that a signal was set again by a device, after the requests that were posted again before it.
+    /// Records that a signal was set again by a device, after the requests that were posted again before it.
     pub(super) fn advance_signal(&mut self, device: u8) {
         let (order, packets, sent) = (self.next_order(), self.packets, self.kept.sent());
         if let Some(set) = self.signals.get_mut(self.next_signal) {

@@ -138,7 +138,7 @@ impl Prepared {
         Ok(self.join(peers, size))
     }
 
-    /// Tells the ranks that map this rank's segment that it cannot map all of theirs.
+    /// Informs the ranks that map this rank's segment that it cannot map all their segments.
     pub(crate) fn refuse(&self) {
         self.own.mapping().word(REFUSED).store(1, Ordering::SeqCst);
     }

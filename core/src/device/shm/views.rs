@@ -116,7 +116,7 @@ impl Views {
         Ok(LentBytes { mapping: Rc::clone(&view.mapping), offset: (name.offset - view.of.offset) as usize })
     }
 
-    /// Drops the least recently used mappings while there is no room for one more.
+    /// Drops the least recently used mappings until one more fits.
     fn make_room(&mut self, stats: &Stats) {
         while self.views.len() >= MAX_MAPPINGS {
             let idle = self.views.iter().enumerate().filter(|(_, view)| Rc::strong_count(&view.mapping) == 1);

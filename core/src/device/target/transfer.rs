@@ -113,7 +113,7 @@ impl Transfers {
         self.active.is_empty()
     }
 
-    /// Whether there is no room for another transfer.
+    /// Whether no further transfer can be taken.
     pub(super) fn is_full(&self) -> bool {
         self.active.len() >= MAX_TRANSFERS
     }

@@ -320,13 +320,13 @@ impl Peer {
         unsafe { self.send(&packet.bytes()[..packet.len()], &[], packet.len()) }
     }
 
-    /// Takes note of a packet of the peer.
+    /// Records a packet of the peer.
     pub(super) fn holds(&mut self, len: usize) -> Result<(), &'static str> {
         self.held += cost(len);
         if self.held > CREDITS { Err("more packets than it had credits") } else { Ok(()) }
     }
 
-    /// Takes note that the program has taken a packet of this peer.
+    /// Records that the program has taken a packet of this peer.
     pub(super) fn took(&mut self, len: usize) {
         self.held -= cost(len);
         self.taken += cost(len);
@@ -343,7 +343,7 @@ impl Peer {
         self.answer(Header { key: self.received, ..answer }, &[]);
     }
 
-    /// Takes note of bytes that have arrived; returns whether an acknowledgement is due.
+    /// Records bytes that have arrived; returns whether an acknowledgement is due.
     pub(super) fn note_received(&mut self, received: u64, weight: usize) -> bool {
         self.received = received;
         self.unacked += weight;
@@ -422,7 +422,7 @@ impl Peer {
         }
     }
 
-    /// Takes note of a frame of data.
+    /// Records a frame of data.
     pub(super) fn data_begins(&mut self, header: &Header) -> Result<(), &'static str> {
         let len = header.len as usize;
         let front = self.awaiting.front_mut().ok_or("data that was not asked for")?;

@@ -47,7 +47,7 @@ enum What {
 struct Late {
     inner: Loopback,
     held: RefCell<VecDeque<Held>>,
-    /// Most operations held; more find the device busy.
+    /// Maximum number of operations held; further ones find the device busy.
     room: usize,
     polls: u32,
     polled: Cell<u32>,

@@ -32,7 +32,7 @@ struct Strangers {
     frames: AtomicUsize,
     connections: AtomicUsize,
     refused: AtomicUsize,
-    /// Most connections of a rank at one time, and most bytes of packets in its inbox.
+    /// Highest number of connections of a rank at one time, and of bytes of packets in its inbox.
     most: AtomicUsize,
     inbox: AtomicUsize,
     are_done: AtomicBool,

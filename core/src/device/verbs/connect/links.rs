@@ -123,7 +123,7 @@ impl Table {
         Self { peers: (0..ranks).map(|_| Peer::default()).collect(), ..Self::default() }
     }
 
-    /// Takes note that the port is down.
+    /// Records that the port is down.
     pub(crate) fn port_is_down(&mut self) {
         if self.down.is_none() {
             (self.down, self.downs) = (Some(Instant::now()), self.downs + 1);
