@@ -77,7 +77,7 @@ const SMALL: u64 = 16_384;
 /// The factor by which a count may exceed the best peer's: a few packets in a thousand are acknowledgements that
 /// devices may or may not coalesce.
 const MARGIN: f64 = 1.02;
-/// The most pairs of runs; two in a row must agree.
+/// Maximum number of pairs of runs; two in a row must agree.
 const TRIES: usize = 8;
 
 /// Packets that all RDMA devices of this machine have sent.

@@ -141,7 +141,7 @@ fn one(job: &Job, name: &str, len: usize) -> Result<[f64; 2]> {
                     epoch.flush(other)
                 };
                 let receive = |come: u64| {
-                    job.wait("a put", || Ok((epoch.get_now(team.rank(), len - 1)? == come as u8).then_some(())))
+                    job.wait("a put", || Ok((epoch.get_blocking(team.rank(), len - 1)? == come as u8).then_some(())))
                 };
                 times(&team, send, receive, KINDS)
             })

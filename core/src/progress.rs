@@ -199,7 +199,7 @@ impl Progress {
     }
 
     /// Call after a turn outside of a wait that found nothing. Where ranks share cores it yields once in `LOOKS` such
-    /// turns, since a program that tests a request now and then has other work.
+    /// turns, since a program that tests a request occasionally has other work.
     pub(crate) fn yield_occasionally(&self) {
         if self.spins == 0 && self.idle.get().is_multiple_of(LOOKS) {
             std::thread::yield_now();

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use crate::table::{Constant, Function, Mark, Parameter, Table};
 
-/// Functions with a form `X_now` in their module, which does the usual case: see `entry::at_once`.
+/// Functions with a form `try_X` in their module, which does the usual case: see `entry::at_once`.
 const AT_ONCE: [&str; 14] = [
     "MPI_Send",
     "MPI_Isend",
@@ -223,7 +223,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
     };
     let arguments = arguments.join(", ");
     let now = AT_ONCE.contains(&function.base());
-    let now = now.then(|| format!("crate::{module}::{implementation}_now(runtime, {arguments})"));
+    let now = now.then(|| format!("crate::{module}::try_{implementation}(runtime, {arguments})"));
     let body = if module == "tool" && function.mark != Mark::NotYet {
         // Errors are returned, without an error handler.
         format!("crate::tool::{implementation}({passed})")
@@ -243,7 +243,7 @@ fn export(out: &mut String, table: &Table, module: &str, function: &Function) {
             mark => {
                 let comma = if arguments.is_empty() { "" } else { ", " };
                 let now = now.as_ref().map_or_else(String::new, |now| {
-                    format!("if unbiased_now(call, |runtime| {now}) {{ return Ok(()); }}\n")
+                    format!("if try_unbiased(call, |runtime| {now}) {{ return Ok(()); }}\n")
                 });
                 // As other libraries do, a function that fails to make a communicator gives the null handle.
                 let failed = made_comm(function).map_or_else(String::new, |made| {

@@ -29,7 +29,7 @@ pub fn at_once(now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
 
 /// Runs the usual case of a function in a thread to which the lock is not biased; in any other, [`at_once`] has tried.
 #[inline(always)]
-pub fn unbiased_now(call: &Call<'_>, now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
+pub fn try_unbiased(call: &Call<'_>, now: impl FnOnce(&Runtime) -> Result<bool>) -> bool {
     !LOCK.is_biased() && now(call).unwrap_or(false)
 }
 

@@ -38,10 +38,10 @@
 //! argument at fault, and the text continues that name: "is -2", "has 9, but the group has 4 members". An error code is
 //! the class, and in its upper half the number of the message, which `MPI_Error_string` returns.
 //!
-//! **The usual case** of a function that `build/exports.rs` lists in `AT_ONCE` is done by its `X_now`, before the call
+//! **The usual case** of a function that `build/exports.rs` lists in `AT_ONCE` is done by its `try_X`, before the call
 //! proper (`entry::at_once`): with the lock biased to the thread, all arguments valid, predefined types, and nothing to
 //! wait for. It returns false otherwise, and has changed nothing; the call proper then has every check and every error.
-//! `X_now` stands on the `_now` methods of core and windows, with which the slow methods begin too.
+//! `try_X` stands on the `try_` methods of core and windows, with which the slow methods begin too.
 //!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed

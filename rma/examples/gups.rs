@@ -159,7 +159,7 @@ fn fetch(window: &LockWindow<u64>, table: Table, count: u64) -> Result<()> {
     window.lock_all(Assert::empty(), |epoch| {
         Stream::of(window.team().rank()).take(count as usize).try_for_each(|number| {
             let (rank, at) = table.place(number);
-            epoch.fetch_and_op_now(Op::Bxor, number, rank, at).map(drop)
+            epoch.fetch_and_op_blocking(Op::Bxor, number, rank, at).map(drop)
         })
     })
 }

@@ -68,9 +68,9 @@ impl HashTable {
     /// One compare-and-swap for each slot looked at, and one fetch-and-op.
     fn add(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64, value: u64) -> Outcome<Inserted> {
         for (probes, (rank, at)) in (1..).zip(self.probes(key)) {
-            let found = epoch.compare_and_swap_now(EMPTY, key, rank, at)?;
+            let found = epoch.compare_and_swap_blocking(EMPTY, key, rank, at)?;
             if found == EMPTY || found == key {
-                epoch.fetch_and_op_now(Op::Sum, value, rank, at + 1)?;
+                epoch.fetch_and_op_blocking(Op::Sum, value, rank, at + 1)?;
                 return Ok(Inserted { new: found == EMPTY, probes });
             }
         }
@@ -80,9 +80,9 @@ impl HashTable {
     /// The value of `key`. One get for each slot looked at, and one for the value.
     fn find(&self, epoch: &PassiveEpoch<'_, '_, u64>, key: u64) -> Result<Option<u64>> {
         for (rank, at) in self.probes(key) {
-            match epoch.get_now(rank, at)? {
+            match epoch.get_blocking(rank, at)? {
                 EMPTY => return Ok(None),
-                found if found == key => return epoch.get_now(rank, at + 1).map(Some),
+                found if found == key => return epoch.get_blocking(rank, at + 1).map(Some),
                 _ => {}
             }
         }

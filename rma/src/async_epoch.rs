@@ -39,7 +39,7 @@ use crate::raw::lock::LockKind;
 ///     }))??;
 ///     team.barrier()?;
 ///     let both = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
-///         Ok::<_, Error>([epoch.get_now(0, 0)?, epoch.get_now(0, 1)?])
+///         Ok::<_, Error>([epoch.get_blocking(0, 0)?, epoch.get_blocking(0, 1)?])
 ///     })?;
 ///     assert_eq!(both, [3, 20]);
 ///     window.free()

@@ -70,7 +70,7 @@
 //!     }
 //!     let counter = LockWindow::<i64>::from_vec(&world, vec![0])?;
 //!     counter.lock(LockKind::Exclusive, 0, Assert::empty(), |epoch| {
-//!         let before = epoch.get_now(0, 0)?;
+//!         let before = epoch.get_blocking(0, 0)?;
 //!         epoch.put_value(before + 1, 0, 0)
 //!     })?;
 //!     world.barrier()?;

@@ -35,7 +35,7 @@ use crate::shared_window::SharedSlice;
 ///     let window = LockWindow::<u64>::allocate(&team, 2)?;
 ///     // Each rank draws a ticket of rank 0, which takes no part.
 ///     let ticket = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
-///         epoch.fetch_and_op_now(Op::Sum, 1, 0, 0)
+///         epoch.fetch_and_op_blocking(Op::Sum, 1, 0, 0)
 ///     })?;
 ///     assert!(ticket < 4);
 ///     let (mine, mut drawn) = ([ticket], [0]);
@@ -249,9 +249,9 @@ impl<T: Pod> LockWindow<T> {
 ///         epoch.put(&data, peer, 0)?;
 ///         epoch.flush(peer)?;
 ///         // ... or on return.
-///         assert_eq!(epoch.fetch_and_op_now(Op::Sum, 5, peer, 1)?, 2);
-///         assert_eq!(epoch.compare_and_swap_now(7, 8, peer, 1)?, 7);
-///         assert_eq!(epoch.get_now(peer, 1)?, 8);
+///         assert_eq!(epoch.fetch_and_op_blocking(Op::Sum, 5, peer, 1)?, 2);
+///         assert_eq!(epoch.compare_and_swap_blocking(7, 8, peer, 1)?, 7);
+///         assert_eq!(epoch.get_blocking(peer, 1)?, 8);
 ///         Ok::<(), Error>(())
 ///     })?;
 ///     window.free()
@@ -326,7 +326,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Those of [`Epoch::get`] and [`flush`](Self::flush).
     #[inline]
     #[track_caller]
-    pub fn get_now(&self, target: usize, displacement: usize) -> Result<T> {
+    pub fn get_blocking(&self, target: usize, displacement: usize) -> Result<T> {
         let mut value = T::zeroed();
         let (into, offset) = ((&raw mut value).cast(), bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before `value` is dropped.
@@ -340,7 +340,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Those of [`Epoch::fetch_and_op`] and [`flush`](Self::flush).
     #[inline]
     #[track_caller]
-    pub fn fetch_and_op_now(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T>
+    pub fn fetch_and_op_blocking(&self, op: Op, operand: T, target: usize, displacement: usize) -> Result<T>
     where
         T: Element,
     {
@@ -357,7 +357,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Those of [`Epoch::compare_and_swap`] and [`flush`](Self::flush).
     #[inline]
     #[track_caller]
-    pub fn compare_and_swap_now(&self, expected: T, desired: T, target: usize, displacement: usize) -> Result<T>
+    pub fn compare_and_swap_blocking(&self, expected: T, desired: T, target: usize, displacement: usize) -> Result<T>
     where
         T: CasElement,
     {
@@ -374,7 +374,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Those of [`Epoch::put`] and [`flush`](Self::flush).
     #[inline]
     #[track_caller]
-    pub fn put_now(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
+    pub fn put_blocking(&self, from: &[T], target: usize, displacement: usize) -> Result<()> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before the borrow of `from` ends.
         self.epoch.raw.now(target, |raw| unsafe { raw.put(data, len, target, offset) }).located()
@@ -386,7 +386,7 @@ impl<'scope, T: Pod> PassiveEpoch<'scope, '_, T> {
     /// Those of [`Epoch::get`] and [`flush`](Self::flush).
     #[inline]
     #[track_caller]
-    pub fn get_into_now(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
+    pub fn get_into_blocking(&self, into: &mut [T], target: usize, displacement: usize) -> Result<()> {
         let (to, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?);
         // SAFETY: `now` completes or abandons the operation before the borrow of `into` ends.
         self.epoch.raw.now(target, |raw| unsafe { raw.get(to, len, target, offset) }).located()

@@ -240,11 +240,11 @@ impl<B: 'static> Pending<B> {
         // SAFETY: the buffer is live.
         let done = unsafe {
             match transfer {
-                Transfer::Put => raw.put_now(at.cast(), len, target, offset),
-                Transfer::Get => raw.get_now(at.cast(), len, target, offset),
+                Transfer::Put => raw.try_put(at.cast(), len, target, offset),
+                Transfer::Get => raw.try_get(at.cast(), len, target, offset),
                 Transfer::Accumulate(op, ty) => {
                     op.check(ty, "accumulate")?;
-                    raw.accumulate_array_now(op, ty, at.cast(), std::ptr::null_mut(), len, target, offset)
+                    raw.try_accumulate_array(op, ty, at.cast(), std::ptr::null_mut(), len, target, offset)
                 }
             }
         };
@@ -359,7 +359,7 @@ impl<T: Element> Pending<Fetched<T>> {
         op.check(T::TYPE, "fetch and op")?;
         let mut fetched = Fetched { operand, old: T::zeroed() };
         // SAFETY: both are live.
-        if unsafe { window.accumulate_now(op, &raw const operand, &raw mut fetched.old, target, offset) } {
+        if unsafe { window.try_accumulate(op, &raw const operand, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
         Self::issue(window, target, fetched, note, |fetched| Item::Accumulate {
@@ -383,7 +383,7 @@ impl<T: Element> Pending<Fetched<T>> {
     {
         let mut fetched = Fetched { operand: desired, old: T::zeroed() };
         // SAFETY: the result is live.
-        if unsafe { window.compare_and_swap_now(expected, desired, &raw mut fetched.old, target, offset) } {
+        if unsafe { window.try_compare_and_swap(expected, desired, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
         Self::issue(window, target, fetched, note, |fetched| Item::CompareSwap {

@@ -247,8 +247,8 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
             let to = self.at(index, 1, OP)?;
             if !self.window.is_mapped() {
                 return Err(Error::new(ErrorKind::Unsupported, OP)
-                    .cause("the window's memory is not mapped at all ranks, so the device makes its atomics")
-                    .remedy("make the operation on the own rank in an epoch"));
+                    .cause("the window's memory is not mapped at all ranks, so the device performs its atomics")
+                    .remedy("perform the operation on this rank in an epoch"));
             }
             // SAFETY: as in `read`; the operation is defined on the type.
             Ok(unsafe { crate::op::kernel::fetch_apply(op, to, operand) })

@@ -50,7 +50,7 @@ fn error_names_the_line_of_the_call() {
         let locked = LockWindow::<u32>::allocate(&team, 2)?;
         made(locked.lock(LockKind::Shared, 9, none, |_| Ok::<_, Error>(())), here());
         locked.lock_all(none, |epoch| {
-            made(epoch.get_now(0, 2), here());
+            made(epoch.get_blocking(0, 2), here());
             made(epoch.flush(4), here());
             made(locked.with_local(|_| Ok::<_, Error>(())), here());
             Ok::<_, Error>(())

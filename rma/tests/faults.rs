@@ -165,9 +165,9 @@ fn panic_in_unlock_all() {
 
 #[test]
 fn panic_in_an_operation_that_is_complete_when_it_returns() {
-    passive(|w, _| w.lock_all(NONE, |e| e.get_now(1, 0).map(|_| ())));
-    passive(|w, _| w.lock_all(NONE, |e| e.fetch_and_op_now(Op::Sum, 1, 1, 0).map(|_| ())));
-    passive(|w, _| w.lock_all(NONE, |e| e.compare_and_swap_now(1, 2, 1, 0).map(|_| ())));
+    passive(|w, _| w.lock_all(NONE, |e| e.get_blocking(1, 0).map(|_| ())));
+    passive(|w, _| w.lock_all(NONE, |e| e.fetch_and_op_blocking(Op::Sum, 1, 1, 0).map(|_| ())));
+    passive(|w, _| w.lock_all(NONE, |e| e.compare_and_swap_blocking(1, 2, 1, 0).map(|_| ())));
 }
 
 /// A get that its target's agent serves in pieces.

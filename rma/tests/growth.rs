@@ -45,7 +45,7 @@ fn make_and_free(team: &Team, round: usize) -> Result<()> {
         }
         4 => {
             let w = LockWindow::from_vec(team, vec![3u64; len])?;
-            w.lock_all(none, |e| e.get_now(right, len - 1).map(|x| assert_eq!(x, 3)))?;
+            w.lock_all(none, |e| e.get_blocking(right, len - 1).map(|x| assert_eq!(x, 3)))?;
             // Dropped without `free`, which must release everything too.
             team.barrier()?;
             Ok(())

@@ -42,10 +42,10 @@ fn rank(ranks: usize) -> Result<()> {
         let counter = LockWindow::<u64>::allocate(team, 1)?;
         counter.lock_all(Assert::empty(), |e| {
             for _ in 0..20 {
-                e.fetch_and_op_now(Op::Sum, 1, 0, 0)?;
+                e.fetch_and_op_blocking(Op::Sum, 1, 0, 0)?;
             }
             team.barrier()?;
-            assert_eq!(e.fetch_and_op_now(Op::NoOp, 0, 0, 0)?, 20 * size as u64);
+            assert_eq!(e.fetch_and_op_blocking(Op::NoOp, 0, 0, 0)?, 20 * size as u64);
             team.barrier()
         })?;
         counter.free()?;

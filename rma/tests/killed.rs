@@ -146,7 +146,7 @@ fn rank(phase: &str) -> Result<()> {
             let w = LockWindow::<u64>::allocate(&team, 10)?;
             w.lock_all(Assert::empty(), |e| {
                 for _ in 0..1000 {
-                    e.fetch_and_op_now(Op::Sum, 1, VICTIM, 0)?;
+                    e.fetch_and_op_blocking(Op::Sum, 1, VICTIM, 0)?;
                 }
                 die(me);
                 team.barrier()
@@ -195,7 +195,7 @@ fn rank(phase: &str) -> Result<()> {
             w.lock_all(Assert::empty(), |e| {
                 loop {
                     for target in 0..3 {
-                        e.fetch_and_op_now(Op::Sum, 1, target, 0)?;
+                        e.fetch_and_op_blocking(Op::Sum, 1, target, 0)?;
                     }
                     die(me);
                 }

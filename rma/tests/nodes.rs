@@ -73,11 +73,11 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
             window.lock_all(Assert::empty(), |e| {
                 for _ in 0..ROUNDS {
                     e.accumulate(Op::Sum, &[1], 0, 0)?;
-                    e.fetch_and_op_now(Op::Sum, 2, 0, 1)?;
+                    e.fetch_and_op_blocking(Op::Sum, 2, 0, 1)?;
                     // A third word by compare-and-swap only.
-                    let mut seen = e.get_now(0, 2)?;
+                    let mut seen = e.get_blocking(0, 2)?;
                     loop {
-                        let found = e.compare_and_swap_now(seen, seen + 3, 0, 2)?;
+                        let found = e.compare_and_swap_blocking(seen, seen + 3, 0, 2)?;
                         if found == seen {
                             break;
                         }
@@ -322,7 +322,7 @@ fn long_transfers_share_the_connections_of_a_device_that_is_listed_twice() {
             e.flush(other)?;
             check_shares(&before, 0);
             let before = moved();
-            e.get_into_now(&mut back, other, 0)?;
+            e.get_into_blocking(&mut back, other, 0)?;
             check_shares(&before, 1);
             assert_eq!(back, mine);
             // Lists of blocks: from all elements to every second 128 of them, and back.

@@ -23,7 +23,7 @@ pub const CALLED: [(&str, &str); 16] = [
     ("put", "put of 8 bytes, in lock_all"),
     ("put_value", "put_value of 8 bytes, in lock_all"),
     ("put_flush", "put of 8 bytes and flush, in lock_all"),
-    ("get", "get of 8 bytes and flush (get_now), in lock_all"),
+    ("get", "get of 8 bytes and flush (get_blocking), in lock_all"),
     ("accumulate", "accumulate of 8 bytes, in lock_all"),
     ("fetch_op", "fetch-and-op of 8 bytes and flush, in lock_all"),
     ("cas", "compare-and-swap of 8 bytes and flush, in lock_all"),
@@ -116,15 +116,21 @@ fn in_lock_all<'scope>(
         "put" => each!(epoch.put(words(word), rank(), place())),
         "put_value" => each!(epoch.put_value(black_box(7), rank(), place())),
         "put_flush" => each!(epoch.put(words(word), rank(), place()).and_then(|()| epoch.flush(rank()))),
-        "get" => each!(epoch.get_now(rank(), place()).map(|value| _ = black_box(value))),
+        "get" => each!(epoch.get_blocking(rank(), place()).map(|value| _ = black_box(value))),
         "accumulate" => each!(epoch.accumulate(black_box(Op::Sum), words(word), rank(), place())),
         "fetch_op" => {
             each!(
-                epoch.fetch_and_op_now(black_box(Op::Sum), black_box(1), rank(), place()).map(|old| _ = black_box(old))
+                epoch
+                    .fetch_and_op_blocking(black_box(Op::Sum), black_box(1), rank(), place())
+                    .map(|old| _ = black_box(old))
             )
         }
         "cas" => {
-            each!(epoch.compare_and_swap_now(black_box(1), black_box(2), rank(), place()).map(|old| _ = black_box(old)))
+            each!(
+                epoch
+                    .compare_and_swap_blocking(black_box(1), black_box(2), rank(), place())
+                    .map(|old| _ = black_box(old))
+            )
         }
         "flush" => each!(epoch.flush(rank())),
         _ => Err(Error::new(ErrorKind::BadArgument, "count instructions").cause(format!("no call {name}"))),

@@ -85,7 +85,7 @@ impl Bench<'_> {
                     continue;
                 }
                 if several {
-                    // A warm-up, since the ways in between have used the caches, and the memory in other ways.
+                    // A warm-up, since the ways measured in between have evicted this one from the caches.
                     (way.run)(iterations.div_ceil(4))?;
                 }
                 let each = f64::from(way.per_iteration);

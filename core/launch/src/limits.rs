@@ -38,7 +38,7 @@ pub(crate) struct Room {
     pub free: u64,
 }
 
-/// The limits; `None` where the system does not say.
+/// The limits; `None` where the system reports none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Limits {
     /// Memory that may be locked.

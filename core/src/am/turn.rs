@@ -99,7 +99,7 @@ struct Turn<'a> {
     job: &'a Messenger,
     out: &'a mut SendQueues,
     any: bool,
-    /// Targets without room.
+    /// Targets whose queue is full.
     full: SmallVec<[u32; 8]>,
     ended: Vec<(Data, Result<()>)>,
     /// The first error of a message that no call waits for.

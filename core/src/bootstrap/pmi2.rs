@@ -69,7 +69,7 @@ impl Pmi2 {
         self.launcher.require_rc(&reply).map(|()| reply)
     }
 
-    /// [`ask`](Self::ask) without a look at the return code.
+    /// Like [`ask`](Self::ask), but does not check the return code.
     fn exchange(&mut self, command: &str, fields: &[(&str, &str)]) -> Result<Message> {
         self.launcher.send(&request(command, fields))?;
         let expected = format!("{command}-response");

@@ -38,7 +38,7 @@ pub const fn hint(size: usize, effect: Effect) -> u32 {
     ((size & 0xff) as u32) << SIZE | effect << EFFECT
 }
 
-/// Size of an element in bytes; 0 if the code does not say.
+/// Size of an element in bytes; 0 if the code does not determine it.
 #[must_use]
 pub const fn element(code: u32) -> usize {
     (code >> SIZE & 0xff) as usize

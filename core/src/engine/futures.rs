@@ -80,9 +80,9 @@ impl WaitingFutures {
 impl Engine {
     /// Has the task of `context` polled again: at once, or, when polls of futures of this rank have found nothing for
     /// the time that a wait spins, at the next event. Call after a turn of [`progress`](Self::progress) and a test of
-    /// the condition, both in vain. A condition that peers bring about without a message must be one for which they
-    /// wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself needs
-    /// [`wake_futures`](Self::wake_futures), unless it is progress.
+    /// the condition, both without result. A condition that peers bring about without a message must be one for which
+    /// they wake this rank ([`Device::wake`](crate::device::Device::wake)), and one that this rank brings about itself
+    /// needs [`wake_futures`](Self::wake_futures), unless it is progress.
     ///
     /// # Errors
     /// `PeerLost`, of the check of the peers that every sleep is preceded by; or that what this rank waits for cannot come.

@@ -11,7 +11,7 @@ use crate::memory::keys::AccumulateFn;
 pub struct Accumulate {
     /// The code, as the region's function and [`code`] read it.
     pub code: u32,
-    /// Bytes of an element; 1 if the code does not say.
+    /// Bytes of an element; 1 if the code does not determine it.
     pub size: usize,
     /// The operand, of [`operand_len`](code::operand_len) bytes.
     pub operand: *const u8,
@@ -62,8 +62,8 @@ impl Accumulate {
     }
 }
 
-/// Applies an accumulate, or a compare-and-swap if the code is [`SWAP`], to `len` bytes at `to`, by this CPU. The former
-/// values go to `old` unless it is null.
+/// Applies an accumulate, or a compare-and-swap if the code is [`SWAP`], to `len` bytes at `to`, by this CPU. The
+/// previous values go to `old` unless it is null.
 ///
 /// # Safety
 /// The contract of [`code::apply`] or [`code::apply_swap`]; the operand has [`operand_len`](code::operand_len) bytes.

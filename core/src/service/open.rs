@@ -93,8 +93,8 @@ fn is_refusal(e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Forbidden | ErrorKind::System | ErrorKind::Unsupported)
 }
 
-/// Maps the segments of all ranks. If the device may be another one, a rank that cannot do so is no error, but the inner one at
-/// all ranks, with the cause at that rank. Collective; one fence.
+/// Maps the segments of all ranks. If the device may be another one, a rank that cannot do so is not an error: all
+/// ranks get the inner error, with the cause at that rank. Collective; one fence.
 fn map(
     prepared: &shm::Prepared,
     addresses: &[Vec<u8>],

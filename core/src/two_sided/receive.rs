@@ -62,7 +62,7 @@ impl Mailbox {
     /// The contract of [`start_receive`](Self::start_receive). `receive` [is done](Receive::is_done), and the source is
     /// a rank of the job.
     #[inline(always)]
-    pub unsafe fn post_now(&self, receive: &Rc<Receive>, pattern: Pattern, base: *mut u8, len: usize) -> bool {
+    pub unsafe fn try_post_receive(&self, receive: &Rc<Receive>, pattern: Pattern, base: *mut u8, len: usize) -> bool {
         debug_assert!(receive.is_done());
         let two_sided = self.two_sided();
         if !self.is_plain() || two_sided.owes_credit() || two_sided.has_unexpected() {

@@ -112,7 +112,7 @@ impl Mailbox {
         if mode == Mode::Standard
             && let Source::Bytes(block) = &source
             // SAFETY: the same contract.
-            && unsafe { self.send_now(target, context, tag, block.base, block.len) }
+            && unsafe { self.try_send_message(target, context, tag, block.base, block.len) }
         {
             return Ok(Sending::Done);
         }
@@ -143,7 +143,7 @@ impl Mailbox {
     /// # Safety
     /// `len` bytes at `base` are valid for reads.
     #[inline(always)]
-    pub unsafe fn send_now(&self, target: u32, context: u32, tag: i32, base: *const u8, len: usize) -> bool {
+    pub unsafe fn try_send_message(&self, target: u32, context: u32, tag: i32, base: *const u8, len: usize) -> bool {
         if !self.is_plain() {
             return false;
         }

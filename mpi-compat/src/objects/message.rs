@@ -231,7 +231,7 @@ impl Receives {
 
     /// Ends a request whose receive has got a whole message, and returns its status; `None` for any other request.
     #[inline(always)]
-    pub fn close_now(&self, request: Request) -> Option<(two_sided::Status, Rc<CommObject>)> {
+    pub fn try_close(&self, request: Request) -> Option<(two_sided::Status, Rc<CommObject>)> {
         let slot = self.slot(request)?;
         let status = slot.receive.status().filter(|status| status.kept == status.len && slot.operation.is_none())?;
         let _ = slot.receive.outcome();

@@ -98,7 +98,7 @@ fn open_send(comm: (Comm, Rc<CommObject>), sending: Option<(u32, Sending)>) -> R
 
 /// Sends a message of a predefined type if that needs no request: [`at_once`](crate::entry::at_once).
 #[inline(always)]
-pub fn send_now(runtime: &Runtime, data: Buffer, to: Peer) -> Result<bool> {
+pub fn try_send(runtime: &Runtime, data: Buffer, to: Peer) -> Result<bool> {
     let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
     // SAFETY: the call does not wait, and calls no function of the program.
     let Some(comm) = (unsafe { runtime.comms.look(to.comm) }) else { return Ok(false) };
@@ -106,7 +106,7 @@ pub fn send_now(runtime: &Runtime, data: Buffer, to: Peer) -> Result<bool> {
         return Ok(false);
     };
     // SAFETY: the program does not change the message during the call.
-    Ok(unsafe { comm.team.job().send_now(target, comm.context, to.tag, data.address.at(), len) })
+    Ok(unsafe { comm.team.job().try_send_message(target, comm.context, to.tag, data.address.at(), len) })
 }
 
 impl Message {

@@ -29,7 +29,7 @@ pub(super) fn of_proc_null(call: &Call<'_>, comm: Option<(Comm, Rc<CommObject>)>
 
 /// Posts a receive of a predefined type: [`at_once`](crate::entry::at_once).
 #[inline(always)]
-pub fn irecv_now(runtime: &Runtime, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
+pub fn try_irecv(runtime: &Runtime, data: Buffer, from: Peer, request: Out<Request>) -> Result<bool> {
     let Some(len) = runtime.plain.size(data.n, data.datatype) else { return Ok(false) };
     let comm = runtime.comms.get(from.comm)?;
     let pattern = match comm.peers.member(from.rank) {
@@ -44,7 +44,7 @@ pub fn irecv_now(runtime: &Runtime, data: Buffer, from: Peer, request: Out<Reque
     let Some(slot) = (unsafe { runtime.receives.next() }) else { return Ok(false) };
     // SAFETY: the program does not access the buffer until the receive is over; that of a free slot is done, and members
     // are ranks of the job.
-    let posted = unsafe { comm.team.job().post_now(&slot.receive, pattern, data.address.at(), len) };
+    let posted = unsafe { comm.team.job().try_post_receive(&slot.receive, pattern, data.address.at(), len) };
     if posted {
         request.set(runtime.receives.open(slot, (from.comm, comm)));
     }

@@ -1,6 +1,6 @@
 //! Sends (MPI-5.0 sections 3.2, 3.4, 3.7, 3.9): four modes, each blocking, non-blocking and persistent.
 
-use super::{Message, begin_send, send_now};
+use super::{Message, begin_send, try_send};
 use crate::arguments::{Out, StatusOut};
 use crate::fail::Result;
 use crate::handle::Request;
@@ -37,8 +37,8 @@ pub fn send(call: &Call<'_>, data: Buffer, to: Peer) -> Result {
 }
 
 #[inline(always)]
-pub fn isend_now(runtime: &Runtime, data: Buffer, to: Peer, request: Out<Request>) -> Result<bool> {
-    let sent = send_now(runtime, data, to)?;
+pub fn try_isend(runtime: &Runtime, data: Buffer, to: Peer, request: Out<Request>) -> Result<bool> {
+    let sent = try_send(runtime, data, to)?;
     if sent {
         request.set(runtime.complete_send.get());
     }

@@ -24,12 +24,12 @@ pub enum Consume {
 /// Completes and frees the request of a short send, or of a receive that has ended well; otherwise returns false, and
 /// changes nothing.
 #[inline(always)]
-pub fn wait_now(runtime: &Runtime, request: Out<Request>, status: StatusOut) -> Result<bool> {
+pub fn try_wait(runtime: &Runtime, request: Out<Request>, status: StatusOut) -> Result<bool> {
     let handle = request.get();
     if handle == runtime.complete_send.get() {
         status.set(Status::EMPTY);
     } else {
-        let Some((received, comm)) = runtime.receives.close_now(handle) else { return Ok(false) };
+        let Some((received, comm)) = runtime.receives.try_close(handle) else { return Ok(false) };
         status.set(status_of(&comm, &received));
     }
     request.set(MPI_REQUEST_NULL);
@@ -64,8 +64,8 @@ fn test_one(call: &Call<'_>, handle: &mut Request, flag: Out<c_int>, status: Sta
 }
 
 #[inline(always)]
-pub fn test_now(runtime: &Runtime, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result<bool> {
-    let completed = wait_now(runtime, request, status)?;
+pub fn try_test(runtime: &Runtime, request: Out<Request>, flag: Out<c_int>, status: StatusOut) -> Result<bool> {
+    let completed = try_wait(runtime, request, status)?;
     if completed {
         flag.set(1);
     }
@@ -138,7 +138,7 @@ impl<'c> Requests<'c> {
         if over { self.take_all(0..self.handles.len(), statuses).map(|()| true) } else { Ok(false) }
     }
 
-    fn all_now(&mut self, flag: Out<c_int>, statuses: StatusOut) -> Result {
+    fn test_all(&mut self, flag: Out<c_int>, statuses: StatusOut) -> Result {
         // The flag is set first, since an outcome may be an error.
         flag.set(1);
         let over = self.all(false, statuses)?;
@@ -253,7 +253,7 @@ pub fn waitall(call: &Call<'_>, n: c_int, array: ListOut<Request>, statuses: Sta
 }
 
 pub fn testall(call: &Call<'_>, n: c_int, array: ListOut<Request>, flag: Out<c_int>, statuses: StatusOut) -> Result {
-    with(call, (n, "count"), array, |requests| requests.all_now(flag, statuses))
+    with(call, (n, "count"), array, |requests| requests.test_all(flag, statuses))
 }
 
 pub fn request_get_status_all(
@@ -263,5 +263,5 @@ pub fn request_get_status_all(
     flag: Out<c_int>,
     statuses: StatusOut,
 ) -> Result {
-    of(call, Consume::No, (n, "count"), array, |requests| requests.all_now(flag, statuses))
+    of(call, Consume::No, (n, "count"), array, |requests| requests.test_all(flag, statuses))
 }

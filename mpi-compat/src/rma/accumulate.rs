@@ -150,7 +150,7 @@ impl Remote {
 /// Accumulates one element of a predefined type by a processor instruction, if the target memory is mapped and ready;
 /// returns whether it did. The old value is not fetched if `old` is null.
 #[inline(never)]
-fn update_now(
+fn try_update(
     runtime: &Runtime,
     origin: *mut u8,
     old: *mut u8,
@@ -170,7 +170,7 @@ fn update_now(
     let Some((raw, target, offset)) = place else { return false };
     // SAFETY: the program does not access the buffers until the operation is complete.
     with_element!(atomics.ty, T => unsafe {
-        raw.accumulate_now::<T>(operation, operand.cast(), old.cast(), target, offset)
+        raw.try_accumulate::<T>(operation, operand.cast(), old.cast(), target, offset)
     }; I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, F32 f32, F64 f64)
 }
 
@@ -219,9 +219,9 @@ impl Checked {
     }
 }
 
-/// Accumulates elements of a predefined type like [`update_now`].
+/// Accumulates elements of a predefined type like [`try_update`].
 #[inline(never)]
-fn update_many_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
+fn try_update_many(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
     let (atomics, operation) = (runtime.plain.atomics(at.datatype), operation(op));
     let (Some(atomics), Some(operation), Some(len)) = (atomics, operation, runtime.plain.size(at.n, at.datatype))
     else {
@@ -236,29 +236,29 @@ fn update_many_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, 
     let place = unsafe { runtime.wins.look(at.win) }.and_then(|win| win.place(at.rank, at.displacement));
     let Some((raw, target, offset)) = place else { return false };
     // SAFETY: the program does not access the buffers until the operation is complete.
-    unsafe { raw.accumulate_array_now(operation, atomics.ty, operand, old, len, target, offset) }
+    unsafe { raw.try_accumulate_array(operation, atomics.ty, operand, old, len, target, offset) }
 }
 
 /// Accumulates elements if that can be done at once. The old values are not fetched if `old` is null.
 #[inline(always)]
-fn many_now(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
+fn try_many(runtime: &Runtime, origin: *mut u8, old: *mut u8, at: Place, op: Op) -> bool {
     match at.n {
-        1 => update_now(runtime, origin, old, at.datatype, at.rank, at.displacement, op, at.win),
-        _ => update_many_now(runtime, origin, old, at, op),
+        1 => try_update(runtime, origin, old, at.datatype, at.rank, at.displacement, op, at.win),
+        _ => try_update_many(runtime, origin, old, at, op),
     }
 }
 
 #[inline(always)]
-pub fn accumulate_now(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
+pub fn try_accumulate(runtime: &Runtime, origin: Buffer, at: Place, op: Op) -> Result<bool> {
     let is_same = (origin.n, origin.datatype) == (at.n, at.datatype);
-    Ok(is_same && many_now(runtime, origin.address.at(), std::ptr::null_mut(), at, op))
+    Ok(is_same && try_many(runtime, origin.address.at(), std::ptr::null_mut(), at, op))
 }
 
 #[inline(always)]
-pub fn get_accumulate_now(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
+pub fn try_get_accumulate(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
     let is_same = |buffer: Buffer| (buffer.n, buffer.datatype) == (at.n, at.datatype);
     let are_same = is_same(result) && (op == MPI_NO_OP || is_same(origin)) && !result.address.is_constant();
-    Ok(are_same && many_now(runtime, origin.address.at(), result.address.at(), at, op))
+    Ok(are_same && try_many(runtime, origin.address.at(), result.address.at(), at, op))
 }
 
 pub fn accumulate(call: &Call<'_>, origin: Buffer, at: Place, op: Op) -> Result {
@@ -276,10 +276,10 @@ fn predefined(call: &Call<'_>, datatype: Type) -> Result<Named, Fail> {
 }
 
 #[inline(always)]
-pub fn fetch_and_op_now(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
+pub fn try_fetch_and_op(runtime: &Runtime, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result<bool> {
     let (from, old) = (origin.address.at(), result.address.at());
     let is_place = !result.address.is_constant();
-    Ok(is_place && update_now(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
+    Ok(is_place && try_update(runtime, from, old, at.datatype, at.rank, at.displacement, op, at.win))
 }
 
 pub fn fetch_and_op(call: &Call<'_>, origin: Buffer, result: Buffer, at: Place, op: Op) -> Result {
@@ -299,7 +299,7 @@ unsafe fn value<T: Element>(at: *const u8) -> T {
 /// Compares and swaps an integer of a predefined type, if the target memory is mapped and ready; returns whether it
 /// did.
 #[inline(always)]
-pub fn compare_and_swap_now(
+pub fn try_compare_and_swap(
     runtime: &Runtime,
     origin: Buffer,
     compare: Buffer,
@@ -322,7 +322,7 @@ pub fn compare_and_swap_now(
             // complete.
             unsafe {
                 let (old, new) = (value::<$t>(old), value::<$t>(new));
-                raw.compare_and_swap_now(old, new, result.cast::<$t>(), target, offset)
+                raw.try_compare_and_swap(old, new, result.cast::<$t>(), target, offset)
             }
         };
     }

@@ -105,7 +105,7 @@ pub fn win_lock(call: &Call<'_>, lock_type: c_int, rank: c_int, assert: c_int, w
 
 /// Takes a lock that is biased to this rank.
 #[inline(always)]
-pub fn win_lock_now(runtime: &Runtime, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result<bool> {
+pub fn try_win_lock(runtime: &Runtime, lock_type: c_int, rank: c_int, assert: c_int, win: Win) -> Result<bool> {
     let kind = match (lock_type, assert) {
         (MPI_LOCK_EXCLUSIVE, 0) => LockKind::Exclusive,
         (MPI_LOCK_SHARED, 0) => LockKind::Shared,
@@ -113,13 +113,13 @@ pub fn win_lock_now(runtime: &Runtime, lock_type: c_int, rank: c_int, assert: c_
     };
     // SAFETY: taking a biased lock does not wait, and calls no function of the program.
     let Some(object) = (unsafe { runtime.wins.look(win) }) else { return Ok(false) };
-    Ok(!object.raw().is_posted() && object.raw().lock_now(kind, rank as usize))
+    Ok(!object.raw().is_posted() && object.raw().try_lock(kind, rank as usize))
 }
 
 #[inline(always)]
-pub fn win_unlock_now(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
-    // SAFETY: as in `win_lock_now`.
-    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().unlock_now(rank as usize)))
+pub fn try_win_unlock(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
+    // SAFETY: as in `try_win_lock`.
+    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().try_unlock(rank as usize)))
 }
 
 /// Waits until a requested lock is held if the program can load and store the target's memory, since it may do so once
@@ -152,9 +152,9 @@ pub fn win_unlock_all(call: &Call<'_>, win: Win) -> Result {
 
 /// Flushes a target, or completes locally, which is the same, if nothing has to be awaited.
 #[inline(always)]
-pub fn win_flush_now(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
+pub fn try_win_flush(runtime: &Runtime, rank: c_int, win: Win) -> Result<bool> {
     // SAFETY: such a flush does not wait, and calls no function of the program.
-    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().flush_now(rank as usize)))
+    Ok(unsafe { runtime.wins.look(win) }.is_some_and(|object| object.raw().flush_if_idle(rank as usize)))
 }
 
 pub fn win_flush(call: &Call<'_>, rank: c_int, win: Win) -> Result {

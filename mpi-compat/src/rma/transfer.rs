@@ -46,7 +46,7 @@ impl Remote {
 /// The lock is held, and no reference is kept. Compiled for each direction, so that all of it is inlined into its
 /// caller.
 #[inline(always)]
-fn transfer_now<const PUT: bool>(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+fn try_transfer<const PUT: bool>(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
     let Some(len) = runtime.plain.size(origin.n, origin.datatype) else { return Ok(false) };
     let same = (origin.n, origin.datatype) == (at.n, at.datatype);
     if origin.address.is_constant() || !same && runtime.plain.size(at.n, at.datatype) != Some(len) {
@@ -57,7 +57,7 @@ fn transfer_now<const PUT: bool>(runtime: &Runtime, origin: Buffer, at: Place) -
     let Some((raw, target, offset)) = place else { return Ok(false) };
     let base = origin.address.at();
     // SAFETY: the program does not access the buffer until the operation is complete.
-    Ok(unsafe { if PUT { raw.put_now(base, len, target, offset) } else { raw.get_now(base, len, target, offset) } })
+    Ok(unsafe { if PUT { raw.try_put(base, len, target, offset) } else { raw.try_get(base, len, target, offset) } })
 }
 
 fn transfer(call: &Call<'_>, origin: Buffer, at: Place, direction: Direction) -> Result {
@@ -67,8 +67,8 @@ fn transfer(call: &Call<'_>, origin: Buffer, at: Place, direction: Direction) ->
 }
 
 #[inline(always)]
-pub fn put_now(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
-    transfer_now::<true>(runtime, origin, at)
+pub fn try_put(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+    try_transfer::<true>(runtime, origin, at)
 }
 
 pub fn put(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
@@ -76,8 +76,8 @@ pub fn put(call: &Call<'_>, origin: Buffer, at: Place) -> Result {
 }
 
 #[inline(always)]
-pub fn get_now(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
-    transfer_now::<false>(runtime, origin, at)
+pub fn try_get(runtime: &Runtime, origin: Buffer, at: Place) -> Result<bool> {
+    try_transfer::<false>(runtime, origin, at)
 }
 
 pub fn get(call: &Call<'_>, origin: Buffer, at: Place) -> Result {

@@ -68,7 +68,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// The first `n` values of a list; none if the argument is no list or null.
+    /// The first `n` values of a list; none if the argument is not a list or is null.
     pub fn list(&self, name: &str, n: usize) -> Vec<i64> {
         if !self.is_list(name) {
             return Vec::new();

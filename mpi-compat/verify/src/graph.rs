@@ -68,7 +68,7 @@ impl Describe<'_> {
         (self.record.sends, self.record.recvs) = (sends, recvs);
     }
 
-    /// Checks that edges lead to nodes. An edge without one back is reported at level 2: it is no error, but
+    /// Checks that edges lead to nodes. An edge without one back is reported at level 2: it is not an error, but
     /// neighbourhood collectives over it are.
     pub fn graph(&mut self) {
         let nodes = usize::try_from(self.args.int("nnodes").unwrap_or(0)).unwrap_or(0);

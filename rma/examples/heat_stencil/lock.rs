@@ -37,7 +37,7 @@ impl Lock {
         self.counters.lock_all(Assert::NOCHECK, |epoch| {
             for n in &self.neighbours {
                 for look in 1u32.. {
-                    if epoch.get_now(me, n.side as usize)? > step {
+                    if epoch.get_blocking(me, n.side as usize)? > step {
                         break;
                     }
                     job.progress()?;

@@ -70,7 +70,7 @@ impl Calls {
                 None => Delivery::Done,
             };
             let listening = team.job().active_messages().listen(handler);
-            // 0 is no number of the runtime.
+            // 0 is not a number of the runtime.
             let own_id = listening.as_ref().map_or(0, |listening| listening.id().0);
             let all = coll::allgather(team, &own_id.to_le_bytes())?;
             let handlers: Vec<HandlerId> = all.iter().map(|id| HandlerId(u16::from_le_bytes([id[0], id[1]]))).collect();

@@ -308,7 +308,7 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         located(|| {
             let (rank, at) = self.locate(index)?;
             self.not_lent("get an element of a global array")?;
-            self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_now(rank, at))
+            self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.get_blocking(rank, at))
         })
     }
 
@@ -339,8 +339,9 @@ impl<T: Pod, const D: usize> GlobalArray<T, D> {
         located(|| {
             let (rank, at) = self.locate(index)?;
             self.not_lent("fetch and op on a global array")?;
-            self.window
-                .lock(LockKind::Shared, rank, Assert::empty(), |epoch| epoch.fetch_and_op_now(op, operand, rank, at))
+            self.window.lock(LockKind::Shared, rank, Assert::empty(), |epoch| {
+                epoch.fetch_and_op_blocking(op, operand, rank, at)
+            })
         })
     }
 

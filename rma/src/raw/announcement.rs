@@ -1,5 +1,5 @@
-//! What a rank announces of its part of a window. All ranks must use the same protocols, so each uses what all of them have;
-//! the rest is for those that send to it.
+//! What a rank announces of its part of a window. All ranks must use the same protocols, so each uses what all of them
+//! have; the rest is for the ranks that send to this one.
 
 use farside_core::wire::{Reader, Writer};
 

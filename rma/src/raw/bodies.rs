@@ -154,7 +154,7 @@ impl RawWindow {
                 let of = if body == Body::Exposure { Body::Access } else { of };
                 let e = Error::new(ErrorKind::Mismatch, body.code().1).rank(self.job.rank()).peer(failure.source);
                 e.cause(format!("its body of {} {}", of.code().1, failure.text))
-                    .remedy("see the error of that rank; a body that returns `Ok` at every rank goes on")
+                    .remedy("see the error of that rank; a body that returns `Ok` at every rank completes")
             },
         )
     }

@@ -121,7 +121,7 @@ impl Item {
         Ok(Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? })
     }
 
-    /// Former values are written to `old`, which has the same length.
+    /// Previous values are written to `old`, which has the same length.
     pub(crate) fn accumulate<T: Element>(
         op: Op,
         operand: &[T],

@@ -144,7 +144,7 @@ impl<'a> Layouts<'a> {
         Self::selected(Action::Get, (into.as_mut_ptr(), size_of_val(into)), of, displacement, at)
     }
 
-    /// Former values are written to the elements that `of` selects in `old`.
+    /// Previous values are written to the elements that `of` selects in `old`.
     pub(crate) fn accumulate<T: Element>(
         op: Op,
         operand: &[T],

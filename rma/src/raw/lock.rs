@@ -35,7 +35,7 @@ impl RawWindow {
     /// Locks `target`'s memory by a claim, if no epoch is open and the bias lets this rank in; returns whether it did.
     /// Then the target is ready; otherwise [`lock`](Self::lock) requests the lock or returns the error.
     #[inline]
-    pub fn lock_now(&self, kind: LockKind, target: usize) -> bool {
+    pub fn try_lock(&self, kind: LockKind, target: usize) -> bool {
         let t = self.targets.get(target).filter(|_| self.access.get() == Access::None && self.job.is_plain());
         t.is_some_and(|t| self.lock_by_claim(kind, t))
     }
@@ -47,7 +47,7 @@ impl RawWindow {
     /// window made without locks; `NoSuchRank`.
     pub fn lock(&self, kind: LockKind, target: usize, asserts: Assert) -> Result<()> {
         const OP: &str = "lock";
-        if !asserts.contains(Assert::NOCHECK) && self.lock_now(kind, target) {
+        if !asserts.contains(Assert::NOCHECK) && self.try_lock(kind, target) {
             return Ok(());
         }
         self.called_for(OP, target);
@@ -116,7 +116,7 @@ impl RawWindow {
     /// `WrongEpoch` without lock; `PeerLost`; the first error of an operation, although the lock is then released.
     pub fn unlock(&self, target: usize) -> Result<()> {
         const OP: &str = "unlock";
-        if self.unlock_now(target) {
+        if self.try_unlock(target) {
             return Ok(());
         }
         self.called_for(OP, target);
@@ -126,7 +126,7 @@ impl RawWindow {
     /// Releases a claim, if that closes the epoch and nothing has to be awaited, and returns whether it did. Otherwise
     /// it does nothing, and [`unlock`](Self::unlock) completes the operations or returns the error.
     #[inline]
-    pub fn unlock_now(&self, target: usize) -> bool {
+    pub fn try_unlock(&self, target: usize) -> bool {
         let claimed = |t: &&Target| t.lock.get() == LockState::Claimed && self.access.get() == Access::Lock(1);
         let Some(t) = self.targets.get(target).filter(claimed) else { return false };
         // On a mapped window with an empty queue, all operations are complete.
@@ -189,7 +189,7 @@ impl RawWindow {
     #[inline]
     pub fn flush(&self, target: usize) -> Result<()> {
         const OP: &str = "flush";
-        if self.flush_now(target) {
+        if self.flush_if_idle(target) {
             return Ok(());
         }
         self.called_for(OP, target);
@@ -213,7 +213,7 @@ impl RawWindow {
     /// Flushes if the target is ready and nothing has to be awaited, and returns whether it did. Otherwise it does
     /// nothing, and [`flush`](Self::flush) completes the operations or returns the error.
     #[inline(always)]
-    pub fn flush_now(&self, target: usize) -> bool {
+    pub fn flush_if_idle(&self, target: usize) -> bool {
         let Some(t) = self.targets.get(target) else { return false };
         let is_passive = matches!(self.access.get(), Access::LockAll | Access::Lock(_));
         let is_idle = is_passive && t.ready.get() == self.epoch.get() && t.open() == 0 && !t.has_failed();

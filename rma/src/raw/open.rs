@@ -141,7 +141,7 @@ impl RawWindow {
     pub(crate) fn accumulate_value<T: Element>(&self, op: Op, value: T, target: usize, offset: usize) -> Result<()> {
         self.job.running("accumulate")?;
         // SAFETY: the operand is live, and there is no result.
-        if unsafe { self.accumulate_now(op, &raw const value, std::ptr::null_mut(), target, offset) } {
+        if unsafe { self.try_accumulate(op, &raw const value, std::ptr::null_mut(), target, offset) } {
             return Ok(());
         }
         op.check(T::TYPE, "accumulate")?;

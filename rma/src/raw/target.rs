@@ -31,12 +31,12 @@ use super::words::word;
 ///     // Both elements change together: no other rank sees one without the other.
 ///     window.lock(LockKind::Exclusive, 0, Assert::empty(), |epoch| {
 ///         let mut both = [0; 2];
-///         epoch.get_into_now(&mut both, 0, 0)?;
-///         epoch.put_now(&[both[0] + 1, both[1] + 10], 0, 0)
+///         epoch.get_into_blocking(&mut both, 0, 0)?;
+///         epoch.put_blocking(&[both[0] + 1, both[1] + 10], 0, 0)
 ///     })?;
 ///     team.barrier()?;
 ///     let both = window.lock(LockKind::Shared, 0, Assert::empty(), |epoch| {
-///         Ok::<_, Error>((epoch.get_now(0, 0)?, epoch.get_now(0, 1)?))
+///         Ok::<_, Error>((epoch.get_blocking(0, 0)?, epoch.get_blocking(0, 1)?))
 ///     })?;
 ///     assert_eq!(both, (3, 30));
 ///     window.free()

@@ -45,7 +45,7 @@ impl Drop for Taken<'_> {
 
 impl RawWindow {
     /// Applies `update` to the elements of `at`, relative to byte `offset` of `target`, with the operands, if any.
-    /// Former values are written to the elements of `old`. Complete on return if the target is ready, else after the
+    /// Previous values are written to the elements of `old`. Complete on return if the target is ready, else after the
     /// call that closes the epoch or flushes. A target without an agent (a window without locks) must enter the runtime
     /// before it completes.
     ///
@@ -111,7 +111,7 @@ impl RawWindow {
     fn update_alone(&self, t: &Target, l: &Layouts<'_>, update: &Update, has_operands: bool) -> Result<()> {
         let mut elements = zeroed(update.len, l.action.name())?;
         let refused = |e| refused(l.action.name(), &e);
-        self.transfer_now(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
+        self.transfer_blocking(t, l, Action::Get, elements.as_mut_ptr(), &update.array)?;
         if let Some((old, map)) = l.old {
             // SAFETY: the array holds the elements, and `old` is valid by the contract of `update`.
             unsafe { update.array.copy_raw::<Private>(elements.as_ptr(), map, old, 0, u64::MAX) }.map_err(refused)?;
@@ -128,11 +128,18 @@ impl RawWindow {
             let _inside = self.job.inside(Callback::Operator);
             combine(&mut elements, &operands);
         }
-        self.transfer_now(t, l, Action::Put, elements.as_mut_ptr(), &update.array)
+        self.transfer_blocking(t, l, Action::Put, elements.as_mut_ptr(), &update.array)
     }
 
     /// A put or a get of an array, complete on return.
-    fn transfer_now(&self, t: &Target, l: &Layouts<'_>, action: Action, local: *mut u8, array: &TypeMap) -> Result<()> {
+    fn transfer_blocking(
+        &self,
+        t: &Target,
+        l: &Layouts<'_>,
+        action: Action,
+        local: *mut u8,
+        array: &TypeMap,
+    ) -> Result<()> {
         let request = Request::new();
         let transfer = Layouts { attached: l.attached, ..Layouts::new(action, local, array, l.offset, l.target) };
         let issued = self.carry_out(t, &transfer, Some(&request));

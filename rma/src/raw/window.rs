@@ -277,7 +277,7 @@ impl RawWindow {
     #[inline(always)]
     pub unsafe fn put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> Result<()> {
         // SAFETY: the same contract.
-        if unsafe { self.put_now(from, len, target, offset) } {
+        if unsafe { self.try_put(from, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Put { from, len, offset }, None)
@@ -289,7 +289,7 @@ impl RawWindow {
     /// # Safety
     /// `from` is valid for `len` bytes.
     #[inline(always)]
-    pub unsafe fn put_now(&self, from: *const u8, len: usize, target: usize, offset: usize) -> bool {
+    pub unsafe fn try_put(&self, from: *const u8, len: usize, target: usize, offset: usize) -> bool {
         let Some(to) = self.direct(target, offset, len) else { return false };
         self.stats().add(Kind::Write, len);
         self.operations.stored.set(true);
@@ -374,7 +374,7 @@ impl RawWindow {
     #[inline(always)]
     pub unsafe fn get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> Result<()> {
         // SAFETY: the same contract.
-        if unsafe { self.get_now(into, len, target, offset) } {
+        if unsafe { self.try_get(into, len, target, offset) } {
             return Ok(());
         }
         self.issue(target, Item::Get { into, len, offset }, None)
@@ -385,11 +385,11 @@ impl RawWindow {
     /// # Safety
     /// `into` is valid for writes of `len` bytes.
     #[inline(always)]
-    pub unsafe fn get_now(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
+    pub unsafe fn try_get(&self, into: *mut u8, len: usize, target: usize, offset: usize) -> bool {
         let from = self.direct(target, offset, len).filter(|_| self.job.store_order().may_load());
         let Some(from) = from else { return false };
         self.stats().add(Kind::Read, len);
-        // SAFETY: as in `put_now`.
+        // SAFETY: as in `try_put`.
         unsafe { copy::load(from, into, len) };
         true
     }
@@ -414,7 +414,7 @@ impl RawWindow {
     ) -> Result<()> {
         // SAFETY: the same contract.
         unsafe {
-            if count == 1 && self.accumulate_now(op, operand, old, target, offset) {
+            if count == 1 && self.try_accumulate(op, operand, old, target, offset) {
                 return Ok(());
             }
             let len = count * size_of::<T>();
@@ -427,7 +427,7 @@ impl RawWindow {
     /// # Safety
     /// `operand` is valid for reads, and `old` is null or valid for writes.
     #[inline(always)]
-    pub unsafe fn accumulate_now<T: Element>(
+    pub unsafe fn try_accumulate<T: Element>(
         &self,
         op: Op,
         operand: *const T,
@@ -463,7 +463,7 @@ impl RawWindow {
     /// bytes and not part of `operand`.
     #[allow(clippy::too_many_arguments)]
     #[inline(never)]
-    pub unsafe fn accumulate_array_now(
+    pub unsafe fn try_accumulate_array(
         &self,
         op: Op,
         ty: ElementType,
@@ -478,7 +478,7 @@ impl RawWindow {
         let to = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty) && may_load());
         let Some(to) = to else { return false };
         self.stats().add(Kind::Accumulate, len);
-        // SAFETY: as in `accumulate_now`.
+        // SAFETY: as in `try_accumulate`.
         unsafe {
             if old.is_null() {
                 self.operations.stored.set(true);
@@ -533,7 +533,7 @@ impl RawWindow {
         offset: usize,
     ) -> Result<()> {
         // SAFETY: the same contract.
-        if unsafe { self.compare_and_swap_now(expected, desired, old, target, offset) } {
+        if unsafe { self.try_compare_and_swap(expected, desired, old, target, offset) } {
             return Ok(());
         }
         let (len, expected, desired) = (size_of::<T>(), widen(expected), widen(desired));
@@ -545,7 +545,7 @@ impl RawWindow {
     /// # Safety
     /// `old` is valid for writes.
     #[inline(always)]
-    pub unsafe fn compare_and_swap_now<T: CasElement>(
+    pub unsafe fn try_compare_and_swap<T: CasElement>(
         &self,
         expected: T,
         desired: T,

@@ -85,7 +85,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         let (from, into) = (&raw const operand, &raw mut old);
         // SAFETY: both are live during the call, and `now` completes or abandons the operation.
         unsafe {
-            if !raw.accumulate_now(op, from, into, self.rank, self.offset) {
+            if !raw.try_accumulate(op, from, into, self.rank, self.offset) {
                 raw.now(self.rank, |raw| raw.accumulate(op, from, into, 1, self.rank, self.offset)).located()?;
             }
         }
@@ -136,7 +136,7 @@ impl<'a, T: Element> Atomic<'a, T> {
         let into = &raw mut old;
         // SAFETY: the result is live during the call, and `now` completes or abandons the operation.
         unsafe {
-            if !raw.compare_and_swap_now(current, new, into, self.rank, self.offset) {
+            if !raw.try_compare_and_swap(current, new, into, self.rank, self.offset) {
                 raw.now(self.rank, |raw| raw.compare_and_swap(current, new, into, self.rank, self.offset)).located()?;
             }
         }

@@ -164,7 +164,7 @@ impl<T: Pod> Symmetric<T> {
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
             let order = self.raw().job().store_order();
-            if !order.refuses() && self.raw().put_now(data, len, rank, offset) {
+            if !order.refuses() && self.raw().try_put(data, len, rank, offset) {
                 // Complete: a later get of this rank does not overtake it.
                 order.fence_before_load();
                 return Ok(());
@@ -193,7 +193,7 @@ impl<T: Pod> Symmetric<T> {
         let (data, len, offset) = (into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(at)?);
         // SAFETY: `into` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
-            if self.raw().get_now(data, len, rank, offset) {
+            if self.raw().try_get(data, len, rank, offset) {
                 return Ok(());
             }
             self.raw().now(rank, |raw| raw.get(data, len, rank, offset)).located()
@@ -247,7 +247,7 @@ impl<T: Pod> Symmetric<T> {
     /// return.
     ///
     /// # Errors
-    /// Those of [`put`](Self::put); `BadArgument` if an element is no value of the type.
+    /// Those of [`put`](Self::put); `BadArgument` if an element is not a value of the type.
     #[track_caller]
     pub fn get_as<U: CheckedBitPattern>(&self, rank: usize, at: usize, count: usize) -> Result<Vec<U>> {
         located(|| {
@@ -368,7 +368,7 @@ impl<T: Pod> Symmetric<T> {
         let (data, len, offset) = (from.as_ptr().cast(), size_of_val(from), bytes::<T>(at)?);
         // SAFETY: `from` is valid during the call, and `now` completes or abandons the operation.
         unsafe {
-            if !self.raw().job().store_order().refuses() && self.raw().put_now(data, len, rank, offset) {
+            if !self.raw().job().store_order().refuses() && self.raw().try_put(data, len, rank, offset) {
                 return flags.set(rank, index, value);
             }
             let put = |raw: &RawWindow| {

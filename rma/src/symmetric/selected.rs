@@ -65,7 +65,7 @@ impl<T: Pod> Symmetric<T> {
             let fits = into.len() == at.len() && at.iter().all(|at| *at < self.len);
             let loaded = |(slot, at): (&mut T, &usize)| {
                 // SAFETY: one element, valid during the call, which completes the get or does nothing.
-                unsafe { self.raw().get_now((&raw mut *slot).cast(), size_of::<T>(), rank, at * size_of::<T>()) }
+                unsafe { self.raw().try_get((&raw mut *slot).cast(), size_of::<T>(), rank, at * size_of::<T>()) }
             };
             if fits && self.raw().chooses_freely() && into.iter_mut().zip(at).all(loaded) {
                 return Ok(());

@@ -58,7 +58,7 @@ pub(crate) fn passive(team: &Team) -> Result<()> {
         let request = epoch.rget(&mut into, 0, 0)?;
         request.wait()?;
         epoch.flush_all()?;
-        epoch.fetch_and_op_now(Op::Sum, 1, 0, 0)
+        epoch.fetch_and_op_blocking(Op::Sum, 1, 0, 0)
     })?;
     window.with_local(|local| {
         local[0] = into[0];

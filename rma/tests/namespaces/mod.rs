@@ -65,10 +65,10 @@ fn rank(cut: &str) -> Result<()> {
             counted += size as u64;
             counter.lock_all(Assert::empty(), |e| {
                 for to in 0..size {
-                    e.fetch_and_op_now(Op::Sum, 1, to, 0)?;
+                    e.fetch_and_op_blocking(Op::Sum, 1, to, 0)?;
                 }
                 world.barrier()?;
-                assert_eq!(e.fetch_and_op_now(Op::NoOp, 0, (me + 1) % size, 0)?, counted);
+                assert_eq!(e.fetch_and_op_blocking(Op::NoOp, 0, (me + 1) % size, 0)?, counted);
                 world.barrier()
             })?;
         }

@@ -162,15 +162,15 @@ fn atomics(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
         let operand = [x];
         match change {
             Change::FetchAdd => {
-                w.lock_all(NONE, |epoch| epoch.fetch_and_op_now(Op::Sum, x, target, at).map(drop))?;
+                w.lock_all(NONE, |epoch| epoch.fetch_and_op_blocking(Op::Sum, x, target, at).map(drop))?;
             }
             Change::Accumulate => w.lock(LockKind::Shared, target, NONE, |epoch| {
                 epoch.accumulate(Op::Sum, &operand, target, at).and_then(|()| epoch.flush(target))
             })?,
             Change::CompareSwap => w.lock_all(NONE, |epoch| {
-                let mut seen = epoch.get_now(target, at)?;
+                let mut seen = epoch.get_blocking(target, at)?;
                 loop {
-                    let old = epoch.compare_and_swap_now(seen, seen.wrapping_add(x), target, at)?;
+                    let old = epoch.compare_and_swap_blocking(seen, seen.wrapping_add(x), target, at)?;
                     if old == seen {
                         return Ok(());
                     }
@@ -178,21 +178,22 @@ fn atomics(rank: &mut Rank<'_>, rng: &mut StdRng) -> Result<()> {
                 }
             })?,
             Change::Exclusive => w.lock(LockKind::Exclusive, target, NONE, |epoch| {
-                let sum = epoch.get_now(target, at)?.wrapping_add(x);
-                epoch.put_now(&[sum], target, at)
+                let sum = epoch.get_blocking(target, at)?.wrapping_add(x);
+                epoch.put_blocking(&[sum], target, at)
             })?,
             Change::Local => w.with_local(|words| {
                 words[at] = words[at].wrapping_add(x);
                 Ok(())
             })?,
             Change::Ticket => {
-                let ticket =
-                    w.lock(LockKind::Shared, target, NONE, |epoch| epoch.fetch_and_op_now(Op::Sum, x, target, at))?;
+                let ticket = w.lock(LockKind::Shared, target, NONE, |epoch| {
+                    epoch.fetch_and_op_blocking(Op::Sum, x, target, at)
+                })?;
                 for (sum, add) in tickets[target].iter_mut().zip([1, ticket, ticket * ticket]) {
                     *sum += add;
                 }
             }
-            Change::Xor => w.lock_all(NONE, |epoch| epoch.fetch_and_op_now(Op::Bxor, x, target, at).map(drop))?,
+            Change::Xor => w.lock_all(NONE, |epoch| epoch.fetch_and_op_blocking(Op::Bxor, x, target, at).map(drop))?,
         }
     }
     let mut issued = vec![[0u64; 3]; p];

@@ -51,7 +51,7 @@ fn refused(team: &Team, _: &Config) -> Result<()> {
         ("expose", window.expose(&[n], NONE, |_| Ok(()))),
         ("lock", passive.lock(LockKind::Shared, n, NONE, |e| e.put_value(7, n, 0))),
         ("lock exclusively", passive.lock(LockKind::Exclusive, n, NONE, |_| Ok(()))),
-        ("lock_all", passive.lock_all(NONE, |e| e.get_now(n, 0).map(drop))),
+        ("lock_all", passive.lock_all(NONE, |e| e.get_blocking(n, 0).map(drop))),
         ("put", open.put(&[7], n, 0)),
         ("put value", open.put_value(7, n, 0)),
         ("put own", open.put_own(0..1, n, 1)),
@@ -129,9 +129,9 @@ fn operation_of_an_epoch_that_is_open_at_the_end_is_refused() {
     everywhere_with(&[2], |team, _| {
         let (n, window) = (1 - team.rank(), LockWindow::<u64>::allocate(team, 4)?);
         let ended = window.lock_all(Assert::empty(), |e| {
-            e.put_now(&[1], n, 0)?;
+            e.put_blocking(&[1], n, 0)?;
             team.job().finalize()?;
-            let outcomes = [e.put_value(2, n, 0), e.get_now(n, 0).map(drop), e.flush(n), e.flush_all()];
+            let outcomes = [e.put_value(2, n, 0), e.get_blocking(n, 0).map(drop), e.flush(n), e.flush_all()];
             for outcome in outcomes {
                 assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Freed);
             }

@@ -167,7 +167,7 @@ fn body_under_a_lock_or_of_an_overlap_fails_alone() {
             let ended = match turn {
                 0 => caught(|| window.lock(LockKind::Exclusive, 0, Assert::empty(), |_| body())),
                 1 => caught(|| {
-                    window.lock_all(Assert::empty(), |e| e.put_now(&[1], (me + 1) % p, 0).and_then(|()| body()))
+                    window.lock_all(Assert::empty(), |e| e.put_blocking(&[1], (me + 1) % p, 0).and_then(|()| body()))
                 }),
                 2 => caught(|| array.with_local(|_| body())),
                 _ => caught(|| team.overlap(|_| body())),

@@ -64,15 +64,15 @@ fn blocking_slices_are_complete_on_return() {
         window.lock_all(NONE, |epoch| {
             for target in 0..p {
                 for len in [0, 1, 3, 40] {
-                    epoch.put_now(&vec![(10 * me + len) as u64; len], target, 40 * me)?;
+                    epoch.put_blocking(&vec![(10 * me + len) as u64; len], target, 40 * me)?;
                     let mut got = vec![1; len];
-                    epoch.get_into_now(&mut got, target, 40 * me)?;
+                    epoch.get_into_blocking(&mut got, target, 40 * me)?;
                     assert_eq!(got, vec![(10 * me + len) as u64; len]);
                 }
             }
-            let e = epoch.put_now(&[1, 2], 0, 40 * p - 1).unwrap_err();
+            let e = epoch.put_blocking(&[1, 2], 0, 40 * p - 1).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::OutOfRange);
-            epoch.put_now(&[7], me, 40 * me)
+            epoch.put_blocking(&[7], me, 40 * me)
         })?;
         team.barrier()?;
         window.free()
@@ -175,8 +175,8 @@ fn shared_view_sees_what_a_peer_puts() {
         assert_eq!((view.len(), view.is_empty()), (100, false));
         window.lock_all(NONE, |epoch| {
             for round in 1..=50 {
-                epoch.put_now(&[round; 98], peer, 0)?;
-                epoch.put_now(&[round], peer, 99)?;
+                epoch.put_blocking(&[round; 98], peer, 0)?;
+                epoch.put_blocking(&[round], peer, 99)?;
                 while view.load(99)? < round {
                     team.job().progress()?;
                 }

@@ -88,7 +88,9 @@ fn panic_inside_local_access() {
         }));
         assert!(r.is_err());
         team.barrier()?;
-        win.lock_all(NONE, |e| (0..3).try_for_each(|t| e.fetch_and_op_now(farside_rma::Op::Sum, 1, t, 0).map(|_| ())))?;
+        win.lock_all(NONE, |e| {
+            (0..3).try_for_each(|t| e.fetch_and_op_blocking(farside_rma::Op::Sum, 1, t, 0).map(|_| ()))
+        })?;
         team.barrier()?;
         win.with_local(|l| {
             assert_eq!(l[0], 4);

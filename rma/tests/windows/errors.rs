@@ -96,9 +96,9 @@ fn every_operation_lock_all_out_of_range() {
             for t in 0..team.size() {
                 assert_eq!(kind(e.rput(&two, t, 9)), ErrorKind::OutOfRange);
                 assert_eq!(kind(e.raccumulate(Op::Sum, &two, t, usize::MAX)), ErrorKind::OutOfRange);
-                assert_eq!(kind(e.get_now(t, 10)), ErrorKind::OutOfRange);
-                assert_eq!(kind(e.fetch_and_op_now(Op::Sum, 1, t, 10)), ErrorKind::OutOfRange);
-                assert_eq!(kind(e.compare_and_swap_now(1, 2, t, usize::MAX / 2)), ErrorKind::OutOfRange);
+                assert_eq!(kind(e.get_blocking(t, 10)), ErrorKind::OutOfRange);
+                assert_eq!(kind(e.fetch_and_op_blocking(Op::Sum, 1, t, 10)), ErrorKind::OutOfRange);
+                assert_eq!(kind(e.compare_and_swap_blocking(1, 2, t, usize::MAX / 2)), ErrorKind::OutOfRange);
             }
             assert_eq!(kind(e.rget(&mut old, 0, 9)), ErrorKind::OutOfRange);
             e.flush_all()

@@ -60,7 +60,7 @@
         let marks = "";
         for (let n = Math.ceil(from / step); n * step <= to; n++) {
             const x = left + across(n * step);
-            marks += `<line x1="${x}" x2="${x}" y1="0" y2="${bottom - 16}"/>`
+            marks += `<line x1="${x}" x2="${x}" y1="0" y2="${bottom - 16}" stroke="#ccc"/>`
                 + `<text x="${x}" y="${bottom - 4}">${label(n * step, step)}</text>`;
         }
         axis.innerHTML = marks;
@@ -69,6 +69,7 @@
         span = Math.min(Math.max(span, 10), total);
         from = Math.min(Math.max(begin, 0), total - span);
         to = from + span;
+        tip.hidden = true;
         if (!isAsked) requestAnimationFrame(draw);
         isAsked = true;
     };

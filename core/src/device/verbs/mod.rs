@@ -322,7 +322,7 @@ impl VerbsDevice {
                         self.engine.borrow_mut().destroy(peer);
                         continue;
                     }
-                    let e = Error::new(ErrorKind::PeerLost, "give up a transfer")
+                    let e = Error::new(ErrorKind::PeerLost, "cancel a transfer")
                         .peer(peer)
                         .device("verbs")
                         .cause("a transfer was cancelled and could not be completed, so its connection was ended");

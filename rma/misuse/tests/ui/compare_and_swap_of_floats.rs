@@ -2,7 +2,7 @@
 use farside_rma::prelude::*;
 
 fn swap(window: &LockWindow<f64>) -> Result<f64> {
-    window.lock_all(Assert::empty(), |epoch| epoch.compare_and_swap_now(0.0, 1.0, 0, 0))
+    window.lock_all(Assert::empty(), |epoch| epoch.compare_and_swap_blocking(0.0, 1.0, 0, 0))
 }
 
 fn main() {

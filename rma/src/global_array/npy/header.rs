@@ -13,7 +13,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The data begins at a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// Longest dictionary that is read: that of more than 10,000 dimensions. A longer one is no header.
+/// Longest dictionary that is read: that of more than 10,000 dimensions. A longer one is not a header.
 const MAX_HEADER_BYTES: u64 = 1 << 20;
 
 /// The contents of the dictionary.
@@ -56,7 +56,7 @@ impl Header {
     /// Reads a header, and returns the position of the data after it.
     ///
     /// # Errors
-    /// `BadArgument` for bytes that are no header; `System`.
+    /// `BadArgument` for bytes that are not a header; `System`.
     pub(super) fn read(path: &Path, mut from: impl Read) -> Result<(Self, u64)> {
         let failed = |e: std::io::Error| match e.kind() {
             IoErrorKind::UnexpectedEof => malformed(path, "the file ends in its header"),

@@ -224,13 +224,13 @@ pub(crate) fn now(team: &Team, config: &Config) -> Result<()> {
     window.lock_all(Assert::empty(), |e: Body<'_, '_>| {
         for t in 0..p {
             let first: u64 = initial(t, at(me));
-            assert_eq!(e.get_now(t, at(me))?, first);
-            assert_eq!(e.fetch_and_op_now(Op::Sum, 1000, t, at(me))?, first);
-            assert_eq!(e.compare_and_swap_now(first + 1000, 3, t, at(me))?, first + 1000);
-            assert_eq!(e.compare_and_swap_now(4, 5, t, at(me))?, 3);
+            assert_eq!(e.get_blocking(t, at(me))?, first);
+            assert_eq!(e.fetch_and_op_blocking(Op::Sum, 1000, t, at(me))?, first);
+            assert_eq!(e.compare_and_swap_blocking(first + 1000, 3, t, at(me))?, first + 1000);
+            assert_eq!(e.compare_and_swap_blocking(4, 5, t, at(me))?, 3);
             e.put_value(6 + me as u64, t, at(me))?;
             e.flush(t)?;
-            assert_eq!(e.get_now(t, at(me))?, 6 + me as u64);
+            assert_eq!(e.get_blocking(t, at(me))?, 6 + me as u64);
         }
         Ok(())
     })?;

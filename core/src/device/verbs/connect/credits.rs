@@ -30,7 +30,7 @@ pub(crate) fn advertised(immediate: u32) -> Option<u32> {
     (immediate & PACKET != 0).then_some(immediate & (PACKET - 1))
 }
 
-/// The most receive buffers that a rank makes because of the number of ranks.
+/// Maximum number of receive buffers that a rank allocates because of the number of ranks.
 const MAX_BUFFERS_FOR_RANKS: usize = 16_384;
 
 /// Number of receive buffers of a rank: what the setting says, or three for each rank of the job: a rank that computes in

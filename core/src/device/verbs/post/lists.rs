@@ -287,8 +287,8 @@ impl Engine {
         }
     }
 
-    /// Ends the SGRS queue pairs on which a message was sent while the port was down: it is not known whether it has
-    /// arrived, and a queue pair of Soft-RoCE may never say. `downs`: how often the port has gone down.
+    /// Ends the SGRS queue pairs on which a message was sent while the port was down: it is unknown whether it has
+    /// arrived, and a queue pair of Soft-RoCE may never report it. `downs`: how often the port has gone down.
     pub(super) fn end_sgrs_of_port(&mut self, downs: u32) {
         let (now, is_new) = (Instant::now(), std::mem::replace(&mut self.sgrs.downs, downs) != downs);
         let mut stalled = Vec::new();
