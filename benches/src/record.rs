@@ -16,6 +16,7 @@ macro_rules! names {
     ($(#[$doc:meta])* $type:ident { $($(#[$vdoc:meta])* $name:ident = $text:literal $label:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[allow(clippy::enum_variant_names)]
         pub(crate) enum $type { $($(#[$vdoc])* #[serde(rename = $text)] $name,)* }
 
         impl $type {

@@ -69,7 +69,7 @@ impl<T> PeerTable<T> {
     /// The entries that are made, also those that are made meanwhile: all of them by rank, or in the order of their first use.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.all.iter().chain(self.later.iter().flat_map(|later| later.iter()))
+        Entries { all: self.all.iter(), later: self.later.as_deref(), next: 0 }
     }
 
     /// All entries; none if they are made when they are first used.
@@ -106,9 +106,31 @@ impl<T> Later<T> {
         })
     }
 
-    fn iter(&self) -> impl Iterator<Item = &T> {
-        let made = (0..).map_while(|index| self.made.borrow().get(index).copied());
-        made.map(|rank| self.entry(rank as usize))
+    #[inline(never)]
+    fn made(&self, index: usize) -> Option<&T> {
+        let rank = self.made.borrow().get(index).copied()?;
+        Some(self.entry(rank as usize))
+    }
+}
+
+/// The entries of a table. A loop over a table that has all of them is one over a slice.
+struct Entries<'a, T> {
+    all: std::slice::Iter<'a, T>,
+    later: Option<&'a Later<T>>,
+    /// Index of the next entry among those that are made.
+    next: usize,
+}
+
+impl<'a, T> Iterator for Entries<'a, T> {
+    type Item = &'a T;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a T> {
+        self.all.next().or_else(|| {
+            let entry = self.later?.made(self.next)?;
+            self.next += 1;
+            Some(entry)
+        })
     }
 }
 

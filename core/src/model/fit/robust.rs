@@ -134,7 +134,7 @@ fn solution<const N: usize>(mut matrix: [[f64; N]; N], mut right: [f64; N]) -> O
         for i in j..N {
             let before: f64 = (0..j).map(|k| matrix[i][k] * matrix[j][k]).sum();
             let rest = matrix[i][j] - before;
-            if i == j && !(rest > 0.0) {
+            if i == j && (rest <= 0.0 || rest.is_nan()) {
                 return None;
             }
             matrix[i][j] = if i == j { rest.sqrt() } else { rest / matrix[j][j] };
