@@ -3,6 +3,7 @@
 #[path = "windows/checks/mod.rs"]
 mod checks;
 mod headlines;
+mod lock_epochs;
 mod scale;
 mod seeds;
 mod selection;

@@ -16,7 +16,8 @@
 //!
 //! If the word is not mapped, each atomic is a message (a shared lock takes two: a read and a compare-and-swap), and
 //! the request is deferred until the first operation: lock itself sends nothing, and an epoch without operations sends
-//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`).
+//! nothing at all. A rank that has to wait is notified when its turn has come (`lockqueue`). The message that unlocks is
+//! sent behind puts, without waiting for them: devices make writes visible before a later atomic.
 //!
 //! A reader's ticket blocks all later tickets until that reader has entered. So a reader takes one only in a call that
 //! waits for this lock and nothing else, and only one at a time: two readers that wait for two targets in different

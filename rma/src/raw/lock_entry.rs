@@ -211,9 +211,13 @@ impl RawWindow {
     pub(super) fn leave(&self, name: &'static str, target: usize) -> Result<()> {
         let t = &self.targets[target];
         // On a mapped window operations that have started are complete.
-        if !self.mapped || self.has_queued() {
+        let mut is_busy = !self.mapped || self.has_queued();
+        if is_busy {
             self.enter(name, target)?;
-            self.settle(target)?;
+            is_busy = self.releases_behind_writes(t, target);
+            if !is_busy {
+                self.settle(target)?;
+            }
         }
         match t.lock.replace(LockState::No) {
             LockState::No | LockState::Unchecked | LockState::Wanted(_) | LockState::Deferred => {}
@@ -230,7 +234,13 @@ impl RawWindow {
             LockState::Inside(LockKind::Shared, _) => self.change_word(target, lockword::READER_LEAVES)?,
         }
         t.ready.set(0);
-        Ok(())
+        if is_busy { self.settle(target) } else { Ok(()) }
+    }
+
+    /// Whether the message that releases the lock need not wait for the operations in progress: they are writes, which are
+    /// visible at the target before an atomic that is posted later changes the lock word.
+    fn releases_behind_writes(&self, t: &Target, target: usize) -> bool {
+        !self.signals.is_mapped(target) && t.has_only_writes()
     }
 
     /// The fast path of [`lock`](Self::lock): opens an epoch on one target by claim, if its bias lets this rank in.

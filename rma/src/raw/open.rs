@@ -259,6 +259,7 @@ impl RawWindow {
             return Ok(());
         }
         let t = &self.targets[target];
+        t.reads.set(true);
         let operation = Operation::FetchAdd { at, add, old: std::ptr::null_mut() };
         // SAFETY: no local memory is involved.
         unsafe { self.job.post(t.region.peer, operation, Some((bell_at, bell.1)), &[&t.track]) }.map(drop)

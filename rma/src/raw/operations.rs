@@ -387,6 +387,9 @@ impl RawWindow {
         {
             bill.posted(account, |stats| stats.add(item.kind(), item.range().map_or(0, |(_, len)| len)));
         }
+        if item.kind() != Kind::Write {
+            t.reads.set(true);
+        }
         let _posting = Posting::new(&self.operations.posting);
         let posted = item.with_operation((handle, start), |operation| {
             // SAFETY: the buffers are valid until the epoch is closed or abandoned, by the contract of the calls
@@ -543,7 +546,9 @@ impl RawWindow {
         if self.serving.accumulates && self.targets[target].used().is_some() {
             self.send_records(&self.targets[target], None, true)?;
         }
-        self.wait_while(target, Target::is_busy)
+        self.wait_while(target, Target::is_busy)?;
+        self.targets[target].used().into_iter().for_each(|used| used.reads.set(false));
+        Ok(())
     }
 
     #[inline]

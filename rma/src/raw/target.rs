@@ -135,6 +135,8 @@ pub(crate) struct Used {
     pub(super) remote: (u32, u64, usize),
     /// Tracks the requests that are not complete.
     pub(super) track: Rc<Track>,
+    /// Whether a request in progress may be another one than a write.
+    pub(super) reads: Cell<bool>,
     /// Numbers of packed pieces sent and unpacked.
     pub(super) packed: Cell<u64>,
     pub(super) unpacked: Counter,
@@ -236,6 +238,7 @@ impl Target {
         Box::new(Used {
             remote: (peer, handle, 0),
             track: Track::new(),
+            reads: Cell::new(false),
             packed: Cell::new(0),
             unpacked: Counter::new(),
             records: RecordQueue::new(peer, self.listens, usize::from(self.alignment), self.whole()),
@@ -300,6 +303,16 @@ impl Target {
     #[inline]
     pub(super) fn has_requests(&self) -> bool {
         self.used().is_some_and(|used| used.track.open() > 0 || used.packed.get() != used.unpacked.value())
+    }
+
+    /// Whether all that is outstanding are writes by the device. Copies to a mapped part of its memory are not ordered with
+    /// messages.
+    pub(super) fn has_only_writes(&self) -> bool {
+        let only_writes = |used: &Used| {
+            let is_packed = used.packed.get() != used.unpacked.value();
+            !used.reads.get() && !is_packed && used.records.is_empty() && !used.records.is_unanswered()
+        };
+        self.region.mapped.is_none() && self.used().is_some_and(only_writes)
     }
 
     /// Whether requests, packed pieces or answers are outstanding.
