@@ -391,7 +391,7 @@ impl SignalArray {
         }
         let mut value = 0u64;
         let into = [Block { base: (&raw mut value).cast(), len: 8 }];
-        let operation = Operation::Read { into: &into, from: place };
+        let operation = Operation::read(&into, place);
         // SAFETY: `value` lives until the read is complete.
         unsafe { self.job.complete("read a word of a peer", self.remotes[of].peer, operation) }?;
         Ok(value)
@@ -412,9 +412,7 @@ impl SignalArray {
         }
         let from = [Block::of((&raw const value).cast(), 8)];
         // SAFETY: `value` lives until the write is complete.
-        unsafe {
-            self.job.complete("write a word of a peer", self.remotes[of].peer, Operation::Write { from: &from, to })
-        }
+        unsafe { self.job.complete("write a word of a peer", self.remotes[of].peer, Operation::write(&from, to)) }
     }
 
     /// Sets word `word` of team rank `to`, which may sleep until then: one message, ordered as [`set`](Self::set).
@@ -445,7 +443,7 @@ impl SignalArray {
             return Ok(w.fetch_add(add, Ordering::SeqCst));
         }
         let mut old = 0u64;
-        let operation = Operation::FetchAdd { at: self.word_place(of, word), add, old: &raw mut old };
+        let operation = Operation::fetch_add(self.word_place(of, word), add, &raw mut old);
         // SAFETY: `old` lives until the operation is complete.
         unsafe { self.job.complete("add to a word of a peer", self.remotes[of].peer, operation) }?;
         Ok(old)
@@ -468,7 +466,7 @@ impl SignalArray {
         }
         let (at, peer) = (self.word_place(of, word), self.remotes[of].peer);
         let swap = |expected, desired, mut old: u64| {
-            let operation = Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() };
+            let operation = Operation::compare_swap(at, 8, [expected, desired], (&raw mut old).cast());
             // SAFETY: `old` lives until the operation is complete.
             unsafe { self.job.complete(OP, peer, operation) }.map(|()| old)
         };

@@ -259,7 +259,7 @@ fn bad_sends_and_registrations_are_refused() {
 
 fn send_raw(job: &Job, to: u32, bytes: &[u8]) -> Result<()> {
     let body = [Block::of(bytes.as_ptr(), bytes.len())];
-    let operation = Operation::Send { header: &[], body: &body };
+    let operation = Operation::send(&[], &body);
     // SAFETY: a packet is copied before the call returns.
     let posted = unsafe { job.device().post(&WorkRequest { peer: to, operation, notify: None, id: 0 }) }?;
     assert_eq!(posted, Posted::Done, "the ring is empty");

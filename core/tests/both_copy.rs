@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use farside_core::am::{self, Counters, Delivery, HandlerId, Layout, OnComplete, Received, Sink, Source, Token};
-use farside_core::device::{Block, Operation, Posted, Range, Region, RemoteVector, WorkRequest};
+use farside_core::device::{Block, Operation, Posted, Range, Region, WorkRequest};
 use farside_core::job::Track;
 use farside_core::settings::Settings;
 use farside_core::stats::Kind;
@@ -587,12 +587,11 @@ fn memory_that_a_rank_has_lent_is_not_written_when_its_device_is_gone() {
             std::thread::yield_now();
         }
         let (mut zeros, ranges) = (vec![0u8; 1 << 20], [Range { offset: 0, len: 1 << 20 }]);
-        let remote = RemoteVector { region: remote.handle, ranges: &ranges };
         // The other rank is lost before its device is dropped. Until then its memory can be read.
         let start = Instant::now();
         loop {
             let into = &[Block::of(zeros.as_mut_ptr(), zeros.len())];
-            let operation = Operation::ReadBlocks { into, from: remote };
+            let operation = Operation::read_list(into, remote.handle, &ranges);
             // SAFETY: the blocks are valid during the call, which does not end before the operation.
             let read = unsafe { job.device().post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) };
             match read {
@@ -603,7 +602,7 @@ fn memory_that_a_rank_has_lent_is_not_written_when_its_device_is_gone() {
         }
         zeros.fill(0);
         let from = &[Block::of(zeros.as_ptr(), zeros.len())];
-        let operation = Operation::WriteBlocks { from, to: remote };
+        let operation = Operation::write_list(from, remote.handle, &ranges);
         // SAFETY: the blocks are valid during the call.
         let posted = unsafe { job.device().post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) };
         assert_eq!(posted.unwrap_err().kind(), ErrorKind::BadKey);
@@ -759,7 +758,7 @@ fn malformed_sinks_are_refused_and_the_message_arrives() {
                         number(&mut packet, (i as u64) << 60);
                         number(&mut packet, message << 1);
                         packet.extend(body);
-                        let operation = Operation::Send { header: &packet, body: &[] };
+                        let operation = Operation::send(&packet, &[]);
                         // SAFETY: packets are copied.
                         unsafe { job.device().post(&WorkRequest { peer: 0, operation, notify: None, id: 1 }) }.unwrap();
                     }

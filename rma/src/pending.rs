@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::task::{self, Poll};
 
 use bytemuck::Pod;
+use farside_core::device::Change;
 use farside_core::{Error, ErrorKind, Result, located};
 
 use crate::collectives::poll_of;
@@ -255,11 +256,11 @@ impl<B: 'static> Pending<B> {
             let (at, count) = buffer.elements();
             let len = count * size_of::<T>();
             match transfer {
-                Transfer::Put => Item::Put { from: at.cast(), len, offset },
-                Transfer::Get => Item::Get { into: at.cast(), len, offset },
+                Transfer::Put => Item::transfer(true, at.cast(), len, offset),
+                Transfer::Get => Item::transfer(false, at.cast(), len, offset),
                 Transfer::Accumulate(op, ty) => {
                     let (code, old) = (crate::op::code(op, ty), std::ptr::null_mut());
-                    Item::Accumulate { code, operand: at.cast(), old, len, offset }
+                    Item::update(Change::Accumulate { code, operand: at.cast() }, old, len, offset)
                 }
             }
         })
@@ -362,12 +363,10 @@ impl<T: Element> Pending<Fetched<T>> {
         if unsafe { window.try_accumulate(op, &raw const operand, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(window, target, fetched, note, |fetched| Item::Accumulate {
-            code: crate::op::code(op, T::TYPE),
-            operand: (&raw const fetched.operand).cast(),
-            old: (&raw mut fetched.old).cast(),
-            len: size_of::<T>(),
-            offset,
+        Self::issue(window, target, fetched, note, |fetched| {
+            let operand = (&raw const fetched.operand).cast();
+            let change = Change::Accumulate { code: crate::op::code(op, T::TYPE), operand };
+            Item::update(change, (&raw mut fetched.old).cast(), size_of::<T>(), offset)
         })
     }
 
@@ -386,12 +385,9 @@ impl<T: Element> Pending<Fetched<T>> {
         if unsafe { window.try_compare_and_swap(expected, desired, &raw mut fetched.old, target, offset) } {
             return Ok(Self { window: Rc::clone(window), target, state: State::Done(Some(fetched)) });
         }
-        Self::issue(window, target, fetched, note, |fetched| Item::CompareSwap {
-            len: size_of::<T>(),
-            expected: crate::raw::widen(expected),
-            desired: crate::raw::widen(desired),
-            old: (&raw mut fetched.old).cast(),
-            offset,
+        Self::issue(window, target, fetched, note, |fetched| {
+            let change = Change::Swap { expected: crate::raw::widen(expected), desired: crate::raw::widen(desired) };
+            Item::update(change, (&raw mut fetched.old).cast(), size_of::<T>(), offset)
         })
     }
 }

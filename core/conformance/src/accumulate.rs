@@ -32,7 +32,7 @@ fn accumulate(world: &World<'_>, to: usize, offset: usize, code: u32, operand: &
     assert!(old.is_empty() || old.len() == operand.len());
     let old = if old.is_empty() { std::ptr::null_mut() } else { old.as_mut_ptr().cast() };
     let operand = Block::of(operand.as_ptr().cast(), size_of_val(operand));
-    world.complete(to, Operation::Accumulate { at: world.place(to, offset), code, operand, old })
+    world.complete(to, Operation::accumulate(world.place(to, offset), code, operand, old))
 }
 
 check! {

@@ -41,11 +41,11 @@ check! {
         forget(job, forgotten.region);
         for at in [Place { region: 0, offset: 0 }, Place { region: u64::MAX, offset: 0 }, forgotten] {
             let operations = [
-                Operation::Write { from: &from, to: at },
-                Operation::Read { into: &[], from: at },
-                Operation::FetchAdd { at, add: 1, old: &raw mut old },
-                Operation::CompareSwap { at, len: 8, expected: 0, desired: 1, old: (&raw mut old).cast() },
-                Operation::Accumulate { at, code: 0, operand: from[0], old: std::ptr::null_mut() },
+                Operation::write(&from, at),
+                Operation::read(&[], at),
+                Operation::fetch_add(at, 1, &raw mut old),
+                Operation::compare_swap(at, 8, [0, 1], (&raw mut old).cast()),
+                Operation::accumulate(at, 0, from[0], std::ptr::null_mut()),
                 Operation::Signal { at, value: 1 },
             ];
             for operation in operations {
@@ -62,7 +62,7 @@ check! {
         if world.me() == 0 {
             let bytes = [1u8; 8];
             let from = [Block::of(bytes.as_ptr(), 8)];
-            let e = post(job, 1, Operation::Write { from: &from, to: world.place(2, 0) }).unwrap_err();
+            let e = post(job, 1, Operation::write(&from, world.place(2, 0))).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         }
         world.barrier()?;
@@ -75,12 +75,12 @@ check! {
     fn peers_packets_and_lengths_that_do_not_exist_are_refused(job, setup) over 2 {
         let world = World::new(job, setup, 64)?;
         let device = job.device();
-        let e = post(job, 2, Operation::Send { header: &[1], body: &[] }).unwrap_err();
+        let e = post(job, 2, Operation::send(&[1], &[])).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::NoSuchRank, Some(2)));
         let e = post(job, u32::MAX, Operation::Signal { at: world.signals.cell_at(1, 0, 1), value: 1 }).unwrap_err();
         assert!(matches!(e.kind(), ErrorKind::NoSuchRank | ErrorKind::BadArgument), "{e}");
         let long = vec![0u8; device.capabilities().max_packet + 1];
-        let e = post(job, 1, Operation::Send { header: &long, body: &[] }).unwrap_err();
+        let e = post(job, 1, Operation::send(&long, &[])).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         assert_eq!(device.import(2, &world.own.key, None).unwrap_err().kind(), ErrorKind::NoSuchRank);
         for len in [usize::MAX, usize::MAX - 4094, isize::MAX as usize, 1 << 50] {
@@ -112,7 +112,7 @@ check! {
             ];
             for (at, kind) in bad {
                 let track = Track::new();
-                let operation = Operation::Write { from: &from, to: world.place(1, 0) };
+                let operation = Operation::write(&from, world.place(1, 0));
                 // SAFETY: `bytes` lives until the request is complete.
                 let posted = unsafe { job.post(1, operation, Some((at, 1)), &[&track]) };
                 let result = posted.and_then(|_| {
@@ -138,13 +138,13 @@ check! {
             let mut words = [0u64; 8];
             let track = Track::new();
             let into = [Block { base: long.as_mut_ptr(), len: LEN }];
-            let read = Operation::Read { into: &into, from: world.place(1, 0) };
+            let read = Operation::read(&into, world.place(1, 0));
             // SAFETY: the buffers live until after the cancel.
             let mut done = unsafe { job.post(1, read, None, &[&track]) }?;
             for (i, old) in words.iter_mut().enumerate() {
                 let at = world.place(1, 8 * i);
                 // SAFETY: as above.
-                done |= unsafe { job.post(1, Operation::FetchAdd { at, add: 0, old }, None, &[&track]) }?;
+                done |= unsafe { job.post(1, Operation::fetch_add(at, 0, old), None, &[&track]) }?;
             }
             job.cancel(&track);
             assert_eq!(track.open(), 0);

@@ -21,8 +21,8 @@ fn refused(job: &Job, operation: Operation<'_>) {
 check! {
     fn lists_match_in_order_or_are_refused(job, setup) over 3 {
         if job.device().capabilities().lists.is_none() {
-            refused(job, Operation::Gather { from: &[] });
-            refused(job, Operation::Scatter { into: &[] });
+            refused(job, Operation::gather(&[]));
+            refused(job, Operation::scatter(&[]));
             return Ok(());
         }
         let world = World::new(job, setup, 64)?;
@@ -37,12 +37,12 @@ check! {
             unsafe { job.post(peer as u32, operation, None, &[track]) }.map(|_| ())
         };
         for parts in &mut into {
-            post(from, Operation::Scatter { into: &blocks(parts) }, &received)?;
+            post(from, Operation::scatter(&blocks(parts)), &received)?;
         }
         world.barrier()?;
         let before = job.stats();
         for parts in &mut out {
-            post(to, Operation::Gather { from: &blocks(parts) }, &sent)?;
+            post(to, Operation::gather(&blocks(parts)), &sent)?;
         }
         job.wait("lists", || Ok((received.open() + sent.open() == 0).then_some(())))?;
         received.check()?;
@@ -63,7 +63,7 @@ check! {
         if job.rank_number() == 0 {
             let into = [Block { base: Box::leak(Box::new([0u8; 100])).as_mut_ptr(), len: 100 }];
             // SAFETY: the memory is never freed.
-            unsafe { job.post(1, Operation::Scatter { into: &into }, None, &[]) }?;
+            unsafe { job.post(1, Operation::scatter(&into), None, &[]) }?;
         }
         Ok(())
     }

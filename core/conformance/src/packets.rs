@@ -10,7 +10,7 @@ use crate::world::pattern;
 
 fn send(job: &Job, to: u32, header: &[u8], parts: &[&[u8]]) -> Result<Posted> {
     let body: Vec<Block> = parts.iter().map(|p| Block::of(p.as_ptr(), p.len())).collect();
-    let operation = Operation::Send { header, body: &body };
+    let operation = Operation::send(header, &body);
     // SAFETY: a packet is copied before the call returns.
     unsafe { job.device().post(&WorkRequest { peer: to, operation, notify: None, id: 0 }) }
 }

@@ -104,15 +104,15 @@ check! {
 check! {
     fn write_read_with_lists_on_both_sides(job, setup) over 2 {
         use farside_core::ErrorKind;
-        use farside_core::device::{Block, Operation, Range, RemoteVector};
+        use farside_core::device::{Block, Operation, Range};
         const LEN: usize = 300 << 10;
         let world = World::new(job, setup, LEN)?;
         let to = 1 - world.me();
         let region = world.remotes[to].handle;
         let most = job.device().capabilities().max_blocks;
         if world.remotes[to].lists.is_none() {
-            let (blocks, remote) = ([Block::of(std::ptr::null(), 0)], RemoteVector { region, ranges: &[] });
-            let e = world.complete(to, Operation::WriteBlocks { from: &blocks, to: remote }).unwrap_err();
+            let blocks = [Block::of(std::ptr::null(), 0)];
+            let e = world.complete(to, Operation::write_list(&blocks, region, &[])).unwrap_err();
             assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
             return world.barrier();
         }
@@ -128,8 +128,7 @@ check! {
             let len = ranges.iter().map(|r| r.len).sum();
             let source = pattern(seed, len);
             let blocks: Vec<Block> = source.chunks(7).map(|c| Block::of(c.as_ptr(), c.len())).collect();
-            let remote = RemoteVector { region, ranges: &ranges };
-            world.complete(to, Operation::WriteBlocks { from: &blocks, to: remote })?;
+            world.complete(to, Operation::write_list(&blocks, region, &ranges))?;
             let mut at = 0;
             for r in &ranges {
                 model[r.offset..r.offset + r.len].copy_from_slice(&source[at..at + r.len]);
@@ -139,7 +138,7 @@ check! {
             let mut back = vec![0u8; len];
             let into: Vec<Block> =
                 back.chunks_mut(13).map(|c| Block { base: c.as_mut_ptr(), len: c.len() }).collect();
-            world.complete(to, Operation::ReadBlocks { into: &into, from: remote })?;
+            world.complete(to, Operation::read_list(&into, region, &ranges))?;
             assert!(back == source, "read of {count} ranges");
         }
         world.barrier()?;
@@ -153,8 +152,7 @@ check! {
             ([Range { offset: usize::MAX, len: 4 }, Range { offset: 0, len: 4 }], ErrorKind::OutOfRange),
             ([Range { offset: 0, len: 8 }, Range { offset: 0, len: usize::MAX }], ErrorKind::OutOfRange),
         ] {
-            let remote = RemoteVector { region, ranges: &ranges };
-            let e = world.complete(to, Operation::WriteBlocks { from: &blocks, to: remote }).unwrap_err();
+            let e = world.complete(to, Operation::write_list(&blocks, region, &ranges)).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (kind, Some(to)), "{e}");
         }
         world.barrier()?;
@@ -210,7 +208,7 @@ check! {
                 for bytes in &writes {
                     let from = [Block::of(bytes.as_ptr(), bytes.len())];
                     let to = world.place(1, RAGGED - 8 + round);
-                    post(&world, Operation::Write { from: &from, to }, &track)?;
+                    post(&world, Operation::write(&from, to), &track)?;
                     model[RAGGED - 8 + round..][..bytes.len()].copy_from_slice(bytes);
                 }
                 job.wait("writes", || Ok((track.open() == 0).then_some(())))?;

@@ -79,13 +79,13 @@ impl<'a> World<'a> {
 
     pub(crate) fn gather(&self, to: usize, offset: usize, parts: &[&[u8]]) -> Result<()> {
         let from: Vec<Block> = parts.iter().map(|p| Block::of(p.as_ptr(), p.len())).collect();
-        self.complete(to, Operation::Write { from: &from, to: self.place(to, offset) })
+        self.complete(to, Operation::write(&from, self.place(to, offset)))
     }
 
     /// Writes, and sets cell `cell` of this rank's line at `to` in the same message.
     pub(crate) fn write_notify(&self, to: usize, offset: usize, bytes: &[u8], cell: usize, value: u64) -> Result<()> {
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
-        let operation = Operation::Write { from: &from, to: self.place(to, offset) };
+        let operation = Operation::write(&from, self.place(to, offset));
         let track = Track::new();
         let notify = Some((self.signals.cell_at(to, cell, value), value));
         // SAFETY: complete before this returns, or the job ends with the test.
@@ -101,20 +101,20 @@ impl<'a> World<'a> {
     pub(crate) fn scatter(&self, from: usize, offset: usize, lens: &[usize]) -> Result<Vec<Vec<u8>>> {
         let mut parts: Vec<Vec<u8>> = lens.iter().map(|l| vec![0xEE; *l]).collect();
         let into: Vec<Block> = parts.iter_mut().map(|p| Block { base: p.as_mut_ptr(), len: p.len() }).collect();
-        self.complete(from, Operation::Read { into: &into, from: self.place(from, offset) })?;
+        self.complete(from, Operation::read(&into, self.place(from, offset)))?;
         Ok(parts)
     }
 
     pub(crate) fn fetch_add(&self, of: usize, offset: usize, add: u64) -> Result<u64> {
         let mut old = u64::MAX;
-        self.complete(of, Operation::FetchAdd { at: self.place(of, offset), add, old: &raw mut old })?;
+        self.complete(of, Operation::fetch_add(self.place(of, offset), add, &raw mut old))?;
         Ok(old)
     }
 
     pub(crate) fn compare_swap(&self, of: usize, offset: usize, expected: u64, desired: u64) -> Result<u64> {
         let mut old = u64::MAX;
         let at = self.place(of, offset);
-        self.complete(of, Operation::CompareSwap { at, len: 8, expected, desired, old: (&raw mut old).cast() })?;
+        self.complete(of, Operation::compare_swap(at, 8, [expected, desired], (&raw mut old).cast()))?;
         Ok(old)
     }
 

@@ -17,7 +17,7 @@ use super::packet::{Prefix, SINK};
 use super::pieces::{Pieces, TURN, cut, few_blocks};
 use super::queue::release;
 use super::sink::{Filling, Source};
-use crate::device::{Block, Operation, Range, Region, RemoteVector};
+use crate::device::{Block, Operation, Range, Region};
 use crate::error::Result;
 use crate::tracked::Track;
 use crate::wire::Writer;
@@ -131,7 +131,7 @@ impl LentSink {
             body.extend(offer.write());
             let (header, body) =
                 (Prefix::about(SINK, token.number, number).write(), Block::of(body.as_ptr(), body.len()));
-            let sent = job.try_send(token.source, Operation::Send { header: &header, body: &[body] });
+            let sent = job.try_send(token.source, Operation::send(&header, &[body]));
             if !matches!(sent, Ok(true)) {
                 release(job, sink);
             }
@@ -225,8 +225,9 @@ impl Reading {
             self.claimed = true;
             let (from, len) = self.pieces.nth(self.posted);
             let into = cut(&self.into, from, len);
-            let from = RemoteVector { region: self.region, ranges: &cut(&self.ranges, from, len) };
-            let (operation, reads) = (Operation::ReadBlocks { into: &into, from }, &job.active_messages().reads);
+            let ranges = cut(&self.ranges, from, len);
+            let operation = Operation::read_list(&into, self.region, &ranges);
+            let reads = &job.active_messages().reads;
             // SAFETY: by its contract the sink is valid until its completion runs or it is abandoned, both of which come
             // after the end of the request.
             if unsafe { job.try_post(peer, operation, None, &[&self.track, reads]) }?.is_none() {

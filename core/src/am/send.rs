@@ -16,7 +16,7 @@ use super::sink::Source;
 use super::state::{OUT, OWN};
 use super::turn::drain;
 use super::{MAX_HEADER, MAX_MESSAGE};
-use crate::device::{Block, Operation, ShortPacket};
+use crate::device::{Block, Operation, Packet, ShortPacket};
 use crate::engine::CancelOnDrop;
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
@@ -96,7 +96,7 @@ fn send_short(job: &Messenger, target: u32, prefix: Prefix, words: [u64; REST]) 
     let ([first, ..], [a, b, c, d, e]) = (prefix.words(), words);
     let len = WHOLE_PREFIX + usize::from(prefix.header_len) + prefix.number as usize;
     let packet = ShortPacket::new([first, a, b, c, d, e], len);
-    job.try_send(target, Operation::SendShort(&packet))
+    job.try_send(target, Operation::Packet(Packet::Short(&packet)))
 }
 
 /// Concatenates two slices, of together at most 8 * `REST` bytes, into words.
@@ -267,7 +267,7 @@ pub(crate) fn try_send_whole(
     first[..WHOLE_PREFIX].copy_from_slice(&prefix.words()[0].to_le_bytes());
     first[WHOLE_PREFIX..].copy_from_slice(&header.to_le_bytes());
     let body = [Block::of(data.as_ptr(), data.len())];
-    job.try_send(target, Operation::Send { header: &first, body: &body })
+    job.try_send(target, Operation::send(&first, &body))
 }
 
 fn check(job: &Messenger, target: u32, header: &[u8], len: usize) -> Result<()> {
@@ -381,7 +381,7 @@ impl Outgoing<'_> {
         (prefix.message, prefix.acknowledged) = (number, number != 0);
         let (bytes, header) = (prefix.write(), Block::of(self.header.as_ptr(), self.header.len()));
         let prefix = &bytes[..prefix.len()];
-        let send = |body: &[Block]| job.try_send(self.target, Operation::Send { header: prefix, body });
+        let send = |body: &[Block]| job.try_send(self.target, Operation::send(prefix, body));
         let sent = match self.source {
             Source::Bytes(block) => send(&[header, *block])?,
             Source::Layout(_) => {

@@ -15,7 +15,7 @@ use super::queue::take_back;
 use super::sink::Source;
 use super::state::{LATER, OUT, OWN};
 use crate::callback::Callback;
-use crate::device::{Block, Operation, ShortPacket};
+use crate::device::{Block, Operation, Packet, ShortPacket};
 use crate::error::{Error, Result};
 
 /// Maximum number of packets of one message that are sent in one turn of progress.
@@ -137,7 +137,7 @@ impl Turn<'_> {
             while let Some(prefix) = queue.front() {
                 let [a, b, c] = prefix.words();
                 let packet = ShortPacket::new([a, b, c, 0, 0, 0], PREFIX);
-                match self.packet(*target, Operation::SendShort(&packet)) {
+                match self.packet(*target, Operation::Packet(Packet::Short(&packet))) {
                     Ok(false) => return true,
                     Ok(true) => {}
                     Err(e) => _ = self.failed.get_or_insert(e),
@@ -202,7 +202,7 @@ impl Turn<'_> {
                 offer.clear();
             }
             let body = [header, Block::of(offer.as_ptr(), offer.len())];
-            let sent = self.packet(target, Operation::Send { header: &prefix.write(), body: &body });
+            let sent = self.packet(target, Operation::send(&prefix.write(), &body));
             if matches!(sent, Ok(true)) {
                 return Ok(Step::Asks(offered));
             }
@@ -219,7 +219,7 @@ impl Turn<'_> {
             } else {
                 (prefix.kind, prefix.header_len, prefix.number) = (MORE, 0, message.sent as u64);
             }
-            if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
+            if !self.packet(target, Operation::send(&prefix.write(), &blocks))? {
                 return Ok(Step::Full);
             }
             message.sent += now;
@@ -266,7 +266,7 @@ impl Turn<'_> {
             let now = (wanted - *sent).min(most);
             source.blocks(*sent, now, &mut blocks)?;
             let prefix = Prefix::about(MORE, number, *sent as u64);
-            if !self.packet(target, Operation::Send { header: &prefix.write(), body: &blocks })? {
+            if !self.packet(target, Operation::send(&prefix.write(), &blocks))? {
                 return Ok(false);
             }
             *sent += now;

@@ -7,7 +7,7 @@ use super::offer::{FAILED, OFFERED, Write, Writing};
 use super::pieces::{Pieces, TURN, cut, few_blocks};
 use super::read::{forget, import};
 use super::sink::Source;
-use crate::device::{Operation, Range, RemoteVector};
+use crate::device::{Operation, Range};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tracked::Track;
 
@@ -77,8 +77,8 @@ impl Write {
                 return Ok(true);
             }
             let (from, len) = self.pieces.nth(self.pieces.count() - 1 - *posted);
-            let to = RemoteVector { region: self.region, ranges: &cut(sink, from, len) };
-            let operation = Operation::WriteBlocks { from: &cut(&self.from, from, len), to };
+            let (from, ranges) = (cut(&self.from, from, len), cut(sink, from, len));
+            let operation = Operation::write_list(&from, self.region, &ranges);
             // SAFETY: the source is valid until the message is complete or cancelled, before which the writes end.
             if unsafe { job.try_post(target, operation, None, &[&self.track]) }?.is_none() {
                 return Err(Error::new(ErrorKind::Limit, "write a piece of a message")

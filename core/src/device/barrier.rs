@@ -1,7 +1,5 @@
 //! Requests to a barrier in the switch of the network.
 
-use crate::error::{Error, ErrorKind};
-
 /// A request to the barrier in the switch of the network, by the protocol of Hoefler 2005, section 3.1. The device repeats
 /// what is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,13 +31,4 @@ pub enum BarrierRequest {
 impl BarrierRequest {
     /// Stands for no group.
     pub const NO_GROUP: u64 = u64::MAX;
-}
-
-/// The error for a request to the barrier in the switch on a device that has none.
-#[cold]
-pub(crate) fn no_barrier(device: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, "ask the barrier in the switch")
-        .device(device)
-        .cause("the network has no barrier in its switch")
-        .remedy("ask `Capabilities::switch` first")
 }

@@ -1,6 +1,5 @@
 //! Limits and guarantees of a device, and the sizes from which one protocol is better than another.
 
-use crate::error::{Error, ErrorKind};
 use crate::settings::Transfer;
 
 /// Limits and guarantees of a device. Each entry steers a decision above the device seam.
@@ -18,20 +17,19 @@ pub struct Capabilities {
     pub max_key: usize,
     /// Maximum number of blocks in one gather or scatter list.
     pub max_blocks: usize,
-    /// Maximum length in bytes of a packet of [`Operation::Send`](super::Operation::Send), header and body.
+    /// Maximum length in bytes of a packet, header and body.
     pub max_packet: usize,
     /// Whether peers store into this rank's memory without a completion here, so that a rank that waits for a signal
     /// cell only needs to read the cell.
     pub mapped: bool,
-    /// Whether the device supports [`Operation::Accumulate`](super::Operation::Accumulate), and
-    /// [`Operation::CompareSwap`](super::Operation::CompareSwap) on integers of 1, 2 and 4 bytes. If not,
-    /// [`service`](crate::service) composes them of operations that the device supports.
+    /// Whether the device supports every [`Update`](super::Update). If not, it supports those of a word of 8 bytes by
+    /// [`Add`](super::Change::Add) and [`Swap`](super::Change::Swap), and
+    /// [`service`](crate::service) composes the others of them.
     pub(crate) accumulate: bool,
     /// Whether atomics and accumulates are coherent with atomic operations of the ranks' processors on the same memory,
     /// which carry them out.
     pub coherent: bool,
-    /// Limits of [`Operation::Scatter`](super::Operation::Scatter) and [`Operation::Gather`](super::Operation::Gather);
-    /// `None` if the device does not support them.
+    /// Limits of [`Operation::List`](super::Operation::List); `None` if the device does not support them.
     pub lists: Option<Lists>,
     /// Sizes at which the protocol of a transfer between two layouts changes.
     pub cut_offs: CutOffs,
@@ -70,16 +68,6 @@ impl Capabilities {
             switch: None,
         }
     }
-}
-
-/// The error for a scatter or gather list posted to a device that does not support lists.
-#[cold]
-pub(crate) fn no_lists(peer: u32, device: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, "post a scatter or gather list")
-        .peer(peer)
-        .device(device)
-        .cause("this device has no lists on both sides of a message")
-        .remedy("ask `Capabilities::lists` first, and pack, or write block by block, where it is `None`")
 }
 
 /// Limits of the barrier in the switch of a network.

@@ -5,12 +5,15 @@
 //! element and the effect of the operation, which a device must know to apply the accumulate without that function. A
 //! code without hints is correct on every device, but slower on networks.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Block, Change, Update};
 use crate::error::ErrorKind;
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 
-/// The code that marks a compare-and-swap in [`service`](crate::service). Its operand is two words: the expected and
-/// the desired value. It is no code of an accumulate, so [`apply`] refuses it.
+/// The code that marks a compare-and-swap in messages. Its operand is two words: the expected and
+/// the desired value. It is no code of an accumulate, so [`Change::apply`] refuses it.
 pub const SWAP: u32 = u32::MAX;
 
 /// Effect of an operation on an element, as far as devices distinguish it.
@@ -64,55 +67,96 @@ pub const fn operand_len(code: u32, len: usize) -> usize {
     }
 }
 
-/// Applies an accumulate by `f` to `len` bytes at `to`, by this CPU. The previous values go to `old` unless it is null.
-///
-/// # Safety
-/// `to`, and `old` unless it is null, are valid for `len` bytes, `operand` for [`operand_len`], which for every code but
-/// [`SWAP`] is at most `len`; every other access to `to` at the same time is atomic or by [`copy`].
-///
-/// # Errors
-/// `Unsupported` without a function; `Misaligned` for [`SWAP`] and for a misaligned or malformed operation. Nothing is
-/// read or changed then.
-pub unsafe fn apply(
-    f: Option<AccumulateFn>,
-    code: u32,
-    to: *mut u8,
-    operand: *const u8,
-    old: *mut u8,
-    len: usize,
-) -> Result<(), ErrorKind> {
-    let f = f.ok_or(ErrorKind::Unsupported)?;
-    // SAFETY: the same contract.
-    let applied = code != SWAP && unsafe { f(code, to, operand, old, len) };
-    if applied { Ok(()) } else { Err(ErrorKind::Misaligned) }
-}
-
-/// Applies a compare-and-swap to an integer of `len` bytes at `to`, by this CPU. Its previous value goes to `old`
-/// unless it is null.
-///
-/// # Safety
-/// `to`, and `old` unless it is null, are valid for `len` bytes; every other access to `to` at the same time is atomic or
-/// by [`copy`].
-///
-/// # Errors
-/// `Misaligned` for a misaligned integer or another length than 1, 2, 4 or 8. Nothing is changed then.
-pub unsafe fn apply_swap(
-    [expected, desired]: [u64; 2],
-    to: *mut u8,
-    old: *mut u8,
-    len: usize,
-) -> Result<(), ErrorKind> {
-    if !matches!(len, 1 | 2 | 4 | 8) || !to.addr().is_multiple_of(len) {
-        return Err(ErrorKind::Misaligned);
-    }
-    // SAFETY: valid by the contract; the target is an aligned integer.
-    unsafe {
-        let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
-        if !old.is_null() {
-            copy::store(former.as_ptr(), old, len);
+impl Update {
+    /// Appends the first `len` bytes of the operands, or the words of an integer.
+    ///
+    /// # Safety
+    /// The operands are valid for reads.
+    pub(crate) unsafe fn append_operand(&self, len: usize, to: &mut Vec<u8>) {
+        match self.change {
+            Change::Add(add) => to.extend(add.to_ne_bytes()),
+            Change::Swap { expected, desired } => to.extend([expected, desired].map(u64::to_ne_bytes).as_flattened()),
+            // SAFETY: by the contract.
+            Change::Accumulate { code, operand } => unsafe {
+                copy::gather(&[], &[Block::of(operand, operand_len(code, len))], to);
+            },
         }
     }
-    Ok(())
+
+    /// Makes the update by this CPU, at address `to`. `accumulate` is the region's function.
+    ///
+    /// # Safety
+    /// That of [`Change::apply`].
+    ///
+    /// # Errors
+    /// Those of [`Change::apply`].
+    #[inline]
+    pub unsafe fn apply(&self, accumulate: Option<AccumulateFn>, to: *mut u8) -> Result<(), ErrorKind> {
+        // SAFETY: the same contract.
+        unsafe { self.change.apply(accumulate, to, self.old, self.len) }
+    }
+}
+
+impl Change {
+    /// The change of a message, by its code and its operand of [`operand_len`] bytes.
+    ///
+    /// # Panics
+    /// If the operand of a compare-and-swap is shorter than two words.
+    #[must_use]
+    pub fn of(code: u32, operand: &[u8]) -> Self {
+        if code != SWAP {
+            return Change::Accumulate { code, operand: operand.as_ptr() };
+        }
+        let [expected, desired] = [0, 1].map(|i| u64::from_ne_bytes(operand.as_chunks().0[i]));
+        Change::Swap { expected, desired }
+    }
+
+    /// Changes `len` bytes at `to` by this CPU. The previous values go to `old` unless it is null. `accumulate` is the
+    /// region's function.
+    ///
+    /// # Safety
+    /// `to`, and `old` unless it is null, are valid for `len` bytes, and an operand for [`operand_len`], which is at most
+    /// `len`; every other access to `to` at the same time is atomic or by [`copy`].
+    ///
+    /// # Errors
+    /// `Unsupported` for an accumulate without a function; `Misaligned` for a misaligned or malformed one, for the code
+    /// [`SWAP`], and for a misaligned integer or one of another length than 1, 2, 4 or 8 bytes. Nothing is read or changed
+    /// then.
+    #[inline]
+    pub unsafe fn apply(
+        self,
+        accumulate: Option<AccumulateFn>,
+        to: *mut u8,
+        old: *mut u8,
+        len: usize,
+    ) -> Result<(), ErrorKind> {
+        let is_aligned = || matches!(len, 1 | 2 | 4 | 8) && to.addr().is_multiple_of(len);
+        // SAFETY: by the contract; an integer is aligned.
+        unsafe {
+            match self {
+                Change::Add(add) if len == 8 && is_aligned() => {
+                    let former = AtomicU64::from_ptr(to.cast()).fetch_add(add, Ordering::SeqCst);
+                    if !old.is_null() {
+                        old.cast::<u64>().write_unaligned(former);
+                    }
+                    Ok(())
+                }
+                Change::Swap { expected, desired } if is_aligned() => {
+                    let former = copy::compare_swap(to, len, expected, desired).to_le_bytes();
+                    if !old.is_null() {
+                        copy::store(former.as_ptr(), old, len);
+                    }
+                    Ok(())
+                }
+                Change::Accumulate { code, operand } => {
+                    let apply = accumulate.ok_or(ErrorKind::Unsupported)?;
+                    let is_applied = code != SWAP && apply(code, to, operand, old, len);
+                    if is_applied { Ok(()) } else { Err(ErrorKind::Misaligned) }
+                }
+                Change::Add(_) | Change::Swap { .. } => Err(ErrorKind::Misaligned),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,17 +7,17 @@
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::loopback::MOST_PACKETS;
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Range, Region, Registration, RemoteRegion,
-    RemoteVector, Sleep, Waker, WorkRequest, code, forward,
+    Block, Capabilities, Change, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion,
+    Sleep, Transfer, Update, Waker, WorkRequest, forward,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
 
@@ -171,32 +171,29 @@ impl Faulty {
     }
 
     fn class(&self, operation: &Operation<'_>) -> Class {
+        let of_data = |is_put| if is_put { Class::Put } else { Class::Get };
         match operation {
-            Operation::Write { to: Place { region, .. }, .. }
-            | Operation::WriteBlocks { to: RemoteVector { region, .. }, .. }
-            | Operation::Read { from: Place { region, .. }, .. }
-            | Operation::ReadBlocks { from: RemoteVector { region, .. }, .. }
-                if self.signal_arrays.borrow().contains(region) =>
-            {
-                Class::Other
-            }
-            Operation::Write { from, .. } if from.iter().all(|b| b.len == 0) => Class::Other,
-            Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => Class::Put,
-            Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => Class::Get,
+            Operation::Transfer(transfer) => match self.signal_arrays.borrow().contains(&transfer.region) {
+                false if transfer.write && transfer.is_empty() => Class::Other,
+                false => of_data(transfer.write),
+                true => Class::Other,
+            },
+            Operation::List { send, .. } => of_data(*send),
             // An atomic that adds nothing reads the word.
-            Operation::FetchAdd { add: 0, .. } => Class::Other,
-            Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. } => Class::Atomic,
+            Operation::Update(Update { change: Change::Add(0), .. }) => Class::Other,
+            Operation::Update(_) => Class::Atomic,
             Operation::Signal { .. } | Operation::Barrier(_) => Class::Signal,
-            Operation::SendShort(_) | Operation::Send { .. } => Class::Message,
+            Operation::Packet(_) => Class::Message,
         }
     }
 
     /// Stores the bytes of a write until they are due; false if the request is not a write.
     fn keep(&self, request: &WorkRequest<'_>, due: Due) -> bool {
-        let mut whole = [Range { offset: 0, len: 0 }];
-        let Some((from, region, ranges)) = written(&request.operation, &mut whole) else { return false };
-        let mut bytes = gathered(from);
-        for range in ranges {
+        let Operation::Transfer(Transfer { write: true, local, region, ranges }) = request.operation else {
+            return false;
+        };
+        let mut bytes = gathered(&[], local);
+        for range in ranges.iter() {
             let (to, rest) = (Place { region, offset: range.offset }, bytes.split_off(range.len.min(bytes.len())));
             self.late.borrow_mut().push(Late { bytes, peer: request.peer, to, due });
             bytes = rest;
@@ -212,7 +209,7 @@ impl Faulty {
         let due: Vec<Late> = self.late.borrow_mut().extract_if(.., |late| is_due(late)).collect();
         for l in due {
             let from = [Block::of(l.bytes.as_ptr(), l.bytes.len())];
-            let operation = Operation::Write { from: &from, to: l.to };
+            let operation = Operation::write(&from, l.to);
             // SAFETY: the bytes live until the device is dropped.
             unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: LATE }) }?;
             self.kept.borrow_mut().push(l.bytes);
@@ -222,17 +219,18 @@ impl Faulty {
 
     /// Posts a request. If it writes to the place of a late write, the late bytes replace its own there.
     fn overwrite(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let mut whole = [Range { offset: 0, len: 0 }];
-        let mut bytes = Vec::new();
-        let mut overlaps = false;
-        if let Some((from, region, ranges)) = written(&request.operation, &mut whole) {
-            bytes = gathered(from);
-            let mut begin = 0;
-            for range in ranges {
-                for late in &*self.late.borrow() {
+        let late = &self.late;
+        let written = match request.operation {
+            Operation::Transfer(transfer) if transfer.write => Some(transfer),
+            _ => None,
+        };
+        let overlapped = written.and_then(|transfer| {
+            let (mut bytes, mut begin, mut overlaps) = (gathered(&[], transfer.local), 0, false);
+            for range in transfer.ranges.iter() {
+                for late in &*late.borrow() {
                     let (first, last) = (late.to.offset.max(range.offset), late.to.offset + late.bytes.len());
                     let end = last.min(range.offset + range.len);
-                    if (late.peer, late.to.region) == (request.peer, region) && first < end {
+                    if (late.peer, late.to.region) == (request.peer, transfer.region) && first < end {
                         let (at, from) = (begin + first - range.offset, first - late.to.offset);
                         bytes[at..at + end - first].copy_from_slice(&late.bytes[from..from + end - first]);
                         overlaps = true;
@@ -240,18 +238,15 @@ impl Faulty {
                 }
                 begin += range.len;
             }
-        }
-        if !overlaps {
+            overlaps.then_some((transfer, bytes))
+        });
+        let Some((transfer, bytes)) = overlapped else {
             // SAFETY: the caller is `post`, whose contract covers this request.
             return unsafe { self.inner.post(request) };
-        }
-        self.late.borrow_mut().clear();
-        let from = [Block::of(bytes.as_ptr(), bytes.len())];
-        let operation = match request.operation {
-            Operation::WriteBlocks { to, .. } => Operation::WriteBlocks { from: &from, to },
-            Operation::Write { to, .. } => Operation::Write { from: &from, to },
-            other => other,
         };
+        late.borrow_mut().clear();
+        let local = [Block::of(bytes.as_ptr(), bytes.len())];
+        let operation = Operation::Transfer(Transfer { local: &local, ..transfer });
         // SAFETY: the bytes live until the device is dropped; the rest holds by the contract of `post`.
         let posted = unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
         self.kept.borrow_mut().push(bytes);
@@ -266,38 +261,21 @@ impl Faulty {
             let fits = place.offset.checked_add(len).is_some_and(|end| end <= own.len);
             fits.then(|| own.base.wrapping_add(place.offset))
         };
+        let Operation::Update(update) = *operation else { return false };
         // SAFETY: a part of a region of this rank; the rest holds by the contract of `post`.
-        unsafe {
-            match *operation {
-                Operation::FetchAdd { at: place, add, old } => {
-                    let Some(word) = at(place, 8).filter(|word| word.addr().is_multiple_of(8)) else { return false };
-                    let former = AtomicU64::from_ptr(word.cast()).fetch_add(add, Ordering::SeqCst);
-                    if !old.is_null() {
-                        old.write_unaligned(former);
-                    }
-                    true
-                }
-                Operation::CompareSwap { at: place, len, expected, desired, old } => {
-                    at(place, len).is_some_and(|to| code::apply_swap([expected, desired], to, old, len).is_ok())
-                }
-                _ => false,
-            }
-        }
+        at(update.at, update.len).is_some_and(|to| unsafe { update.apply(None, to) }.is_ok())
     }
 
     /// Posts a message with another tag; `None` if it has no tag, or is not the one to damage.
     fn post_with_wrong_tag(&self, request: &WorkRequest<'_>) -> Option<Result<Posted>> {
-        let mut bytes = match request.operation {
-            Operation::SendShort(packet) => packet.bytes()[..packet.len()].to_vec(),
-            Operation::Send { header, body } => [header, &gathered(body)].concat(),
-            _ => return None,
-        };
+        let Operation::Packet(packet) = request.operation else { return None };
+        let mut bytes = packet.with_parts(gathered);
         let tag = (self.tag_at)(&bytes)?;
         if !self.hit() {
             return None;
         }
         bytes[tag] ^= 1;
-        let operation = Operation::Send { header: &bytes, body: &[] };
+        let operation = Operation::send(&bytes, &[]);
         // SAFETY: a packet is complete when it is posted.
         let posted = unsafe { self.inner.post(&WorkRequest { operation, ..*request }) };
         if matches!(posted, Ok(Posted::Busy)) {
@@ -337,35 +315,15 @@ impl Faulty {
 
 /// Whether an operation is an atomic on a word of 8 bytes.
 fn is_wide_atomic(operation: &Operation<'_>) -> bool {
-    match *operation {
-        Operation::FetchAdd { add, .. } => add != 0,
-        Operation::CompareSwap { len, .. } => len == 8,
-        _ => false,
-    }
+    matches!(operation, Operation::Update(update) if update.is_integer() && update.len == 8 && update.change != Change::Add(0))
 }
 
-/// The bytes of valid blocks.
-fn gathered(from: &[Block]) -> Vec<u8> {
+/// The bytes of a header and valid blocks.
+fn gathered(header: &[u8], blocks: &[Block]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for b in from {
-        let at = bytes.len();
-        bytes.resize(at + b.len, 0);
-        // SAFETY: the block is valid by the contract of `post`, and the vector has room.
-        unsafe { std::ptr::copy_nonoverlapping(b.base, bytes[at..].as_mut_ptr(), b.len) };
-    }
+    // SAFETY: the blocks are valid by the contract of `post`.
+    unsafe { copy::gather(header, blocks, &mut bytes) };
     bytes
-}
-
-/// The blocks, the region and the ranges of a write; `None` for other operations.
-fn written<'a>(operation: &Operation<'a>, whole: &'a mut [Range; 1]) -> Option<(&'a [Block], u64, &'a [Range])> {
-    match *operation {
-        Operation::Write { from, to } => {
-            whole[0] = Range { offset: to.offset, len: from.iter().map(|b| b.len).sum() };
-            Some((from, to.region, whole))
-        }
-        Operation::WriteBlocks { from, to } => Some((from, to.region, to.ranges)),
-        _ => None,
-    }
 }
 
 // SAFETY: hands on what the device below names; a damaged operation is left out, repeated, or names fewer bytes.

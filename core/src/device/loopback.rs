@@ -17,9 +17,10 @@ use memmap2::MmapMut;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
-    Sleep, Waker, WorkRequest, code,
+    Capabilities, Change, Device, Event, Leave, Operation, Packet, PeerCheck, Place, Posted, Range, Ranges, Region,
+    Registration, RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, imports,
 };
+use crate::device::request::length;
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
@@ -28,6 +29,8 @@ use crate::slots::Slots;
 use crate::stats::{Kind, Stats};
 use crate::wire::{Reader, Writer};
 
+/// The operation in errors of a request of any kind.
+const POST: &str = "post a work request";
 /// Longest packet.
 pub(super) const MAX_PACKET: usize = 4096;
 /// Maximum number of packets that wait for one rank; a post beyond it is `Busy`.
@@ -134,6 +137,12 @@ struct Import {
     key: NonZeroU64,
 }
 
+impl imports::ImportedRegion for Import {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+}
+
 /// The loopback device of one rank.
 #[derive(Debug)]
 pub struct Loopback {
@@ -189,8 +198,19 @@ impl Loopback {
         Error::new(kind, operation).rank(self.me).peer(peer).device(self.capabilities.name)
     }
 
+    fn named(&self, e: Error) -> Error {
+        e.rank(self.me).device(self.capabilities.name)
+    }
+
     fn peer(&self, peer: u32, operation: &'static str) -> Result<&Rank> {
         self.hub.0.get(peer as usize).ok_or_else(|| self.fail(ErrorKind::NoSuchRank, operation, peer))
+    }
+
+    /// The key of an imported region of `peer`.
+    fn key(&self, operation: &'static str, peer: u32, region: u64) -> Result<NonZeroU64> {
+        let imports = self.imports.borrow();
+        let import = imports::region(imports.get(region), peer, region, operation);
+        import.map(|import| import.key).map_err(|e| self.named(e))
     }
 
     /// Calls `act` on `len` bytes at a place of `peer`, which cannot be released meanwhile.
@@ -202,178 +222,132 @@ impl Loopback {
         len: usize,
         act: impl FnOnce(*mut u8, &Exposed) -> R,
     ) -> Result<R> {
-        let import = self.imports.borrow().get(place.region).copied();
-        let import = import.ok_or_else(|| self.fail(ErrorKind::BadKey, operation, peer))?;
-        if import.peer != peer {
-            return Err(self.fail(ErrorKind::BadArgument, operation, peer).cause("the region belongs to another rank"));
-        }
-        match self.peer(peer, operation)?.exposures.with(import.key.get(), place.offset as u64, len, act) {
+        let (key, Place { offset, .. }) = (self.key(operation, peer, place.region)?, place);
+        match self.peer(peer, operation)?.exposures.with(key.get(), offset as u64, len, act) {
             Some(Some(result)) => Ok(result),
-            Some(None) => Err(self
-                .fail(ErrorKind::OutOfRange, operation, peer)
-                .cause(format!("{len} bytes at byte {} of a region", place.offset))),
+            Some(None) => Err(self.named(imports::outside(peer, Range { offset, len }, usize::MAX, operation))),
             None => Err(self.fail(ErrorKind::BadKey, operation, peer)),
         }
     }
 
-    /// [`at`](Self::at) for an integer of `len` bytes; misaligned addresses are refused.
-    fn integer<R>(
-        &self,
-        operation: &'static str,
-        peer: u32,
-        place: Place,
-        len: usize,
-        act: impl FnOnce(*mut u8) -> R,
-    ) -> Result<R> {
-        self.at(operation, peer, place, len, |p, _| p.addr().is_multiple_of(len).then(|| act(p)))?
-            .ok_or_else(|| self.fail(ErrorKind::Misaligned, operation, peer).cause(format!("offset {}", place.offset)))
-    }
-
     /// The word of 8 bytes at a place of `peer`, if it is exposed and aligned.
     pub(super) fn word(&self, peer: u32, place: Place) -> Option<*mut u64> {
-        self.integer("change a word", peer, place, 8, |p| p.cast()).ok()
+        let word = self.at("change a word", peer, place, 8, |p, _| p.cast::<u64>());
+        word.ok().filter(|word| word.is_aligned())
     }
 
     /// Sets a cell; earlier writes of this rank are visible to a rank that sees the new value.
     fn signal(&self, peer: u32, at: Place, value: u64) -> Result<()> {
-        self.integer("signal a peer", peer, at, 8, |p| {
+        const OP: &str = "signal a peer";
+        let set = |p: *mut u8, _: &Exposed| {
+            if !p.addr().is_multiple_of(8) {
+                return Err(self.named(imports::misaligned(peer, at.offset, OP)));
+            }
             // SAFETY: an aligned word of an exposed region, which every rank accesses as an atomic.
             // Release: pairs with the Acquire of the cell's owner.
             unsafe { AtomicU64::from_ptr(p.cast()) }.store(value, Ordering::Release);
-        })
+            Ok(())
+        };
+        self.at(OP, peer, at, 8, set)?
     }
 
-    fn send(&self, peer: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
-        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-        if len > MAX_PACKET {
-            let e = self.fail(ErrorKind::BadArgument, "send a packet", peer);
-            return Err(e.cause(format!("{len} bytes, {MAX_PACKET} allowed")));
+    /// The error for a packet that is too long.
+    pub(super) fn check_packet(&self, peer: u32, packet: &Packet<'_>) -> Result<()> {
+        let (len, most) = (packet.len(), self.capabilities.max_packet);
+        if len <= most {
+            return Ok(());
         }
-        let to = self.peer(peer, "send a packet")?;
-        let mut packet = Vec::with_capacity(len);
-        packet.extend_from_slice(header);
-        for b in body {
-            let at = packet.len();
-            packet.resize(at + b.len, 0);
-            // SAFETY: the block is valid by the contract of `post`; the vector has just been extended by its length.
-            unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
-        }
+        Err(self.fail(ErrorKind::BadArgument, "send a packet", peer).cause(format!("{len} bytes, {most} allowed")))
+    }
+
+    fn send(&self, peer: u32, packet: &Packet<'_>) -> Result<Posted> {
+        self.check_packet(peer, packet)?;
+        let (to, len, mut bytes) = (self.peer(peer, "send a packet")?, packet.len(), Vec::new());
+        // SAFETY: the blocks are valid by the contract of `post`.
+        packet.with_parts(|header, body| unsafe { copy::gather(header, body, &mut bytes) });
         {
             let mut inbox = to.inbox();
             if inbox.packets.len() >= MOST_PACKETS {
                 return Ok(Posted::Busy);
             }
-            inbox.packets.push_back((self.me, packet));
+            inbox.packets.push_back((self.me, bytes));
         }
         self.stats.add(Kind::Send, len);
         Ok(Posted::Done)
     }
 
-    /// Carries out a request; returns the kind of the operation and the number of bytes.
+    /// Whether the device has an update.
+    fn has(&self, update: &Update) -> bool {
+        match update.change {
+            Change::Add(_) => true,
+            Change::Swap { .. } => update.len == 8 || self.capabilities.accumulate && update.is_whole(),
+            Change::Accumulate { .. } => self.capabilities.accumulate,
+        }
+    }
+
+    /// Carries out a request other than a packet.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
-    unsafe fn perform(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
-        let peer = request.peer;
-        let sum = |blocks: &[Block]| blocks.iter().map(|b| b.len).sum::<usize>();
+    unsafe fn perform(&self, request: &WorkRequest<'_>) -> Result<()> {
+        let (peer, name) = (request.peer, request.operation.name());
         // SAFETY: local pointers are valid by the contract; remote ones were checked by `at`, which holds the lock.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => {
-                    let len = sum(from);
-                    self.at("write remote memory", peer, to, len, |mut p, _| {
-                        for b in from {
-                            copy::store(b.base, p, b.len);
+                Operation::Transfer(Transfer { write, local, region, ranges: Ranges::One(Range { offset, .. }) }) => {
+                    self.at(name, peer, Place { region, offset }, length(local), |mut p, _| {
+                        for b in local {
+                            if write {
+                                copy::store(b.base, p, b.len)
+                            } else {
+                                copy::load(p, b.base, b.len)
+                            }
                             p = p.wrapping_add(b.len);
                         }
-                    })?;
-                    Ok((Kind::Write, len))
+                    })
                 }
-                Operation::Read { into, from } => {
-                    let len = sum(into);
-                    self.at("read remote memory", peer, from, len, |mut p, _| {
-                        for b in into {
-                            copy::load(p, b.base, b.len);
-                            p = p.wrapping_add(b.len);
-                        }
-                    })?;
-                    Ok((Kind::Read, len))
+                Operation::Update(update) if self.has(&update) => {
+                    let done =
+                        self.at(name, peer, update.at, update.len, |p, region| update.apply(region.accumulate, p))?;
+                    done.map_err(|kind| self.fail(kind, name, peer).cause(format!("offset {}", update.at.offset)))
                 }
-                Operation::FetchAdd { at, add, old } => {
-                    let former = self.integer("fetch and add", peer, at, 8, |p| {
-                        AtomicU64::from_ptr(p.cast()).fetch_add(add, Ordering::SeqCst)
-                    })?;
-                    if !old.is_null() {
-                        old.write_unaligned(former);
-                    }
-                    Ok((Kind::FetchAdd, 8))
-                }
-                Operation::CompareSwap { at, len, expected, desired, old }
-                    if len == 8 || (self.capabilities.accumulate && matches!(len, 1 | 2 | 4)) =>
-                {
-                    let former = self.integer("compare and swap", peer, at, len, |p| {
-                        copy::compare_swap(p, len, expected, desired)
-                    })?;
-                    copy::load(former.to_le_bytes().as_ptr(), old, len);
-                    Ok((Kind::CompareSwap, len))
-                }
-                Operation::Accumulate { at, code, operand, old } if self.capabilities.accumulate => {
-                    let done = self.at("accumulate", peer, at, operand.len, |p, region| {
-                        code::apply(region.accumulate, code, p, operand.base, old, operand.len)
-                    })?;
-                    done.map_err(|kind| self.fail(kind, "accumulate", peer))?;
-                    Ok((Kind::Accumulate, operand.len))
-                }
-                Operation::Signal { at, value } => self.signal(peer, at, value).map(|()| (Kind::Signal, 8)),
-                Operation::Scatter { .. } | Operation::Gather { .. } => Err(super::no_lists(peer, "loopback")),
-                Operation::Barrier(_) => Err(super::no_barrier("loopback")),
-                _ => Err(self.fail(ErrorKind::Unsupported, "post a work request", peer)),
+                Operation::Signal { at, value } => self.signal(peer, at, value),
+                _ => Err(self.named(request.operation.unsupported(peer, "loopback"))),
             }
         }
     }
 
     /// Checks the peer, the regions and the kind of a request, as [`perform`](Self::perform) does.
     pub(super) fn check(&self, request: &WorkRequest<'_>) -> Result<()> {
-        self.peer(request.peer, "post a work request")?;
-        let regions = request.operation.region().into_iter().chain(request.notify.map(|(at, _)| at.region));
-        for region in regions {
-            let imports = self.imports.borrow();
-            let Some(import) = imports.get(region) else {
-                return Err(self.fail(ErrorKind::BadKey, "post a work request", request.peer));
-            };
-            if import.peer != request.peer {
-                let e = self.fail(ErrorKind::BadArgument, "post a work request", request.peer);
-                return Err(e.cause("the region belongs to another rank"));
-            }
-        }
-        let whole = self.capabilities.accumulate;
-        match request.operation {
-            Operation::Accumulate { .. } if !whole => {}
-            Operation::CompareSwap { len, .. } if len != 8 && !(whole && matches!(len, 1 | 2 | 4)) => {}
+        let WorkRequest { peer, operation, notify, .. } = *request;
+        self.peer(peer, POST)?;
+        let mut regions = operation.region().into_iter().chain(notify.map(|(at, _)| at.region));
+        regions.try_for_each(|region| self.key(POST, peer, region).map(drop))?;
+        match operation {
+            Operation::Transfer(transfer) if matches!(transfer.ranges, Ranges::List(_)) => {}
+            Operation::Update(update) if !self.has(&update) => {}
             _ => return Ok(()),
         }
-        Err(self.fail(ErrorKind::Unsupported, "post a work request", request.peer))
+        Err(self.named(operation.unsupported(peer, "loopback")))
     }
 
     /// Counts an operation and its signal.
-    pub(super) fn count(&self, kind: Kind, len: usize, request: &WorkRequest<'_>) {
+    pub(super) fn count(&self, request: &WorkRequest<'_>) {
+        let (kind, len) = request.operation.counted();
         self.stats.add(kind, len);
         if request.notify.is_some() {
             self.stats.add(Kind::Notify, 8);
         }
     }
 
-    /// Carries out a request and sets its signal cell; returns the kind of the operation and the number of bytes.
+    /// Carries out a request and sets its signal cell.
     ///
     /// # Safety
     /// The contract of [`perform`](Self::perform).
-    pub(super) unsafe fn perform_and_notify(&self, request: &WorkRequest<'_>) -> Result<(Kind, usize)> {
+    pub(super) unsafe fn perform_and_notify(&self, request: &WorkRequest<'_>) -> Result<()> {
         // SAFETY: the same contract.
-        let performed = unsafe { self.perform(request) }?;
-        if let Some((at, value)) = request.notify {
-            self.signal(request.peer, at, value)?;
-        }
-        Ok(performed)
+        unsafe { self.perform(request) }?;
+        request.notify.map_or(Ok(()), |(at, value)| self.signal(request.peer, at, value))
     }
 }
 
@@ -423,15 +397,14 @@ unsafe impl Device for Loopback {
     }
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
-        let peer = self.peer(request.peer, "post a work request")?;
+        let peer = self.peer(request.peer, POST)?;
         let posted = match request.operation {
-            Operation::SendShort(packet) => self.send(request.peer, &packet.bytes()[..packet.len()], &[])?,
-            Operation::Send { header, body } => self.send(request.peer, header, body)?,
-            _ => {
+            Operation::Packet(packet) => self.send(request.peer, &packet)?,
+            operation => {
                 // SAFETY: the same contract.
-                let (kind, len) = unsafe { self.perform_and_notify(request) }?;
-                self.count(kind, len, request);
-                if kind == Kind::Signal {
+                unsafe { self.perform_and_notify(request) }?;
+                self.count(request);
+                if matches!(operation, Operation::Signal { .. }) {
                     Posted::Done
                 } else {
                     self.own().inbox().completions.push_back((request.id, Ok(())));

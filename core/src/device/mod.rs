@@ -9,10 +9,13 @@ pub(crate) mod cell;
 pub mod code;
 pub(crate) mod fault;
 mod forward;
+pub mod imports;
 pub mod loopback;
+pub(crate) mod owned;
 mod packet;
 pub(crate) mod parts;
 pub mod report;
+pub(crate) mod request;
 pub(crate) mod route;
 pub(crate) mod routing;
 pub(crate) mod shm;
@@ -34,12 +37,13 @@ pub use crate::memory::Block;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Snapshot, Stats};
 pub use barrier::BarrierRequest;
-pub(crate) use barrier::no_barrier;
-pub(crate) use capabilities::no_lists;
 pub use capabilities::{Capabilities, CutOffs, Lists, MessageCutOffs, SwitchLimits};
 pub(crate) use forward::forward;
+pub use owned::OwnedTransfer;
 pub(crate) use packet::SHORT_WORDS;
-pub use packet::ShortPacket;
+pub use packet::{Packet, ShortPacket};
+pub use parts::Parts;
+pub use request::{Change, Operation, Place, Range, Ranges, Transfer, Update, WorkRequest};
 pub(crate) use unread::Unread;
 pub use watch::Watch;
 
@@ -65,8 +69,8 @@ pub struct Region {
     /// kernel on its behalf, may write at any time is not exclusive: its pages may be exchanged only while the process
     /// has no such thread.
     pub exclusive: bool,
-    /// Whether the memory is lent to a peer for one message, which is copied by few [`Operation::ReadBlocks`] or
-    /// [`Operation::WriteBlocks`]. The device then skips work that pays only when a region is used again.
+    /// Whether the memory is lent to a peer for one message, which is copied by few transfers of
+    /// [lists of ranges](Ranges::List). The device then skips work that pays only when a region is used again.
     /// [`Device::sealed`] reports that the peer needs the memory no longer. A release before that revokes it: a request in
     /// progress then ends with an error, whatever it has copied, and later ones copy nothing. Brief memory is
     /// [exclusive](Region::exclusive) if no other code stores to any byte of it until the release; others may read it. If
@@ -128,8 +132,8 @@ pub struct RemoteRegion {
     pub handle: u64,
     /// The part of the region that this rank has mapped, if any.
     pub mapped: Option<Mapped>,
-    /// Whether one request takes both local blocks and ranges of the region ([`Operation::WriteBlocks`] and
-    /// [`Operation::ReadBlocks`]), and from which length in bytes of the shortest block this is better than packing at
+    /// Whether one request takes both local blocks and a list of ranges of the region ([`Ranges::List`]), and from which
+    /// length in bytes of the shortest block this is better than packing at
     /// one rank and unpacking at the other; `Some(0)` if any part of the region is mapped.
     pub lists: Option<u64>,
     /// Whether accumulates are made of steps in which the owner takes no part. Steps take more messages than an
@@ -149,170 +153,6 @@ pub struct Mapped {
     /// Whether this rank's processor may also change the bytes atomically. If not, only loads and stores are allowed
     /// while other ranks use atomics and accumulates of the device, which are not coherent with the processor's.
     pub atomics: bool,
-}
-
-/// A remote address: a byte of a peer's region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// [`RemoteRegion::handle`].
-    pub region: u64,
-    /// Byte offset.
-    pub offset: usize,
-}
-
-/// Consecutive bytes of a peer's region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Byte offset of the first byte in the region.
-    pub offset: usize,
-    /// Number of bytes.
-    pub len: usize,
-}
-
-/// A remote I/O vector: ranges of one region of a peer.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteVector<'a> {
-    /// [`RemoteRegion::handle`].
-    pub region: u64,
-    /// Ranges of the region, in the order of the bytes.
-    pub ranges: &'a [Range],
-}
-
-/// The operation of a work request. Pointers must stay valid until it has completed.
-#[derive(Clone, Copy, Debug)]
-pub enum Operation<'a> {
-    /// Gathers local blocks and writes them to consecutive remote bytes.
-    Write {
-        /// Source blocks.
-        from: &'a [Block],
-        /// Remote destination.
-        to: Place,
-    },
-    /// Reads consecutive remote bytes and scatters them over local blocks.
-    Read {
-        /// Destination blocks.
-        into: &'a [Block],
-        /// Remote source.
-        from: Place,
-    },
-    /// Writes local blocks to ranges of a region for which [`RemoteRegion::lists`] is set; both sides have the same
-    /// total length. Ranges that overlap are written in their order.
-    WriteBlocks {
-        /// Source blocks.
-        from: &'a [Block],
-        /// Remote destination.
-        to: RemoteVector<'a>,
-    },
-    /// Reads ranges of a region for which [`RemoteRegion::lists`] is set into local blocks; both sides have the same
-    /// total length.
-    ReadBlocks {
-        /// Destination blocks.
-        into: &'a [Block],
-        /// Remote source.
-        from: RemoteVector<'a>,
-    },
-    /// Adds to a remote word and stores its former value at `old`.
-    FetchAdd {
-        /// The word, 8-byte aligned.
-        at: Place,
-        /// The addend; the sum wraps.
-        add: u64,
-        /// Receives the former value, unless null.
-        old: *mut u64,
-    },
-    /// Swaps a remote integer if it has the expected value, and stores its former value at `old`.
-    CompareSwap {
-        /// The integer, aligned to its size.
-        at: Place,
-        /// Its size in bytes: 1, 2, 4 or 8.
-        len: usize,
-        /// The expected value.
-        expected: u64,
-        /// The desired value.
-        desired: u64,
-        /// Receives the former value: `len` bytes.
-        old: *mut u8,
-    },
-    /// Applies an accumulate to consecutive remote elements by the region's own function.
-    Accumulate {
-        /// First element.
-        at: Place,
-        /// Operation and element type, as the region's function reads them, with the hints that devices may read
-        /// ([`code`]).
-        code: u32,
-        /// The operands.
-        operand: Block,
-        /// Receives the former values, as many bytes as the operand has; may be null.
-        old: *mut u8,
-    },
-    /// Sets a signal cell and wakes its rank if that rank sleeps.
-    Signal {
-        /// The cell.
-        at: Place,
-        /// Its new value.
-        value: u64,
-    },
-    /// Receives one [`Gather`](Operation::Gather) of the peer into local blocks: the first that no earlier scatter
-    /// received. Complete when the bytes have arrived. A longer message than the blocks hold ends this operation and
-    /// all lists in progress between the two ranks with errors; a shorter message leaves the rest of the blocks
-    /// unchanged.
-    Scatter {
-        /// Destination: at most [`Lists::blocks`] blocks.
-        into: &'a [Block],
-    },
-    /// Sends local blocks as one message to the peer's next [`Scatter`](Operation::Scatter). Complete when the bytes
-    /// have arrived at the peer. If the peer has posted no scatter, the operation waits for some seconds and then ends
-    /// with `Timeout`.
-    Gather {
-        /// Source: at most [`Lists::blocks`] blocks, together at most [`Lists::bytes`].
-        from: &'a [Block],
-    },
-    /// Sends a packet whose bytes travel in registers. Packets go to other ranks only.
-    SendShort(&'a ShortPacket),
-    /// Sends a packet to another rank: `header` and then the blocks, together at most [`Capabilities::max_packet`].
-    Send {
-        /// First bytes of the packet.
-        header: &'a [u8],
-        /// The rest of the packet, gathered from these blocks.
-        body: &'a [Block],
-    },
-    /// Asks the barrier in the switch of the network ([`Capabilities::switch`]). The peer of the request is this rank.
-    Barrier(BarrierRequest),
-}
-
-impl Operation<'_> {
-    /// The region of a peer that the operation accesses, if any.
-    #[must_use]
-    pub(crate) fn region(&self) -> Option<u64> {
-        match self {
-            Operation::Write { to: at, .. }
-            | Operation::Read { from: at, .. }
-            | Operation::FetchAdd { at, .. }
-            | Operation::CompareSwap { at, .. }
-            | Operation::Accumulate { at, .. }
-            | Operation::Signal { at, .. } => Some(at.region),
-            Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => Some(at.region),
-            Operation::SendShort(_)
-            | Operation::Send { .. }
-            | Operation::Scatter { .. }
-            | Operation::Gather { .. }
-            | Operation::Barrier(_) => None,
-        }
-    }
-}
-
-/// A work request.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkRequest<'a> {
-    /// The peer (rank of the job).
-    pub peer: u32,
-    /// The operation.
-    pub operation: Operation<'a>,
-    /// A signal cell of the peer, and its new value: set after the operation is visible there, as part of the same
-    /// message.
-    pub notify: Option<(Place, u64)>,
-    /// Number that the completion reports.
-    pub id: u64,
 }
 
 /// Result of posting a work request.

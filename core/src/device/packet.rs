@@ -1,4 +1,7 @@
-//! Packets that travel in registers.
+//! Packets.
+
+use super::Block;
+use super::request::length;
 
 /// Number of words of the longest short packet.
 pub(crate) const SHORT_WORDS: usize = 6;
@@ -51,5 +54,46 @@ impl ShortPacket {
             at.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+}
+
+/// A packet to another rank, of at most [`Capabilities::max_packet`](super::Capabilities::max_packet) bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Packet<'a> {
+    /// The bytes travel in registers.
+    Short(&'a ShortPacket),
+    /// A header and blocks.
+    Long {
+        /// First bytes of the packet.
+        header: &'a [u8],
+        /// The rest of the packet, gathered from these blocks.
+        body: &'a [Block],
+    },
+}
+
+impl Packet<'_> {
+    /// Length in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Packet::Short(packet) => packet.len(),
+            Packet::Long { header, body } => header.len().saturating_add(length(body)),
+        }
+    }
+
+    /// Whether the packet has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls a closure with the header and the blocks.
+    #[inline(always)]
+    pub fn with_parts<R>(&self, f: impl FnOnce(&[u8], &[Block]) -> R) -> R {
+        match self {
+            Packet::Short(packet) => f(&packet.bytes()[..packet.len()], &[]),
+            Packet::Long { header, body } => f(header, body),
+        }
     }
 }

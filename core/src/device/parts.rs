@@ -32,7 +32,7 @@ impl Part for Range {
 }
 
 /// Parts of a memory, of which most messages have one.
-pub(crate) type Parts<T> = SmallVec<[T; 1]>;
+pub type Parts<T> = SmallVec<[T; 1]>;
 
 /// The nonempty parts that hold the `len` bytes from `skip` on.
 pub(crate) fn cut<T: Part>(all: &[T], mut skip: usize, mut len: usize) -> Parts<T> {

@@ -9,6 +9,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use super::Block;
+
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 /// Up to this many bytes, copying word by word costs less than a call.
@@ -235,6 +237,36 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
             }
             _ => opaque_copy(from, to, len),
         }
+    }
+}
+
+/// Appends a header and the bytes of blocks, which others may access, to private bytes.
+///
+/// # Safety
+/// The blocks are valid for reads.
+pub unsafe fn gather(header: &[u8], blocks: &[Block], to: &mut Vec<u8>) {
+    to.extend_from_slice(header);
+    for block in blocks {
+        let at = to.len();
+        to.resize(at + block.len, 0);
+        // SAFETY: a valid block by the contract; the vector has just been extended by its length.
+        unsafe { load(block.base, to[at..].as_mut_ptr(), block.len) };
+    }
+}
+
+/// Copies private bytes to blocks, which others may access.
+///
+/// # Safety
+/// The blocks are valid for writes.
+///
+/// # Panics
+/// If the blocks have more bytes.
+pub unsafe fn scatter(mut bytes: &[u8], into: &[Block]) {
+    for block in into {
+        let (part, rest) = bytes.split_at(block.len);
+        // SAFETY: a valid block by the contract.
+        unsafe { store(part.as_ptr(), block.base, block.len) };
+        bytes = rest;
     }
 }
 

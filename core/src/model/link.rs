@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use super::{Posting, Primitive};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, OnComplete, Sink, Source};
-use crate::device::{Block, Operation, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
+use crate::device::{Block, Operation, Place, Range, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, Track};
 use crate::load::{Load, Measuring};
@@ -324,14 +324,14 @@ impl<'a> End<'a> {
                 Posting::Normal => {
                     let to = Place { region: region.handle, offset };
                     let (one, several) = ([source], if blocks > 1 { vec![source; blocks] } else { Vec::new() });
-                    let write = Operation::Write { from: if blocks > 1 { &several } else { &one }, to };
+                    let write = Operation::write(if blocks > 1 { &several } else { &one }, to);
                     self.job.post(peer.rank, write, Some((cell, number)), &[track])?;
                 }
                 Posting::List => {
                     let range = |block| Range { offset: offset + block * (len + LINE), len };
                     let ranges: Vec<_> = (0..blocks).map(range).collect();
-                    let to = RemoteVector { region: region.handle, ranges: &ranges };
-                    let write = Operation::WriteBlocks { from: &vec![source; blocks], to };
+                    let sources = vec![source; blocks];
+                    let write = Operation::write_list(&sources, region.handle, &ranges);
                     self.job.post(peer.rank, write, Some((cell, number)), &[track])?;
                 }
             }

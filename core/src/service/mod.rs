@@ -4,10 +4,7 @@
 //! words. [`records`]: accumulates and compare-and-swaps that the target's CPU applies. `open`: chooses the device of a
 //! job, and adds the steps that it needs.
 
-mod accumulate;
 pub(crate) mod open;
 pub mod records;
 pub(crate) mod steps;
 mod update;
-
-pub use accumulate::{Accumulate, apply};

@@ -20,10 +20,9 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Accumulate, apply};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink};
-use crate::device::Operation;
 use crate::device::code::{self, Effect, SWAP, operand_len};
+use crate::device::{Change, Update};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
@@ -56,39 +55,35 @@ pub fn has_room(job: &Messenger) -> bool {
     room(job) >= 8 * RECORD
 }
 
-impl Accumulate {
-    /// Appends as many elements as fit; returns their number of bytes.
-    ///
-    /// # Safety
-    /// The operand is valid for reads.
-    unsafe fn append(&self, batch: &mut Batch, most: usize) -> usize {
-        let fetches = !self.old.is_null();
-        let Some(free) = most.checked_sub(batch.records.len() + RECORD) else { return 0 };
-        let mut len = self.len;
-        if operand_len(self.code, len) > free {
-            len = if self.code == SWAP { 0 } else { free };
-        }
-        if fetches {
-            len = len.min(most - batch.old_len);
-        }
-        len -= len % self.size;
-        if len == 0 {
-            return 0;
-        }
-        let said = len as u32 | if fetches { FETCHES } else { 0 };
-        batch.records.extend(self.code.to_le_bytes());
-        batch.records.extend(said.to_le_bytes());
-        batch.records.extend((self.at.offset as u64).to_le_bytes());
-        let (at, operand_len) = (batch.records.len(), operand_len(self.code, len));
-        batch.records.resize(at + operand_len, 0);
-        // SAFETY: the operand is valid by the contract; `records` has room for it at `at`.
-        unsafe { copy::load(self.operand, batch.records[at..].as_mut_ptr(), operand_len) };
-        if fetches {
-            batch.old.push((self.old, len));
-            batch.old_len += len;
-        }
-        len
+/// Appends as many elements as fit; returns their number of bytes.
+///
+/// # Safety
+/// The operand is valid for reads.
+unsafe fn append(update: &Update, batch: &mut Batch, most: usize) -> usize {
+    let (code, fetches) = (update.code(), !update.old.is_null());
+    let Some(free) = most.checked_sub(batch.records.len() + RECORD) else { return 0 };
+    let mut len = update.len;
+    if operand_len(code, len) > free {
+        len = if code == SWAP { 0 } else { free };
     }
+    if fetches {
+        len = len.min(most - batch.old_len);
+    }
+    len -= len % update.element();
+    if len == 0 {
+        return 0;
+    }
+    let said = len as u32 | if fetches { FETCHES } else { 0 };
+    batch.records.extend(code.to_le_bytes());
+    batch.records.extend(said.to_le_bytes());
+    batch.records.extend((update.at.offset as u64).to_le_bytes());
+    // SAFETY: the operand is valid by the contract.
+    unsafe { update.append_operand(len, &mut batch.records) };
+    if fetches {
+        batch.old.push((update.old, len));
+        batch.old_len += len;
+    }
+    len
 }
 
 /// Records that have not been sent.
@@ -205,43 +200,45 @@ impl Records {
         Self { memory, accumulate, cells, me, last, awaited, wrong }
     }
 
-    /// Applies an accumulate or a compare-and-swap to this rank's own memory or to mapped memory, or batches it;
-    /// returns `false`, and does nothing, for other operations. Batched records are complete at the target when
-    /// [`send`](Self::send) has sent them and no answer is outstanding, or with the notification that they carry.
-    /// Answers come to `reply`.
+    /// Makes an accumulate or a compare-and-swap of this rank's own memory or of mapped memory, or batches it. Returns
+    /// `false`, and does nothing, for a fetch-and-add of a word, and for an accumulate of the code of compare-and-swaps,
+    /// which every device refuses. Batched records are complete at the target when [`send`](Self::send) has sent them and
+    /// no answer is outstanding, or with the notification that they carry. Answers come to `reply`.
     ///
     /// # Safety
-    /// The target has the range, mapped as its queue states, and exposes it until the accumulate is complete; the
-    /// operand is valid during the call, and `old` until then or until [`forget`](Self::forget).
+    /// The target has the range, mapped as its queue states, and exposes it until the update is complete; the operand is
+    /// valid during the call, and `old` until then or until [`forget`](Self::forget).
     ///
     /// # Errors
     /// `Misaligned` for a misaligned or malformed operation; `Limit` for elements that no packet has room for; those of
     /// [`am::send`].
-    pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, operation: &Operation<'_>) -> Result<bool> {
-        let mut words = [0; 2];
-        let Some(whole) = Accumulate::of(operation, &mut words) else { return Ok(false) };
-        let mut rest = whole;
+    pub unsafe fn add(&self, job: &Messenger, to: &RecordQueue, reply: u16, whole: &Update) -> Result<bool> {
+        if matches!(whole.change, Change::Add(_)) || whole.code() == SWAP && !whole.is_integer() {
+            return Ok(false);
+        }
+        let mut rest = *whole;
         let refused = |kind| {
             let e = Error::new(kind, whole.name()).rank(job.rank()).peer(to.peer);
-            e.cause(format!("{} bytes in elements of {} at offset {}", whole.len, whole.size, whole.at.offset))
+            e.cause(format!("{} bytes in elements of {} at offset {}", whole.len, whole.element(), whole.at.offset))
         };
-        if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(rest.size) {
+        let size = rest.element();
+        if !rest.is_whole() || !(to.alignment + rest.at.offset).is_multiple_of(size) {
             return Err(refused(ErrorKind::Misaligned));
         }
         let own = (to.peer == job.rank_number()).then_some(self.memory.base);
         if let Some(base) = own.or(to.mapped.map(NonNull::as_ptr)) {
             let at = base.wrapping_add(rest.at.offset);
             // SAFETY: the range is inside the memory, and the buffers are valid, by the contract.
-            let applied = unsafe { apply(Some(self.accumulate), rest.code, at, rest.operand, rest.old, rest.len) };
+            let applied = unsafe { rest.apply(Some(self.accumulate), at) };
             return applied.map(|()| true).map_err(refused);
         }
-        if rest.old.is_null() && code::effect(rest.code) == Effect::Read {
+        if rest.old.is_null() && code::effect(rest.code()) == Effect::Read {
             return Ok(true);
         }
         let most = room(job);
         while rest.len > 0 {
             // SAFETY: the operand is valid by the contract.
-            let taken = unsafe { rest.append(&mut to.batch.borrow_mut(), most) };
+            let taken = unsafe { append(&rest, &mut to.batch.borrow_mut(), most) };
             if taken == 0 && to.is_empty() {
                 return Err(refused(ErrorKind::Limit));
             } else if taken == 0 {
@@ -383,7 +380,7 @@ impl Records {
             let former = if fetches { old[at..].as_mut_ptr() } else { std::ptr::null_mut() };
             // SAFETY: `to` is inside the memory, which is valid while it is exposed; operand and previous values have
             // their lengths.
-            unsafe { apply(Some(self.accumulate), code, to, operand.as_ptr(), former, len) }.ok()?;
+            unsafe { Change::of(code, operand).apply(Some(self.accumulate), to, former, len) }.ok()?;
             records = rest;
         }
         Some(())

@@ -31,12 +31,11 @@ use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 
-use super::Accumulate;
-use super::update::{Stage, Update, UpdateKind};
+use super::update::{Stage, SteppedUpdate, UpdateKind};
 use crate::device::code::SWAP;
 use crate::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
-    Sleep, Waker, WorkRequest, code, forward,
+    Block, Capabilities, Change, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Range, Region,
+    Registration, RemoteRegion, Sleep, Update, Waker, WorkRequest, code, forward, imports,
 };
 use crate::entered::Entered;
 use crate::error::{Error, ErrorKind, Result};
@@ -70,6 +69,16 @@ struct Target {
     lock: Place,
 }
 
+impl imports::ImportedRegion for Target {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
 /// A device that implements accumulates by steps.
 #[derive(Debug)]
 pub(crate) struct Steps {
@@ -82,7 +91,7 @@ pub(crate) struct Steps {
     peer_locks: RefCell<FxHashMap<u32, u64>>,
     targets: RefCell<FxHashMap<u64, Target>>,
     /// Updates by peer, in posting order. They do not move while requests point into them.
-    updates: RefCell<BTreeMap<u32, VecDeque<Box<Update>>>>,
+    updates: RefCell<BTreeMap<u32, VecDeque<Box<SteppedUpdate>>>>,
     /// Number of atomics in progress that are no steps. A cancelled one is counted for ever.
     atomics: Cell<usize>,
     polling: Cell<bool>,
@@ -119,20 +128,16 @@ impl Steps {
 
     /// Checks that `len` bytes in elements of `size` lie inside the region at a place of `peer`; returns the region.
     fn target(&self, operation: &'static str, peer: u32, at: Place, len: usize, size: usize) -> Result<Target> {
-        let fail = |kind, cause: String| Err(self.fail(kind, operation, peer).cause(cause));
-        let Some(target) = self.targets.borrow().get(&at.region).copied() else {
-            return fail(ErrorKind::BadKey, format!("region {}", at.region));
+        let checked = || {
+            let targets = self.targets.borrow();
+            let target = *imports::region(targets.get(&at.region), peer, at.region, operation)?;
+            imports::range(&target, Range { offset: at.offset, len }, operation)?;
+            if size > 1 && !(target.alignment + at.offset).is_multiple_of(size) {
+                return Err(imports::misaligned(peer, at.offset, operation));
+            }
+            Ok(target)
         };
-        if target.peer != peer {
-            return fail(ErrorKind::BadArgument, "the region belongs to another rank".into());
-        }
-        if at.offset.checked_add(len).is_none_or(|end| end > target.len) {
-            return fail(ErrorKind::OutOfRange, format!("{len} bytes at byte {} of {}", at.offset, target.len));
-        }
-        if size > 1 && !(target.alignment + at.offset).is_multiple_of(size) {
-            return fail(ErrorKind::Misaligned, format!("offset {} of elements of {size} bytes", at.offset));
-        }
-        Ok(target)
+        checked().map_err(|e: Error| e.device(self.capabilities.name))
     }
 
     fn is_idle(&self, peer: u32) -> bool {
@@ -140,7 +145,7 @@ impl Steps {
     }
 
     /// Queues an update, and starts it if it is the first.
-    fn queue(&self, peer: u32, update: Update, kind: Kind) -> Result<Posted> {
+    fn queue(&self, peer: u32, update: SteppedUpdate, kind: Kind) -> Result<Posted> {
         let mut updates = self.updates.borrow_mut();
         let queue = updates.entry(peer).or_default();
         if queue.len() >= MAX_UPDATES {
@@ -171,7 +176,7 @@ impl Steps {
     }
 
     /// Posts the requests of an update's stage, as far as there is room.
-    fn advance(&self, peer: u32, u: &mut Update) {
+    fn advance(&self, peer: u32, u: &mut SteppedUpdate) {
         if u.pause > 0 {
             u.pause -= 1;
         } else if let Err(e) = self.post_stage(peer, u) {
@@ -180,33 +185,33 @@ impl Steps {
         }
     }
 
-    fn post_stage(&self, peer: u32, u: &mut Update) -> Result<()> {
+    fn post_stage(&self, peer: u32, u: &mut SteppedUpdate) -> Result<()> {
         let (piece, place, lock) = (u.piece(), u.place(0), u.lock);
         // SAFETY, of all below: the memory belongs to the update, whose box is kept while requests are open.
         match u.stage {
             Stage::Lock => {
                 let old = std::ptr::from_mut(u.lock_word(false));
                 // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::FetchAdd { at: lock, add: TICKET, old }) }?;
+                u.posted = unsafe { self.step(peer, Operation::fetch_add(lock, TICKET, old)) }?;
                 u.open += usize::from(u.posted);
             }
             Stage::Wait => {
                 let into = [Block { base: std::ptr::from_mut(u.lock_word(false)).cast(), len: 8 }];
                 // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::Read { into: &into, from: lock }) }?;
+                u.posted = unsafe { self.step(peer, Operation::read(&into, lock)) }?;
                 u.open += usize::from(u.posted);
             }
             Stage::Read => {
                 let into = [Block { base: u.data().as_mut_ptr(), len: piece }];
                 // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::Read { into: &into, from: place }) }?;
+                u.posted = unsafe { self.step(peer, Operation::read(&into, place)) }?;
                 u.open += usize::from(u.posted);
             }
             Stage::Change => self.post_changes(peer, u)?,
             Stage::WriteBack => {
                 let from = [Block::of(u.data().as_ptr(), piece)];
                 // SAFETY: see above.
-                if unsafe { self.step(peer, Operation::Write { from: &from, to: place }) }? {
+                if unsafe { self.step(peer, Operation::write(&from, place)) }? {
                     u.open += 1;
                     u.turn_to(Stage::Unlock);
                     // The unlock can be posted at once: an atomic is executed after the writes before it.
@@ -219,7 +224,7 @@ impl Steps {
                 let add = if u.ticket == u32::MAX { 1u64.wrapping_sub(TICKET) } else { 1 };
                 let old = std::ptr::from_mut(u.lock_word(true));
                 // SAFETY: see above.
-                u.posted = unsafe { self.step(peer, Operation::FetchAdd { at: lock, add, old }) }?;
+                u.posted = unsafe { self.step(peer, Operation::fetch_add(lock, add, old)) }?;
                 u.open += usize::from(u.posted);
             }
         }
@@ -227,20 +232,20 @@ impl Steps {
     }
 
     /// Posts an atomic for each element that is still to be changed.
-    fn post_changes(&self, peer: u32, u: &mut Update) -> Result<()> {
+    fn post_changes(&self, peer: u32, u: &mut SteppedUpdate) -> Result<()> {
         while let Some(i) = u.pending.pop_front() {
             let (at, old) = (u.place(8 * i), &raw mut u.found[i]);
             let operand = u.word(u.done + 8 * i);
-            let swap = |expected, desired| Operation::CompareSwap { at, len: 8, expected, desired, old: old.cast() };
+            let swap = |expected, desired| Operation::compare_swap(at, 8, [expected, desired], old.cast());
             let operation = match u.kind {
-                UpdateKind::Add => Operation::FetchAdd { at, add: operand, old },
+                UpdateKind::Add => Operation::fetch_add(at, operand, old),
                 UpdateKind::Swap => swap(operand, u.word(8)),
                 UpdateKind::Words => {
                     let now = u64::from_ne_bytes(u.data()[8 * i..].first_chunk().copied().unwrap_or_default());
                     let mut new = now;
-                    let (to, operand) = ((&raw mut new).cast(), (&raw const operand).cast());
+                    let change = Change::of(u.code, &operand.to_ne_bytes());
                     // SAFETY: words that live during the call.
-                    let applied = unsafe { code::apply(u.accumulate, u.code, to, operand, std::ptr::null_mut(), 8) };
+                    let applied = unsafe { change.apply(u.accumulate, (&raw mut new).cast(), std::ptr::null_mut(), 8) };
                     applied.map_err(|kind| self.fail(kind, "accumulate", peer))?;
                     swap(now, new)
                 }
@@ -259,7 +264,7 @@ impl Steps {
     }
 
     /// Records the completion of a request of the first update to `peer`; returns the update if it has ended.
-    fn completed(&self, peer: u32, result: Result<()>) -> Option<Box<Update>> {
+    fn completed(&self, peer: u32, result: Result<()>) -> Option<Box<SteppedUpdate>> {
         let mut updates = self.updates.borrow_mut();
         let u = updates.get_mut(&peer)?.front_mut()?;
         u.open = u.open.saturating_sub(1);
@@ -271,7 +276,7 @@ impl Steps {
     }
 
     /// Advances an update once the requests of its stage are complete; returns whether the update has ended.
-    fn settle(&self, peer: u32, u: &mut Update) -> bool {
+    fn settle(&self, peer: u32, u: &mut SteppedUpdate) -> bool {
         while u.open == 0 && u.posted {
             let holds = u.is_locked() && matches!(u.stage, Stage::Read | Stage::WriteBack);
             if u.error.is_some() {
@@ -288,7 +293,7 @@ impl Steps {
     }
 
     /// Evaluates the results of a stage and turns to the next; returns whether the update has ended.
-    fn after(&self, peer: u32, u: &mut Update) -> bool {
+    fn after(&self, peer: u32, u: &mut SteppedUpdate) -> bool {
         let piece = u.piece();
         match u.stage {
             Stage::Lock | Stage::Wait => {
@@ -344,12 +349,12 @@ impl Steps {
     }
 
     /// Changes the elements of the piece; `false` if there is nothing to write back.
-    fn apply(&self, peer: u32, u: &mut Update) -> bool {
+    fn apply(&self, peer: u32, u: &mut SteppedUpdate) -> bool {
         let (piece, done, data) = (u.piece(), u.done, u.data().as_mut_ptr());
         let former = if u.old.is_null() { std::ptr::null_mut() } else { u.former[done..].as_mut_ptr() };
-        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and previous
-        // values are private and have the update's length.
-        let applied = unsafe { super::apply(u.accumulate, u.code, data, u.operand[done..].as_ptr(), former, piece) };
+        // SAFETY: `data` is the piece, aligned as at the target, and no request uses it now; operand and previous values
+        // are private and have the update's length.
+        let applied = unsafe { Change::of(u.code, &u.operand[done..]).apply(u.accumulate, data, former, piece) };
         if let Err(kind) = applied {
             let e = self.fail(kind, "accumulate", peer);
             u.error = Some(e.cause(format!("offset {}", u.at.offset + done)));
@@ -358,7 +363,7 @@ impl Steps {
     }
 
     /// Reports an update that has ended.
-    fn end(&self, peer: u32, u: Update, sink: &mut dyn FnMut(Event<'_>)) {
+    fn end(&self, peer: u32, u: SteppedUpdate, sink: &mut dyn FnMut(Event<'_>)) {
         let Some(id) = u.id else { return };
         let mut result = u.error.map_or(Ok(()), Err);
         if result.is_ok() {
@@ -377,7 +382,7 @@ impl Steps {
     ///
     /// # Safety
     /// The contract of [`Device::post`].
-    unsafe fn update(&self, request: &WorkRequest<'_>) -> Result<Posted> {
+    unsafe fn update(&self, request: &WorkRequest<'_>, a: &Update) -> Result<Posted> {
         let peer = request.peer;
         // SAFETY: the same contract.
         let post = |operation, id| unsafe { self.inner.post(&WorkRequest { operation, id, ..*request }) };
@@ -388,25 +393,25 @@ impl Steps {
             self.atomics.set(self.atomics.get() + usize::from(mark != 0 && posted == Posted::Pending));
             Ok(posted)
         };
-        let mut words = [0; 2];
-        let Some(a) = Accumulate::of(&request.operation, &mut words) else {
-            let e = self.fail(ErrorKind::Misaligned, "accumulate", peer);
-            return Err(e.cause("reserved accumulate code: it marks a compare-and-swap"));
-        };
-        let fail = |kind, cause: String| Err(self.fail(kind, a.name(), peer).cause(cause));
-        let target = self.target(a.name(), peer, a.at, a.len, a.size)?;
-        if a.code == SWAP && !matches!(a.len, 1 | 2 | 4 | 8) {
-            return fail(ErrorKind::BadArgument, format!("an integer of {} bytes", a.len));
+        let fail = |kind, cause: &str| Err(self.fail(kind, a.name(), peer).cause(cause));
+        let is_swap = a.is_integer();
+        if !is_swap && a.code() == SWAP {
+            return fail(ErrorKind::Misaligned, "reserved accumulate code: it marks a compare-and-swap");
+        }
+        let target = self.target(a.name(), peer, a.at, a.len, a.element())?;
+        if is_swap && !a.is_whole() {
+            return fail(ErrorKind::BadArgument, &format!("an integer of {} bytes", a.len));
         }
         if a.len == 0 {
-            return post(Operation::Write { from: &[], to: a.at }, request.id);
+            return post(Operation::write(&[], a.at), request.id);
         }
-        if a.code != SWAP && target.accumulate.is_none() {
-            return fail(ErrorKind::Unsupported, "the region was imported without a function for accumulates".into());
+        if !is_swap && target.accumulate.is_none() {
+            return fail(ErrorKind::Unsupported, "the region was imported without a function for accumulates");
         }
-        let kind = match code::effect(a.code) {
-            _ if a.size != 8 || !a.len.is_multiple_of(8) => UpdateKind::Locked,
-            _ if a.code == SWAP => UpdateKind::Swap,
+        let effect = code::effect(a.code());
+        let kind = match effect {
+            _ if a.element() != 8 || !a.len.is_multiple_of(8) => UpdateKind::Locked,
+            _ if is_swap => UpdateKind::Swap,
             code::Effect::Add => UpdateKind::Add,
             code::Effect::Read if self.atomics.get() > 0 => UpdateKind::Add,
             code::Effect::Read => UpdateKind::Read,
@@ -414,25 +419,24 @@ impl Steps {
         };
         // One atomic of the device needs no queue, unless it would overtake updates.
         if a.len == 8 && self.is_idle(peer) {
-            match kind {
-                UpdateKind::Swap => return atomic(request.operation),
-                UpdateKind::Add if code::effect(a.code) == code::Effect::Add => {
+            match a.change {
+                Change::Swap { .. } => return atomic(request.operation),
+                Change::Accumulate { operand, .. } if effect == code::Effect::Add => {
                     // SAFETY: the operand has 8 bytes.
-                    let add = unsafe { a.operand.cast::<u64>().read_unaligned() };
-                    return atomic(Operation::FetchAdd { at: a.at, add, old: a.old.cast() });
+                    let add = unsafe { operand.cast::<u64>().read_unaligned() };
+                    return atomic(Operation::fetch_add(a.at, add, a.old.cast()));
                 }
                 _ => {}
             }
         }
         let at_target = (target.accumulate, target.lock, target.alignment + a.at.offset);
         // SAFETY: the operand is valid by the contract.
-        let mut update = unsafe { Update::new(request.id, &a, kind, at_target) };
+        let mut update = unsafe { SteppedUpdate::new(request.id, a, kind, at_target) };
         update.notify = request.notify;
-        if a.code == SWAP {
-            return self.queue(peer, update, Kind::CompareSwap);
+        if !is_swap {
+            self.inner.own_stats().add(Kind::Copy, a.len);
         }
-        self.inner.own_stats().add(Kind::Copy, a.len);
-        self.queue(peer, update, Kind::Accumulate)
+        self.queue(peer, update, a.kind())
     }
 
     /// Returns the handle of the lock words of `peer`, whose key is `key`.
@@ -539,7 +543,9 @@ unsafe impl Device for Steps {
         // SAFETY: the same contract, for both calls.
         unsafe {
             match request.operation {
-                Operation::Accumulate { .. } | Operation::CompareSwap { .. } => self.update(request),
+                Operation::Update(ref update) if !matches!(update.change, Change::Add(_)) => {
+                    self.update(request, update)
+                }
                 _ => self.inner.post(request),
             }
         }

@@ -3,11 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::Accumulate;
-use crate::device::Place;
-use crate::device::code::{SWAP, operand_len};
+use crate::device::{Place, Update};
 use crate::error::Error;
-use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 
 /// Elements of 8 bytes in one piece.
@@ -49,7 +46,7 @@ pub(super) enum Stage {
 
 /// One update of elements at one target.
 #[derive(Debug)]
-pub(super) struct Update {
+pub(super) struct SteppedUpdate {
     /// Id of the request; `None` once it has been cancelled.
     pub(super) id: Option<u64>,
     pub(super) at: Place,
@@ -85,7 +82,7 @@ pub(super) struct Update {
     pub(super) error: Option<Error>,
 }
 
-impl Update {
+impl SteppedUpdate {
     /// Creates the update of an accumulate, by `accumulate`, under the lock at `lock`. The address of its elements at
     /// the target is `alignment` modulo 16.
     ///
@@ -93,19 +90,24 @@ impl Update {
     /// The operand is valid for reads.
     pub(super) unsafe fn new(
         id: u64,
-        a: &Accumulate,
+        a: &Update,
         kind: UpdateKind,
         (accumulate, lock, alignment): (Option<AccumulateFn>, Place, usize),
     ) -> Self {
-        let &Accumulate { code, at, len, old, .. } = a;
+        let &Update { at, len, old, .. } = a;
+        let mut operand = Vec::new();
+        // SAFETY: valid by the contract.
+        unsafe { a.append_operand(len, &mut operand) };
+        // An operation that only reads has none.
+        operand.resize(operand.len().max(len), 0);
         let mut update = Self {
             id: Some(id),
             at,
             lock,
             kind,
-            code,
+            code: a.code(),
             accumulate,
-            operand: vec![0; if code == SWAP { 16 } else { len }],
+            operand,
             old,
             len,
             notify: None,
@@ -123,8 +125,6 @@ impl Update {
             pause: 0,
             error: None,
         };
-        // SAFETY: valid by the contract; the vector has at least that length.
-        unsafe { copy::load(a.operand, update.operand.as_mut_ptr(), operand_len(code, len)) };
         update.data = vec![0; update.piece() + 16].into_boxed_slice();
         update.start = alignment.wrapping_sub(update.data.as_ptr().addr()) % 16;
         update.found = vec![0; update.piece().div_ceil(8).min(WORDS) + 2];

@@ -5,7 +5,7 @@
 use std::alloc::Layout;
 
 use farside_core::am::{Sink, Source};
-use farside_core::device::{Block, Operation, Place, Range, Region, RemoteVector};
+use farside_core::device::{Block, Operation, Place, Range, Region};
 use farside_core::matching::Pattern;
 use farside_core::stats::Kind;
 use farside_core::two_sided::{Mode, Receive};
@@ -62,9 +62,8 @@ fn calls(job: &Job, team: &Team, from: *const u8, seed: usize, len: usize) -> Re
         let (remote, mut into) = (job.device().import(0, &key, None)?, vec![0u8; len]);
         let (blocks, ranges) = ([Block { base: into.as_mut_ptr(), len }], [Range { offset: 0, len }]);
         let before = job.stats();
-        let from = RemoteVector { region: remote.handle, ranges: &ranges };
         // SAFETY: the bytes outlive the call.
-        unsafe { job.complete("read", 0, Operation::ReadBlocks { into: &blocks, from }) }?;
+        unsafe { job.complete("read", 0, Operation::read_list(&blocks, remote.handle, &ranges)) }?;
         calls = (job.stats() - before).count(Kind::SystemCall);
         assert!(into == pattern(seed, len), "{len} bytes of seed {seed}");
         forget(job, remote.handle);
@@ -202,7 +201,7 @@ fn window(job: &Job, team: &Team, base: *mut u8, len: usize) -> Result<u64> {
         let from = [Block::of(bytes.as_ptr(), len)];
         let to = Place { region: remote.handle, offset: 0 };
         // SAFETY: the bytes outlive the call.
-        unsafe { job.complete("write", 0, Operation::Write { from: &from, to }) }?;
+        unsafe { job.complete("write", 0, Operation::write(&from, to)) }?;
         forget(job, remote.handle);
     }
     team.barrier()?;

@@ -48,7 +48,7 @@ fn passive_memory_is_served_right_after_registration() {
             let remote = job.device().import(0, &key, None)?;
             let bytes = [5u8; 50];
             let from = [Block::of(bytes.as_ptr(), 50)];
-            let operation = Operation::Write { from: &from, to: Place { region: remote.handle, offset: 0 } };
+            let operation = Operation::write(&from, Place { region: remote.handle, offset: 0 });
             // SAFETY: `bytes` outlives the call.
             unsafe { job.complete("write", 0, operation) }?;
             done.store(true, Ordering::SeqCst);

@@ -87,7 +87,7 @@ fn use_shared_mapping(job: &Job) -> Result<bool> {
     let to = 1 - team.rank();
     let bytes = pattern(team.rank(), LEN);
     let from = [Block::of(bytes.as_ptr(), LEN)];
-    let operation = Operation::Write { from: &from, to: Place { region: remotes[to].handle, offset: 0 } };
+    let operation = Operation::write(&from, Place { region: remotes[to].handle, offset: 0 });
     // SAFETY: `bytes` outlives the call.
     unsafe { job.complete("write", to as u32, operation) }?;
     team.barrier()?;

@@ -54,7 +54,7 @@ fn add(job: &Job, word: &RemoteRegion, add: u64) -> Result<u64> {
     let old = Cell::new(0);
     let at = Place { region: word.handle, offset: 0 };
     // SAFETY: the previous value outlives the call.
-    unsafe { job.complete("add", word.peer, Operation::FetchAdd { at, add, old: old.as_ptr() }) }?;
+    unsafe { job.complete("add", word.peer, Operation::fetch_add(at, add, old.as_ptr())) }?;
     Ok(old.get())
 }
 
@@ -149,7 +149,7 @@ fn trace_has_the_last_messages_also_of_a_run_that_fails() {
         with_words(job, |_, remotes| {
             if job.rank() == 0 {
                 let from = [Block::of([7u8; 8].as_ptr(), 8)];
-                let operation = Operation::Write { from: &from, to: Place { region: remotes[1].handle, offset: 0 } };
+                let operation = Operation::write(&from, Place { region: remotes[1].handle, offset: 0 });
                 // SAFETY: a constant.
                 unsafe { job.complete("write", 1, operation) }?;
             }

@@ -100,7 +100,8 @@ fn writes(network: &Network, ranks: usize, to: fn(usize, usize) -> Option<usize>
         job.align()?;
         if let Some(to) = to(team.rank(), ranks) {
             let place = Place { region: remotes[to].handle, offset: team.rank() * LEN };
-            let operation = device::Operation::Write { from: &[Block::of(data.as_ptr(), LEN)], to: place };
+            let from = [Block::of(data.as_ptr(), LEN)];
+            let operation = device::Operation::write(&from, place);
             // SAFETY: the data outlives the call.
             unsafe { job.complete("write", to as u32, operation) }?;
         }
@@ -182,7 +183,8 @@ fn messages_that_are_held_up_do_not_hold_up_others() {
             if team.rank() < 2 {
                 let (to, data) = (team.rank() + 4, [1u8; 64]);
                 let place = Place { region: remotes[to].handle, offset: 0 };
-                let operation = device::Operation::Write { from: &[Block::of(data.as_ptr(), 64)], to: place };
+                let from = [Block::of(data.as_ptr(), 64)];
+                let operation = device::Operation::write(&from, place);
                 // SAFETY: the data outlives the call.
                 unsafe { job.complete("write", to as u32, operation) }?;
             }

@@ -53,12 +53,12 @@ fn refused_write_fails_alone_and_what_is_behind_it_arrives_in_order() {
             // SAFETY: the buffers outlive the waits below.
             unsafe {
                 let to = Place { region: remotes[1].handle, offset: 100 };
-                job.post(1, Operation::Write { from: &from, to }, None, &[&bad])?;
+                job.post(1, Operation::write(&from, to), None, &[&bad])?;
                 for i in 0..PACKETS {
                     am::send(job, 1, ID, &[], &i.to_le_bytes(), Counters::default())?;
                     signals.set(1, 1, u64::from(i) + 1)?;
                     let to = Place { region: good_remotes[1].handle, offset: 8 * i as usize };
-                    job.post(1, Operation::Write { from: &short, to }, None, &[&fine])?;
+                    job.post(1, Operation::write(&short, to), None, &[&fine])?;
                 }
             }
             job.wait("writes", || Ok((bad.open() + fine.open() == 0).then_some(())))?;
@@ -114,8 +114,8 @@ fn memory_released_under_running_operations_fails_them_and_nothing_else() {
                 let into = [Block { base: back.as_mut_ptr(), len: back.len() }];
                 // SAFETY: the buffers outlive the wait below.
                 unsafe {
-                    job.post(1, Operation::Write { from: &from, to }, None, &[&writes])?;
-                    job.post(1, Operation::Read { into: &into, from: to }, None, &[&reads])?;
+                    job.post(1, Operation::write(&from, to), None, &[&writes])?;
+                    job.post(1, Operation::read(&into, to), None, &[&reads])?;
                 }
                 round += 1;
                 signals.set(1, 1, round)?;
@@ -164,7 +164,7 @@ fn deliveries_not_polled_when_connections_are_made_anew_are_all_taken() {
             let track = Track::new();
             let to = Place { region, offset: 0 };
             // SAFETY: the bytes outlive the wait.
-            unsafe { job.post(1, Operation::Write { from: &from, to }, notify, &[&track]) }?;
+            unsafe { job.post(1, Operation::write(&from, to), notify, &[&track]) }?;
             job.wait("a write", || Ok((track.open() == 0).then_some(())))?;
             track.check()
         };
@@ -230,8 +230,8 @@ fn operations_cancelled_while_no_completion_comes_end_with_their_queue_pairs() {
         // SAFETY: the buffers live until the operations are cancelled.
         unsafe {
             let from = Place { region: remotes[1].handle, offset: 0 };
-            job.post(1, Operation::Read { into: &into, from }, None, &[&read])?;
-            job.post(1, Operation::Scatter { into: &scatter }, None, &[&received])?;
+            job.post(1, Operation::read(&into, from), None, &[&read])?;
+            job.post(1, Operation::scatter(&scatter), None, &[&received])?;
         }
         job.device().cancel(&|_| true);
         // One queue pair for requests fewer; that of the list was created and destroyed in between.
@@ -313,9 +313,9 @@ pub(crate) fn exchange(job: &Job, rounds: u64) -> Result<()> {
         let mut old = 0;
         // SAFETY: the buffers outlive the calls, which complete the operations.
         unsafe {
-            job.complete("write", peer, Operation::Write { from: &from, to: at(0) })?;
-            job.complete("read", peer, Operation::Read { into: &into, from: at(0) })?;
-            job.complete("add", peer, Operation::FetchAdd { at: at(LEN), add: 3, old: &raw mut old })?;
+            job.complete("write", peer, Operation::write(&from, at(0)))?;
+            job.complete("read", peer, Operation::read(&into, at(0)))?;
+            job.complete("add", peer, Operation::fetch_add(at(LEN), 3, &raw mut old))?;
         }
         assert!(back == bytes, "round {round}: {len} bytes came back changed");
         assert_eq!(old, 3 * (round - 1), "round {round}: an addition was lost or done twice");
@@ -369,12 +369,12 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
                 let cell = Some((signals.cell_at(peer as usize, 1, round), round));
                 let track = Track::new();
                 let (expected, desired) = (round - 1, round);
-                let swap = Operation::CompareSwap { at: at(4), len: 4, expected, desired, old: old.as_mut_ptr() };
+                let swap = Operation::compare_swap(at(4), 4, [expected, desired], old.as_mut_ptr());
                 // SAFETY: the variables outlive the wait.
                 unsafe {
                     job.post(peer, swap, None, &[&track])?;
-                    job.post(peer, Operation::Read { into: &into, from: at(8) }, cell, &[&track])?;
-                    let add = Operation::FetchAdd { at: at(8), add: 1, old: &raw mut sum };
+                    job.post(peer, Operation::read(&into, at(8)), cell, &[&track])?;
+                    let add = Operation::fetch_add(at(8), 1, &raw mut sum);
                     job.post(peer, add, None, &[&track])?;
                 }
                 job.wait("operations in steps", || Ok((track.open() == 0).then_some(())))?;
@@ -439,7 +439,7 @@ fn datagrams_go_on_after_their_queue_pairs_have_failed() {
             let from = [Block::of(word.as_ptr(), 8)];
             let to = Place { region: remotes[1].handle, offset: 0 };
             // SAFETY: the bytes outlive the call, which completes the operation.
-            let refused = unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
+            let refused = unsafe { job.complete("write", 1, Operation::write(&from, to)) };
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::BadKey);
         }
         team.barrier()?;

@@ -67,10 +67,10 @@ fn ended(job: &Job, track: Rc<Track>) -> Error {
 fn works(job: &Job, signals: &SignalArray, value: u8) -> Result<()> {
     let peer = 1 - job.rank_number();
     let (mut into, from) = ([0u8; 64], [value ^ job.rank_number() as u8; 64]);
-    let received = post(job, peer, Operation::Scatter { into: &[Block { base: into.as_mut_ptr(), len: 64 }] })?;
+    let received = post(job, peer, Operation::scatter(&[Block { base: into.as_mut_ptr(), len: 64 }]))?;
     signals.set(peer as usize, 1, u64::from(value))?;
     job.wait("the other's list", || Ok((signals.get(peer as usize, 1) >= u64::from(value)).then_some(())))?;
-    let sent = post(job, peer, Operation::Gather { from: &[Block::of(from.as_ptr(), 64)] })?;
+    let sent = post(job, peer, Operation::gather(&[Block::of(from.as_ptr(), 64)]))?;
     finish(job, &sent)?;
     finish(job, &received)?;
     assert_eq!(into, [value ^ peer as u8; 64]);
@@ -111,13 +111,13 @@ fn lists_of_all_numbers_of_blocks_arrive_both_ways_at_once() {
                 let mut tracks = Vec::new();
                 let mut at = 0;
                 for m in &messages {
-                    tracks.push(post(job, peer, Operation::Scatter { into: &to[at..at + m[1].len()] })?);
+                    tracks.push(post(job, peer, Operation::scatter(&to[at..at + m[1].len()]))?);
                     at += m[1].len();
                 }
                 team.barrier()?;
                 at = 0;
                 for m in &messages {
-                    tracks.push(post(job, peer, Operation::Gather { from: &from[at..at + m[0].len()] })?);
+                    tracks.push(post(job, peer, Operation::gather(&from[at..at + m[0].len()]))?);
                     at += m[0].len();
                 }
                 tracks.iter().try_for_each(|t| finish(job, t))?;
@@ -160,10 +160,10 @@ fn first_use_from_both_ends_at_once() {
             let mut tracks = Vec::new();
             for (peer, into) in got.iter_mut().enumerate() {
                 let into = [Block { base: into.as_mut_ptr(), len: 100 }];
-                tracks.push(post(job, peer as u32, Operation::Scatter { into: &into })?);
+                tracks.push(post(job, peer as u32, Operation::scatter(&into))?);
             }
             for peer in 0..2 {
-                tracks.push(post(job, peer, Operation::Gather { from: &[Block::of(sent.as_ptr(), 100)] })?);
+                tracks.push(post(job, peer, Operation::gather(&[Block::of(sent.as_ptr(), 100)]))?);
             }
             tracks.iter().try_for_each(|t| finish(job, t))?;
             assert_eq!(got, [[1; 100], [2; 100]]);
@@ -186,7 +186,7 @@ fn more_lists_than_places_arrive_in_order() {
             let (mut tracks, mut first) = (Vec::new(), true);
             for i in 0..LISTS {
                 let into = [Block { base: base.wrapping_add(8 * i), len: 8 }];
-                tracks.push(post(job, peer, Operation::Scatter { into: &into })?);
+                tracks.push(post(job, peer, Operation::scatter(&into))?);
                 if std::mem::take(&mut first) {
                     team.barrier()?;
                 }
@@ -197,8 +197,7 @@ fn more_lists_than_places_arrive_in_order() {
             words.iter_mut().enumerate().for_each(|(i, w)| *w = i as u64);
             team.barrier()?;
             let from = |i: usize| [Block::of(base.wrapping_add(8 * i), 8)];
-            let tracks: Result<Vec<_>> =
-                (0..LISTS).map(|i| post(job, peer, Operation::Gather { from: &from(i) })).collect();
+            let tracks: Result<Vec<_>> = (0..LISTS).map(|i| post(job, peer, Operation::gather(&from(i)))).collect();
             tracks?.iter().try_for_each(|t| finish(job, t))?;
         }
         team.barrier()
@@ -217,12 +216,12 @@ fn list_that_is_too_short_is_an_error_at_both_ends_and_the_queue_pair_is_made_an
         works(job, &signals, 1)?;
         team.barrier()?;
         let e = if job.rank_number() == 0 {
-            let short = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 100 }] })?;
+            let short = post(job, peer, Operation::scatter(&[Block { base: bytes.as_mut_ptr(), len: 100 }]))?;
             team.barrier()?;
             ended(job, short)
         } else {
             team.barrier()?;
-            ended(job, post(job, peer, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 200)] })?)
+            ended(job, post(job, peer, Operation::gather(&[Block::of(bytes.as_ptr(), 200)]))?)
         };
         assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)), "{e}");
         assert_eq!(bytes[100..], [0; 100], "bytes behind the list");
@@ -246,7 +245,7 @@ fn gather_without_scatter_is_an_error_that_names_the_rank() {
         if job.rank_number() == 0 {
             let bytes = [0u8; 8];
             let start = Instant::now();
-            let e = ended(job, post(job, 1, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 8)] })?);
+            let e = ended(job, post(job, 1, Operation::gather(&[Block::of(bytes.as_ptr(), 8)]))?);
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::Timeout, Some(1)), "{e}");
             assert!(e.to_string().contains("no scatter list"), "{e}");
             assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -268,14 +267,14 @@ fn cancelled_list_is_not_touched_any_more() {
         works(job, &signals, 1)?;
         let mut bytes = [7u8; 64];
         if job.rank_number() == 0 {
-            let track = post(job, peer, Operation::Scatter { into: &[Block { base: bytes.as_mut_ptr(), len: 64 }] })?;
+            let track = post(job, peer, Operation::scatter(&[Block { base: bytes.as_mut_ptr(), len: 64 }]))?;
             job.cancel(&track);
             assert_eq!(track.open(), 0);
             team.barrier()?;
         } else {
             team.barrier()?;
             // The list may go to the former connection or to the next one, on which no scatter list is posted.
-            let e = ended(job, post(job, peer, Operation::Gather { from: &[Block::of(bytes.as_ptr(), 64)] })?);
+            let e = ended(job, post(job, peer, Operation::gather(&[Block::of(bytes.as_ptr(), 64)]))?);
             assert_eq!(e.blamed_number(), Some(peer), "{e}");
         }
         team.barrier()?;
@@ -299,11 +298,11 @@ fn peer_that_goes_in_the_middle_is_lost_for_its_lists() {
         }
         let mut bytes = vec![0u8; 100_000];
         let block = [Block { base: bytes.as_mut_ptr(), len: bytes.len() }];
-        let waiting = post(job, 1, Operation::Scatter { into: &block })?;
+        let waiting = post(job, 1, Operation::scatter(&block))?;
         let e = finish(job, &waiting).unwrap_err();
         job.cancel(&waiting);
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1)), "{e}");
-        let e = post(job, 1, Operation::Gather { from: &block }).unwrap_err();
+        let e = post(job, 1, Operation::gather(&block)).unwrap_err();
         assert_eq!((e.kind(), e.blamed()), (ErrorKind::PeerLost, Some(1)), "{e}");
         Err(e)
     });
@@ -323,7 +322,7 @@ fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
         let many = vec![Block { base: &raw mut byte, len: 1 }; limits.blocks + 1];
         let long = [Block { base: &raw mut byte, len: limits.bytes + 1 }];
         for blocks in [&many[..], &long] {
-            for operation in [Operation::Gather { from: blocks }, Operation::Scatter { into: blocks }] {
+            for operation in [Operation::gather(blocks), Operation::scatter(blocks)] {
                 let e = post(job, 1, operation).unwrap_err();
                 assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadArgument, Some(1)), "{e}");
                 assert!(e.to_string().contains("allowed"), "{e}");
@@ -331,7 +330,7 @@ fn lists_that_are_too_long_or_carry_a_notification_are_refused() {
         }
         let notify = Some((signals.cell_at(1, 1, 1), 1));
         // SAFETY: refused.
-        let e = unsafe { job.post(1, Operation::Gather { from: &many[..1] }, notify, &[]) }.unwrap_err();
+        let e = unsafe { job.post(1, Operation::gather(&many[..1]), notify, &[]) }.unwrap_err();
         assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         team.barrier()
     }));
@@ -370,8 +369,8 @@ fn list_of_many_blocks_is_one_packet() {
             meeting.wait();
             for _ in 0..rounds {
                 let list = match job.rank_number() {
-                    0 => Operation::Gather { from: &blocks },
-                    _ => Operation::Scatter { into: &blocks },
+                    0 => Operation::gather(&blocks),
+                    _ => Operation::scatter(&blocks),
                 };
                 let scatter_first = if job.rank_number() == 1 { Some(post(job, peer, list)?) } else { None };
                 team.barrier()?;

@@ -94,8 +94,8 @@ fn registered_memory_is_never_copied() {
                 // SAFETY: memory of the region, which is valid until each operation is complete.
                 unsafe {
                     own.base.write_bytes(len as u8 | 1, len);
-                    job.complete("write", 1, Operation::Write { from: &there, to: place })?;
-                    job.complete("read", 1, Operation::Read { into: &back, from: place })?;
+                    job.complete("write", 1, Operation::write(&there, place))?;
+                    job.complete("read", 1, Operation::read(&back, place))?;
                     assert_eq!(own.base.add(LEN + len - 1).read(), len as u8 | 1);
                 }
             }
@@ -106,7 +106,7 @@ fn registered_memory_is_never_copied() {
                 let before = job.stats();
                 let from = [Block { base: other.as_mut_ptr(), len }];
                 // SAFETY: the vector outlives the call.
-                unsafe { job.complete("write", 1, Operation::Write { from: &from, to: place }) }?;
+                unsafe { job.complete("write", 1, Operation::write(&from, place)) }?;
                 assert_eq!((job.stats() - before).count(Kind::Copy), copies, "{len} bytes that are not registered");
             }
         }

@@ -101,17 +101,17 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             let from = [Block::of(a.as_ptr(), a.len()), Block::of(b.as_ptr(), b.len())];
             let to = Place { region: remotes[1].handle, offset: 0 };
             let before = job.stats();
-            complete(job, Operation::Write { from: &from, to }, Some((signals.cell_at(1, 1, 1), 1)))?;
+            complete(job, Operation::write(&from, to), Some((signals.cell_at(1, 1, 1), 1)))?;
             let mut back = vec![0u8; LEN];
             let into = [Block { base: back.as_mut_ptr(), len: LEN }];
-            complete(job, Operation::Read { into: &into, from: to }, None)?;
+            complete(job, Operation::read(&into, to), None)?;
             assert!(back == bytes, "other bytes came back");
             let spent = job.stats() - before;
             assert_eq!((spent.bytes(Kind::Copy), spent.count(Kind::Register)), (2 * LEN as u64, 0));
             team.barrier()?;
-            complete(job, Operation::Gather { from: &[Block::of(bytes.as_ptr(), LIST)] }, None)?;
+            complete(job, Operation::gather(&[Block::of(bytes.as_ptr(), LIST)]), None)?;
             team.barrier()?;
-            let e = complete(job, Operation::Write { from: &from, to }, None).unwrap_err();
+            let e = complete(job, Operation::write(&from, to), None).unwrap_err();
             assert_eq!((e.kind(), e.blamed()), (ErrorKind::BadKey, Some(1)), "{e}");
             signals.set(1, 2, 1)?;
         } else {
@@ -124,7 +124,7 @@ fn buffers_beyond_the_limit_of_locked_memory_are_copied_in_pieces() {
             let (a, b) = list.split_at_mut(1000);
             let into = [a, b].map(|part| Block { base: part.as_mut_ptr(), len: part.len() });
             // SAFETY: the list outlives the wait.
-            unsafe { job.post(0, Operation::Scatter { into: &into }, None, &[&received]) }?;
+            unsafe { job.post(0, Operation::scatter(&into), None, &[&received]) }?;
             team.barrier()?;
             job.wait("a list", || Ok((received.open() == 0).then_some(())))?;
             received.check()?;

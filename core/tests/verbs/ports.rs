@@ -104,8 +104,8 @@ fn rank() -> Result<()> {
     let from = [Block::of((&raw const value).cast(), 8)];
     // SAFETY: the variables live until each operation is complete; this rank's memory is not written after the barrier.
     let got = unsafe {
-        job.complete("write", 1 - me, Operation::Write { from: &from, to: at(0) })?;
-        job.complete("add", 1 - me, Operation::FetchAdd { at: at(8), add: 7, old: &raw mut old })?;
+        job.complete("write", 1 - me, Operation::write(&from, at(0)))?;
+        job.complete("add", 1 - me, Operation::fetch_add(at(8), 7, &raw mut old))?;
         team.barrier()?;
         [own.base.cast::<u64>().read(), own.base.cast::<u64>().add(1).read()]
     };

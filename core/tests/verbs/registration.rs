@@ -2,7 +2,7 @@
 //! have gone.
 
 use crate::regions::{exchange_regions, forget, release};
-use farside_core::device::{Block, Operation, Place, Range, Region, RemoteVector};
+use farside_core::device::{Block, Operation, Place, Range, Region};
 use farside_core::stats::Kind;
 use farside_core::{ErrorKind, Job, Result, coll};
 
@@ -25,13 +25,13 @@ fn against_a_region(job: &Job, body: impl FnOnce(Place) -> Result<()>) -> Result
 fn write(job: &Job, to: Place, bytes: &[u8]) -> Result<()> {
     let from = [Block::of(bytes.as_ptr(), bytes.len())];
     // SAFETY: the bytes outlive the call, which completes the operation.
-    unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) }
+    unsafe { job.complete("write", 1, Operation::write(&from, to)) }
 }
 
 fn read(job: &Job, from: Place, bytes: &mut [u8]) -> Result<()> {
     let into = [Block { base: bytes.as_mut_ptr(), len: bytes.len() }];
     // SAFETY: as above.
-    unsafe { job.complete("read", 1, Operation::Read { into: &into, from }) }
+    unsafe { job.complete("read", 1, Operation::read(&into, from)) }
 }
 
 /// Numbers of registrations and of copies in `f`.
@@ -91,7 +91,7 @@ fn blocks_are_registered_in_groups() {
                 let mine = pages(32 * stride, 9);
                 let from: Vec<Block> = (0..32).map(|i| Block::of(mine[i * stride..].as_ptr(), PAGE)).collect();
                 // SAFETY: the pages outlive the call.
-                let write = || unsafe { job.complete("write", 1, Operation::Write { from: &from, to }) };
+                let write = || unsafe { job.complete("write", 1, Operation::write(&from, to)) };
                 assert_eq!(cost(job, write)?, (groups, 0));
                 assert_eq!(cost(job, write)?, (0, 0));
             }
@@ -223,9 +223,8 @@ fn lent_memory_is_read_in_place_and_not_after_it_was_taken_back() {
                 let region = job.device().import(1, &key, None)?;
                 assert!(region.lists.is_some() && region.mapped.is_none(), "{region:?}");
                 let read = |ranges: &[Range]| {
-                    let from = RemoteVector { region: region.handle, ranges };
                     // SAFETY: the pages outlive the call.
-                    unsafe { job.complete("read", 1, Operation::ReadBlocks { into: &blocks, from }) }
+                    unsafe { job.complete("read", 1, Operation::read_list(&blocks, region.handle, ranges)) }
                 };
                 let wrong = read(&ranges[..1]).unwrap_err();
                 assert_eq!(wrong.kind(), ErrorKind::BadArgument, "{wrong}");

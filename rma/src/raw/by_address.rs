@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use farside_core::Result;
-use farside_core::device::code::{self, Effect, SWAP};
-use farside_core::service::{self, Accumulate};
+use farside_core::device::code::{self, Effect};
+use farside_core::device::{self, Change};
 use farside_datatype::{Datatype, Named};
 
 use super::address::Attachments;
@@ -47,20 +47,22 @@ impl RawWindow {
     /// Accumulates an element that spans two regions, so that no device can update it as a whole. All ranks update such
     /// an element by [`update`](Self::update), so they are atomic with each other.
     fn update_divided(&self, t: &Target, item: &Item) -> Result<()> {
-        let mut words = [0; 2];
-        let accumulate = item.with_operation((0, 0), |operation| Accumulate::of(&operation, &mut words)).flatten();
-        let Some(Accumulate { code, operand, old, len, at, .. }) = accumulate else { return Ok(()) };
-        let name = item.name();
+        let (Item::Update(changed), name) = (item, item.name()) else { return Ok(()) };
+        let device::Update { change, at, len, old } = *changed;
+        let (code, operand, swaps) = match change {
+            Change::Accumulate { code, operand } => (code, operand, false),
+            _ => (changed.code(), std::ptr::null(), true),
+        };
         let bytes = Datatype::contiguous(len as u64, &Datatype::from(Named::Byte)).and_then(|bytes| bytes.message(1));
         let bytes = bytes.map_err(|e| refused(name, &e))?;
-        let swaps = code == SWAP;
         let combine = move |element: &mut [u8], operand: &[u8]| {
             // The element must be aligned, so it is copied to a word.
             let mut now = 0u64;
             bytemuck::bytes_of_mut(&mut now)[..len].copy_from_slice(element);
-            let (to, from) = ((&raw mut now).cast(), if swaps { words.as_ptr().cast() } else { operand.as_ptr() });
-            // SAFETY: a local word, the two words of a swap or an operand of `len` bytes.
-            let applied = unsafe { service::apply(Some(apply_bytes), code, to, from, std::ptr::null_mut(), len) };
+            let change = if swaps { change } else { Change::Accumulate { code, operand: operand.as_ptr() } };
+            let update = device::Update { change, at, len, old: std::ptr::null_mut() };
+            // SAFETY: a local word; an operand has `len` bytes.
+            let applied = unsafe { update.apply(Some(apply_bytes), (&raw mut now).cast()) };
             debug_assert!(applied.is_ok());
             element.copy_from_slice(&bytemuck::bytes_of(&now)[..len]);
         };
@@ -94,9 +96,11 @@ impl RawWindow {
         }
         l.for_each_piece(|local, old, offset, len| {
             let piece = match l.action {
-                Action::Put => Item::Put { from: local, len, offset },
-                Action::Get => Item::Get { into: local, len, offset },
-                Action::Accumulate { code } => Item::Accumulate { code, operand: local, old, len, offset },
+                Action::Put => Item::transfer(true, local, len, offset),
+                Action::Get => Item::transfer(false, local, len, offset),
+                Action::Accumulate { code } => {
+                    Item::update(Change::Accumulate { code, operand: local }, old, len, offset)
+                }
             };
             self.begin_by_address(attachments, t, piece, request)
         })

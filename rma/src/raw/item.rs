@@ -4,8 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use farside_core::device::code;
-use farside_core::device::{Block, Operation, Place, Range, RemoteRegion, RemoteVector};
+use farside_core::device::{self, Change, Operation, OwnedTransfer, Place, Range, RemoteRegion};
 use farside_core::job::Track;
 use farside_core::stats::Kind;
 use farside_core::{Job, Result};
@@ -18,45 +17,13 @@ use crate::op::{self, CasElement, Element, Op};
 /// One operation on one target.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    Put {
-        from: *const u8,
-        len: usize,
-        offset: usize,
-    },
-    Get {
-        into: *mut u8,
-        len: usize,
-        offset: usize,
-    },
-    Accumulate {
-        code: u32,
-        operand: *const u8,
-        old: *mut u8,
-        len: usize,
-        offset: usize,
-    },
-    CompareSwap {
-        len: usize,
-        expected: u64,
-        desired: u64,
-        old: *mut u8,
-        offset: usize,
-    },
-    /// One message of a transfer between layouts.
-    Lists(Box<Lists>),
+    /// A write or a read, or one message of a transfer between layouts.
+    Transfer(OwnedTransfer),
+    Update(device::Update),
     /// A whole operation between layouts that waits for its target.
     Layouts(Rc<Owned>),
     /// An operation on an attached region instead of the window's own.
     At(Box<(RemoteRegion, Item)>),
-}
-
-/// Blocks of this rank and ranges of the target, with the same total length.
-#[derive(Clone, Debug)]
-pub(crate) struct Lists {
-    /// Whether the bytes go to the target; otherwise they come from it.
-    pub(super) put: bool,
-    pub(super) blocks: Vec<Block>,
-    pub(super) ranges: Vec<Range>,
 }
 
 /// The function of an update on the elements of the target.
@@ -111,14 +78,28 @@ impl fmt::Debug for Update {
     }
 }
 
-/// Operations on slices. The caller keeps these borrowed until the operation is complete or abandoned.
+/// The region of an item is that of its target, which [`with_operation`](Self::with_operation) names.
+const OF_TARGET: u64 = 0;
+
+/// The caller keeps memory that an operation names until it is complete or abandoned.
 impl Item {
+    /// Writes `len` bytes to the target, or reads them from there.
+    pub(crate) fn transfer(write: bool, local: *mut u8, len: usize, offset: usize) -> Self {
+        Item::Transfer(OwnedTransfer::one(write, local, len, Place { region: OF_TARGET, offset }))
+    }
+
+    /// Former values are written to `old` unless it is null.
+    pub(crate) fn update(change: Change, old: *mut u8, len: usize, offset: usize) -> Self {
+        Item::Update(device::Update { change, at: Place { region: OF_TARGET, offset }, len, old })
+    }
+
     pub(crate) fn put<T>(from: &[T], displacement: usize) -> Result<Self> {
-        Ok(Item::Put { from: from.as_ptr().cast(), len: size_of_val(from), offset: bytes::<T>(displacement)? })
+        let (from, len) = (from.as_ptr().cast_mut().cast(), size_of_val(from));
+        Ok(Self::transfer(true, from, len, bytes::<T>(displacement)?))
     }
 
     pub(crate) fn get<T>(into: &mut [T], displacement: usize) -> Result<Self> {
-        Ok(Item::Get { into: into.as_mut_ptr().cast(), len: size_of_val(into), offset: bytes::<T>(displacement)? })
+        Ok(Self::transfer(false, into.as_mut_ptr().cast(), size_of_val(into), bytes::<T>(displacement)?))
     }
 
     /// Previous values are written to `old`, which has the same length.
@@ -130,13 +111,9 @@ impl Item {
     ) -> Result<Self> {
         op.check(T::TYPE, "accumulate")?;
         same_length(operand.len(), old.as_ref().map_or(operand.len(), |old| old.len()))?;
-        Ok(Item::Accumulate {
-            code: op::code(op, T::TYPE),
-            operand: operand.as_ptr().cast(),
-            old: old.map_or(std::ptr::null_mut(), |old| old.as_mut_ptr().cast()),
-            len: size_of_val(operand),
-            offset: bytes::<T>(displacement)?,
-        })
+        let change = Change::Accumulate { code: op::code(op, T::TYPE), operand: operand.as_ptr().cast() };
+        let old = old.map_or(std::ptr::null_mut(), |old| old.as_mut_ptr().cast());
+        Ok(Self::update(change, old, size_of_val(operand), bytes::<T>(displacement)?))
     }
 
     pub(crate) fn compare_and_swap<T: CasElement>(
@@ -145,8 +122,8 @@ impl Item {
         old: &mut T,
         displacement: usize,
     ) -> Result<Self> {
-        let (len, offset, old) = (size_of::<T>(), bytes::<T>(displacement)?, std::ptr::from_mut(old).cast());
-        Ok(Item::CompareSwap { len, expected: widen(expected), desired: widen(desired), old, offset })
+        let change = Change::Swap { expected: widen(expected), desired: widen(desired) };
+        Ok(Self::update(change, std::ptr::from_mut(old).cast(), size_of::<T>(), bytes::<T>(displacement)?))
     }
 
     /// The same operation on an attached region.
@@ -160,24 +137,14 @@ impl Item {
     /// Splits the operation into the part on its first `at` bytes and the part on the rest.
     pub(super) fn split(mut self, at: usize) -> (Self, Self) {
         let mut rest = self.clone();
-        if let Item::Put { len, .. } | Item::Get { len, .. } | Item::Accumulate { len, .. } = &mut self {
-            *len = at;
-        }
-        if let Item::Put { len, offset, .. }
-        | Item::Get { len, offset, .. }
-        | Item::Accumulate { len, offset, .. }
-        | Item::CompareSwap { len, offset, .. } = &mut rest
-        {
-            (*len, *offset) = (*len - at, *offset + at);
-        }
-        match &mut rest {
-            Item::Put { from, .. } => *from = from.wrapping_add(at),
-            Item::Get { into, .. } => *into = into.wrapping_add(at),
-            Item::Accumulate { operand, old, .. } => {
-                *operand = operand.wrapping_add(at);
-                if !old.is_null() {
-                    *old = old.wrapping_add(at);
-                }
+        match (&mut self, &mut rest) {
+            (Item::Transfer(first), Item::Transfer(rest)) => {
+                let len = rest.len().saturating_sub(at);
+                (*first, *rest) = (rest.part(OF_TARGET, 0, at), rest.part(OF_TARGET, at, len));
+            }
+            (Item::Update(first), Item::Update(rest)) => {
+                first.len = at;
+                rest.skip(at);
             }
             _ => {}
         }
@@ -186,21 +153,15 @@ impl Item {
 
     /// Size in bytes of the element that it changes atomically.
     pub(super) fn element_size(&self) -> usize {
-        match *self {
-            Item::Accumulate { code, .. } => code::element(code),
-            Item::CompareSwap { len, .. } => len,
-            _ => 1,
-        }
+        if let Item::Update(update) = self { update.element() } else { 1 }
     }
 
     /// Converts an operation whose offset is an address to one on the attached region that starts at address `base`.
     pub(super) fn by_address(mut self, region: RemoteRegion, base: usize) -> Self {
-        if let Item::Put { offset, .. }
-        | Item::Get { offset, .. }
-        | Item::Accumulate { offset, .. }
-        | Item::CompareSwap { offset, .. } = &mut self
-        {
-            *offset -= base;
+        match &mut self {
+            Item::Transfer(transfer) => transfer.ranges.iter_mut().for_each(|range| range.offset -= base),
+            Item::Update(update) => update.at.offset -= base,
+            Item::Layouts(_) | Item::At(_) => {}
         }
         Item::At(Box::new((region, self)))
     }
@@ -212,13 +173,12 @@ impl Item {
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Item::Put { .. } => "put",
-            Item::Get { .. } => "get",
-            Item::Accumulate { old, .. } if !old.is_null() => "get_accumulate",
-            Item::Accumulate { .. } => "accumulate",
-            Item::CompareSwap { .. } => "compare and swap",
-            Item::Lists(lists) if lists.put => "put",
-            Item::Lists(_) => "get",
+            Item::Transfer(transfer) => ["get", "put"][usize::from(transfer.write)],
+            Item::Update(update) => match update.change {
+                Change::Swap { .. } => "compare and swap",
+                _ if update.old.is_null() => "accumulate",
+                _ => "get_accumulate",
+            },
             Item::Layouts(all) => all.action.name(),
             Item::At(at) => at.1.name(),
         }
@@ -227,12 +187,9 @@ impl Item {
     /// The kind as which the operation is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Item::Put { .. } => Kind::Write,
-            Item::Get { .. } => Kind::Read,
-            Item::CompareSwap { .. } => Kind::CompareSwap,
-            Item::Lists(lists) if lists.put => Kind::Write,
-            Item::Lists(_) => Kind::Read,
-            Item::Accumulate { .. } | Item::Layouts(_) => Kind::Accumulate,
+            Item::Transfer(transfer) => [Kind::Read, Kind::Write][usize::from(transfer.write)],
+            Item::Update(device::Update { change: Change::Swap { .. }, .. }) => Kind::CompareSwap,
+            Item::Update(_) | Item::Layouts(_) => Kind::Accumulate,
             Item::At(at) => at.1.kind(),
         }
     }
@@ -240,24 +197,26 @@ impl Item {
     /// Whether the operation reads memory of the target, and whether it may change that memory by plain stores.
     pub(super) fn reads_and_stores(&self) -> (bool, bool) {
         match self {
-            Item::Put { .. } => (false, true),
-            Item::Accumulate { old, .. } => (!old.is_null(), true),
-            Item::Get { .. } | Item::CompareSwap { .. } => (true, false),
-            Item::Lists(lists) => (!lists.put, lists.put),
+            Item::Transfer(transfer) => (!transfer.write, transfer.write),
+            Item::Update(update) => match update.change {
+                Change::Swap { .. } => (true, false),
+                _ => (!update.old.is_null(), true),
+            },
             Item::Layouts(all) => (all.action != Action::Put, all.action != Action::Get),
             Item::At(at) => at.1.reads_and_stores(),
         }
     }
 
-    /// Offset and length of its range at the target, if it is one range.
+    /// Offset and length of its range at the target, if it is one range from or to one block.
     pub(super) fn range(&self) -> Option<(usize, usize)> {
-        match *self {
-            Item::Put { len, offset, .. }
-            | Item::Get { len, offset, .. }
-            | Item::Accumulate { len, offset, .. }
-            | Item::CompareSwap { len, offset, .. } => Some((offset, len)),
-            Item::Lists(_) | Item::Layouts(_) => None,
-            Item::At(ref at) => at.1.range(),
+        match self {
+            Item::Transfer(transfer) => match (&transfer.local[..], &transfer.ranges[..]) {
+                ([_], [Range { offset, len }]) => Some((*offset, *len)),
+                _ => None,
+            },
+            Item::Update(update) => Some((update.at.offset, update.len)),
+            Item::Layouts(_) => None,
+            Item::At(at) => at.1.range(),
         }
     }
 
@@ -268,42 +227,15 @@ impl Item {
         (region, start): (u64, usize),
         post: impl FnOnce(Operation<'_>) -> R,
     ) -> Option<R> {
-        let at = |offset: usize| Place { region, offset: start + offset };
-        let ranges: Vec<Range>;
-        let block;
-        let operation = match *self {
-            Item::Put { from, len, offset } => {
-                block = [Block::of(from, len)];
-                Operation::Write { from: &block, to: at(offset) }
+        match self {
+            Item::Transfer(transfer) => Some(transfer.with_operation((region, start), post)),
+            Item::Update(update) => {
+                let at = Place { region, offset: start + update.at.offset };
+                Some(post(Operation::Update(device::Update { at, ..*update })))
             }
-            Item::Get { into, len, offset } => {
-                block = [Block { base: into, len }];
-                Operation::Read { into: &block, from: at(offset) }
-            }
-            Item::Accumulate { code, operand, old, len, offset } => {
-                Operation::Accumulate { at: at(offset), code, operand: Block::of(operand, len), old }
-            }
-            Item::CompareSwap { len, expected, desired, old, offset } => {
-                Operation::CompareSwap { at: at(offset), len, expected, desired, old }
-            }
-            Item::Lists(ref lists) => {
-                let mut of = &lists.ranges;
-                if start > 0 {
-                    ranges = of.iter().map(|range| Range { offset: start + range.offset, ..*range }).collect();
-                    of = &ranges;
-                }
-                let (blocks, remote) = (&lists.blocks, RemoteVector { region, ranges: of });
-                match (&lists.ranges[..], lists.put) {
-                    ([one], true) => Operation::Write { from: blocks, to: at(one.offset) },
-                    ([one], false) => Operation::Read { into: blocks, from: at(one.offset) },
-                    (_, true) => Operation::WriteBlocks { from: blocks, to: remote },
-                    (_, false) => Operation::ReadBlocks { into: blocks, from: remote },
-                }
-            }
-            Item::Layouts(_) => return None,
-            Item::At(ref inner) => return inner.1.with_operation((inner.0.handle, 0), post),
-        };
-        Some(post(operation))
+            Item::Layouts(_) => None,
+            Item::At(inner) => inner.1.with_operation((inner.0.handle, 0), post),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use bytemuck::Pod;
-use farside_core::device::{Block, Range, RemoteRegion};
+use farside_core::device::{Block, OwnedTransfer, Range, RemoteRegion};
 use farside_core::memory::copy;
 use farside_core::settings::TransferScheme;
 use farside_core::{Error, ErrorKind, Job, Result};
@@ -12,7 +12,7 @@ use farside_datatype::{
     CutOffs, DatatypeError, Descriptor, Direction, Mover, Overlap, Plan, PlanLimits, Scheme, TypeMap,
 };
 
-use super::item::{Item, Lists, Update};
+use super::item::{Item, Update};
 use crate::elements::{WindowElement, bytes, range_text};
 use crate::op::{Element, Op, code};
 use crate::selection::Selection;
@@ -222,14 +222,12 @@ impl<'a> Layouts<'a> {
         let base = |offset: i64| self.local.wrapping_offset(offset as isize);
         if let ([(from, len)], [(to, _)]) = (&message.origin[..], &message.target[..]) {
             let (local, len, offset) = (base(*from), *len as usize, at(*to));
-            let whole =
-                if put { Item::Put { from: local, len, offset } } else { Item::Get { into: local, len, offset } };
-            return whole.at(self.attached);
+            return Item::transfer(put, local, len, offset).at(self.attached);
         }
         let block = |(from, len): &(i64, u64)| Block { base: base(*from), len: *len as usize };
         let range = |(to, len): &(i64, u64)| Range { offset: at(*to), len: *len as usize };
-        let (blocks, ranges) = (message.origin.iter().map(block).collect(), message.target.iter().map(range).collect());
-        Item::Lists(Box::new(Lists { put, blocks, ranges })).at(self.attached)
+        let (local, ranges) = (message.origin.iter().map(block).collect(), message.target.iter().map(range).collect());
+        Item::Transfer(OwnedTransfer { write: put, local, region: 0, ranges }).at(self.attached)
     }
 
     /// The messages of a plan of a put or a get.

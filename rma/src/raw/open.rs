@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farside_core::bill::{Bill, SignalKind};
-use farside_core::device::{Operation, Place};
+use farside_core::device::{Change, Operation, Place};
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
 
@@ -146,7 +146,8 @@ impl RawWindow {
         }
         op.check(T::TYPE, "accumulate")?;
         let (code, operand) = (crate::op::code(op, T::TYPE), self.copy_bytes(bytemuck::bytes_of(&value))?);
-        let item = Item::Accumulate { code, operand, old: std::ptr::null_mut(), len: size_of::<T>(), offset };
+        let change = Change::Accumulate { code, operand };
+        let item = Item::update(change, std::ptr::null_mut(), size_of::<T>(), offset);
         self.issue(target, item, None)
     }
 
@@ -260,7 +261,7 @@ impl RawWindow {
         }
         let t = &self.targets[target];
         t.reads.set(true);
-        let operation = Operation::FetchAdd { at, add, old: std::ptr::null_mut() };
+        let operation = Operation::fetch_add(at, add, std::ptr::null_mut());
         // SAFETY: no local memory is involved.
         unsafe { self.job.post(t.region.peer, operation, Some((bell_at, bell.1)), &[&t.track]) }.map(drop)
     }

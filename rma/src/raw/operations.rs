@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use farside_core::device::Place;
+use farside_core::device::{Block, Place};
 use farside_core::memory::copy;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -137,7 +137,7 @@ impl RawWindow {
     /// # Errors
     /// Those of [`put`](Self::put).
     pub(crate) fn put_bytes(&self, bytes: &[u8], target: usize, offset: usize) -> Result<()> {
-        let item = Item::Put { from: self.copy_bytes(bytes)?, len: bytes.len(), offset };
+        let item = Item::transfer(true, self.copy_bytes(bytes)?.cast_mut(), bytes.len(), offset);
         self.issue(target, item, None)
     }
 
@@ -312,20 +312,12 @@ impl RawWindow {
     fn copied(&self, t: &Target, item: &Item) -> bool {
         let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return false };
         let Some(remote) = self.direct_at(t, offset, len) else { return false };
-        match *item {
-            Item::Put { from, .. } => {
-                self.stats().add(Kind::Write, len);
-                // SAFETY: `remote` is inside the target's mapped memory; `from` is valid by the contract of the call
-                // that made the item.
-                unsafe { copy::store(from, remote, len) };
-            }
-            Item::Get { into, .. } => {
-                self.stats().add(Kind::Read, len);
-                // SAFETY: `remote` is inside the target's mapped memory; `into` is valid by the same contract.
-                unsafe { copy::load(remote, into, len) };
-            }
-            _ => return false,
-        }
+        let Item::Transfer(transfer) = item else { return false };
+        let [Block { base, .. }] = transfer.local[..] else { return false };
+        self.stats().add(item.kind(), len);
+        // SAFETY: `remote` is inside the target's mapped memory; the local block is valid by the contract of the call that
+        // made the item, and has the length of the range.
+        unsafe { if transfer.write { copy::store(base, remote, len) } else { copy::load(remote, base, len) } };
         true
     }
 
@@ -342,12 +334,10 @@ impl RawWindow {
         if !self.processors_apply() {
             return Ok(false);
         }
-        let taken = item.with_operation((t.region.handle, 0), |operation| {
-            // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are
-            // valid by the contract of the call that made the item.
-            unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), &operation) }
-        });
-        if !taken.unwrap_or(Ok(false))? {
+        let Item::Update(update) = item else { return Ok(false) };
+        // SAFETY: the range was checked, and the target enters the runtime before this epoch ends; the buffers are valid by
+        // the contract of the call that made the item.
+        if !unsafe { self.serving.records.add(&self.job, &t.records, self.serving.listener.id(), update) }? {
             return Ok(false);
         }
         self.stats().add(item.kind(), item.range().map_or(0, |(_, len)| len));

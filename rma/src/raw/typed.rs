@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use farside_core::device::Change;
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -188,7 +189,11 @@ impl RawWindow {
             return match mapped.filter(|_| self.mapped || self.takes_atomics(t)) {
                 Some(_) => self.accumulate_mapped(t, code, l),
                 None => l.for_each_piece(|operand, old, offset, len| {
-                    self.begin(t, Item::Accumulate { code, operand, old, len, offset }.at(l.attached), request)
+                    self.begin(
+                        t,
+                        Item::update(Change::Accumulate { code, operand }, old, len, offset).at(l.attached),
+                        request,
+                    )
                 }),
             };
         }

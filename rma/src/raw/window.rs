@@ -9,7 +9,7 @@ use std::rc::Rc;
 use bytemuck::Pod;
 use farside_core::bill::{Account, Awaited, SignalKind};
 use farside_core::coll::PeerTable;
-use farside_core::device::Registration;
+use farside_core::device::{Change, Registration};
 use farside_core::memory::copy;
 use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
@@ -280,7 +280,7 @@ impl RawWindow {
         if unsafe { self.try_put(from, len, target, offset) } {
             return Ok(());
         }
-        self.issue(target, Item::Put { from, len, offset }, None)
+        self.issue(target, Item::transfer(true, from.cast_mut(), len, offset), None)
     }
 
     /// Puts if the target is ready and the range mapped, and returns whether it did. Otherwise it does nothing, and
@@ -325,7 +325,7 @@ impl RawWindow {
         }
         let Some(to) = self.direct(target, offset, len) else {
             self.own_in_use.set(true);
-            return self.issue(target, Item::Put { from, len, offset }, None);
+            return self.issue(target, Item::transfer(true, from.cast_mut(), len, offset), None);
         };
         self.stats().add(Kind::Write, len);
         self.operations.stored.set(true);
@@ -377,7 +377,7 @@ impl RawWindow {
         if unsafe { self.try_get(into, len, target, offset) } {
             return Ok(());
         }
-        self.issue(target, Item::Get { into, len, offset }, None)
+        self.issue(target, Item::transfer(false, into, len, offset), None)
     }
 
     /// Gets if the target is ready and the range mapped, and returns whether it did.
@@ -512,7 +512,8 @@ impl RawWindow {
         if !len.is_multiple_of(ty.size()) {
             return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
         }
-        self.issue(target, Item::Accumulate { code: crate::op::code(op, ty), operand, old, len, offset }, None)
+        let change = Change::Accumulate { code: crate::op::code(op, ty), operand };
+        self.issue(target, Item::update(change, old, len, offset), None)
     }
 
     /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
@@ -537,7 +538,7 @@ impl RawWindow {
             return Ok(());
         }
         let (len, expected, desired) = (size_of::<T>(), widen(expected), widen(desired));
-        self.issue(target, Item::CompareSwap { len, expected, desired, old: old.cast(), offset }, None)
+        self.issue(target, Item::update(Change::Swap { expected, desired }, old.cast(), len, offset), None)
     }
 
     /// Compares and swaps if the CPU can do it at once, and returns whether it did.

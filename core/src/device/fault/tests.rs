@@ -8,7 +8,7 @@ use super::wrap;
 use crate::device::loopback::{Hub, Loopback};
 use crate::device::route::tests::joined;
 use crate::device::{
-    BarrierRequest, Block, Device, Event, Operation, Place, Posted, Range, Region, RemoteVector, ShortPacket,
+    BarrierRequest, Block, Device, Event, Operation, Packet, Place, Posted, Range, Region, ShortPacket, Transfer,
     WorkRequest, shm,
 };
 use crate::error::{ErrorKind, Result};
@@ -31,11 +31,11 @@ unsafe fn add(_: u32, target: *mut u8, operand: *const u8, result: *mut u8, byte
 /// The setting that damages this operation.
 fn damage(operation: &Operation<'_>) -> &'static str {
     match operation {
-        Operation::Write { .. } | Operation::WriteBlocks { .. } | Operation::Gather { .. } => "drop-put",
-        Operation::Read { .. } | Operation::ReadBlocks { .. } | Operation::Scatter { .. } => "drop-get",
-        Operation::FetchAdd { .. } | Operation::CompareSwap { .. } | Operation::Accumulate { .. } => "lose-atomic",
+        Operation::Transfer(Transfer { write: true, .. }) | Operation::List { send: true, .. } => "drop-put",
+        Operation::Transfer(_) | Operation::List { .. } => "drop-get",
+        Operation::Update(_) => "lose-atomic",
         Operation::Signal { .. } | Operation::Barrier(_) => "drop-signal",
-        Operation::SendShort(_) | Operation::Send { .. } => "drop-message",
+        Operation::Packet(_) => "drop-message",
     }
 }
 
@@ -133,20 +133,20 @@ fn each_kind_of_operation_is_damaged_once_and_that_shows() {
         let old = local.as_ptr().cast::<u64>();
         let into = [Block { base: old.cast(), len: 8 }];
         let operation = |region| {
-            let (at, remote) = (Place { region, offset: 0 }, RemoteVector { region, ranges: &ranges });
+            let at = Place { region, offset: 0 };
             [
-                Operation::Write { from: &from, to: at },
-                Operation::Read { into: &into, from: at },
-                Operation::WriteBlocks { from: &from, to: remote },
-                Operation::ReadBlocks { into: &into, from: remote },
-                Operation::FetchAdd { at, add: 1, old },
-                Operation::CompareSwap { at, len: 8, expected: 5, desired: 6, old: old.cast() },
-                Operation::Accumulate { at, code: 0, operand: from[0], old: old.cast() },
+                Operation::write(&from, at),
+                Operation::read(&into, at),
+                Operation::write_list(&from, region, &ranges),
+                Operation::read_list(&into, region, &ranges),
+                Operation::fetch_add(at, 1, old),
+                Operation::compare_swap(at, 8, [5, 6], old.cast()),
+                Operation::accumulate(at, 0, from[0], old.cast()),
                 Operation::Signal { at, value: 7 },
-                Operation::Scatter { into: &into },
-                Operation::Gather { from: &from },
-                Operation::SendShort(&packet),
-                Operation::Send { header: &[1], body: &from },
+                Operation::scatter(&into),
+                Operation::gather(&from),
+                Operation::Packet(Packet::Short(&packet)),
+                Operation::send(&[1], &from),
                 Operation::Barrier(BarrierRequest::Enter { group: 1, number: 1 }),
             ][kind]
         };
@@ -171,17 +171,17 @@ fn write_comes_twice_or_after_its_notification() {
     for (peer, damage) in PEERS.into_iter().flat_map(|peer| ["double-put:1", "early-notify:1"].map(|d| (peer, d))) {
         let ranks = Ranks::new(peer, damage);
         let at = |offset| Place { region: ranks.region, offset };
-        ranks.complete(Operation::Write { from: &from, to: at(0) }, Some((at(8), 1))).unwrap();
+        ranks.complete(Operation::write(&from, at(0)), Some((at(8), 1))).unwrap();
         let words = || [0, 1].map(|i| ranks.word(i).load(Ordering::SeqCst));
         let is_double = damage == "double-put:1";
         assert_eq!((words(), ranks.damages()), ([if is_double { 9 } else { 5 }, 1], 1), "{peer:?}: {damage}");
         let other = [7u64];
         let from = [Block::of(other.as_ptr().cast(), 8)];
-        ranks.complete(Operation::Write { from: &from, to: at(16) }, None).unwrap();
+        ranks.complete(Operation::write(&from, at(16)), None).unwrap();
         assert_eq!(words(), [9, 1], "{peer:?}: {damage}");
-        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        ranks.complete(Operation::write(&from, at(0)), None).unwrap();
         assert_eq!(words(), [if is_double { 9 } else { 7 }, 1], "{peer:?}: {damage}");
-        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        ranks.complete(Operation::write(&from, at(0)), None).unwrap();
         assert_eq!(words(), [7, 1], "{peer:?}: {damage}");
     }
 }
@@ -194,10 +194,10 @@ fn notification_overtakes_a_write_before_it() {
         let ranks = Ranks::new(peer, &format!("early-notify:{number}"));
         let at = |offset| Place { region: ranks.region, offset };
         let words = || [0, 1].map(|i| ranks.word(i).load(Ordering::SeqCst));
-        ranks.complete(Operation::Write { from: &from, to: at(0) }, None).unwrap();
+        ranks.complete(Operation::write(&from, at(0)), None).unwrap();
         ranks.complete(Operation::Signal { at: at(8), value: 1 }, None).unwrap();
         assert_eq!(words(), [if number == 1 { 5 } else { 9 }, 1], "{peer:?}: {number}");
-        ranks.complete(Operation::Write { from: &from, to: at(16) }, None).unwrap();
+        ranks.complete(Operation::write(&from, at(16)), None).unwrap();
         assert_eq!((words(), ranks.damages()), ([9, 1], u64::from(number == 1)), "{peer:?}: {number}");
     }
 }
@@ -209,7 +209,7 @@ fn atomics_on_own_memory_are_done_by_the_processor() {
     let own = device.allocate(Region { accumulate: Some(add), ..Region::allocated(8) }).unwrap();
     let at = Place { region: device.import(0, &own.key, Some(add)).unwrap().handle, offset: 0 };
     let old = Cell::new(0u64);
-    let operation = Operation::FetchAdd { at, add: 3, old: old.as_ptr() };
+    let operation = Operation::fetch_add(at, 3, old.as_ptr());
     // SAFETY: the previous value outlives the device's use of it.
     let post = || unsafe { device.post(&WorkRequest { peer: 0, operation, notify: None, id: 1 }) }.unwrap();
     assert_eq!([post(), post(), post()], [Posted::Pending, Posted::Done, Posted::Done]);
@@ -222,7 +222,8 @@ fn atomics_on_own_memory_are_done_by_the_processor() {
 fn room_for_packets_is_not_given_back_and_a_tag_is_changed() {
     let packet = ShortPacket::new([1 << 32; 6], 20);
     let sent = |origin: &dyn Device| {
-        let request = WorkRequest { peer: 1, operation: Operation::SendShort(&packet), notify: None, id: 0 };
+        let request =
+            WorkRequest { peer: 1, operation: Operation::Packet(Packet::Short(&packet)), notify: None, id: 0 };
         // SAFETY: no local memory is involved.
         unsafe { origin.post(&request) }.unwrap()
     };

@@ -20,7 +20,7 @@
 //! | write before, or with, a signal or notification, which is evidence of its arrival | the cell is read: what has arrived is complete, the rest is repeated |
 //! | signal | the cell is set again to its last value: it has one writer, and only grows; unless a packet that was sent after it has arrived, or a later write carries a notification of the cell |
 //! | atomic, accumulate, write before one of these | `PeerLost`: its effect is unknown |
-//! | list ([`Operation::Scatter`]) | `PeerLost` |
+//! | list ([`Operation::List`]) | `PeerLost` |
 //!
 //! Later atomics and accumulates use the next device if its atomics are coherent with those of the device that was left;
 //! otherwise they end with `PeerLost`.
@@ -29,7 +29,6 @@ use std::cell::RefCell;
 
 use super::RouteDevice;
 use super::pairs::{Check, Control, Leaving, Pair, Waiting};
-use super::regions::translated;
 use super::requests::{Evidence, Repeat, Requests, Signal, Tracked, UNTRACKED};
 use super::table::Connection;
 use crate::device::cell::unmarked;
@@ -225,8 +224,7 @@ impl RouteDevice {
     fn send(&self, peer: u32, header: &[u8]) -> Result<bool> {
         let Some(pair) = self.pairs.get(peer) else { return Ok(false) };
         let device = pair.borrow().packets;
-        let request =
-            WorkRequest { peer, operation: Operation::Send { header, body: &[] }, notify: None, id: UNTRACKED };
+        let request = WorkRequest { peer, operation: Operation::send(header, &[]), notify: None, id: UNTRACKED };
         // SAFETY: no blocks.
         let posted = unsafe { self.post_to(device, &request) }?;
         Ok(posted != Posted::Busy && pair.borrow().packets == device)
@@ -313,7 +311,7 @@ impl RouteDevice {
             pair.completed(tracked.devices, repeat.order);
             // A device may notify the peer once the data of a read is here, and the completion does not prove that it
             // has arrived.
-            if let (false, None, Some((at, value))) = (repeat.transfer.is_write, tracked.notify, repeat.notify) {
+            if let (false, None, Some((at, value))) = (repeat.transfer.write, tracked.notify, repeat.notify) {
                 pair.keep_signal(tracked.devices.trailing_zeros() as u8, at, value);
             }
         }
@@ -331,7 +329,7 @@ impl RouteDevice {
         let mut pair = pair.borrow_mut();
         match tracked.repeat {
             _ if pair.lost.is_some() => Err(e),
-            Some(repeat) if !(repeat.transfer.is_write && matches!(repeat.evidence, Evidence::Atomic)) => {
+            Some(repeat) if !(repeat.transfer.write && matches!(repeat.evidence, Evidence::Atomic)) => {
                 let at = pair.waiting.partition_point(|waiting| waiting.repeat.order < repeat.order);
                 pair.waiting.insert(at, Waiting { repeat, check: Check::Due });
                 pair.is_moving = true;
@@ -471,7 +469,7 @@ impl RouteDevice {
         loop {
             let Some(mut waiting) = pair.borrow_mut().waiting.pop_front() else { return Progress::Done };
             let id = waiting.repeat.id;
-            if waiting.repeat.transfer.is_write {
+            if waiting.repeat.transfer.write {
                 let asked = match (waiting.repeat.evidence, &waiting.check) {
                     (Evidence::Signal(cell, _), Check::Due) => self.ask(peer, cell, &mut waiting),
                     (_, Check::Asked(..)) => Ok(Progress::Waits),
@@ -518,7 +516,7 @@ impl RouteDevice {
         let (device, region, _) = self.find(peer, cell.region, None)?;
         let mut word = Box::new(0u64);
         let into = [Block { base: (&raw mut *word).cast(), len: 8 }];
-        let operation = Operation::Read { into: &into, from: Place { region, offset: cell.offset } };
+        let operation = Operation::read(&into, Place { region, offset: cell.offset });
         let id = self.requests.next();
         // SAFETY: the word lives until the read is complete or cancelled.
         match unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id }) }? {
@@ -547,7 +545,7 @@ impl RouteDevice {
             if self.requests.has_writes_elsewhere(peer, device) {
                 return Ok(Progress::Waits);
             }
-            let operation = translated(&Operation::Signal { at: signal.at, value: signal.value }, region);
+            let operation = Operation::Signal { at: signal.at, value: signal.value }.on_region(region);
             // SAFETY: a signal touches no local memory.
             let posted = unsafe { self.post_to(device, &WorkRequest { peer, operation, notify: None, id: UNTRACKED }) };
             if matches!(posted, Ok(Posted::Busy)) {

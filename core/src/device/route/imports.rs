@@ -230,12 +230,3 @@ fn is_whole(remote: &RemoteRegion) -> bool {
 fn malformed(peer: u32) -> Error {
     Error::new(ErrorKind::Protocol, IMPORT).peer(peer).device("route").cause("malformed key")
 }
-
-#[cold]
-pub(super) fn no_region(peer: u32, region: u64, is_other: bool) -> Error {
-    let fail = |kind| Error::new(kind, super::POST).peer(peer).device("route");
-    match is_other {
-        true => fail(ErrorKind::BadArgument).cause("the region belongs to another rank"),
-        false => fail(ErrorKind::BadKey).cause(format!("region {region}")),
-    }
-}

@@ -59,9 +59,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::AccumulateFn;
 use crate::slots::Slots;
 use crate::stats::Stats;
-use imports::no_region;
 use pairs::{Pair, Pairs, Waiting};
-use regions::{Handles, Imported, NO_HANDLE, translated};
+use regions::{Handles, Imported, NO_HANDLE};
 use requests::{Evidence, Notification, Repeat, Requests, Signal, Tracked, UNTRACKED, Unnotified};
 use silence::Silence;
 use sleep::Sleeping;
@@ -208,14 +207,18 @@ impl RouteDevice {
     /// The device for `operation` on a region of `peer`, or for a signal at a place there, and the device's handle.
     #[inline(always)]
     fn find(&self, peer: u32, region: u64, operation: Option<&Operation<'_>>) -> Result<(u8, u64, bool)> {
+        self.imported(peer, region, |import| {
+            let device = operation.map_or(import.signal, |operation| import.device(operation));
+            (device, import.handles[usize::from(device)], import.is_mapped && device == 0)
+        })
+    }
+
+    /// Calls a closure with an imported region of `peer`.
+    #[inline(always)]
+    fn imported<R>(&self, peer: u32, region: u64, f: impl FnOnce(&Imported) -> R) -> Result<R> {
         let imports = self.imports.borrow();
-        match imports.get(region) {
-            Some(import) if import.peer == peer => {
-                let device = operation.map_or(import.signal, |operation| import.device(operation));
-                Ok((device, import.handles[usize::from(device)], import.is_mapped && device == 0))
-            }
-            other => Err(no_region(peer, region, other.is_some())),
-        }
+        let import = super::imports::region(imports.get(region), peer, region, POST);
+        import.map(f).map_err(|e| e.device("route"))
     }
 
     /// Posts a request on a peer's region.
@@ -247,7 +250,7 @@ impl RouteDevice {
         repeat: Option<Repeat>,
     ) -> Result<Posted> {
         let (device, handle, is_mapped) = self.find(request.peer, region, Some(&request.operation))?;
-        let operation = translated(&request.operation, handle);
+        let operation = request.operation.on_region(handle);
         let notify = match request.notify {
             Some((at, value)) => {
                 let (device, handle, _) = self.find(request.peer, at.region, None)?;
@@ -284,8 +287,10 @@ impl RouteDevice {
         is_mapped: bool,
         mut repeat: Option<Repeat>,
     ) -> Result<Posted> {
-        let is_write = matches!(request.operation, Operation::Write { .. } | Operation::WriteBlocks { .. });
-        let is_read = matches!(request.operation, Operation::Read { .. } | Operation::ReadBlocks { .. });
+        let (is_write, is_read) = match request.operation {
+            Operation::Transfer(transfer) => (transfer.write, !transfer.write),
+            _ => (false, false),
+        };
         let elsewhere = notify.filter(|notify| notify.device != device).map(|notify| notify.signal);
         if (notify.is_some() || !is_write && !is_read)
             && self.requests.would_overtake(request.peer, device, elsewhere.is_some())
@@ -335,7 +340,7 @@ impl RouteDevice {
             return Ok(false);
         }
         let (device, handle, _) = self.find(peer, at.region, None)?;
-        let request = WorkRequest { operation: translated(&operation, handle), ..request };
+        let request = WorkRequest { operation: operation.on_region(handle), ..request };
         // SAFETY: a signal touches no local memory.
         let is_set = unsafe { self.post_to(device, &request) }? != Posted::Busy;
         if let (Some(pair), true) = (pair, is_set) {
@@ -482,14 +487,8 @@ unsafe impl Device for RouteDevice {
     #[inline]
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let device = match &request.operation {
-            Operation::SendShort(packet) => match self.connection(request.peer, POST)? {
-                Connection { common: 0, by_size, .. } => by_size[0],
-                // SAFETY: the same contract.
-                _ => return unsafe { self.post_packet(request, &packet.bytes()[..packet.len()], &[]) },
-            },
-            Operation::Send { header, body } => {
-                let connection = self.connection(request.peer, POST)?;
-                let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
+            Operation::Packet(packet) => {
+                let (connection, len) = (self.connection(request.peer, POST)?, packet.len());
                 let most = self.capabilities.max_packet;
                 if len > most {
                     let e = Error::new(ErrorKind::BadArgument, POST).peer(request.peer).device("route");
@@ -497,12 +496,12 @@ unsafe impl Device for RouteDevice {
                 }
                 if connection.common != 0 {
                     // SAFETY: the same contract.
-                    return unsafe { self.post_packet(request, header, body) };
+                    return packet.with_parts(|header, body| unsafe { self.post_packet(request, header, body) });
                 }
                 connection.by_size[0]
             }
             // Lists and barriers in a switch work the same between all ranks; the device reports what is wrong with one.
-            Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => self.table.domain,
+            Operation::List { .. } | Operation::Barrier(_) => self.table.domain,
             operation => match operation.region() {
                 // SAFETY: the same contract.
                 Some(region) => return unsafe { self.post_access(request, region) },

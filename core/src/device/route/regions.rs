@@ -5,7 +5,8 @@
 //! devices' own keys follow in the order of their numbers, each but the last after a byte with its length.
 
 use super::table::{MAX_DEVICES, SIZES, size_of};
-use crate::device::{Block, Operation};
+use crate::device::Operation;
+use crate::device::imports::ImportedRegion;
 
 /// Instead of a handle, where a region is not in a device.
 pub(super) const NO_HANDLE: u64 = u64::MAX;
@@ -83,52 +84,20 @@ impl Imported {
     /// The device for an operation on the region.
     #[inline(always)]
     pub(super) fn device(&self, operation: &Operation<'_>) -> u8 {
-        match (transferred(operation), operation) {
-            (Some(_), _) if self.by_size == [self.by_size[0]; SIZES] => self.by_size[0],
-            (Some(blocks), _) => self.by_size[size_of(length(blocks))],
-            (None, Operation::Signal { .. }) => self.signal,
-            (None, _) => self.atomic,
+        match operation {
+            Operation::Transfer(_) if self.by_size == [self.by_size[0]; SIZES] => self.by_size[0],
+            Operation::Transfer(transfer) => self.by_size[size_of(transfer.len())],
+            Operation::Signal { .. } => self.signal,
+            _ => self.atomic,
         }
     }
 }
 
-/// The local memory of a read or write.
-#[inline(always)]
-pub(super) fn transferred<'a>(operation: &Operation<'a>) -> Option<&'a [Block]> {
-    match *operation {
-        Operation::Write { from: blocks, .. }
-        | Operation::WriteBlocks { from: blocks, .. }
-        | Operation::Read { into: blocks, .. }
-        | Operation::ReadBlocks { into: blocks, .. } => Some(blocks),
-        _ => None,
+impl ImportedRegion for Imported {
+    #[inline(always)]
+    fn peer(&self) -> u32 {
+        self.peer
     }
-}
-
-/// Number of bytes.
-#[inline(always)]
-pub(super) fn length(blocks: &[Block]) -> usize {
-    blocks.iter().map(|block| block.len).sum()
-}
-
-/// The same operation on the region with handle `region`.
-#[inline(always)]
-pub(super) fn translated<'a>(operation: &Operation<'a>, region: u64) -> Operation<'a> {
-    let mut o = *operation;
-    match &mut o {
-        Operation::Write { to: at, .. }
-        | Operation::Read { from: at, .. }
-        | Operation::FetchAdd { at, .. }
-        | Operation::CompareSwap { at, .. }
-        | Operation::Accumulate { at, .. }
-        | Operation::Signal { at, .. } => at.region = region,
-        Operation::WriteBlocks { to: at, .. } | Operation::ReadBlocks { from: at, .. } => at.region = region,
-        Operation::SendShort(_)
-        | Operation::Send { .. }
-        | Operation::Scatter { .. }
-        | Operation::Gather { .. }
-        | Operation::Barrier(_) => {}
-    }
-    o
 }
 
 #[cfg(test)]

@@ -10,9 +10,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::regions::length;
-use crate::device::parts::{Parts, cut};
-use crate::device::{Block, Operation, Place, Range, RemoteVector, WorkRequest};
+use crate::device::{Operation, OwnedTransfer, Place, WorkRequest};
 use crate::error::{Error, Result};
 use crate::slots::Slots;
 
@@ -50,55 +48,6 @@ pub(super) enum Evidence {
     Atomic,
 }
 
-/// A read or write, or a part of one.
-#[derive(Debug)]
-pub(super) struct Transfer {
-    pub(super) is_write: bool,
-    blocks: Parts<Block>,
-    region: u64,
-    ranges: Parts<Range>,
-}
-
-impl Transfer {
-    /// `None` for an operation that is not a read or write.
-    #[inline]
-    pub(super) fn of(operation: &Operation<'_>) -> Option<Self> {
-        let (is_write, blocks, at) = match *operation {
-            Operation::Write { from, to } => (true, from, Ok(to)),
-            Operation::Read { into, from } => (false, into, Ok(from)),
-            Operation::WriteBlocks { from, to } => (true, from, Err(to)),
-            Operation::ReadBlocks { into, from } => (false, into, Err(from)),
-            _ => return None,
-        };
-        let (region, ranges) = match at {
-            Ok(Place { region, offset }) => (region, Parts::from_elem(Range { offset, len: length(blocks) }, 1)),
-            Err(vector) => (vector.region, Parts::from_slice(vector.ranges)),
-        };
-        Some(Self { is_write, blocks: Parts::from_slice(blocks), region, ranges })
-    }
-
-    pub(super) fn len(&self) -> usize {
-        length(&self.blocks)
-    }
-
-    /// The `len` bytes from `from` on, in `region` instead of its own.
-    pub(super) fn part(&self, region: u64, from: usize, len: usize) -> Self {
-        let (blocks, ranges) = (cut(&self.blocks, from, len), cut(&self.ranges, from, len));
-        Self { is_write: self.is_write, blocks, region, ranges }
-    }
-
-    pub(super) fn operation(&self) -> Operation<'_> {
-        let Self { is_write, ref blocks, region, ref ranges } = *self;
-        let vector = RemoteVector { region, ranges };
-        match (is_write, &ranges[..]) {
-            (true, &[Range { offset, .. }]) => Operation::Write { from: blocks, to: Place { region, offset } },
-            (false, &[Range { offset, .. }]) => Operation::Read { into: blocks, from: Place { region, offset } },
-            (true, _) => Operation::WriteBlocks { from: blocks, to: vector },
-            (false, _) => Operation::ReadBlocks { into: blocks, from: vector },
-        }
-    }
-}
-
 /// A read or write as the job has posted it, to be posted again if its device fails.
 #[derive(Debug)]
 pub(super) struct Repeat {
@@ -106,7 +55,7 @@ pub(super) struct Repeat {
     pub(super) peer: u32,
     /// Its number among the requests to the peer.
     pub(super) order: u64,
-    pub(super) transfer: Transfer,
+    pub(super) transfer: OwnedTransfer,
     pub(super) notify: Option<(Place, u64)>,
     pub(super) evidence: Evidence,
 }
@@ -116,7 +65,8 @@ impl Repeat {
     #[inline]
     pub(super) fn of(request: &WorkRequest<'_>, order: u64) -> Option<Self> {
         let WorkRequest { id, peer, notify, .. } = *request;
-        let transfer = Transfer::of(&request.operation)?;
+        let Operation::Transfer(transfer) = &request.operation else { return None };
+        let transfer = OwnedTransfer::of(transfer);
         Some(Self { id, peer, order, transfer, notify, evidence: Evidence::Nothing })
     }
 
@@ -173,7 +123,7 @@ pub(super) struct Stripe {
     pub(super) id: u64,
     pub(super) peer: u32,
     pub(super) device: u8,
-    pub(super) transfer: Transfer,
+    pub(super) transfer: OwnedTransfer,
 }
 
 /// A request that is complete except for its notification.

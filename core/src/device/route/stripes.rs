@@ -4,11 +4,11 @@
 //! The bytes are cut into as many pieces as there are devices, at multiples of a page. The request is complete when all
 //! pieces are; its notification follows.
 
-use super::regions::{Imported, length, transferred};
-use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Transfer, Unnotified};
+use super::RouteDevice;
+use super::regions::Imported;
+use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Unnotified};
 use super::table::LARGE;
-use super::{RouteDevice, no_region};
-use crate::device::{Event, Posted, WorkRequest};
+use crate::device::{Event, Operation, OwnedTransfer, Posted, WorkRequest};
 use crate::error::Result;
 
 /// Pieces begin at multiples of this.
@@ -17,13 +17,10 @@ const PAGE: usize = 4096;
 impl RouteDevice {
     /// The region of a request that is striped; `None` for other requests.
     pub(super) fn striped(&self, request: &WorkRequest<'_>, region: u64) -> Result<Option<Imported>> {
-        if transferred(&request.operation).is_none_or(|blocks| length(blocks) < LARGE) {
+        if !matches!(request.operation, Operation::Transfer(transfer) if transfer.len() >= LARGE) {
             return Ok(None);
         }
-        match self.imports.borrow().get(region) {
-            Some(import) if import.peer == request.peer => Ok(Some(*import).filter(|import| import.rails != 0)),
-            other => Err(no_region(request.peer, region, other.is_some())),
-        }
+        self.imported(request.peer, region, |import| Some(*import).filter(|import| import.rails != 0))
     }
 
     /// Posts a read or write in pieces.
@@ -38,11 +35,12 @@ impl RouteDevice {
         repeat: Option<Repeat>,
     ) -> Result<Posted> {
         let WorkRequest { peer, id: outer, .. } = *request;
-        let Some(whole) = Transfer::of(&request.operation) else { return Ok(Posted::Busy) };
+        let Operation::Transfer(whole) = &request.operation else { return Ok(Posted::Busy) };
+        let whole = OwnedTransfer::of(whole);
         if notify.is_some() && self.requests.would_overtake(peer, import.by_size[0], true) {
             return Ok(Posted::Busy);
         }
-        let (len, is_write) = (whole.len(), whole.is_write);
+        let (len, is_write) = (whole.len(), whole.write);
         let step = len.div_ceil(import.rails.count_ones() as usize).next_multiple_of(PAGE);
         let devices = (0..u8::BITS as u8).filter(|device| import.rails >> device & 1 == 1);
         let pieces: Vec<_> = devices.zip((0..len).step_by(step)).collect();

@@ -257,7 +257,7 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                 for _ in 0..ADDS {
                     let mut old = 0;
                     let at = Place { region: remotes[0].handle, offset: 8 };
-                    let add = Operation::FetchAdd { at, add: 1, old: &raw mut old };
+                    let add = Operation::fetch_add(at, 1, &raw mut old);
                     // SAFETY: `old` outlives the call.
                     unsafe { job.complete("add", team.members()[0], add) }?;
                 }
@@ -271,8 +271,8 @@ fn atomics_of_ranks_of_the_node_and_of_others_add_up() {
                 let into = [Block { base: back.as_mut_ptr().cast(), len: 8 }];
                 // SAFETY: the words outlive the calls.
                 unsafe {
-                    job.complete("write", team.members()[0], Operation::Write { from: &from, to })?;
-                    job.complete("read", team.members()[0], Operation::Read { into: &into, from: to })?;
+                    job.complete("write", team.members()[0], Operation::write(&from, to))?;
+                    job.complete("read", team.members()[0], Operation::read(&into, to))?;
                 }
                 assert_eq!(back, [word]);
                 let near = remotes[0].mapped.is_some();
@@ -369,7 +369,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         let word = [7u8; 8];
         let from = [Block::of(word.as_ptr(), 8)];
         let write = |peer: u32, region: u64, offset: usize, notify: Option<(Place, u64)>| {
-            let operation = Operation::Write { from: &from, to: Place { region, offset } };
+            let operation = Operation::write(&from, Place { region, offset });
             // SAFETY: the bytes are copied or refused at once.
             let refused = unsafe { device.post(&WorkRequest { peer, operation, notify, id: u64::MAX }) }.unwrap_err();
             (refused.kind(), refused.blamed_number())
@@ -385,7 +385,7 @@ fn requests_that_make_no_sense_are_refused_with_ranks_of_the_job() {
         }
         let long = vec![0; device.capabilities().max_packet + 1];
         for peer in 0..4 {
-            let packet = Operation::Send { header: &long, body: &[] };
+            let packet = Operation::send(&long, &[]);
             // SAFETY: the request is refused.
             let e = unsafe { device.post(&WorkRequest { peer, operation: packet, notify: None, id: 0 }) }.unwrap_err();
             assert_eq!((e.kind(), e.blamed_number()), (ErrorKind::BadArgument, Some(peer)));
@@ -424,7 +424,7 @@ fn write_is_there_when_its_notification_is() {
             for round in 1..=ROUNDS {
                 let word = (round * 1000).to_le_bytes();
                 let from = [Block::of(word.as_ptr(), 8)];
-                let operation = Operation::Write { from: &from, to: Place { region: remotes[next].handle, offset: 0 } };
+                let operation = Operation::write(&from, Place { region: remotes[next].handle, offset: 0 });
                 let track = Track::new();
                 let notify = Some((signals.cell_at(next, 0, round), round));
                 // SAFETY: the request is complete before the next round.

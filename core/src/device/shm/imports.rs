@@ -17,8 +17,9 @@ use super::open_name::OpenName;
 use super::views::LentBytes;
 use super::windows::{give_back, move_pages};
 use super::{ShmDevice, layout, lend, vm};
+use crate::device::imports::{self as checks, ImportedRegion};
 use crate::device::target::{Code, Piece};
-use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion, RemoteVector};
+use crate::device::{Block, Mapped, Place, Range, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::keys::{AccumulateFn, Exposed};
 use crate::memory::segment::{self, Mapping, PAGE, Pages, Segment, SegmentName, page_up};
@@ -126,6 +127,16 @@ pub(super) struct Import {
     pub(super) brief: bool,
 }
 
+impl ImportedRegion for Import {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
 impl Import {
     /// An operation of the target on `len` unmapped bytes.
     pub(super) fn piece(&self, code: Code, offset: usize, len: usize, local: *mut u8) -> Piece {
@@ -183,15 +194,6 @@ impl Import {
         self.mapped.lo < self.mapped.hi
     }
 
-    fn check(&self, range: Range, operation: &'static str) -> Result<()> {
-        if range.offset.checked_add(range.len).is_some_and(|end| end <= self.len) {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::OutOfRange, operation)
-            .peer(self.peer)
-            .cause(format!("{} bytes at offset {} of a region of {}", range.len, range.offset, self.len)))
-    }
-
     /// Length of the blocks from which a list is better than packing. Mapped blocks are always copied in place.
     fn lists_from(&self) -> u64 {
         match self.vm {
@@ -208,7 +210,7 @@ impl Import {
 
     /// The aligned integer of `len` bytes at `at`: its address if it is mapped, `None` if it takes a request.
     pub(super) fn integer(&self, at: usize, len: usize, operation: &'static str) -> Result<Option<*mut u8>> {
-        let misaligned = || Error::new(ErrorKind::Misaligned, operation).peer(self.peer).cause(format!("offset {at}"));
+        let misaligned = || checks::misaligned(self.peer, at, operation);
         if !matches!(len, 1 | 2 | 4 | 8) {
             return Err(Error::new(ErrorKind::BadArgument, operation).cause(format!("an integer of {len} bytes")));
         }
@@ -229,39 +231,9 @@ pub(super) fn region<'a>(
     len: usize,
     operation: &'static str,
 ) -> Result<&'a Import> {
-    let import = imports
-        .get(&place.region)
-        .ok_or_else(|| Error::new(ErrorKind::BadKey, operation).cause(format!("region {}", place.region)))?;
-    // Request keys of two peers may be equal, so a request to the wrong peer could change other memory.
-    if import.peer != peer {
-        return Err(Error::new(ErrorKind::BadArgument, operation)
-            .peer(peer)
-            .cause("the region belongs to another rank"));
-    }
-    import.check(Range { offset: place.offset, len }, operation)?;
+    let import = checks::region(imports.get(&place.region), peer, place.region, operation)?;
+    checks::range(import, Range { offset: place.offset, len }, operation)?;
     Ok(import)
-}
-
-/// The region of `remote` at `peer`, after a check that all its ranges are inside it and have `len` bytes in total.
-pub(super) fn remote<'a>(
-    imports: &'a FxHashMap<u64, Import>,
-    peer: u32,
-    remote: RemoteVector<'_>,
-    len: usize,
-    operation: &'static str,
-) -> Result<&'a Import> {
-    let import = region(imports, peer, Place { region: remote.region, offset: 0 }, 0, operation)?;
-    let mut total = Some(0usize);
-    for range in remote.ranges {
-        import.check(*range, operation)?;
-        total = total.and_then(|t| t.checked_add(range.len));
-    }
-    if total == Some(len) {
-        return Ok(import);
-    }
-    Err(Error::new(ErrorKind::BadArgument, operation)
-        .peer(peer)
-        .cause(format!("{len} bytes of local blocks, {total:?} of remote ranges")))
 }
 
 pub(super) fn allocate(device: &ShmDevice, Region { len, align, .. }: Region) -> Result<Registration> {

@@ -54,8 +54,8 @@ pub(crate) use node::Nodes;
 pub(crate) use start::{MappedPeers, Prepared, probe};
 
 use super::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion, Sleep,
-    Unread, Waker, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Operation, Packet, PeerCheck, Posted, Region, Registration,
+    RemoteRegion, Sleep, Unread, Waker, WorkRequest,
 };
 use crate::device::target::TargetService;
 use crate::error::{Error, ErrorKind, Result};
@@ -352,11 +352,11 @@ unsafe impl Device for ShmDevice {
         // SAFETY: the same contract, in both.
         unsafe {
             match request.operation {
-                Operation::SendShort(packet) => {
+                Operation::Packet(Packet::Short(packet)) => {
                     let sent = self.channels[peer].push_short(packet);
                     Ok(self.posted(peer, packet.len(), sent))
                 }
-                Operation::Send { header, body } => self.send(peer, header, body),
+                Operation::Packet(Packet::Long { header, body }) => self.send(peer, header, body),
                 _ => {
                     let request = WorkRequest { peer: peer as u32, ..*request };
                     self.post_transfer(&request).map_err(|e| self.named(e))

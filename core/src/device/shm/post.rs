@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::imports::{self, Import};
 use super::{ShmDevice, layout, vm};
 use crate::device::target::{Code, Piece, Pieces};
-use crate::device::{self, Block, Operation, Place, Posted, Range, RemoteVector, WorkRequest, code};
+use crate::device::{Block, Change, Operation, Place, Posted, Range, Transfer, Update, WorkRequest, imports as checks};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::settings::UserMemory;
@@ -34,57 +34,25 @@ impl ShmDevice {
         if self.service.is_full() {
             return Ok(Posted::Busy);
         }
-        let imports = self.imports.borrow();
-        let region = |at, len, operation| imports::region(&imports, request.peer, at, len, operation);
         let mut unmapped = Pieces::new();
         // SAFETY: pointers are valid by the contract of `post`; `imports` has checked the remote words.
         unsafe {
             match request.operation {
-                Operation::Write { from, to } => return self.post_run(request, Code::Write, from, to),
-                Operation::Read { into, from } => return self.post_run(request, Code::Read, into, from),
-                Operation::WriteBlocks { from, to } => return self.post_copy(request, Code::Write, from, to),
-                Operation::ReadBlocks { into, from } => return self.post_copy(request, Code::Read, into, from),
-                Operation::FetchAdd { at, add, old } => {
-                    self.stats.add(Kind::FetchAdd, 8);
-                    let import = region(at, 8, "fetch and add")?;
-                    match import.word(at.offset, "fetch and add")? {
-                        Some(word) => {
-                            let former = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst);
-                            if !old.is_null() {
-                                old.write_unaligned(former);
-                            }
-                        }
-                        None => unmapped.push(import.word_piece(Code::FetchAdd, at.offset, 8, [add, 0], old.cast())),
-                    }
-                }
-                Operation::CompareSwap { at, len, expected, desired, old } => {
-                    self.stats.add(Kind::CompareSwap, len);
-                    let import = region(at, len, "compare and swap")?;
-                    match import.integer(at.offset, len, "compare and swap")? {
-                        Some(p) => {
-                            let former = copy::compare_swap(p, len, expected, desired).to_le_bytes();
-                            copy::load(former.as_ptr(), old, len);
-                        }
-                        None => {
-                            let words = [expected, desired];
-                            unmapped.push(import.word_piece(Code::CompareSwap, at.offset, len, words, old));
-                        }
-                    }
-                }
-                Operation::Accumulate { at, code, operand, old } => {
-                    self.stats.add(Kind::Accumulate, operand.len);
-                    let import = region(at, operand.len, "accumulate")?;
-                    unmapped = accumulate(import, at.offset, code, operand, old)?;
+                Operation::Transfer(transfer) => return self.post_copy(request, &transfer),
+                Operation::Update(update) => {
+                    self.stats.add(update.kind(), update.len);
+                    let imports = self.imports.borrow();
+                    let import = imports::region(&imports, request.peer, update.at, update.len, update.name())?;
+                    unmapped = make(import, &update)?;
                 }
                 Operation::Signal { at, value } => {
                     self.stats.add(Kind::Signal, 8);
                     self.set_signal(request.peer, at, value)?;
                 }
-                Operation::SendShort(_)
-                | Operation::Send { .. }
-                | Operation::Scatter { .. }
-                | Operation::Gather { .. } => return Err(device::no_lists(request.peer, "shm")),
-                Operation::Barrier(_) => return Err(device::no_barrier("shm")),
+                // Packets are sent before.
+                Operation::Packet(_) | Operation::List { .. } | Operation::Barrier(_) => {
+                    return Err(request.operation.unsupported(request.peer, "shm"));
+                }
             }
         }
         self.start(request, unmapped, || ())
@@ -105,37 +73,19 @@ impl ShmDevice {
         Ok(())
     }
 
-    /// Posts a write or a read of consecutive remote bytes.
-    ///
-    /// # Safety
-    /// All local pointers stay valid (and exclusive where written) until the request has completed.
-    unsafe fn post_run(&self, request: &WorkRequest<'_>, code: Code, blocks: &[Block], at: Place) -> Result<Posted> {
-        let ranges = [Range { offset: at.offset, len: blocks.iter().map(|b| b.len).sum() }];
-        // SAFETY: the same contract.
-        unsafe { self.post_copy(request, code, blocks, RemoteVector { region: at.region, ranges: &ranges }) }
-    }
-
     /// Posts a write or a read: by one `process_vm_*` call if no part of the region is mapped and the call pays,
     /// otherwise by a copy of the mapped bytes and requests for the rest.
     ///
     /// # Safety
     /// All local pointers stay valid (and exclusive where written) until the request has completed.
-    unsafe fn post_copy(
-        &self,
-        request: &WorkRequest<'_>,
-        code: Code,
-        blocks: &[Block],
-        remote: RemoteVector<'_>,
-    ) -> Result<Posted> {
-        let (kind, name) = match code {
-            Code::Read => (Kind::Read, "read remote memory"),
-            _ => (Kind::Write, "write remote memory"),
-        };
-        let ranges = remote.ranges;
-        let len = blocks.iter().map(|b| b.len).sum();
+    unsafe fn post_copy(&self, request: &WorkRequest<'_>, transfer: &Transfer<'_>) -> Result<Posted> {
+        let Transfer { write, local: blocks, region, ref ranges } = *transfer;
+        let code = if write { Code::Write } else { Code::Read };
+        let (name, len) = (transfer.name(), transfer.len());
         let imports = self.imports.borrow();
-        let import = imports::remote(&imports, request.peer, remote, len, name)?;
-        self.stats.add(kind, len);
+        let import = checks::region(imports.get(&region), request.peer, region, name)?;
+        checks::ranges(import, transfer)?;
+        self.stats.add(transfer.kind(), len);
         let mut unmapped = Pieces::new();
         if import.brief || self.vm_pays(import, len) {
             if let Some(_announced) = self.announce(import) {
@@ -256,6 +206,31 @@ impl ShmDevice {
     }
 }
 
+/// Makes an update of mapped memory; returns the pieces that are not mapped.
+///
+/// # Safety
+/// The contract of [`Device::post`](crate::device::Device::post); the range was checked against the region.
+unsafe fn make(import: &Import, update: &Update) -> Result<Pieces> {
+    let &Update { change, at: Place { offset, .. }, len, old } = update;
+    let (request, words) = match change {
+        Change::Add(add) => (Code::FetchAdd, [add, 0]),
+        Change::Swap { expected, desired } => (Code::CompareSwap, [expected, desired]),
+        // SAFETY: the same contract.
+        Change::Accumulate { code, operand } => unsafe {
+            return accumulate(import, offset, code, Block::of(operand, len), old);
+        },
+    };
+    let mut unmapped = Pieces::new();
+    match import.integer(offset, len, update.name())? {
+        // SAFETY: a mapped, aligned integer; the rest by the contract.
+        Some(p) => {
+            unsafe { update.apply(None, p) }.map_err(|kind| Error::new(kind, update.name()).peer(import.peer))?
+        }
+        None => unmapped.push(import.word_piece(request, offset, len, words, old)),
+    }
+    Ok(unmapped)
+}
+
 /// Accumulates into mapped memory; returns the pieces that are not mapped.
 ///
 /// # Safety
@@ -270,8 +245,9 @@ unsafe fn accumulate(import: &Import, start: usize, code: u32, operand: Block, o
             _ if result.is_err() => {}
             None => unmapped.push(Piece { accumulate: code, old, ..import.piece(request, at, len, local) }),
             Some(remote) => {
+                let change = Change::Accumulate { code, operand: local };
                 // SAFETY: a checked range of the region; local pointers are valid by the contract.
-                let applied = unsafe { code::apply(import.accumulate, code, remote, local, old, len) };
+                let applied = unsafe { change.apply(import.accumulate, remote, old, len) };
                 result = applied.map_err(|kind| error(kind).cause(format!("offset {at}")));
             }
         }

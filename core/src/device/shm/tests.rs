@@ -69,7 +69,8 @@ fn lent_memory_does_not_take_the_live_keys_of_windows() {
         assert!(all[..256].iter().all(Result::is_ok));
         assert_eq!(all[256].as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
         let (from, to) = ([7u8; 900], Place { region: remote.handle, offset: 50 });
-        let operation = Operation::Write { from: &[Block::of(from.as_ptr(), 900)], to };
+        let from = [Block::of(from.as_ptr(), 900)];
+        let operation = Operation::write(&from, to);
         let posted = peer.post(&WorkRequest { peer: 0, operation, notify: None, id: 1 }).unwrap();
         assert_eq!((posted, peer.stats.snapshot().count(Kind::SystemCall)), (Posted::Done, 1));
         all.into_iter().flatten().for_each(|lent| owner.release(lent.handle).unwrap());

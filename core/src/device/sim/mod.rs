@@ -23,15 +23,17 @@ use rustc_hash::FxHashMap;
 
 use super::loopback::{Loopback, MAX_PACKET, MOST_PACKETS};
 use super::{
-    Block, Capabilities, Device, Event, Leave, Lists, Operation, PeerCheck, Posted, Region, Registration, RemoteRegion,
-    Sleep, WorkRequest,
+    Block, Capabilities, Device, Event, Leave, Lists, Operation, Packet, Parts, PeerCheck, Posted, Region,
+    Registration, RemoteRegion, Sleep, WorkRequest,
 };
+use crate::device::owned::Owned;
+use crate::device::request::length;
 use crate::entered::Entered;
 use crate::error::{ErrorKind, Result};
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::{Kind, Stats};
-use flight::{Action, Flight, Incoming};
+use flight::{Flight, Incoming};
 pub use network::{Flap, Interface, Network, Switch};
 pub use nodes::Nodes;
 pub use topology::Topology;
@@ -90,44 +92,36 @@ impl Sim {
 
     /// Sends a message after the overhead of the processor.
     fn launch(&self, flight: &Rc<Flight>, request: &WorkRequest<'_>) {
-        let (kind, len) = flight.action.counted();
-        self.memory.count(kind, len, request);
+        self.memory.count(request);
         let (costs, own) = (self.world.costs(self.me, flight.target), self.own());
-        self.world.work(self.me, costs.send_overhead + costs.bytes(flight.action.bytes().0));
+        self.world.work(self.me, costs.send_overhead + costs.bytes(flight.operation.bytes().0));
         own.flying.set(own.flying.get() + 1);
         self.world.busy(self.me);
         self.world.launch(flight, self.world.clock(self.me));
     }
 
-    fn send(&self, request: &WorkRequest<'_>, header: &[u8], body: &[Block]) -> Result<Posted> {
-        let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-        if len > MAX_PACKET {
-            let e = self.memory.fail(ErrorKind::BadArgument, "send a packet", request.peer);
-            return Err(e.cause(format!("{len} bytes, {MAX_PACKET} allowed")));
-        }
+    fn send(&self, request: &WorkRequest<'_>, packet: &Packet<'_>) -> Result<Posted> {
+        self.memory.check_packet(request.peer, packet)?;
         let room = &mut *self.untaken.borrow_mut();
         let untaken = room.entry(request.peer).or_default();
         if *untaken >= MOST_PACKETS {
             return Ok(Posted::Busy);
         }
         *untaken += 1;
-        let mut packet = self.world.buffers.take();
-        packet.reserve_exact(len);
-        packet.extend_from_slice(header);
-        for b in body {
-            let at = packet.len();
-            packet.resize(at + b.len, 0);
-            // SAFETY: the block is valid by the contract of `post`; the vector has just been extended by its length.
-            unsafe { copy::load(b.base, packet[at..].as_mut_ptr(), b.len) };
-        }
-        self.launch(&Flight::new(&self.memory, self.me, request, Action::Packet(RefCell::new(packet))), request);
+        let mut bytes = self.world.buffers.take();
+        bytes.reserve_exact(packet.len());
+        // SAFETY: the blocks are valid by the contract of `post`.
+        packet.with_parts(|header, body| unsafe { copy::gather(header, body, &mut bytes) });
+        self.launch(&Flight::new(&self.memory, self.me, request, Owned::Packet(RefCell::new(bytes))), request);
         Ok(Posted::Done)
     }
 
     /// Posts a scatter or a gather.
-    fn list(&self, request: &WorkRequest<'_>, blocks: &[Block]) -> Result<Posted> {
-        let Some(limits) = self.capabilities().lists else { return Err(super::no_lists(request.peer, "sim")) };
-        let bytes = blocks.iter().fold(0usize, |sum, block| sum.saturating_add(block.len));
+    fn list(&self, request: &WorkRequest<'_>, send: bool, blocks: &[Block]) -> Result<Posted> {
+        let Some(limits) = self.capabilities().lists else {
+            return Err(request.operation.unsupported(request.peer, "sim"));
+        };
+        let bytes = length(blocks);
         if blocks.len() > limits.blocks || bytes > limits.bytes || request.notify.is_some() || request.peer == self.me {
             let e = self.memory.fail(ErrorKind::BadArgument, "post a list", request.peer);
             let Lists { blocks: most, bytes: longest } = limits;
@@ -137,15 +131,15 @@ impl Sim {
                 blocks.len()
             )));
         }
-        let Some(action) = Action::of(&request.operation) else { return Ok(Posted::Done) };
-        let flight = Flight::new(&self.memory, self.me, request, action);
-        if let Operation::Scatter { .. } = request.operation {
-            self.memory.count(Kind::Scatter, bytes, request);
+        let owned = Owned::List { send, local: Parts::from_slice(blocks) };
+        let flight = Flight::new(&self.memory, self.me, request, owned);
+        if send {
+            self.launch(&flight, request);
+        } else {
+            self.memory.count(request);
             self.world.work(self.me, self.world.costs(self.me, request.peer).send_overhead);
             self.world.busy(self.me);
             self.world.scatter(&flight, self.world.clock(self.me));
-        } else {
-            self.launch(&flight, request);
         }
         self.pending.borrow_mut().insert(Rc::as_ptr(&flight), flight);
         Ok(Posted::Pending)
@@ -209,22 +203,19 @@ unsafe impl Device for Sim {
             return Err(self.memory.fail(ErrorKind::BadKey, "post a work request", request.peer));
         }
         let posted = match request.operation {
-            Operation::SendShort(packet) => self.send(request, &packet.bytes()[..packet.len()], &[])?,
-            Operation::Send { header, body } => self.send(request, header, body)?,
-            Operation::Scatter { into: blocks } | Operation::Gather { from: blocks } => self.list(request, blocks)?,
+            Operation::Packet(packet) => self.send(request, &packet)?,
+            Operation::List { send, local } => self.list(request, send, local)?,
             Operation::Barrier(asked) => {
                 let posted = self.world.ask(self.me, asked, request.id)?;
                 if posted != Posted::Busy {
-                    self.memory.count(Kind::Switch, 0, request);
+                    self.memory.count(request);
                     self.world.busy(self.me);
                 }
                 posted
             }
             operation => {
-                let action = Action::of(&operation);
-                let action = action
-                    .ok_or_else(|| self.memory.fail(ErrorKind::Unsupported, "post a work request", request.peer))?;
-                let flight = Flight::new(&self.memory, self.me, request, action);
+                let Some(owned) = Owned::of(&operation) else { return Ok(Posted::Done) };
+                let flight = Flight::new(&self.memory, self.me, request, owned);
                 self.launch(&flight, request);
                 if !flight.completes() {
                     return Ok(Posted::Done);
@@ -340,7 +331,7 @@ unsafe impl Device for Sim {
     fn leave(&self, how: Leave) -> Result<bool> {
         let own = self.own();
         // A scatter that receives nothing does not keep the rank.
-        let is_open = |flight: &Rc<Flight>| !matches!(flight.action, Action::Scatter { .. });
+        let is_open = |flight: &Rc<Flight>| !matches!(flight.operation, Owned::List { send: false, .. });
         if how != Leave::Lost && (own.flying.get() > 0 || self.pending.borrow().values().any(is_open)) {
             return Ok(false);
         }

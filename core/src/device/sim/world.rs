@@ -25,12 +25,13 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use rustc_hash::FxHashMap;
 
 use super::events::{Event, Happens};
-use super::flight::{Action, Buffers, Flight, Incoming};
+use super::flight::{Buffers, Flight, Incoming};
 use super::network::{Network, Place, Time, Traffic};
 use super::trace::Trace;
 use crate::bootstrap::Directory;
 use crate::device::Leave;
 use crate::device::loopback::{Hub, MOST_PACKETS};
+use crate::device::owned::Owned;
 use crate::error::{Error, ErrorKind, Result};
 use atomics::KeptWord;
 use barrier::SwitchBarrier;
@@ -483,7 +484,7 @@ impl World {
         self.wake(target, time);
         let flying = &self.rank(origin).flying;
         flying.set(flying.get() - 1);
-        if matches!(flight.action, Action::Gather { .. }) && !self.is_lost(target) {
+        if matches!(flight.operation, Owned::List { send: true, .. }) && !self.is_lost(target) {
             self.gather(Rc::clone(flight), time);
         } else if !flight.completes() {
             if flying.get() == 0 && self.rank(origin).ended.get().is_none() {

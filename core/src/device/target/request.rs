@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::shared_memory::{LINE, Layout, SLOTS};
-use crate::device::code;
+use crate::device::Change;
 use crate::error::{Error, ErrorKind};
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
@@ -217,32 +217,32 @@ pub(super) fn perform(
     };
     let serve = |p: *mut u8, region: &Exposed| {
         stats.add(Kind::Copy, len);
-        let aligned = || if p.addr().is_multiple_of(len) { Ok(()) } else { Err(ErrorKind::Misaligned) };
+        let by_function = Change::Accumulate { code: accumulate, operand: bytes };
         // SAFETY: `p` is valid for `len` bytes while the table is locked; `bytes` is the private operand array, which
         // is three words, or `len` checked bytes of the origin's bounce buffer, and no accumulate reads more.
         unsafe {
+            let update = |change: Change, old| change.apply(region.accumulate, p, old, len);
             match w[0] as u8 {
                 c if c == Code::Write as u8 => copy::store(bytes, p, len),
                 c if c == Code::Read as u8 => copy::load(p, bytes, len),
                 c if c == Code::FetchAdd as u8 && len == 8 && bounce == INLINE => {
-                    aligned()?;
-                    let word = bytes.cast::<u64>();
-                    *word = AtomicU64::from_ptr(p.cast()).fetch_add(*word, Ordering::SeqCst);
+                    update(Change::Add(*bytes.cast()), bytes)?;
                 }
                 c if c == Code::Signal as u8 && len == 8 && bounce == INLINE => {
-                    aligned()?;
+                    if !p.addr().is_multiple_of(8) {
+                        return Err(ErrorKind::Misaligned);
+                    }
                     // Release: pairs with the Acquire of the cell's owner, after everything served before.
                     AtomicU64::from_ptr(p.cast()).store(*bytes.cast::<u64>(), Ordering::Release);
                 }
                 c if c == Code::CompareSwap as u8 && bounce == INLINE => {
-                    code::apply_swap(*bytes.cast(), p, bytes, len)?;
+                    let [expected, desired] = *bytes.cast();
+                    update(Change::Swap { expected, desired }, bytes)?;
                 }
-                c if c == Code::Accumulate as u8 => {
-                    code::apply(region.accumulate, accumulate, p, bytes, std::ptr::null_mut(), len)?;
-                }
+                c if c == Code::Accumulate as u8 => update(by_function, std::ptr::null_mut())?,
                 c if c == Code::FetchAccumulate as u8 => {
                     let mut old = vec![0u8; len];
-                    code::apply(region.accumulate, accumulate, p, bytes, old.as_mut_ptr(), len)?;
+                    update(by_function, old.as_mut_ptr())?;
                     copy::store(old.as_ptr(), bytes, len);
                 }
                 _ => return Err(ErrorKind::Protocol),

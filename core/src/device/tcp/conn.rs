@@ -261,7 +261,7 @@ impl Conn {
         for block in blocks {
             let len = block.len.min(RECORD - bytes.len());
             // SAFETY: a part of a block of the contract.
-            unsafe { super::send_buffer::append(&[Block { len, ..*block }], &mut bytes) };
+            unsafe { crate::memory::copy::gather(&[], &[Block { len, ..*block }], &mut bytes) };
         }
         if let Some(seal) = &mut self.seal {
             seal.seal(&bytes).map_err(|_| io::Error::other("the encryption has failed"))?;

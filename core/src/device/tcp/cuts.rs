@@ -171,16 +171,16 @@ impl Rank<'_> {
         let len = 1 + numbers.next() as usize % (if numbers.next().is_multiple_of(3) { OWN } else { 5000 });
         self.from[peer] = numbers.bytes(len);
         let from = [Block::of(self.from[peer].as_ptr(), len)];
-        self.post(peer as u32, Operation::Write { from: &from, to: place(me * OWN) });
+        self.post(peer as u32, Operation::write(&from, place(me * OWN)));
         self.back[peer] = vec![0; len];
         let into = [Block { base: self.back[peer].as_mut_ptr(), len }];
-        self.post(peer as u32, Operation::Read { into: &into, from: place(me * OWN) });
+        self.post(peer as u32, Operation::read(&into, place(me * OWN)));
         let words = self.to.len() * OWN;
         for _ in 0..3 {
             let old = &raw mut self.counts[peer];
-            self.post(peer as u32, Operation::FetchAdd { at: place(words), add: 1, old });
+            self.post(peer as u32, Operation::fetch_add(place(words), 1, old));
             let packet = [&sent.to_le_bytes()[..], &vec![*sent as u8; numbers.next() as usize % 9000]].concat();
-            self.post(peer as u32, Operation::Send { header: &packet, body: &[] });
+            self.post(peer as u32, Operation::send(&packet, &[]));
             self.left -= 1;
             *sent += 1;
         }
@@ -188,7 +188,7 @@ impl Rank<'_> {
         for old in [old, std::ptr::null_mut()] {
             let operand = Block::of(self.ones.as_ptr().cast(), 8 * WORDS);
             let code = code::hint(8, code::Effect::Add);
-            self.post(peer as u32, Operation::Accumulate { at: place(words + 8), code, operand, old });
+            self.post(peer as u32, Operation::accumulate(place(words + 8), code, operand, old));
         }
     }
 }

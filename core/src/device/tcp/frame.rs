@@ -150,6 +150,15 @@ impl Header {
         }
     }
 
+    /// Bytes of the elements that an update changes.
+    pub(super) fn updated(&self) -> usize {
+        match self.kind {
+            Kind::FetchAdd => 8,
+            Kind::CompareSwap => self.size.into(),
+            _ => self.len as usize,
+        }
+    }
+
     /// Whether the payload may be longer than [`WHOLE`], and is placed as it arrives.
     pub(super) fn is_bulk(&self) -> bool {
         matches!(self.kind, Kind::Write | Kind::Data) && self.len > 4096

@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::device::code;
+use super::frame::{Header, Kind};
+use crate::device::{Change, Place, Update, code};
 use crate::error::ErrorKind;
 use crate::memory::copy;
 use crate::memory::keys::{Exposed, Exposures};
@@ -48,52 +49,43 @@ impl Memory {
         })
     }
 
-    pub(super) fn fetch_add(&self, place: (u64, u64), add: u64) -> Result<u64, ErrorKind> {
-        self.word(place, |word| word.fetch_add(add, Ordering::SeqCst))
-    }
-
     /// Sets a cell. The owner sees all that was written before when it sees the value.
     pub(super) fn signal(&self, place: (u64, u64), value: u64) -> Result<(), ErrorKind> {
-        // Release: pairs with the Acquire of the cell's owner.
-        self.word(place, |word| word.store(value, Ordering::Release))
-    }
-
-    fn word<R>(&self, place: (u64, u64), act: impl FnOnce(&AtomicU64) -> R) -> Result<R, ErrorKind> {
         self.at(place, 8, |p, _| {
             if !p.addr().is_multiple_of(8) {
                 return Err(ErrorKind::Misaligned);
             }
             // SAFETY: an aligned word of a region, which every rank accesses as an atomic.
-            Ok(act(unsafe { AtomicU64::from_ptr(p.cast()) }))
+            // Release: pairs with the Acquire of the cell's owner.
+            unsafe { AtomicU64::from_ptr(p.cast()) }.store(value, Ordering::Release);
+            Ok(())
         })
     }
 
-    /// Compares and swaps an integer of `len` bytes; returns its previous value.
-    pub(super) fn compare_swap(&self, place: (u64, u64), len: usize, words: [u64; 2]) -> Result<u64, ErrorKind> {
-        let mut old = 0u64;
-        self.at(place, len, |p, _| {
-            // SAFETY: checked bytes of a region; the function checks alignment and length, which is at most a word.
-            unsafe { code::apply_swap(words, p, (&raw mut old).cast(), len) }
-        })?;
-        Ok(u64::from_le(old))
+    /// Makes an update of this rank.
+    ///
+    /// # Safety
+    /// Its local pointers are valid.
+    pub(super) unsafe fn update(&self, place: (u64, u64), update: &Update) -> Result<(), ErrorKind> {
+        // SAFETY: checked bytes of a region; the rest by the contract.
+        self.at(place, update.len, |p, region| unsafe { update.apply(region.accumulate, p) })
     }
 
-    /// Applies an accumulate to `len` bytes; the previous values go to `old` if it is not empty.
+    /// Makes the update that a frame of a peer asks for; the previous values go to `old` if it is not empty.
     ///
     /// # Panics
-    /// If the operand is shorter than the code needs, or `old` is of another length than 0 and `len`.
-    pub(super) fn accumulate(
-        &self,
-        place: (u64, u64),
-        (code, len): (u32, usize),
-        operand: &[u8],
-        old: &mut [u8],
-    ) -> Result<(), ErrorKind> {
-        assert!(operand.len() >= code::operand_len(code, len) && (old.is_empty() || old.len() == len));
+    /// If the payload is shorter than the frame says, or `old` is of another length than 0 and that of the update.
+    pub(super) fn serve(&self, header: &Header, payload: &[u8], old: &mut [u8]) -> Result<(), ErrorKind> {
+        let len = header.updated();
+        assert!(payload.len() >= header.payload() && (old.is_empty() || old.len() == len));
+        let change = match header.kind {
+            Kind::FetchAdd => Change::Add(header.len),
+            Kind::CompareSwap => Change::of(code::SWAP, payload),
+            _ => Change::Accumulate { code: header.code, operand: payload.as_ptr() },
+        };
         let old = if old.is_empty() { std::ptr::null_mut() } else { old.as_mut_ptr() };
-        self.at(place, len, |p, region| {
-            // SAFETY: checked bytes of a region; both buffers are as long as was checked.
-            unsafe { code::apply(region.accumulate, code, p, operand.as_ptr(), old, len) }
-        })
+        let (at, place) = (Place { region: header.key, offset: 0 }, (header.key, header.offset));
+        // SAFETY: both buffers are as long as was checked.
+        unsafe { self.update(place, &Update { change, at, len, old }) }
     }
 }

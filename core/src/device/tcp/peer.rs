@@ -19,11 +19,12 @@ use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, PIECE, RETURN};
 use super::input::Input;
 use super::memory::Memory;
 use super::queue::{ASKED, Answer, Chunks, Cursor, Item, Made, Queue, Reads};
-use super::send_buffer::{Lender, SendBuffer, append};
+use super::send_buffer::{Lender, SendBuffer};
 use super::sys::Blocks;
 use super::ways::Round;
-use crate::device::{Block, Range, ShortPacket, code, target};
+use crate::device::{Block, Range, code, target};
 use crate::error::{Error, ErrorKind};
+use crate::memory::copy;
 
 /// Credits of packets that the program has not taken: see [`cost`].
 pub(super) const CREDITS: usize = 128;
@@ -224,9 +225,8 @@ impl Peer {
         if let ([Range { offset, len }], true) = (ranges, len <= COPIED) {
             let header = Header { offset: *offset as u64, len: *len as u64, ..header };
             self.requests.fill(&mut self.sends, |bytes| {
-                bytes.extend(header.bytes());
                 // SAFETY: valid blocks by the contract.
-                unsafe { append(from, bytes) };
+                unsafe { copy::gather(&header.bytes(), from, bytes) };
             });
         } else if len == 0 {
             self.frame(header, &[]);
@@ -280,9 +280,8 @@ impl Peer {
         if at.len <= PIECE.min(COPIED) {
             let header = Header { offset: at.offset as u64, len: at.len as u64, ..header };
             self.requests.fill(&mut self.sends, |bytes| {
-                bytes.extend(header.bytes());
                 // SAFETY: valid by the contract.
-                unsafe { append(&operand, bytes) };
+                unsafe { copy::gather(&header.bytes(), &operand, bytes) };
             });
             self.owes(serial, if returns > 0 { ASKED + returns } else { 0 });
         } else {
@@ -309,15 +308,9 @@ impl Peer {
             bytes.extend(frame.bytes());
             bytes.extend(header);
             // SAFETY: valid blocks by the contract.
-            unsafe { append(body, bytes) };
+            unsafe { copy::gather(&[], body, bytes) };
         });
         true
-    }
-
-    /// [`send`](Self::send) for a short packet.
-    pub(super) fn send_short(&mut self, packet: &ShortPacket) -> bool {
-        // SAFETY: no blocks.
-        unsafe { self.send(&packet.bytes()[..packet.len()], &[], packet.len()) }
     }
 
     /// Records a packet of the peer.
@@ -451,7 +444,7 @@ impl Peer {
             let mut from = bytes;
             for block in &blocks {
                 // SAFETY: a destination of an operation in progress, valid by the contract of `post`.
-                unsafe { crate::memory::copy::bytes(from.as_ptr(), block.base, block.len) };
+                unsafe { copy::bytes(from.as_ptr(), block.base, block.len) };
                 from = &from[block.len..];
             }
             self.data_placed(placed);

@@ -5,9 +5,9 @@
 use super::engine::Engine;
 use super::frame::{Header, Kind, MAX_PACKET};
 use super::peer::Call;
-use super::send_buffer::append;
 use super::{Import, TcpDevice};
-use crate::device::{self, Block, Operation, Place, Posted, Range, WorkRequest, code};
+use crate::device::imports::{self, ImportedRegion};
+use crate::device::{Change, Operation, Posted, Range, Update, WorkRequest, code};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::copy;
 use crate::stats::Kind as Counted;
@@ -17,8 +17,21 @@ const COLLECTS: usize = 2;
 /// Bytes that are collected at most.
 const COLLECTED: u64 = 8 << 10;
 
-fn len(blocks: &[Block]) -> usize {
-    blocks.iter().map(|b| b.len).sum()
+/// The operation in errors of notifications.
+const SIGNAL: &str = "signal a peer";
+
+impl ImportedRegion for Import {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn alignment(&self) -> usize {
+        self.align.into()
+    }
 }
 
 impl TcpDevice {
@@ -26,116 +39,45 @@ impl TcpDevice {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
-    /// The imported region at a place of `peer`, which has `len` bytes there.
-    fn region(&self, peer: u32, at: Place, len: usize, name: &'static str) -> Result<Import> {
-        let import = self.imports.borrow().get(at.region).copied();
-        let import = import.ok_or_else(|| self.fail(ErrorKind::BadKey, name, peer))?;
-        if import.peer != peer {
-            return Err(self.fail(ErrorKind::BadArgument, name, peer).cause("the region belongs to another rank"));
-        }
-        if at.offset.checked_add(len).is_none_or(|end| end > import.len) {
-            let cause = format!("{len} bytes at byte {} of a region of {}", at.offset, import.len);
-            return Err(self.fail(ErrorKind::OutOfRange, name, peer).cause(cause));
-        }
-        Ok(import)
-    }
-
-    /// [`region`](Self::region) for an integer.
-    fn integer(&self, peer: u32, at: Place, len: usize, name: &'static str) -> Result<Import> {
-        let import = self.region(peer, at, len, name)?;
-        if !(at.offset + usize::from(import.align)).is_multiple_of(len) {
-            let cause = format!("offset {}", at.offset);
-            return Err(self.fail(ErrorKind::Misaligned, name, peer).cause(cause));
-        }
-        Ok(import)
-    }
-
-    /// Checks a request; returns the key of its region, the kind that is counted, and the number of bytes.
-    fn check(&self, request: &WorkRequest<'_>) -> Result<(&'static str, u64, Counted, usize)> {
-        let peer = request.peer;
-        let vector = |name, to: device::RemoteVector<'_>, local: &[Block]| {
-            let mut total = 0usize;
-            let mut key = self.region(peer, Place { region: to.region, offset: 0 }, 0, name)?.key;
-            for Range { offset, len } in to.ranges {
-                key = self.region(peer, Place { region: to.region, offset: *offset }, *len, name)?.key;
-                total = total.saturating_add(*len);
+    /// Checks a request; returns the key of its region, and the cell of its notification.
+    fn check(&self, request: &WorkRequest<'_>) -> Result<(u64, Option<(u64, u64, u64)>)> {
+        let WorkRequest { peer, ref operation, notify, .. } = *request;
+        let (name, imports) = (operation.name(), self.imports.borrow());
+        let key = match operation {
+            Operation::Packet(packet) if packet.len() > MAX_PACKET => {
+                let e = Error::new(ErrorKind::BadArgument, name).peer(peer);
+                return Err(e.cause(format!("{} bytes, {MAX_PACKET} allowed", packet.len())));
             }
-            if total != len(local) {
-                let cause = format!("{} local bytes and {total} remote ones", len(local));
-                return Err(self.fail(ErrorKind::BadArgument, name, peer).cause(cause));
+            Operation::Update(update) if !update.is_integer() && update.code() == code::SWAP => {
+                return Err(Error::new(ErrorKind::Misaligned, name).peer(peer).cause("reserved accumulate code"));
             }
-            Ok((key, total))
+            Operation::List { .. } | Operation::Barrier(_) => return Err(operation.unsupported(peer, "tcp")),
+            _ => match operation.region() {
+                Some(region) => {
+                    let import = imports::region(imports.get(region), peer, region, name)?;
+                    imports::access(import, operation)?;
+                    import.key
+                }
+                None => 0,
+            },
         };
-        Ok(match request.operation {
-            Operation::Write { from, to } => {
-                let name = "write remote memory";
-                (name, self.region(peer, to, len(from), name)?.key, Counted::Write, len(from))
-            }
-            Operation::Read { into, from } => {
-                let name = "read remote memory";
-                (name, self.region(peer, from, len(into), name)?.key, Counted::Read, len(into))
-            }
-            Operation::WriteBlocks { from, to } => {
-                let (key, len) = vector("write remote memory", to, from)?;
-                ("write remote memory", key, Counted::Write, len)
-            }
-            Operation::ReadBlocks { into, from } => {
-                let (key, len) = vector("read remote memory", from, into)?;
-                ("read remote memory", key, Counted::Read, len)
-            }
-            Operation::FetchAdd { at, .. } => {
-                let name = "fetch and add";
-                (name, self.integer(peer, at, 8, name)?.key, Counted::FetchAdd, 8)
-            }
-            Operation::CompareSwap { at, len, .. } => {
-                let name = "compare and swap";
-                if !matches!(len, 1 | 2 | 4 | 8) {
-                    return Err(self.fail(ErrorKind::Unsupported, name, peer).cause(format!("{len} bytes")));
-                }
-                (name, self.integer(peer, at, len, name)?.key, Counted::CompareSwap, len)
-            }
-            Operation::Accumulate { code: code::SWAP, .. } => {
-                return Err(self.fail(ErrorKind::Misaligned, "accumulate", peer).cause("reserved accumulate code"));
-            }
-            Operation::Accumulate { at, operand, .. } => {
-                let name = "accumulate";
-                (name, self.region(peer, at, operand.len, name)?.key, Counted::Accumulate, operand.len)
-            }
-            Operation::Signal { at, .. } => {
-                let name = "signal a peer";
-                (name, self.integer(peer, at, 8, name)?.key, Counted::Signal, 8)
-            }
-            Operation::SendShort(packet) => ("send a packet", 0, Counted::Send, packet.len()),
-            Operation::Send { header, body } => {
-                let len = header.len() + len(body);
-                if len > MAX_PACKET {
-                    let cause = format!("{len} bytes, {MAX_PACKET} allowed");
-                    return Err(self.fail(ErrorKind::BadArgument, "send a packet", peer).cause(cause));
-                }
-                ("send a packet", 0, Counted::Send, len)
-            }
-            Operation::Scatter { .. } | Operation::Gather { .. } => return Err(device::no_lists(peer, "tcp")),
-            Operation::Barrier(_) => return Err(device::no_barrier("tcp")),
-        })
+        let Some((at, value)) = notify else { return Ok((key, None)) };
+        let cell = imports::region(imports.get(at.region), peer, at.region, SIGNAL)?;
+        imports::integer(cell, at.offset, 8, SIGNAL)?;
+        Ok((key, Some((cell.key, at.offset as u64, value))))
     }
 
     /// Posts a request.
     ///
     /// # Safety
-    /// The contract of [`Device::post`](device::Device::post).
+    /// The contract of [`Device::post`](crate::device::Device::post).
     pub(super) unsafe fn post_checked(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let peer = request.peer;
         if peer >= self.size {
             return Err(self.fail(ErrorKind::NoSuchRank, "post a work request", peer));
         }
-        let (name, key, counted, len) = self.check(request)?;
-        let notify = match request.notify {
-            Some((at, value)) => {
-                let cell = self.integer(peer, at, 8, "signal a peer")?;
-                Some((cell.key, at.offset as u64, value))
-            }
-            None => None,
-        };
+        let (key, notify) = self.check(request).map_err(|e| e.rank(self.me).device("tcp"))?;
+        let name = request.operation.name();
         let call = Call { id: request.id, name, key, notify };
         let mut engine = self.shared.lock();
         // SAFETY: the same contract, in both.
@@ -153,7 +95,8 @@ impl TcpDevice {
         if posted == Posted::Busy {
             return Ok(posted);
         }
-        self.stats.add(counted, len);
+        let (kind, len) = request.operation.counted();
+        self.stats.add(kind, len);
         if notify.is_some() {
             self.stats.add(Counted::Notify, 8);
         }
@@ -165,7 +108,7 @@ impl Engine {
     /// Queues a checked request, and sends it unless others are on their way with which it can be sent together.
     ///
     /// # Safety
-    /// The contract of [`Device::post`](device::Device::post).
+    /// The contract of [`Device::post`](crate::device::Device::post).
     unsafe fn post(&mut self, to: u32, call: &Call, operation: &Operation<'_>) -> Result<Posted> {
         let peer = &mut self.peers[to as usize];
         if let Some(e) = &peer.lost {
@@ -179,47 +122,38 @@ impl Engine {
         // SAFETY: by the contract, in all arms.
         unsafe {
             match *operation {
-                Operation::Write { from, to } => {
-                    peer.write(call, from, &[Range { offset: to.offset, len: len(from) }]);
-                }
-                Operation::WriteBlocks { from, to } => peer.write(call, from, to.ranges),
-                Operation::Read { into, from } => {
-                    peer.read(call, into, &[Range { offset: from.offset, len: len(into) }]);
-                }
-                Operation::ReadBlocks { into, from } => peer.read(call, into, from.ranges),
-                Operation::FetchAdd { at, add, old } => {
-                    let header = Header { offset: at.offset as u64, len: add, ..Header::new(Kind::FetchAdd) };
-                    peer.word(call, header, &[], old.cast(), 8);
-                }
-                Operation::CompareSwap { at, len, expected, desired, old } => {
-                    let header = Header::new(Kind::CompareSwap);
-                    let header = Header { offset: at.offset as u64, size: len as u16, ..header };
-                    let words = [expected.to_le_bytes(), desired.to_le_bytes()].concat();
-                    peer.word(call, header, &words, old, len);
-                }
-                Operation::Accumulate { at, code, operand, old } => {
-                    let range = Range { offset: at.offset, len: operand.len };
-                    peer.accumulate(call, range, code, operand.base, old);
-                }
+                Operation::Transfer(transfer) if transfer.write => peer.write(call, transfer.local, &transfer.ranges),
+                Operation::Transfer(transfer) => peer.read(call, transfer.local, &transfer.ranges),
+                Operation::Update(Update { change, at, len, old }) => match change {
+                    Change::Add(add) => {
+                        let header = Header { offset: at.offset as u64, len: add, ..Header::new(Kind::FetchAdd) };
+                        peer.word(call, header, &[], old, 8);
+                    }
+                    Change::Swap { expected, desired } => {
+                        let header = Header::new(Kind::CompareSwap);
+                        let header = Header { offset: at.offset as u64, size: len as u16, ..header };
+                        let words = [expected.to_le_bytes(), desired.to_le_bytes()];
+                        peer.word(call, header, words.as_flattened(), old, len);
+                    }
+                    Change::Accumulate { code, operand } => {
+                        peer.accumulate(call, Range { offset: at.offset, len }, code, operand, old);
+                    }
+                },
                 Operation::Signal { at, value } => {
                     peer.signal(call.key, at.offset, value);
                     self.touch(to);
                     self.send(to);
                     return Ok(Posted::Done);
                 }
-                Operation::SendShort(_) | Operation::Send { .. } => {
-                    let sent = match *operation {
-                        Operation::SendShort(packet) => peer.send_short(packet),
-                        Operation::Send { header, body } => peer.send(header, body, header.len() + len(body)),
-                        _ => false,
-                    };
+                Operation::Packet(packet) => {
+                    let sent = packet.with_parts(|header, body| peer.send(header, body, packet.len()));
                     self.touch(to);
                     if sent {
                         self.send(to);
                     }
                     return Ok(if sent { Posted::Done } else { Posted::Busy });
                 }
-                Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => {}
+                Operation::List { .. } | Operation::Barrier(_) => {}
             }
         }
         is_urgent |= peer.open() <= COLLECTS || peer.sends.unsent() > COLLECTED;
@@ -233,7 +167,7 @@ impl Engine {
     /// Carries out a checked request on memory of this rank.
     ///
     /// # Safety
-    /// The contract of [`Device::post`](device::Device::post).
+    /// The contract of [`Device::post`](crate::device::Device::post).
     unsafe fn perform(&mut self, call: &Call, operation: &Operation<'_>) -> Result<Posted, ErrorKind> {
         let memory = &self.memory;
         let place = |offset: usize| (call.key, offset as u64);
@@ -241,71 +175,33 @@ impl Engine {
         // SAFETY: local blocks are valid by the contract, and have the lengths that were checked.
         unsafe {
             match *operation {
-                Operation::Write { from, to } => {
-                    append(from, &mut bytes);
-                    memory.write(place(to.offset), &bytes)?;
-                }
-                Operation::WriteBlocks { from, to } => {
-                    append(from, &mut bytes);
+                Operation::Transfer(transfer) if transfer.write => {
+                    copy::gather(&[], transfer.local, &mut bytes);
                     let mut rest = &bytes[..];
-                    for range in to.ranges {
+                    for range in transfer.ranges.iter() {
                         let (part, left) = rest.split_at(range.len);
                         memory.write(place(range.offset), part)?;
                         rest = left;
                     }
                 }
-                Operation::Read { into, from } => {
-                    memory.read(place(from.offset), len(into), &mut bytes)?;
-                    scatter(&bytes, into);
-                }
-                Operation::ReadBlocks { into, from } => {
-                    for range in from.ranges {
+                Operation::Transfer(transfer) => {
+                    for range in transfer.ranges.iter() {
                         memory.read(place(range.offset), range.len, &mut bytes)?;
                     }
-                    scatter(&bytes, into);
+                    copy::scatter(&bytes, transfer.local);
                 }
-                Operation::FetchAdd { at, add, old } => {
-                    let former = memory.fetch_add(place(at.offset), add)?;
-                    if !old.is_null() {
-                        old.write_unaligned(former);
-                    }
-                }
-                Operation::CompareSwap { at, len, expected, desired, old } => {
-                    let former = memory.compare_swap(place(at.offset), len, [expected, desired])?;
-                    copy::bytes(former.to_le_bytes().as_ptr(), old, len);
-                }
-                Operation::Accumulate { at, code, operand, old } => {
-                    append(&[Block { len: code::operand_len(code, operand.len), ..operand }], &mut bytes);
-                    let mut former = vec![0; if old.is_null() { 0 } else { operand.len }];
-                    memory.accumulate(place(at.offset), (code, operand.len), &bytes, &mut former)?;
-                    copy::bytes(former.as_ptr(), old, former.len());
-                }
+                Operation::Update(update) => memory.update(place(update.at.offset), &update)?,
                 Operation::Signal { at, value } => memory.signal(place(at.offset), value)?,
-                Operation::SendShort(packet) => self.inbox.push(self.me, &packet.bytes()[..packet.len()]),
-                Operation::Send { header, body } => {
-                    bytes.extend(header);
-                    append(body, &mut bytes);
+                Operation::Packet(packet) => {
+                    packet.with_parts(|header, body| copy::gather(header, body, &mut bytes));
                     self.inbox.push(self.me, &bytes);
                 }
-                Operation::Scatter { .. } | Operation::Gather { .. } | Operation::Barrier(_) => {}
+                Operation::List { .. } | Operation::Barrier(_) => {}
             }
         }
         if let Some((key, offset, value)) = call.notify {
             self.memory.signal((key, offset), value)?;
         }
         Ok(Posted::Done)
-    }
-}
-
-/// Copies bytes to blocks of the same total length.
-///
-/// # Safety
-/// The blocks are valid for writes.
-unsafe fn scatter(mut bytes: &[u8], into: &[Block]) {
-    for block in into {
-        let (part, rest) = bytes.split_at(block.len);
-        // SAFETY: by the contract.
-        unsafe { copy::store(part.as_ptr(), block.base, block.len) };
-        bytes = rest;
     }
 }

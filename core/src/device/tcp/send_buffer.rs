@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use super::sys::{Blocks, MOST_BLOCKS};
 use crate::device::Block;
+use crate::memory::copy;
 
 /// Length of a buffer from which another one is begun, and maximum capacity of the one that an idle peer keeps.
 const JOINED: usize = 16 << 10;
@@ -194,24 +195,10 @@ impl SendBuffer {
             {
                 let mut bytes = Vec::new();
                 // SAFETY: by the contract.
-                unsafe { append(&[*block], &mut bytes) };
+                unsafe { copy::gather(&[], &[*block], &mut bytes) };
                 *part = Part::Bytes(bytes);
             }
         }
-    }
-}
-
-/// Appends copies of blocks.
-///
-/// # Safety
-/// The blocks are valid for reads.
-#[allow(unsafe_code)]
-pub(super) unsafe fn append(blocks: &[Block], to: &mut Vec<u8>) {
-    for block in blocks {
-        let at = to.len();
-        to.resize(at + block.len, 0);
-        // SAFETY: valid by the contract; the vector has just been extended.
-        unsafe { crate::memory::copy::load(block.base, to[at..].as_mut_ptr(), block.len) };
     }
 }
 
@@ -229,7 +216,7 @@ mod tests {
             let (mut blocks, mut bytes) = (Blocks::new(), Vec::new());
             buffer.next(&mut blocks);
             // SAFETY: blocks of the buffer, and of memory that outlives it.
-            unsafe { append(&blocks, &mut bytes) };
+            unsafe { copy::gather(&[], &blocks, &mut bytes) };
             bytes.truncate(most.min(all - sent.len()));
             buffer.advance(bytes.len());
             sent.extend(bytes);

@@ -1,5 +1,7 @@
 //! Frames that have arrived: requests are served, answers end operations of this rank.
 
+use smallvec::SmallVec;
+
 use super::engine::Engine;
 use super::frame::{HEADER, Header, Kind, LAST, NOTIFY, RETURN};
 use super::input::{Input, Payload};
@@ -141,27 +143,13 @@ impl Engine {
                 }
                 self.touch(from);
             }
-            Kind::FetchAdd => {
-                let old = if failed { Err(ErrorKind::BadKey) } else { self.memory.fetch_add(place, header.len) };
-                self.word(from, header, old, 8, stats);
-            }
-            Kind::CompareSwap => {
-                let len = usize::from(header.size);
-                let word = |at: usize| payload[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-                let words = [word(0), word(8)];
-                let old = if failed { Err(ErrorKind::BadKey) } else { self.memory.compare_swap(place, len, words) };
-                self.word(from, header, old, len, stats);
-            }
-            Kind::Accumulate => {
-                let len = header.len as usize;
-                let returns = header.flags & RETURN > 0;
-                let mut old = vec![0; if returns { len } else { 0 }];
-                let done = match failed {
-                    true => skipped,
-                    false => self.memory.accumulate(place, (header.code, len), payload, &mut old),
-                };
-                // Zeros if it has failed: the origin counts the data of every frame.
-                if returns {
+            Kind::FetchAdd | Kind::CompareSwap | Kind::Accumulate => {
+                let is_integer = header.kind != Kind::Accumulate;
+                let returns = is_integer || header.flags & RETURN > 0;
+                let mut old = SmallVec::<[u8; 8]>::from_elem(0, if returns { header.updated() } else { 0 });
+                let done = if failed { skipped } else { self.memory.serve(header, payload, &mut old) };
+                // Zeros if an accumulate has failed: the origin counts the data of every frame.
+                if returns && (done.is_ok() || !is_integer) {
                     peer.answer_data(&old);
                     // Also before the last frame, which the origin may send only after answers.
                     self.touch(from);
@@ -205,14 +193,6 @@ impl Engine {
             return Err("more requests for data than it may make");
         }
         Ok(())
-    }
-
-    /// Answers an atomic.
-    fn word(&mut self, from: u32, header: &Header, old: Result<u64, ErrorKind>, len: usize, stats: &Stats) {
-        if let Ok(old) = old {
-            self.peers[from as usize].answer_data(&old.to_le_bytes()[..len]);
-        }
-        self.served(from, header.flags, old.map(drop), stats);
     }
 
     fn completed(&mut self, from: u32, result: Result<(), ErrorKind>) -> Result<(), &'static str> {

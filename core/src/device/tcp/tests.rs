@@ -64,7 +64,7 @@ pub(super) fn turn(device: &TcpDevice) -> Vec<Vec<u8>> {
 }
 
 pub(super) fn send(device: &TcpDevice, peer: u32, bytes: &[u8]) {
-    let operation = Operation::Send { header: bytes, body: &[] };
+    let operation = Operation::send(bytes, &[]);
     // SAFETY: a packet is copied.
     unsafe { device.post(&WorkRequest { peer, operation, notify: None, id: 0 }) }.unwrap();
 }
@@ -202,7 +202,7 @@ fn early_answer_is_a_broken_protocol() {
     let to = ranks[0].import(1, &region, None).unwrap();
     let bytes = vec![1u8; 64 << 20];
     let from = [Block::of(bytes.as_ptr(), bytes.len())];
-    let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+    let operation = Operation::write(&from, Place { region: to.handle, offset: 0 });
     // SAFETY: the bytes outlive the device.
     unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 5 }) }.unwrap();
     socket.write_all(&Header { code: 1, ..Header::new(Kind::Ack) }.bytes()).unwrap();
@@ -269,7 +269,7 @@ fn operations_pass_packets_that_are_not_taken() {
     let packet = [7u8; 1000];
     let mut sent = 0;
     loop {
-        let operation = Operation::Send { header: &packet, body: &[] };
+        let operation = Operation::send(&packet, &[]);
         // SAFETY: a packet is copied.
         let posted = unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 0 }) }.unwrap();
         if posted == crate::device::Posted::Busy {
@@ -278,7 +278,7 @@ fn operations_pass_packets_that_are_not_taken() {
         sent += 1;
     }
     let mut old = 9u64;
-    let operation = Operation::FetchAdd { at: Place { region: word.handle, offset: 0 }, add: 3, old: &raw mut old };
+    let operation = Operation::fetch_add(Place { region: word.handle, offset: 0 }, 3, &raw mut old);
     // SAFETY: the word lives until the operation is complete.
     unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
     let mut is_done = false;
@@ -309,14 +309,14 @@ fn operations_after_a_cancelled_one_are_served() {
     let mut bytes = vec![1u8; 32 << 20];
     let from = [Block::of(bytes.as_ptr(), bytes.len())];
     // Fills the send buffer of the kernel, since nothing is received meanwhile.
-    post(1, Operation::Write { from: &from, to: place(0) });
+    post(1, Operation::write(&from, place(0)));
     turn(&ranks[0]);
-    post(2, Operation::Write { from: &from, to: place(0) });
+    post(2, Operation::write(&from, place(0)));
     ranks[0].cancel(&|id| id < 3);
     bytes.fill(2);
     let (last, mut back) = ([3u8; 100], [0u8; 100]);
-    post(3, Operation::Write { from: &[Block::of(last.as_ptr(), 100)], to: place(50) });
-    post(4, Operation::Read { into: &[Block { base: back.as_mut_ptr(), len: 100 }], from: place(50) });
+    post(3, Operation::write(&[Block::of(last.as_ptr(), 100)], place(50)));
+    post(4, Operation::read(&[Block { base: back.as_mut_ptr(), len: 100 }], place(50)));
     let mut done = Vec::new();
     while done.len() < 2 {
         turn(&ranks[1]);
@@ -430,12 +430,12 @@ fn long_accumulate_that_fails_ends() {
     // SAFETY: the handle of the registration above.
     unsafe { owner.release(region.handle) }.unwrap();
     let (operand, mut old) = (vec![0u8; LEN], vec![0u8; LEN]);
-    let operation = Operation::Accumulate {
-        at: Place { region: to.handle, offset: 0 },
-        code: 0,
-        operand: Block::of(operand.as_ptr(), LEN),
-        old: old.as_mut_ptr(),
-    };
+    let operation = Operation::accumulate(
+        Place { region: to.handle, offset: 0 },
+        0,
+        Block::of(operand.as_ptr(), LEN),
+        old.as_mut_ptr(),
+    );
     // SAFETY: both buffers live until the operation is complete.
     unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
     let mut failed = None;
@@ -527,7 +527,7 @@ fn rank_that_computes_for_long_is_not_lost() {
         // Nobody receives for rank 1.
         let _computes = ranks[1].shared.lock();
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
-        let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+        let operation = Operation::write(&from, Place { region: to.handle, offset: 0 });
         // SAFETY: the bytes live until the operation is complete.
         unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
         let end = Instant::now() + Duration::from_secs(11);

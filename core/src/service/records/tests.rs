@@ -5,7 +5,7 @@ use super::*;
 use crate::am::Payload;
 use crate::device::code::hint;
 use crate::device::loopback::{Hub, Loopback};
-use crate::device::{Block, Capabilities, Device, Place};
+use crate::device::{Capabilities, Device, Place};
 use crate::job::Job;
 use crate::settings::Settings;
 use crate::signal::SignalArray;
@@ -54,19 +54,24 @@ fn with_records(job: &Job, f: impl Fn(&Rc<Records>, &SignalArray, &Cell<[u64; 8]
     f(&records, &signals, &words)
 }
 
-fn sum(len: usize, operand: &[u8], old: *mut u8) -> Accumulate {
-    Accumulate { code: SUM, size: 8, operand: operand.as_ptr(), old, len, at: Place { region: 0, offset: 0 } }
+fn update(code: u32, offset: usize, len: usize, operand: &[u8], old: *mut u8) -> Update {
+    let change = Change::Accumulate { code, operand: operand.as_ptr() };
+    Update { change, at: Place { region: 0, offset }, len, old }
+}
+
+fn swap([expected, desired]: [u64; 2], offset: usize, len: usize, old: *mut u8) -> Update {
+    Update { change: Change::Swap { expected, desired }, at: Place { region: 0, offset }, len, old }
 }
 
 #[test]
 fn records_are_cut_at_elements_where_the_packet_ends() {
     let operand = vec![1; 2048];
     let mut batch = Batch::default();
-    let mut rest = sum(2048, &operand, std::ptr::null_mut());
+    let mut rest = update(SUM, 0, 2048, &operand, std::ptr::null_mut());
     let mut packets = Vec::new();
     while rest.len > 0 {
         // SAFETY: the operand has that length.
-        let taken = unsafe { rest.append(&mut batch, 1021) };
+        let taken = unsafe { append(&rest, &mut batch, 1021) };
         if taken == 0 {
             packets.push(batch.records.len());
             batch = Batch::default();
@@ -81,12 +86,12 @@ fn records_are_cut_at_elements_where_the_packet_ends() {
 fn former_values_fit_into_the_answer_and_go_where_they_belong() {
     over_words(|_, records, _, _| {
         let (mut old, mut batch) = (vec![0u8; 1600], Batch::default());
-        let read = Accumulate { code: READ, ..sum(1600, &[], old.as_mut_ptr()) };
+        let read = update(READ, 0, 1600, &[], old.as_mut_ptr());
         // SAFETY: a read has no operand.
-        assert_eq!(unsafe { read.append(&mut batch, 1000) }, 1000);
+        assert_eq!(unsafe { append(&read, &mut batch, 1000) }, 1000);
         assert_eq!((batch.records.len(), batch.old_len), (RECORD, 1000));
         // SAFETY: as above.
-        assert_eq!(unsafe { read.append(&mut batch, 1000) }, 0, "the answer is full");
+        assert_eq!(unsafe { append(&read, &mut batch, 1000) }, 0, "the answer is full");
         let open = Rc::default();
         let number = records.expect(&open, batch.old);
         assert_eq!((number, open.get()), (1, 1));
@@ -157,20 +162,14 @@ fn malformed_records_change_nothing_and_well_formed_ones_notify() {
 fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
     over_words(|job, records, _, words| {
         let (to, operand, mut old) = (RecordQueue::new(0, 0, 0, None), [7u64, 1], [9u64]);
-        let place = |offset| Place { region: 0, offset };
-        let sum = Operation::Accumulate {
-            at: place(0),
-            code: SUM,
-            operand: Block::of(operand.as_ptr().cast(), 16),
-            old: std::ptr::null_mut(),
-        };
+        let sum = update(SUM, 0, 16, operand.map(u64::to_ne_bytes).as_flattened(), std::ptr::null_mut());
         let old_at = old.as_mut_ptr().cast();
-        let swap = |offset| Operation::CompareSwap { at: place(offset), len: 8, expected: 1, desired: 4, old: old_at };
+        let swap = |offset| swap([1, 4], offset, 8, old_at);
         // SAFETY: ranges of the eight words; the buffers live during the calls.
         unsafe {
             assert!(records.add(job, &to, 0, &sum)? && records.add(job, &to, 0, &swap(8))?);
             assert_eq!(records.add(job, &to, 0, &swap(12)).unwrap_err().kind(), ErrorKind::Misaligned);
-            assert!(!records.add(job, &to, 0, &Operation::Write { from: &[], to: place(0) })?);
+            assert!(!records.add(job, &to, 0, &Update { change: Change::Add(1), ..sum })?);
         }
         assert_eq!((words.get()[..3].to_vec(), old), (vec![7, 4, 0], [1]));
         assert!(to.is_empty() && !to.is_unanswered());
@@ -182,15 +181,13 @@ fn a_rank_applies_accumulates_to_its_own_memory_at_once() {
 fn lengths_that_are_no_whole_elements_are_refused_at_the_origin() {
     over_words(|job, records, _, _| {
         let (operand, mut old) = ([0u8; 16], [0u8; 16]);
-        let at = Place { region: 0, offset: 0 };
-        let block = |len| Block::of(operand.as_ptr(), len);
-        let accumulate = |code, len| Operation::Accumulate { at, code, operand: block(len), old: std::ptr::null_mut() };
-        let swap = |len, old| Operation::CompareSwap { at, len, expected: 0, desired: 1, old };
+        let accumulate = |code, len| update(code, 0, len, &operand, std::ptr::null_mut());
+        let swap = |len, old| swap([0, 1], 0, len, old);
         // The rank itself applies at once, and another one's records wait in the queue: both refuse the same.
         for peer in [0, 1] {
             let to = RecordQueue::new(peer, 0, 0, None);
             // SAFETY: the buffers live during the calls, and nothing is sent.
-            let add = |operation| unsafe { records.add(job, &to, 0, &operation) }.map_err(|e| e.kind());
+            let add = |update: Update| unsafe { records.add(job, &to, 0, &update) }.map_err(|e| e.kind());
             for len in [0, 3, 16] {
                 assert_eq!(add(swap(len, old.as_mut_ptr())), Err(ErrorKind::Misaligned), "{len} bytes to rank {peer}");
             }
@@ -216,10 +213,9 @@ fn an_element_longer_than_a_packet_is_refused() {
         with_records(job, |records, _, _| {
             let (to, operand) = (RecordQueue::new(1, 0, 0, None), [0u8; 2 * 255]);
             let add = |size, old| {
-                let (at, code) = (Place { region: 0, offset: 0 }, hint(size, Effect::Other));
-                let operation = Operation::Accumulate { at, code, operand: Block::of(operand.as_ptr(), size * 2), old };
+                let update = update(hint(size, Effect::Other), 0, size * 2, &operand, old);
                 // SAFETY: the buffers live during the calls, and nothing is sent.
-                unsafe { records.add(job, &to, 0, &operation) }.map_err(|e| e.kind())
+                unsafe { records.add(job, &to, 0, &update) }.map_err(|e| e.kind())
             };
             assert_eq!(add(255, std::ptr::null_mut()), Err(ErrorKind::Limit));
             assert!(to.is_empty());

@@ -52,10 +52,9 @@ unsafe impl Device for Scripted {
             return Ok(Posted::Busy);
         }
         self.script.taken.borrow_mut().push(match request.operation {
-            Operation::Write { .. } => "write",
-            Operation::Read { .. } => "read",
-            Operation::FetchAdd { .. } => "add",
-            Operation::CompareSwap { .. } => "swap",
+            Operation::Transfer(transfer) => ["read", "write"][usize::from(transfer.write)],
+            Operation::Update(Update { change: Change::Add(_), .. }) => "add",
+            Operation::Update(Update { change: Change::Swap { .. }, .. }) => "swap",
             Operation::Signal { .. } => "signal",
             _ => "other",
         });
@@ -110,7 +109,7 @@ impl Ranks {
     ) -> Posted {
         let place = |offset| Place { region: self.regions[me], offset };
         let operand = Block::of(operand.as_ptr().cast(), operand.as_flattened().len());
-        let operation = Operation::Accumulate { at: place(offset), code: hint(SIZE, Effect::Other), operand, old };
+        let operation = Operation::accumulate(place(offset), hint(SIZE, Effect::Other), operand, old);
         let notify = notify.map(|offset| (place(offset), 1));
         // SAFETY: the operand is copied by the call; `old` outlives the update or is null.
         unsafe { self.origins[me].post(&WorkRequest { peer: TARGET, operation, notify, id }) }.unwrap()

@@ -133,8 +133,8 @@ impl Shared {
             };
             let blocks: Vec<Block> = message.target.iter().map(at).collect();
             let operation = match direction {
-                Direction::Put => Operation::Scatter { into: &blocks },
-                Direction::Get => Operation::Gather { from: &blocks },
+                Direction::Put => Operation::scatter(&blocks),
+                Direction::Get => Operation::gather(&blocks),
             };
             // SAFETY: the blocks are inside the window, as checked above. The window waits for the track, or cancels
             // it, before its memory is deregistered; the origin is in an access epoch to it.

@@ -230,8 +230,8 @@ impl RawWindow {
             let at = |(at, len): &(i64, u64)| Block { base: l.local.wrapping_offset(*at as isize), len: *len as usize };
             let blocks: Vec<Block> = message.origin.iter().map(at).collect();
             let operation = match l.action {
-                Action::Get => Operation::Scatter { into: &blocks },
-                _ => Operation::Gather { from: &blocks },
+                Action::Get => Operation::scatter(&blocks),
+                _ => Operation::gather(&blocks),
             };
             // SAFETY: the memory of the operation is valid until the epoch is closed, by the contract of the call that
             // made it. Closing waits for the track or cancels it.

@@ -9,9 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use farside_core::device::imports::{self, ImportedRegion};
 use farside_core::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion, Sleep,
-    WorkRequest,
+    Block, Capabilities, Change, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Range, Ranges, Region,
+    Registration, RemoteRegion, Sleep, Transfer, Update, WorkRequest,
 };
 use farside_core::memory::copy;
 use farside_core::memory::keys::{AccumulateFn, Exposed, Exposures};
@@ -161,6 +162,19 @@ struct Pending {
     into: Vec<Block>,
 }
 
+/// A peer's region.
+#[derive(Debug)]
+struct Import {
+    peer: u32,
+    key: u64,
+}
+
+impl ImportedRegion for Import {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+}
+
 /// The device of one rank.
 #[derive(Debug)]
 pub struct Channels {
@@ -171,8 +185,8 @@ pub struct Channels {
     server: Option<JoinHandle<()>>,
     /// Regions by handle, which is the key: memory that the device has allocated, or `None`.
     owned: RefCell<HashMap<u64, Vec<u64>>>,
-    /// Imports by handle: peer and key.
-    imports: RefCell<HashMap<u64, (u32, u64)>>,
+    /// Imports by handle.
+    imports: RefCell<HashMap<u64, Import>>,
     pending: RefCell<HashMap<u64, Pending>>,
     last: Cell<u64>,
     polling: Cell<bool>,
@@ -208,29 +222,14 @@ impl Channels {
         self.network.0.get(peer as usize).ok_or_else(|| self.fail(ErrorKind::NoSuchRank, "post a work request", peer))
     }
 
-    fn target(&self, peer: u32, place: Place) -> Result<Target> {
-        match self.imports.borrow().get(&place.region) {
-            Some((of, key)) if *of == peer => Ok(Target { key: *key, offset: place.offset }),
-            Some(_) => Err(self.fail(ErrorKind::BadArgument, "post a work request", peer)),
-            None => Err(self.fail(ErrorKind::BadKey, "post a work request", peer)),
-        }
+    fn target(&self, peer: u32, Place { region, offset }: Place) -> Result<Target> {
+        let imports = self.imports.borrow();
+        let import = imports::region(imports.get(&region), peer, region, "post a work request");
+        import.map(|import| Target { key: import.key, offset }).map_err(|e| e.rank(self.me).device(NAME))
     }
 
     fn next(&self) -> u64 {
         self.last.replace(self.last.get() + 1)
-    }
-
-    /// # Safety
-    /// The blocks are valid.
-    unsafe fn gather(&self, header: &[u8], blocks: &[Block]) -> Vec<u8> {
-        let mut bytes = header.to_vec();
-        for b in blocks {
-            let at = bytes.len();
-            bytes.resize(at + b.len, 0);
-            // SAFETY: by the contract; the vector has just got room.
-            unsafe { copy::load(b.base, bytes[at..].as_mut_ptr(), b.len) };
-        }
-        bytes
     }
 
     fn send(&self, peer: u32, packet: Vec<u8>) -> Result<Posted> {
@@ -285,7 +284,7 @@ unsafe impl Device for Channels {
             return Err(self.fail(ErrorKind::Protocol, "import a region", peer));
         };
         let handle = self.next();
-        self.imports.borrow_mut().insert(handle, (peer, key));
+        self.imports.borrow_mut().insert(handle, Import { peer, key });
         Ok(RemoteRegion { peer, len: len as usize, handle, mapped: None, lists: None, steps: false })
     }
 
@@ -296,39 +295,48 @@ unsafe impl Device for Channels {
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let WorkRequest { peer, operation, notify, id } = *request;
         let to = self.peer(peer)?;
-        let mut into = Vec::new();
-        // SAFETY, of both: the blocks of the request are valid by the contract.
-        let (kind, place, action) = match operation {
-            Operation::SendShort(packet) => return self.send(peer, packet.bytes()[..packet.len()].to_vec()),
-            Operation::Send { header, body } => return self.send(peer, unsafe { self.gather(header, body) }),
-            Operation::Write { from, to } => (Kind::Write, to, Action::Write(unsafe { self.gather(&[], from) })),
-            Operation::Read { into: blocks, from } => {
-                into.extend_from_slice(blocks);
-                (Kind::Read, from, Action::Read(blocks.iter().map(|b| b.len).sum()))
+        let (mut into, mut bytes) = (Vec::new(), Vec::new());
+        let (place, action) = match operation {
+            Operation::Packet(packet) => {
+                // SAFETY: the blocks of the request are valid by the contract.
+                packet.with_parts(|header, body| unsafe { copy::gather(header, body, &mut bytes) });
+                return self.send(peer, bytes);
             }
-            Operation::FetchAdd { at, add, old } => {
-                if !old.is_null() {
-                    into.push(Block { base: old.cast(), len: 8 });
+            Operation::Transfer(Transfer { write, local, region, ranges: Ranges::One(Range { offset, len }) }) => {
+                let place = Place { region, offset };
+                if write {
+                    // SAFETY: as above.
+                    unsafe { copy::gather(&[], local, &mut bytes) };
+                    (place, Action::Write(bytes))
+                } else {
+                    into.extend_from_slice(local);
+                    (place, Action::Read(len))
                 }
-                (Kind::FetchAdd, at, Action::Add(add))
             }
-            Operation::CompareSwap { at, len: 8, expected, desired, old } => {
-                into.push(Block { base: old, len: 8 });
-                (Kind::CompareSwap, at, Action::Swap { expected, desired })
+            Operation::Update(Update { change, at, len: 8, old }) => {
+                if !old.is_null() {
+                    into.push(Block { base: old, len: 8 });
+                }
+                match change {
+                    Change::Add(add) => (at, Action::Add(add)),
+                    Change::Swap { expected, desired } => (at, Action::Swap { expected, desired }),
+                    Change::Accumulate { .. } => return Err(operation.unsupported(peer, NAME)),
+                }
             }
-            Operation::Signal { at, value } => (Kind::Signal, at, Action::Set(value)),
-            _ => return Err(self.fail(ErrorKind::Unsupported, "post a work request", peer)),
+            Operation::Signal { at, value } => (at, Action::Set(value)),
+            _ => return Err(operation.unsupported(peer, NAME)),
         };
         let at = self.target(peer, place)?;
         let notify = notify.map(|(cell, value)| Ok((self.target(peer, cell)?, value))).transpose()?;
-        let ticket = (kind != Kind::Signal).then(|| self.next());
+        let ticket = (!matches!(operation, Operation::Signal { .. })).then(|| self.next());
         if let Some(ticket) = ticket {
             self.pending.borrow_mut().insert(ticket, Pending { id, peer, into });
         }
         let request = Request { origin: self.me, ticket, at, action, notify };
         let sent = to.server.send(Some(request));
         sent.map_err(|_| self.fail(ErrorKind::PeerLost, "post a work request", peer))?;
-        self.stats.add(kind, 8);
+        let (kind, len) = operation.counted();
+        self.stats.add(kind, len);
         Ok(if ticket.is_some() { Posted::Pending } else { Posted::Done })
     }
 
@@ -350,13 +358,8 @@ unsafe impl Device for Channels {
         for (ticket, reply) in replies {
             let Some(Pending { id, peer, into }) = self.pending.borrow_mut().remove(&ticket) else { continue };
             let result = reply.map_err(|kind| self.fail(kind, "complete a work request", peer)).map(|bytes| {
-                let mut rest = &bytes[..];
-                for b in into {
-                    let (first, others) = rest.split_at(b.len);
-                    // SAFETY: the request was not cancelled, so that its blocks are valid.
-                    unsafe { copy::load(first.as_ptr(), b.base, b.len) };
-                    rest = others;
-                }
+                // SAFETY: the request was not cancelled, so that its blocks are valid.
+                unsafe { copy::scatter(&bytes, &into) };
             });
             sink(Event::Completed { id, result });
         }

@@ -361,8 +361,8 @@ impl Run {
             };
             let blocks = &blocks[..blocks.len().min(self.job.device().capabilities().max_blocks.min(BLOCKS))];
             let operation = match s.action {
-                Action::Write { .. } => Operation::Write { from: blocks, to: place },
-                _ => Operation::Read { into: blocks, from: place },
+                Action::Write { .. } => Operation::write(blocks, place),
+                _ => Operation::read(blocks, place),
             };
             // SAFETY: the blocks are the run's until the step is complete, and the run cancels the track when it ends.
             if unsafe { self.job.try_post(access.peer, operation, None, &[&access.track]) }?.is_none() {

@@ -13,10 +13,11 @@ use crate::device::loopback::{Hub, Loopback};
 use crate::device::route::table::SIZES;
 use crate::device::route::{Member, RouteDevice};
 use crate::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Region, Registration, RemoteRegion,
-    Sleep, Waker, WorkRequest, forward,
+    Block, Capabilities, Device, Event, Leave, Operation, PeerCheck, Place, Posted, Ranges, Region, Registration,
+    RemoteRegion, Sleep, Transfer, Waker, WorkRequest, forward,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 use crate::stats::Stats;
 
@@ -96,14 +97,16 @@ impl Cut {
         let mut held = self.held.borrow_mut();
         let Some(Held { request, packet }) = held.front() else { return false };
         let operation = match packet {
-            Some(bytes) => Operation::Send { header: bytes, body: &[] },
+            Some(bytes) => Operation::send(bytes, &[]),
             None => request.operation,
         };
         // Held, so that the other rank does not leave meanwhile.
         let link = self.link();
         // A read is complete before its notification is on its way.
         let (after, notify) = match (operation, request.notify) {
-            (Operation::Read { .. }, Some((at, value))) => (Some(Operation::Signal { at, value }), None),
+            (Operation::Transfer(Transfer { write: false, .. }), Some((at, value))) => {
+                (Some(Operation::Signal { at, value }), None)
+            }
             (_, notify) => (None, notify),
         };
         let after =
@@ -127,9 +130,8 @@ impl Cut {
         if self.is_dead.replace(true) {
             return;
         }
-        let silent = |request: &WorkRequest<'_>| {
-            matches!(request.operation, Operation::Signal { .. } | Operation::Send { .. } | Operation::SendShort(_))
-        };
+        let silent =
+            |request: &WorkRequest<'_>| matches!(request.operation, Operation::Signal { .. } | Operation::Packet(_));
         for _ in 0..delivered {
             let id = self.held.borrow().front().filter(|held| !silent(&held.request)).map(|held| held.request.id);
             if !self.perform() {
@@ -184,26 +186,18 @@ unsafe impl Device for Cut {
         self.posted.set(self.posted.get() + 1);
         let mut packet = None;
         let operation = match request.operation {
-            Operation::Write { from, to } => Operation::Write { from: self.keep(from), to },
-            Operation::Read { into, from } => Operation::Read { into: self.keep(into), from },
-            Operation::FetchAdd { at, add, old } => Operation::FetchAdd { at, add, old },
-            Operation::CompareSwap { at, len, expected, desired, old } => {
-                Operation::CompareSwap { at, len, expected, desired, old }
+            Operation::Transfer(Transfer { write, local, region, ranges: Ranges::One(range) }) => {
+                let (local, ranges) = (self.keep(local), Ranges::One(range));
+                Operation::Transfer(Transfer { write, local, region, ranges })
             }
-            Operation::Accumulate { at, code, operand, old } => Operation::Accumulate { at, code, operand, old },
+            Operation::Update(update) => Operation::Update(update),
             Operation::Signal { at, value } => Operation::Signal { at, value },
-            Operation::SendShort(short) => {
-                packet = Some(short.bytes()[..short.len()].to_vec());
-                Operation::Send { header: &[], body: &[] }
-            }
-            Operation::Send { header, body } => {
-                let mut bytes = header.to_vec();
-                for block in body.iter().filter(|block| block.len > 0) {
-                    // SAFETY: a valid block.
-                    bytes.extend(unsafe { std::slice::from_raw_parts(block.base, block.len) });
-                }
+            Operation::Packet(sent) => {
+                let mut bytes = Vec::new();
+                // SAFETY: valid blocks.
+                sent.with_parts(|header, body| unsafe { copy::gather(header, body, &mut bytes) });
                 packet = Some(bytes);
-                Operation::Send { header: &[], body: &[] }
+                Operation::send(&[], &[])
             }
             // SAFETY: the same contract.
             _ => return unsafe { self.inner.post(request) },
@@ -329,7 +323,7 @@ fn both(ranks: &mut [Rank; 2]) {
 }
 
 fn post(ranks: &mut [Rank; 2], me: usize, operation: Operation<'_>, notify: Option<(Place, u64)>) {
-    let is_silent = matches!(operation, Operation::Signal { .. } | Operation::Send { .. } | Operation::SendShort(_));
+    let is_silent = matches!(operation, Operation::Signal { .. } | Operation::Packet(_));
     ranks[me].posted += 1;
     let id = ranks[me].posted;
     for turn in 0.. {
@@ -391,16 +385,16 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
                 let len = [0, 3, 48, 700][random(4) as usize];
                 let packet = content(me, sent[me].len(), len);
                 let body = [Block::of(packet[len / 2..].as_ptr(), len - len / 2)];
-                post(&mut ranks, me, Operation::Send { header: &packet[..len / 2], body: &body }, None);
+                post(&mut ranks, me, Operation::send(&packet[..len / 2], &body), None);
                 sent[me].push(packet);
             }
             ranks[me].sources.push(content(me, round, SLOT).into());
             let from = [Block::of(ranks[me].sources[round].as_ptr(), SLOT)];
-            let write = Operation::Write { from: &from, to: place(SLOTS + round * SLOT) };
+            let write = Operation::write(&from, place(SLOTS + round * SLOT));
             let (cell, value) = (place(CELL), round as u64 + 1);
             ranks[me].back.push(vec![1; 8].into());
             let into = [Block { base: ranks[me].back[round].as_mut_ptr(), len: 8 }];
-            let read = Operation::Read { into: &into, from: place(CELL) };
+            let read = Operation::read(&into, place(CELL));
             match random(3) {
                 0 => {
                     post(&mut ranks, me, write, Some((cell, value)));
@@ -422,7 +416,7 @@ fn exchange(plans: &[Plan], kinds: &[u8], seed: u64) -> usize {
                 // All that was posted before an atomic is complete: what is unknown is the atomic alone.
                 settle(&mut ranks, me);
                 let old = std::ptr::null_mut();
-                post(&mut ranks, me, Operation::FetchAdd { at: place(WORD), add: 1, old }, None);
+                post(&mut ranks, me, Operation::fetch_add(place(WORD), 1, old), None);
                 adds[me].push(ranks[me].posted);
                 // Nothing follows an atomic that is in progress.
                 settle(&mut ranks, me);
@@ -529,7 +523,7 @@ fn other_devices_learn_of_a_loss_that_a_post_reports() {
     // The peer has only the first one.
     let device = RouteDevice::new(0, None, devices.collect(), &[0b110, 0b010], &[]).unwrap();
     let send = || {
-        let operation = Operation::Send { header: &[1], body: &[] };
+        let operation = Operation::send(&[1], &[]);
         // SAFETY: no blocks.
         unsafe { device.post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }
     };

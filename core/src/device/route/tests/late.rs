@@ -11,8 +11,8 @@ use crate::device::loopback::{Hub, Loopback};
 use crate::device::route::table::{LARGE, SIZES};
 use crate::device::route::{Member, RouteDevice};
 use crate::device::{
-    Block, Capabilities, Device, Event, Leave, Operation, Place, Posted, Region, Registration, RemoteRegion, Sleep,
-    Waker, WorkRequest, forward,
+    Block, Capabilities, Change, Device, Event, Leave, Operation, Place, Posted, Range, Ranges, Region, Registration,
+    RemoteRegion, Sleep, Transfer, Update, Waker, WorkRequest, forward,
 };
 use crate::error::Result;
 use crate::job::{Job, Track};
@@ -66,10 +66,13 @@ unsafe impl Device for Late {
 
     unsafe fn post(&self, request: &WorkRequest<'_>) -> Result<Posted> {
         let (blocks, place, value, what) = match request.operation {
-            Operation::Write { from, to } => (from.to_vec(), to, 0, What::Write),
-            Operation::Read { into, from } => (into.to_vec(), from, 0, What::Read),
+            Operation::Transfer(Transfer { write, local, region, ranges: Ranges::One(Range { offset, .. }) }) => {
+                (local.to_vec(), Place { region, offset }, 0, if write { What::Write } else { What::Read })
+            }
             Operation::Signal { at, value } => (Vec::new(), at, value, What::Signal),
-            Operation::FetchAdd { at, add, old } if old.is_null() => (Vec::new(), at, add, What::Add),
+            Operation::Update(Update { at, change: Change::Add(add), old, .. }) if old.is_null() => {
+                (Vec::new(), at, add, What::Add)
+            }
             // SAFETY: the same contract.
             _ => return unsafe { self.inner.post(request) },
         };
@@ -92,10 +95,10 @@ unsafe impl Device for Late {
         let held = if self.polled.get().is_multiple_of(self.polls) { self.held.borrow_mut().pop_front() } else { None };
         let Some(Held { peer, blocks, place, value, what, notify, id }) = held else { return Ok(any) };
         let operation = match what {
-            What::Write => Operation::Write { from: &blocks, to: place },
-            What::Read => Operation::Read { into: &blocks, from: place },
+            What::Write => Operation::write(&blocks, place),
+            What::Read => Operation::read(&blocks, place),
             What::Signal => Operation::Signal { at: place, value },
-            What::Add => Operation::FetchAdd { at: place, add: value, old: std::ptr::null_mut() },
+            What::Add => Operation::fetch_add(place, value, std::ptr::null_mut()),
         };
         // SAFETY: the memory is valid until the completion.
         match unsafe { self.inner.post(&WorkRequest { peer, operation, notify, id }) } {
@@ -150,8 +153,8 @@ fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Re
             let region = remotes[other].handle;
             let track = Track::new();
             let notify = carried.then(|| (signals.cell_at(other, 0, round), round));
-            let write = Operation::Write { from: &from, to: Place { region, offset: 64 } };
-            let add = Operation::FetchAdd { at: Place { region, offset: 0 }, add: 1, old: std::ptr::null_mut() };
+            let write = Operation::write(&from, Place { region, offset: 64 });
+            let add = Operation::fetch_add(Place { region, offset: 0 }, 1, std::ptr::null_mut());
             // SAFETY: the bytes live until the requests are complete.
             unsafe {
                 if carried {
@@ -169,7 +172,7 @@ fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Re
             let mut back = vec![0u8; len];
             let into = [Block { base: back.as_mut_ptr(), len }];
             // SAFETY: `back` outlives the call.
-            unsafe { job.complete("read", 1, Operation::Read { into: &into, from: Place { region, offset: 64 } }) }?;
+            unsafe { job.complete("read", 1, Operation::read(&into, Place { region, offset: 64 })) }?;
             assert!(back == bytes);
         } else {
             job.wait("signal", || Ok(signals.reached(other, 0, round).then_some(())))?;
@@ -246,7 +249,7 @@ fn cancelled_stripes_are_forgotten() {
             let (peer, track) = (1 - job.rank_number(), Track::new());
             let to = Place { region: remotes[peer as usize].handle, offset: 0 };
             // SAFETY: cancelled before the bytes go.
-            unsafe { job.post(peer, Operation::Write { from: &from, to }, None, &[&track]) }?;
+            unsafe { job.post(peer, Operation::write(&from, to), None, &[&track]) }?;
             job.cancel(&track);
             assert_eq!(track.open(), 0);
         }

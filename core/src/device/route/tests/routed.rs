@@ -41,7 +41,7 @@ fn rank(job: &Job) -> Result<Vec<Vec<u64>>> {
         let from = [Block::of(bytes.as_ptr(), len)];
         let to = Place { region: remotes[other].handle, offset: 0 };
         // SAFETY: the bytes outlive the call.
-        unsafe { job.complete("write", other as u32, Operation::Write { from: &from, to }) }?;
+        unsafe { job.complete("write", other as u32, Operation::write(&from, to)) }?;
         counts.push(writes(job).iter().zip(&before).map(|(now, before)| now - before).collect());
         world.barrier()?;
         // SAFETY: this rank's own memory, which does not change before the next barrier.

@@ -11,7 +11,7 @@ use crate::device::sim::events::Happens;
 use crate::device::sim::flight::Incoming;
 use crate::device::sim::network::{self, Network, Passage, Place, Time, picoseconds};
 use crate::device::sim::switch::{Hop, Packet, Request, Sent, Switch};
-use crate::device::{BarrierRequest, Leave, Posted, SwitchLimits, no_barrier};
+use crate::device::{BarrierRequest, Leave, Operation, Posted, SwitchLimits};
 use crate::error::{ErrorKind, Result};
 
 /// A request of a rank in progress.
@@ -85,7 +85,7 @@ impl World {
 
     /// Makes a request of rank `me`, after the overhead of the processor.
     pub(in crate::device::sim) fn ask(&self, me: u32, asked: BarrierRequest, id: u64) -> Result<Posted> {
-        let Some(mut barrier) = self.barrier() else { return Err(no_barrier("sim").rank(me)) };
+        let Some(mut barrier) = self.barrier() else { return Err(Operation::Barrier(asked).unsupported(me, "sim")) };
         let port = &mut barrier.ports[me as usize];
         let is_opening = port.asked.iter().any(|asked| asked.packet.request == Request::GetId);
         if is_opening && matches!(asked, BarrierRequest::Open { .. }) {

@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::World;
+use crate::device::owned::Owned;
+use crate::device::request::length;
 use crate::device::sim::events::Happens;
-use crate::device::sim::flight::{Action, Flight};
+use crate::device::sim::flight::Flight;
 use crate::device::sim::network::Time;
 use crate::device::{Block, Lists};
 use crate::error::{Error, ErrorKind};
@@ -39,14 +41,14 @@ impl Unmatched {
 }
 
 fn blocks(flight: &Flight) -> &[Block] {
-    match &flight.action {
-        Action::Gather { from: blocks } | Action::Scatter { into: blocks } => blocks,
+    match &flight.operation {
+        Owned::List { local, .. } => local,
         _ => &[],
     }
 }
 
 fn len(flight: &Flight) -> usize {
-    blocks(flight).iter().map(|block| block.len).sum()
+    length(blocks(flight))
 }
 
 /// Copies the bytes of a gather into the blocks of a scatter that has room for them.
@@ -128,7 +130,11 @@ impl World {
             flight.set_result(Err(e.cause(cause)));
         }
         let pair = (flight.origin, flight.target);
-        let back = if matches!(flight.action, Action::Gather { .. }) { self.costs(pair.0, pair.1).latency } else { 0 };
+        let back = if matches!(flight.operation, Owned::List { send: true, .. }) {
+            self.costs(pair.0, pair.1).latency
+        } else {
+            0
+        };
         self.push((time + back, 0), Happens::Complete(Rc::clone(flight)));
     }
 }

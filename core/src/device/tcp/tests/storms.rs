@@ -113,7 +113,7 @@ fn rank(job: &Job, strangers: &Strangers) -> Result<u64> {
         let from = [Block::of(bytes.as_ptr(), LEN)];
         let to = Place { region: remotes[right].handle, offset: 0 };
         // SAFETY: the bytes outlive the call.
-        unsafe { job.complete("write", right as u32, Operation::Write { from: &from, to }) }?;
+        unsafe { job.complete("write", right as u32, Operation::write(&from, to)) }?;
         world.barrier()?;
         // SAFETY: this rank's own memory, which does not change before the next barrier.
         let got = unsafe { std::slice::from_raw_parts(own.base, LEN) };

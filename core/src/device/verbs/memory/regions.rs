@@ -16,10 +16,11 @@ use rustc_hash::FxHashMap;
 
 use super::lent::{Lent, Witness};
 use super::slab::Slab;
+use crate::device::imports::{self as checks, ImportedRegion};
 use crate::device::verbs::limit::{limit, registration};
 use crate::device::verbs::post::notices::raised;
 use crate::device::verbs::sys::{Domain, Memory, Rights};
-use crate::device::{Place, Region, Registration, RemoteRegion};
+use crate::device::{Place, Range, Region, Registration, RemoteRegion};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::segment::PAGE;
 use crate::slots::Slots;
@@ -56,6 +57,16 @@ pub(crate) struct Import {
     pub(crate) number: u64,
 }
 
+impl ImportedRegion for Import {
+    fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
 impl Import {
     pub(crate) fn address(&self, offset: usize) -> u64 {
         self.base.wrapping_add(offset as u64)
@@ -72,10 +83,7 @@ impl Import {
         if address.is_multiple_of(len as u64) {
             return Ok(address);
         }
-        Err(Error::new(ErrorKind::Misaligned, operation)
-            .peer(self.peer)
-            .device("verbs")
-            .cause(format!("offset {offset}, element of {len} bytes")))
+        Err(checks::misaligned(self.peer, offset, operation).device("verbs"))
     }
 }
 
@@ -318,20 +326,15 @@ impl Regions {
         len: usize,
         operation: &'static str,
     ) -> Result<&'a Import> {
-        let error = |kind, cause: String| Err(Error::new(kind, operation).peer(peer).device("verbs").cause(cause));
-        let Some(import) = found else { return error(ErrorKind::BadKey, format!("region {}", place.region)) };
-        if import.peer != peer {
-            return error(ErrorKind::BadArgument, format!("the region belongs to rank {}", import.peer));
-        }
-        // A released region of this rank is detected without asking the HCA.
-        if peer == self.me && !self.owned.contains_key(&import.number) {
-            return error(ErrorKind::BadKey, "it was released".into());
-        }
-        if !import.has(place.offset, len) {
-            let cause = format!("{len} bytes at offset {} of a region of {}", place.offset, import.len);
-            return error(ErrorKind::OutOfRange, cause);
-        }
-        Ok(import)
+        let checked = || {
+            let import = checks::region(found, peer, place.region, operation)?;
+            // A released region of this rank is detected without asking the HCA.
+            if peer == self.me && !self.owned.contains_key(&import.number) {
+                return Err(Error::new(ErrorKind::BadKey, operation).peer(peer).cause("it was released"));
+            }
+            checks::range(import, Range { offset: place.offset, len }, operation).map(|()| import)
+        };
+        checked().map_err(|e| e.device("verbs"))
     }
 
     /// Raises a signal cell of this rank to the value given by `low`, half of an immediate. A smaller value is ignored:

@@ -1,7 +1,6 @@
 #![allow(unsafe_code)]
-//! Reads of many ranges of remote memory into many blocks
-//! ([`Operation::ReadBlocks`](crate::device::Operation::ReadBlocks)): at least one request for each range,
-//! with the blocks as its scatter list.
+//! Reads of many ranges of remote memory into many blocks ([`Ranges::List`](crate::device::Ranges::List)): at least
+//! one request for each range, with the blocks as its scatter list.
 //!
 //! Zcopy only: memory that is not yet registered is registered, and stays so. For memory that was lent to this rank,
 //! the last request reads the word that tells whether the owner has taken it back
@@ -12,12 +11,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::cut::cut;
 use super::engine::Engine;
-use super::posting::blocks_len;
 use super::request::{Held, Notice, Owner};
+use crate::device::request::length;
 use crate::device::verbs::sys::Rights;
 use crate::device::verbs::sys::qp::Action;
 use crate::device::verbs::sys::queue::Piece;
-use crate::device::{Block, Place, Posted, RemoteVector, WorkRequest};
+use crate::device::{Block, Place, Posted, Range, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 
 const OP: &str = "read blocks of remote memory";
@@ -45,21 +44,21 @@ impl Engine {
         &mut self,
         request: &WorkRequest<'_>,
         into: &[Block],
-        from: RemoteVector<'_>,
+        (region, ranges): (u64, &[Range]),
         notice: Option<Notice>,
     ) -> Result<Posted> {
-        let (peer, len) = (request.peer, blocks_len(into));
-        let sum = from.ranges.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len));
+        let (peer, len) = (request.peer, length(into));
+        let sum = ranges.iter().try_fold(0usize, |sum, r| sum.checked_add(r.len));
         if sum != Some(len) {
             let cause = format!("{len} bytes of blocks, {sum:?} of ranges");
             return Err(Error::new(ErrorKind::BadArgument, OP).peer(peer).device("verbs").cause(cause));
         }
-        let mut places = Vec::with_capacity(from.ranges.len());
-        for range in from.ranges {
-            let place = Place { region: from.region, offset: range.offset };
+        let mut places = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let place = Place { region, offset: range.offset };
             places.push(self.regions.reach(peer, place, range.len, OP)?);
         }
-        if self.ready(peer)?.is_none_or(|q| !q.has_room(from.ranges.len() + 1)) {
+        if self.ready(peer)?.is_none_or(|q| !q.has_room(ranges.len() + 1)) {
             return Ok(Posted::Busy);
         }
         if len == 0 {
@@ -73,13 +72,13 @@ impl Engine {
         let (pieces, leases) = found.map_err(|e| e.peer(peer))?;
         let (mut rest, mut done) = (&pieces[..], 0);
         let mut parts: Vec<(Action, SmallVec<[Piece; 2]>)> = Vec::with_capacity(places.len() + 1);
-        for (range, (address, key)) in from.ranges.iter().zip(places) {
+        for (range, (address, key)) in ranges.iter().zip(places) {
             let own = take(&mut rest, &mut done, range.len);
             let action = Action::Read { address, key };
             parts.extend(cut(&own, self.limits).into_iter().map(|(at, pieces)| (action.behind(at), pieces)));
         }
         let mut held = Held { owner: Owner::User(request.id), zcopy: true, leases, ..Held::default() };
-        if let Some(witness) = self.regions.witness(from.region) {
+        if let Some(witness) = self.regions.witness(region) {
             let Some(chunk) = self.out.pool.take(8) else { return Ok(Posted::Busy) };
             let action = Action::Read { address: witness.address, key: witness.key };
             parts.push((action, smallvec![self.out.pool.piece(&chunk, 0, 8)]));

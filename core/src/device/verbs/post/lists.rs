@@ -11,6 +11,7 @@ use std::time::Instant;
 use super::CANCEL_TIMEOUT;
 use super::engine::{Engine, STALLED};
 use super::request::{Held, Owner};
+use crate::device::request::length;
 use crate::device::verbs::memory::buffers::LARGEST;
 use crate::device::verbs::status::{Fate, explain};
 use crate::device::verbs::sys::Rights;
@@ -109,7 +110,7 @@ impl Engine {
         let bad = |cause: String| {
             Err(Error::new(ErrorKind::BadArgument, list.name()).peer(peer).device("verbs").cause(cause))
         };
-        let len = blocks.iter().fold(0usize, |n, b| n.saturating_add(b.len));
+        let len = length(blocks);
         if blocks.len() > limits.blocks || len > limits.bytes {
             let Lists { blocks: most, bytes } = limits;
             return bad(format!("{} blocks of {len} bytes, {most} blocks and {bytes} bytes allowed", blocks.len()));

@@ -14,13 +14,14 @@ use super::cut::cut;
 use super::engine::Engine;
 use super::lists::List;
 use super::request::{Held, Notice, Owner};
+use crate::device::request::length;
 use crate::device::verbs::connect::credits;
 use crate::device::verbs::memory::buffers::{LARGEST, PACKET};
 use crate::device::verbs::memory::user::Leases;
 use crate::device::verbs::sys::Rights;
 use crate::device::verbs::sys::qp::Action;
 use crate::device::verbs::sys::queue::Piece;
-use crate::device::{Block, Operation, Place, Posted, WorkRequest};
+use crate::device::{Block, Change, Operation, Place, Posted, Range, Ranges, Transfer, Update, WorkRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stats::Kind;
 
@@ -32,21 +33,6 @@ enum Local {
     Bcopy,
     /// Several bounce buffers: the bytes exceed one, and cannot be registered.
     Staged,
-}
-
-/// The length of a packet; an error if it is too long.
-fn packet_len(peer: u32, header: &[u8], body: &[Block]) -> Result<usize> {
-    let len = header.len() + body.iter().map(|b| b.len).sum::<usize>();
-    if len <= PACKET {
-        return Ok(len);
-    }
-    let e = Error::new(ErrorKind::BadArgument, "send a packet").peer(peer).device("verbs");
-    Err(e.cause(format!("{len} bytes, {PACKET} allowed")))
-}
-
-#[cold]
-fn unsupported(operation: &'static str, peer: u32, cause: &'static str) -> Result<Posted> {
-    Err(Error::new(ErrorKind::Unsupported, operation).peer(peer).device("verbs").cause(cause))
 }
 
 impl Engine {
@@ -62,69 +48,82 @@ impl Engine {
             Some((at, value)) => Some(self.notice(peer, at, value)?),
         };
         // SAFETY: the same contract, for all calls.
-        let (posted, kind, len) = unsafe {
+        let posted = unsafe {
             match request.operation {
-                Operation::Write { from, to } => {
-                    let len = from.iter().map(|b| b.len).sum::<usize>();
-                    let (address, key) = self.regions.reach(peer, to, len, "write remote memory")?;
-                    (self.write(request, from, len, Action::Write { address, key }, notice)?, Kind::Write, len)
-                }
-                Operation::Read { into, from } => {
-                    let len = into.iter().map(|b| b.len).sum::<usize>();
-                    let (address, key) = self.regions.reach(peer, from, len, "read remote memory")?;
-                    let action = Action::Read { address, key };
-                    let posted = match into {
-                        // Copying a word costs less than looking up its registration.
-                        [into] if (1..=8).contains(&into.len) => self.fetch(request, action, *into, notice)?,
-                        _ => self.transfer(request, into, len, action, notice)?,
-                    };
-                    (posted, Kind::Read, len)
-                }
-                Operation::FetchAdd { at, add, old } => {
-                    let (address, key) = self.regions.reach_aligned(peer, at, 8, "fetch and add")?;
-                    let into = Block { base: old.cast(), len: 8 };
-                    (self.fetch(request, Action::FetchAdd { address, key, add }, into, notice)?, Kind::FetchAdd, 8)
-                }
-                Operation::CompareSwap { at, len: 8, expected, desired, old } => {
-                    let (address, key) = self.regions.reach_aligned(peer, at, 8, "compare and swap")?;
-                    let action = Action::CompareSwap { address, key, expected, desired };
-                    (self.fetch(request, action, Block { base: old, len: 8 }, notice)?, Kind::CompareSwap, 8)
-                }
+                Operation::Transfer(transfer) => self.write_or_read(request, &transfer, notice),
+                Operation::Update(update) => self.update(request, &update, notice),
                 Operation::Signal { at, value } => {
                     let signal = self.notice(peer, at, value)?;
-                    (self.signal(peer, &signal, notice)?, Kind::Signal, 8)
+                    self.signal(peer, &signal, notice)
                 }
-                Operation::SendShort(packet) => {
-                    (self.send(peer, &packet.bytes()[..packet.len()], &[])?, Kind::Send, packet.len())
+                Operation::Packet(packet) => {
+                    let len = packet.len();
+                    if len > PACKET {
+                        let e = Error::new(ErrorKind::BadArgument, "send a packet").peer(peer).device("verbs");
+                        return Err(e.cause(format!("{len} bytes, {PACKET} allowed")));
+                    }
+                    packet.with_parts(|header, body| self.send(peer, header, body))
                 }
-                Operation::Send { header, body } => {
-                    let len = packet_len(peer, header, body)?;
-                    (self.send(peer, header, body)?, Kind::Send, len)
+                Operation::List { send, local } => {
+                    self.list(request, local, if send { List::Gather } else { List::Scatter })
                 }
-                Operation::Scatter { into } => {
-                    (self.list(request, into, List::Scatter)?, Kind::Scatter, blocks_len(into))
-                }
-                Operation::Gather { from } => (self.list(request, from, List::Gather)?, Kind::Gather, blocks_len(from)),
-                Operation::ReadBlocks { into, from } => {
-                    (self.read_blocks(request, into, from, notice)?, Kind::Read, blocks_len(into))
-                }
-                Operation::Barrier(_) => return Err(crate::device::no_barrier("verbs")),
-                Operation::WriteBlocks { .. } => {
-                    return unsupported(
-                        "write blocks",
-                        peer,
-                        "an HCA's request accesses a single range of remote memory",
-                    );
-                }
-                Operation::CompareSwap { .. } | Operation::Accumulate { .. } => {
-                    return unsupported("accumulate", peer, "an HCA's atomics access words of 8 bytes");
-                }
+                Operation::Barrier(_) => return Err(request.operation.unsupported(peer, "verbs")),
             }
-        };
+        }?;
         if posted != Posted::Busy {
+            let (kind, len) = request.operation.counted();
             self.out.stats.add(kind, len);
         }
         Ok(posted)
+    }
+
+    /// # Safety
+    /// The contract of [`post`](Self::post).
+    #[inline]
+    unsafe fn write_or_read(
+        &mut self,
+        request: &WorkRequest<'_>,
+        transfer: &Transfer<'_>,
+        notice: Option<Notice>,
+    ) -> Result<Posted> {
+        let Transfer { write, local, region, ranges } = *transfer;
+        let (len, name) = (transfer.len(), transfer.name());
+        // SAFETY: the same contract, for all calls.
+        unsafe {
+            match ranges {
+                Ranges::One(Range { offset, .. }) => {
+                    let (address, key) = self.regions.reach(request.peer, Place { region, offset }, len, name)?;
+                    match local {
+                        _ if write => self.write(request, local, len, Action::Write { address, key }, notice),
+                        // Copying a word costs less than looking up its registration.
+                        [into] if (1..=8).contains(&len) => {
+                            self.fetch(request, Action::Read { address, key }, *into, notice)
+                        }
+                        _ => self.transfer(request, local, len, Action::Read { address, key }, notice),
+                    }
+                }
+                Ranges::List(_) if write => Err(request.operation.unsupported(request.peer, "verbs")),
+                Ranges::List(ranges) => self.read_blocks(request, local, (region, ranges), notice),
+            }
+        }
+    }
+
+    /// An atomic.
+    fn update(&mut self, request: &WorkRequest<'_>, update: &Update, notice: Option<Notice>) -> Result<Posted> {
+        let &Update { change, at, len, old } = update;
+        let reach = || self.regions.reach_aligned(request.peer, at, 8, update.name());
+        let action = match change {
+            Change::Add(add) => {
+                let (address, key) = reach()?;
+                Action::FetchAdd { address, key, add }
+            }
+            Change::Swap { expected, desired } if len == 8 => {
+                let (address, key) = reach()?;
+                Action::CompareSwap { address, key, expected, desired }
+            }
+            _ => return Err(request.operation.unsupported(request.peer, "verbs")),
+        };
+        self.fetch(request, action, Block { base: old, len: 8 }, notice)
     }
 
     fn notice(&self, peer: u32, at: Place, value: u64) -> Result<Notice> {
@@ -190,7 +189,7 @@ impl Engine {
     /// # Safety
     /// The blocks are valid for reads.
     unsafe fn send(&mut self, peer: u32, header: &[u8], body: &[Block]) -> Result<Posted> {
-        let len = header.len() + blocks_len(body);
+        let len = header.len() + length(body);
         if peer == self.links.me {
             // SAFETY: by the contract.
             return Ok(if unsafe { self.to_self.send(header, body) } { Posted::Done } else { Posted::Busy });
@@ -375,8 +374,4 @@ impl Engine {
         let found = if len > PACKET { self.user.find(blocks, known) } else { None };
         Ok(found.map_or(Local::Bcopy, |(pieces, leases)| Local::Zcopy(pieces.into(), leases)))
     }
-}
-
-pub(super) fn blocks_len(blocks: &[Block]) -> usize {
-    blocks.iter().fold(0, |n, b| n.saturating_add(b.len))
 }
