@@ -222,9 +222,10 @@ unsafe fn make(import: &Import, update: &Update) -> Result<Pieces> {
     };
     let mut unmapped = Pieces::new();
     match import.integer(offset, len, update.name())? {
-        // SAFETY: a mapped, aligned integer; the rest by the contract.
         Some(p) => {
-            unsafe { update.apply(None, p) }.map_err(|kind| Error::new(kind, update.name()).peer(import.peer))?
+            // SAFETY: a mapped, aligned integer; the rest by the contract.
+            let applied = unsafe { update.apply(None, p) };
+            applied.map_err(|kind| Error::new(kind, update.name()).peer(import.peer))?;
         }
         None => unmapped.push(import.word_piece(request, offset, len, words, old)),
     }

@@ -34,13 +34,16 @@ impl ImportedRegion for Import {
     }
 }
 
+/// The cell of a notification: key of its region, offset, value.
+type Notification = (u64, u64, u64);
+
 impl TcpDevice {
     pub(super) fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
     /// Checks a request; returns the key of its region, and the cell of its notification.
-    fn check(&self, request: &WorkRequest<'_>) -> Result<(u64, Option<(u64, u64, u64)>)> {
+    fn check(&self, request: &WorkRequest<'_>) -> Result<(u64, Option<Notification>)> {
         let WorkRequest { peer, ref operation, notify, .. } = *request;
         let (name, imports) = (operation.name(), self.imports.borrow());
         let key = match operation {
