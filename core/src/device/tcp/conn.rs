@@ -74,6 +74,8 @@ pub(super) struct Conn {
     /// Whether the connection waits for room in the send buffer of the kernel, and for bytes.
     blocked: bool,
     reading: bool,
+    /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not told of room since.
+    pub(super) is_full: bool,
     /// The request to the other side, which is a relay.
     pub(super) ask: Option<Ask>,
     /// The connection for which this rank, a relay, makes this one.
@@ -105,6 +107,7 @@ impl Conn {
             since: Instant::now(),
             blocked,
             reading: true,
+            is_full: false,
             ask: None,
             front: None,
             pipe: Vec::new(),

@@ -168,13 +168,14 @@ impl Engine {
     }
 
     fn ready(&mut self, number: u64, flags: epoll::EventFlags, stats: &Stats) {
-        let Some(conn) = self.conns.get(number) else { return };
+        let Some(conn) = self.conns.get_mut(number) else { return };
         let peer = match conn.stage {
             Stage::Up(peer) => peer,
             Stage::Relay(_) => return self.pass_on(number, flags, stats),
             _ => return self.shake(number, stats),
         };
         if flags.contains(epoll::EventFlags::OUT) {
+            conn.is_full = false;
             self.touch(peer);
         }
         if flags != epoll::EventFlags::OUT {
@@ -261,7 +262,7 @@ impl Engine {
             Link::None | Link::Dialing(_) | Link::Again(_) => return,
         };
         let (peer, Some(conn)) = (&mut self.peers[to as usize], self.conns.get_mut(number)) else { return };
-        if conn.broken.is_some() {
+        if conn.broken.is_some() || conn.is_full {
             return;
         }
         let mut blocks = Blocks::new();
@@ -280,6 +281,7 @@ impl Engine {
         match result {
             Ok(()) => conn.set_blocked(&self.epoll, number, false),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                conn.is_full = true;
                 conn.set_blocked(&self.epoll, number, true);
                 self.begun = true;
             }

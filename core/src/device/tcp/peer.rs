@@ -207,7 +207,7 @@ impl Peer {
     }
 
     /// Queues the last operation, whose frames are made when there is room.
-    fn open_up(&mut self, item: Item) {
+    fn queue_operation(&mut self, item: Item) {
         if let Some(awaited) = self.awaiting.back_mut() {
             awaited.until = u64::MAX;
         }
@@ -231,7 +231,7 @@ impl Peer {
         } else if len == 0 {
             self.frame(header, &[]);
         } else {
-            self.open_up(Item::Chunks(Chunks::new(serial, header, from, ranges)));
+            self.queue_operation(Item::Chunks(Chunks::new(serial, header, from, ranges)));
         }
         self.notify(call);
     }
@@ -250,7 +250,7 @@ impl Peer {
                 self.frame(Header { flags: LAST, key: call.key, offset, len, ..Header::new(Kind::Read) }, &[]);
                 self.owes(serial, ASKED);
             }
-            _ => self.open_up(Item::Reads(Reads::new(serial, call.key, ranges.to_vec()))),
+            _ => self.queue_operation(Item::Reads(Reads::new(serial, call.key, ranges.to_vec()))),
         }
     }
 
@@ -285,7 +285,7 @@ impl Peer {
             });
             self.owes(serial, if returns > 0 { ASKED + returns } else { 0 });
         } else {
-            self.open_up(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
+            self.queue_operation(Item::Chunks(Chunks::new(serial, header, &operand, &[at])));
         }
         self.notify(call);
     }

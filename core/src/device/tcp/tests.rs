@@ -544,3 +544,40 @@ fn rank_that_computes_for_long_is_not_lost() {
     });
     leave(&ranks);
 }
+
+/// Where the kernel has no room, nothing is attempted before it tells of room: on this socket, each attempt would fail.
+#[test]
+fn socket_without_room_is_left_alone() {
+    let ranks = devices(2, &[]);
+    let key = ranks[1].register_for_test(64 << 20);
+    let to = ranks[0].import(1, &key, None).unwrap();
+    let bytes = vec![1u8; 64 << 20];
+    send(&ranks[0], 1, b"connects");
+    until(|| {
+        turn(&ranks[0]);
+        !turn(&ranks[1]).is_empty()
+    });
+    {
+        // Nobody receives for rank 1.
+        let _computes = ranks[1].shared.lock();
+        let from = [Block::of(bytes.as_ptr(), bytes.len())];
+        let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+        // SAFETY: the bytes live until the operation is complete.
+        unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
+        let mut engine = ranks[0].shared.lock();
+        for (_, conn) in engine.conns.iter() {
+            assert!(conn.is_full);
+            conn.socket.shutdown(Shutdown::Write).unwrap();
+        }
+        engine.send(1);
+        assert!(engine.broken.is_empty());
+    }
+    // It is told of room then, and the connection is re-established.
+    let mut is_done = false;
+    until(|| {
+        turn(&ranks[1]);
+        ranks[0].poll(&mut |event| is_done |= matches!(event, Event::Completed { id: 1, result: Ok(()) })).unwrap();
+        is_done
+    });
+    leave(&ranks);
+}
