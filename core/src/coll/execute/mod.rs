@@ -42,6 +42,7 @@ mod trial;
 mod tuner;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
 pub use memory::Memory;
@@ -50,8 +51,11 @@ pub(crate) use cache::Cache;
 pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
+use crate::coll;
+use crate::coll::barrier::dissemination;
 use crate::coll::operation::Operation;
 use crate::coll::selection::Choice;
+use crate::coll::selection::trial::Timed;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use cache::Key;
@@ -59,6 +63,9 @@ use calls::Announce;
 use plan::Plan;
 use run::Run;
 use tuner::{Decision, Tried};
+
+/// The time by which a rank is late in a call after a skew.
+const LATE: Duration = Duration::from_micros(2);
 
 /// A collective call that was started, or a persistent one.
 pub struct Collective {
@@ -161,7 +168,7 @@ impl Collective {
         let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
         Self::made(team, &by_choice, key, tried.clone(), is_persistent).or_else(|e| match tried {
             // It counts for the other ranks.
-            Some(tried) if blocks => tried.make(team, || Err(e.again())).and(Err(e)),
+            Some(tried) if blocks => counted(team, &tried, || Err(e.again())).and(Err(e)),
             _ => Err(e),
         })
     }
@@ -244,7 +251,7 @@ impl Collective {
         let make = || unsafe { self.make_uncounted(wait) };
         match self.run.tried() {
             None => make(),
-            Some(tried) => tried.make(&self.team, make),
+            Some(tried) => counted(&self.team, tried, make),
         }
     }
 
@@ -382,6 +389,60 @@ pub unsafe fn run_by(
     // SAFETY: the caller's promise.
     unsafe { call.make(wait) }?;
     Ok(call)
+}
+
+/// Makes a blocking call of a class, and counts it.
+#[inline]
+fn counted(team: &Team, tried: &Tried, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    if tried.is_timed() { timed(team, tried, make) } else { make() }
+}
+
+/// Makes a call of a trial.
+#[cold]
+fn timed(team: &Team, tried: &Tried, make: impl FnOnce() -> Result<()>) -> Result<()> {
+    let (job, timed) = (team.job(), tried.timed());
+    let mut begin = job.device().now();
+    let met = match timed {
+        Timed::AfterSkew(number) => meet(team).inspect(|()| {
+            begin = job.device().now() + LATE;
+            if number as usize % team.size() == team.rank() {
+                job.device().compute(LATE);
+            }
+        }),
+        Timed::InRow | Timed::Not => Ok(()),
+    };
+    let made = met.and_then(|()| make());
+    let time = if made.is_ok() { job.device().now().saturating_duration_since(begin) } else { Duration::MAX };
+    let Some(own) = tried.add(job, time) else { return made };
+    match longest(team, &own) {
+        Ok(longest) => {
+            if tried.agree(&job.calls().tuning, &longest) {
+                team.cache().forget_old();
+            }
+            made
+        }
+        Err(e) => made.and(Err(e)),
+    }
+}
+
+/// A barrier of the team, by the same algorithm whatever is measured.
+fn meet(team: &Team) -> Result<()> {
+    let algorithm = &dissemination::ALGORITHM;
+    // One round is made through short data, if the ranks share memory.
+    let parameters = if team.is_on_one_node() { vec![15] } else { Vec::new() };
+    barrier_by(team, &Choice { algorithm, parameters: algorithm.within_limits(&parameters) })
+}
+
+/// The greatest of all ranks' numbers, each with those of the same place. Collective.
+fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let mut greatest = |into: &mut [u8], from: &[u8]| {
+        for (into, from) in into.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
+            into.copy_from_slice(&number(into).max(number(from)).to_le_bytes());
+        }
+    };
+    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Ok(coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
 }
 
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.

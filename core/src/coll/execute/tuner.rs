@@ -24,9 +24,7 @@ use super::trial::{Timed, Trial};
 use crate::bootstrap::SIMULATION;
 use crate::coll::schedule::predict::PLogP;
 use crate::coll::selection::{Choice, Class, Origin, Placement, Rule, Rules, Selection, candidates, row};
-use crate::coll::team::Team;
 use crate::coll::team::members::Members;
-use crate::error::Result;
 use crate::job::Job;
 use crate::load::{Load, Measuring};
 
@@ -35,8 +33,6 @@ const CALLS_BEFORE: u64 = 6;
 /// Blocking calls after a trial before the next one, and the factor by which this interval grows each time.
 const INTERVAL: u64 = 4096;
 const GROWS: u64 = 16;
-/// The time by which a rank is late in a call after a skew.
-const LATE: Duration = Duration::from_micros(2);
 /// Numbers of choices that no run has: that of a class whose trial is due, and of one that is tried no more.
 const DUE: usize = usize::MAX;
 const FINAL: usize = usize::MAX - 1;
@@ -160,8 +156,6 @@ impl Watched {
         }
     }
 
-    /// Notes the time of a call of the trial. Returns this rank's times and load at the end of a round, on which the ranks
-    /// agree next.
     fn add(&self, job: &Job, time: Duration) -> Option<Vec<u64>> {
         let mut trial = self.trial.borrow_mut();
         let (trial, measuring) = trial.as_mut()?;
@@ -172,7 +166,6 @@ impl Watched {
         times.map(|times| [&times[..], &[u64::from(load())]].concat())
     }
 
-    /// Ends a round with the longest times and the heaviest load of any rank. Returns whether the trial is over.
     fn agree(&self, tuning: &Tuning, longest: &[u64]) -> bool {
         let mut trial = self.trial.borrow_mut();
         let (Some((running, _)), Some((load, times))) = (trial.as_mut(), longest.split_last()) else { return false };
@@ -212,66 +205,31 @@ impl Tried {
         if blocks { now.get() == self.number } else { usual.get() == self.number && now.get() != FINAL }
     }
 
-    /// Makes a blocking call of the class.
+    /// Counts a blocking call; returns whether it belongs to a trial.
     #[inline]
-    pub(super) fn make(&self, team: &Team, make: impl FnOnce() -> Result<()>) -> Result<()> {
-        if self.watched.left.get() == 0 {
-            return self.make_timed(team, make);
+    pub(super) fn is_timed(&self) -> bool {
+        if self.watched.left.get() > 0 {
+            self.watched.count();
+            return false;
         }
-        self.watched.count();
-        make()
+        true
     }
 
-    #[cold]
-    fn make_timed(&self, team: &Team, make: impl FnOnce() -> Result<()>) -> Result<()> {
-        let (job, watched) = (team.job(), &self.watched);
-        let timed = watched.trial.borrow().as_ref().map_or(Timed::Not, |(trial, _)| trial.timed());
-        let mut begin = job.device().now();
-        let met = match timed {
-            Timed::AfterSkew(number) => meet(team).inspect(|()| {
-                begin = job.device().now() + LATE;
-                if number as usize % team.size() == team.rank() {
-                    job.device().compute(LATE);
-                }
-            }),
-            Timed::InRow | Timed::Not => Ok(()),
-        };
-        let made = met.and_then(|()| {
-            begin = begin.max(if timed == Timed::InRow { job.device().now() } else { begin });
-            make()
-        });
-        let time = if made.is_ok() { job.device().now().saturating_duration_since(begin) } else { Duration::MAX };
-        let Some(own) = watched.add(job, time) else { return made };
-        match longest(team, &own) {
-            Ok(longest) => {
-                if watched.agree(&job.calls().tuning, &longest) {
-                    team.cache().forget_old();
-                }
-                made
-            }
-            Err(e) => made.and(Err(e)),
-        }
+    /// What the next call of the trial is timed for.
+    pub(super) fn timed(&self) -> Timed {
+        self.watched.trial.borrow().as_ref().map_or(Timed::Not, |(trial, _)| trial.timed())
     }
-}
 
-/// A barrier of the team, by the same algorithm whatever is measured.
-fn meet(team: &Team) -> Result<()> {
-    let algorithm = &dissemination::ALGORITHM;
-    // One round is made through short data, if the ranks share memory.
-    let parameters = if team.is_on_one_node() { vec![15] } else { Vec::new() };
-    super::barrier_by(team, &Choice { algorithm, parameters: algorithm.within_limits(&parameters) })
-}
+    /// Notes the time of a call of the trial. Returns this rank's times and load at the end of a round, on which the ranks
+    /// agree next.
+    pub(super) fn add(&self, job: &Job, time: Duration) -> Option<Vec<u64>> {
+        self.watched.add(job, time)
+    }
 
-/// The greatest of all ranks' numbers, each with those of the same place. Collective.
-fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
-    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    let mut greatest = |into: &mut [u8], from: &[u8]| {
-        for (into, from) in into.chunks_exact_mut(8).zip(from.chunks_exact(8)) {
-            into.copy_from_slice(&number(into).max(number(from)).to_le_bytes());
-        }
-    };
-    let bytes: Vec<u8> = own.iter().flat_map(|number| number.to_le_bytes()).collect();
-    Ok(crate::coll::allreduce(team, &bytes, &mut greatest)?.chunks_exact(8).map(number).collect())
+    /// Ends a round with the longest times and the heaviest load of any rank. Returns whether the trial is over.
+    pub(super) fn agree(&self, tuning: &Tuning, longest: &[u64]) -> bool {
+        self.watched.agree(tuning, longest)
+    }
 }
 
 /// A choice for a call.
