@@ -44,6 +44,8 @@ mod tuner;
 use std::rc::Rc;
 use std::time::Duration;
 
+use farside_schedule::barrier::dissemination;
+
 pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
 pub use memory::Memory;
 
@@ -52,16 +54,15 @@ pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
 use crate::coll;
-use crate::coll::barrier::dissemination;
 use crate::coll::operation::Operation;
 use crate::coll::selection::Choice;
-use crate::coll::selection::trial::Timed;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
 use cache::Key;
 use calls::Announce;
 use plan::Plan;
 use run::Run;
+use trial::Timed;
 use tuner::{Decision, Tried};
 
 /// The time by which a rank is late in a call after a skew.

@@ -16,7 +16,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use farside_schedule::barrier::dissemination;
 use rustc_hash::FxHashMap;
 
 use super::arguments::{Arguments, Shape};
