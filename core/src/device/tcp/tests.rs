@@ -561,7 +561,7 @@ fn socket_without_room_is_left_alone() {
         // Nobody receives for rank 1.
         let _computes = ranks[1].shared.lock();
         let from = [Block::of(bytes.as_ptr(), bytes.len())];
-        let operation = Operation::Write { from: &from, to: Place { region: to.handle, offset: 0 } };
+        let operation = Operation::write(&from, Place { region: to.handle, offset: 0 });
         // SAFETY: the bytes live until the operation is complete.
         unsafe { ranks[0].post(&WorkRequest { peer: 1, operation, notify: None, id: 1 }) }.unwrap();
         let mut engine = ranks[0].shared.lock();
