@@ -49,7 +49,7 @@ impl Arguments {
         let is_limited = self.busy == 0 && !over_verbs();
         let task = Task {
             title: format!("Farside: loops by size, {} busy processes", self.busy),
-            plans: self.ranks.iter().map(|ranks| Plan { ranks: vec![*ranks], ..plan.clone() }).collect(),
+            plans: self.ranks.iter().map(|ranks| Plan { ranks: *ranks, ..plan.clone() }).collect(),
             libraries,
             limits: is_limited.then_some((limits::measure as Limits, self.sizes)),
             environment: vec![("FARSIDE_PEERS_BUSY", self.busy.to_string())],

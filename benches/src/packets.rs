@@ -46,10 +46,10 @@ impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
         let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier];
         let (packets, windows) = (true, vec![Window::Allocated]);
-        let plan = Plan { suites, windows, sizes: vec![8], packets, ..Plan::new(true, &[2]) };
+        let plan = Plan { ranks: 2, suites, windows, sizes: vec![8], packets, ..Plan::new(true) };
         // Two messages each way, of 8 bytes, 4 KiB, 64 KiB and 1 MiB.
         let (windows, counts) = (Vec::new(), vec![2, 1 << 10, 1 << 14, 1 << 18]);
-        let messages = Plan { suites: vec![Suite::Ghost], windows, counts, packets, ..Plan::new(true, &[2]) };
+        let messages = Plan { suites: vec![Suite::Ghost], windows, counts, packets, ..plan.clone() };
         let (title, plans) = ("Farside: packets".to_owned(), vec![plan, messages]);
         let task = Task { title, plans, libraries: self.libraries.list(), ..Task::default() };
         let (results, _) = task.measure(1, self.limit.duration())?;

@@ -36,9 +36,9 @@ pub(crate) struct Plan {
     /// Count packets instead of taking times.
     #[arg(long)]
     pub(crate) packets: bool,
-    /// Numbers of ranks, each even but for [`Suite::Pack`]; each number is a separate run.
+    /// The number of ranks, even but for [`Suite::Pack`].
     #[arg(skip)]
-    pub(crate) ranks: Vec<u32>,
+    pub(crate) ranks: u32,
 }
 
 fn message(text: &str) -> Result<(Shape, u64), String> {
@@ -58,15 +58,15 @@ pub(crate) const EPOCHS: [(Sync, Op, u32); 5] = [
 pub(crate) const FENCE_CLOSURE: (Sync, Op, u32) = (Sync::FenceClosure, Op::Put, 1);
 
 impl Plan {
-    /// A plan of everything but layouts, for these numbers of ranks.
-    pub(crate) fn new(quick: bool, ranks: &[u32]) -> Self {
+    /// A plan of everything but layouts.
+    pub(crate) fn new(quick: bool) -> Self {
         let (sizes, counts) = match quick {
             false => (vec![8, 64, 1024, 8192, 65536, 1 << 20], (0..9).map(|i| 1 << (2 * i)).collect()),
             true => (vec![8, 65536, 1 << 20], vec![1, 256, 16384]),
         };
         let suites = vec![Suite::Epoch, Suite::Op, Suite::Am, Suite::Barrier, Suite::Ghost];
         let windows = vec![Window::Allocated, Window::User];
-        Self { quick, suites, windows, sizes, counts, ranks: ranks.to_vec(), ..Self::default() }
+        Self { quick, suites, windows, sizes, counts, ..Self::default() }
     }
 
     /// A plan of [`Suite::Pack`] or [`Suite::Put`] only, with these messages.
@@ -78,12 +78,12 @@ impl Plan {
         layouts: &[(Shape, u64)],
     ) -> Self {
         let (windows, layouts) = (windows.to_vec(), layouts.to_vec());
-        Self { quick, suites: vec![suite], windows, layouts, ranks: vec![ranks], ..Self::default() }
+        Self { quick, suites: vec![suite], windows, layouts, ranks, ..Self::default() }
     }
 
     /// A plan of one collective, with vectors or blocks of these sizes; [`Op::Pingpong`] is a message, for predictions.
     pub(crate) fn of_collective(quick: bool, operation: Op, ranks: u32, sizes: &[u64]) -> Self {
-        let (suites, operations, ranks) = (vec![Suite::Coll], vec![operation], vec![ranks]);
+        let (suites, operations) = (vec![Suite::Coll], vec![operation]);
         Self { quick, suites, sizes: sizes.to_vec(), operations, ranks, ..Self::default() }
     }
 
@@ -115,7 +115,7 @@ impl Plan {
 impl fmt::Display for Plan {
     /// The ranks, suites and operations.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} ranks", self.ranks)?;
+        write!(f, "{} ranks", self.ranks)?;
         self.suites.iter().try_for_each(|suite| write!(f, ", {suite}"))?;
         self.operations.iter().try_for_each(|op| write!(f, ", {op}"))
     }
@@ -222,7 +222,7 @@ pub(crate) mod tests {
     #[test]
     fn keys_of_a_plan_are_all_different() {
         for quick in [false, true] {
-            let plan = Plan::new(quick, &[2]);
+            let plan = Plan::new(quick);
             let keys = plan.keys(2);
             assert_eq!(sorted(&keys).len(), keys.len());
             // 2 single ones, n two-sided, 2 windows x (5 + 4 per size, 3 atomics, 3 per count)
@@ -240,14 +240,14 @@ pub(crate) mod tests {
     #[test]
     fn keys_of_one_suite_hold_no_other() {
         let (suites, windows, sizes) = (vec![Suite::Op], vec![Window::User], vec![16]);
-        let keys = Plan { suites, windows, sizes, ..Plan::new(true, &[4]) }.keys(4);
+        let keys = Plan { suites, windows, sizes, ..Plan::new(true) }.keys(4);
         assert_eq!(keys.len(), 7);
         assert!(keys.iter().all(|key| key.suite == Suite::Op && key.window == Window::User && key.ranks == 4));
     }
 
     #[test]
     fn arguments_name_sizes_and_suites() {
-        let plan = Plan { suites: vec![Suite::Am, Suite::Ghost], ..Plan::new(true, &[2]) };
+        let plan = Plan { suites: vec![Suite::Am, Suite::Ghost], ..Plan::new(true) };
         assert_eq!(
             plan.arguments().join(" "),
             "--quick --suites am,ghost --windows allocated,user --sizes 8,65536,1048576 --counts 1,256,16384"

@@ -195,6 +195,7 @@ names! {
 
 names! {
     /// The operation.
+    #[allow(clippy::enum_variant_names)] // "fetch-and-op" is a name of MPI
     Op {
         /// A put; in fence epochs, one by each of the two ranks.
         Put = "put" "put",

@@ -14,7 +14,7 @@ const STYLE: &str = "
 body { max-width: 1400px; }
 dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; } dt { color: #666; } dd { margin: 0; }
 .notes { background: #fff6e0; border-left: 4px solid #d99a00; padding: .5rem 1rem; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 1rem 1.5rem; align-items: start; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(600px, 100%), 1fr)); gap: 1rem 1.5rem; align-items: start; }
 figure { margin: 0; break-inside: avoid; } figcaption { font-weight: 600; }
 svg { width: 100%; height: auto; }
 .bars { display: grid; grid-template-columns: 5rem 1fr; gap: .1rem .6rem; font-size: 13px; line-height: 1.2; }

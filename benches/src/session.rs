@@ -97,7 +97,7 @@ impl Task {
 
 impl Session<'_> {
     fn measure(&mut self, plan: &Plan, library: Library) -> Result<()> {
-        let (ranks, suite, mut words) = (plan.ranks[0], plan.suites[0], plan.arguments());
+        let (ranks, suite, mut words) = (plan.ranks, plan.suites[0], plan.arguments());
         if library == Library::Farside && suite == Suite::Pack {
             return self.pack(plan);
         }
@@ -139,7 +139,7 @@ impl Session<'_> {
     /// Runs a measuring program and adds its records.
     fn take(&mut self, mut command: Command, plan: &Plan, library: Library) {
         command.envs(self.task.environment.iter().map(|(name, value)| (name, value)));
-        let (records, notes) = launch::run(command, library, plan.ranks[0], self.limit);
+        let (records, notes) = launch::run(command, library, plan.ranks, self.limit);
         self.results.records.extend(records);
         notes.into_iter().for_each(|note| self.note(format!("{}, {}", note.subject, plan.suites[0]), note.text));
     }

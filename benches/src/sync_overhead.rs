@@ -54,14 +54,14 @@ fn choose<T: Ord + ToString>(planned: &mut Vec<T>, given: Vec<T>, is_allowed: im
 
 impl Arguments {
     pub(crate) fn run(self) -> Result<bool> {
-        let mut all = Plan::new(self.options.quick, &[]);
+        let mut all = Plan::new(self.options.quick);
         let (suites, windows) = (all.suites.clone(), all.windows.clone());
         choose(&mut all.suites, self.suites, |suite| suites.contains(suite))?;
         choose(&mut all.windows, self.windows, |window| windows.contains(window))?;
         choose(&mut all.sizes, self.sizes, |_| true)?;
         choose(&mut all.counts, self.counts, |_| true)?;
         // All libraries measure one suite before the next, so that compared values are measured close together.
-        let part = |ranks, suite: &Suite| Plan { suites: vec![*suite], ranks: vec![ranks], ..all.clone() };
+        let part = |ranks, suite: &Suite| Plan { suites: vec![*suite], ranks, ..all.clone() };
         let parts =
             sorted(self.ranks).into_iter().flat_map(|ranks| all.suites.iter().map(move |suite| part(ranks, suite)));
         let sizes = if over_verbs() { all.sizes.clone() } else { all.copy_sizes() };

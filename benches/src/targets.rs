@@ -323,8 +323,7 @@ mod tests {
 
     /// A record with the same time for every planned measurement of a library.
     fn all(library: Library, us: f64) -> Vec<Record> {
-        let plan = Plan::new(true, &[2, 8]);
-        let keys = plan.ranks.iter().flat_map(|ranks| plan.farside_keys(*ranks));
+        let keys = [2, 8].into_iter().flat_map(|ranks| Plan::new(true).farside_keys(ranks));
         keys.map(|key| of(library, key, us)).collect()
     }
 

@@ -55,7 +55,7 @@ impl Arguments {
             quick: self.options.quick,
             suites: vec![Suite::TwoSided],
             sizes: self.sizes.clone(),
-            ranks: vec![2],
+            ranks: 2,
             ..Plan::default()
         };
         let task = Task {

@@ -171,7 +171,7 @@ mod tests {
     use crate::record::Library;
 
     fn keys_measured(ranks: u32, sizes: &[u64], counts: &[u64]) {
-        let plan = Plan { sizes: sizes.to_vec(), counts: counts.to_vec(), ..Plan::new(true, &[ranks]) };
+        let plan = Plan { sizes: sizes.to_vec(), counts: counts.to_vec(), ..Plan::new(true) };
         planned_measured(&plan, ranks, "auto");
     }
 
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn run_odd_ranks_is_refused() {
-        let plan = Plan::new(true, &[2]);
+        let plan = Plan::new(true);
         let error =
             Job::threads(3, |job| run(job, &plan, Budget::of(true, Method::Blocks), &mut Vec::new())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadArgument);
