@@ -36,7 +36,7 @@ fn as_a_rank_that_broadcasts() {
 }
 
 /// What these broadcasts do without measurements.
-const DEFAULT: &str = "binomial";
+const DEFAULT: &str = "binomial(1)";
 
 fn run(folder: &Path) -> Finished {
     run_as(folder, &itself!("as_a_rank"))
