@@ -34,17 +34,14 @@ impl ImportedRegion for Import {
     }
 }
 
-/// The cell of a notification: key of its region, offset, value.
-type Notification = (u64, u64, u64);
-
 impl TcpDevice {
     pub(super) fn fail(&self, kind: ErrorKind, operation: &'static str, peer: u32) -> Error {
         Error::new(kind, operation).rank(self.me).peer(peer).device("tcp")
     }
 
-    /// Checks a request; returns the key of its region, and the cell of its notification.
-    fn check(&self, request: &WorkRequest<'_>) -> Result<(u64, Option<Notification>)> {
-        let WorkRequest { peer, ref operation, notify, .. } = *request;
+    /// Checks a request; returns it in the form that a connection takes.
+    fn check(&self, request: &WorkRequest<'_>) -> Result<Call> {
+        let WorkRequest { peer, ref operation, notify, id } = *request;
         let (name, imports) = (operation.name(), self.imports.borrow());
         let key = match operation {
             Operation::Packet(packet) if packet.len() > MAX_PACKET => {
@@ -64,10 +61,11 @@ impl TcpDevice {
                 None => 0,
             },
         };
-        let Some((at, value)) = notify else { return Ok((key, None)) };
+        let call = Call { id, name, key, notify: None };
+        let Some((at, value)) = notify else { return Ok(call) };
         let cell = imports::region(imports.get(at.region), peer, at.region, SIGNAL)?;
         imports::integer(cell, at.offset, 8, SIGNAL)?;
-        Ok((key, Some((cell.key, at.offset as u64, value))))
+        Ok(Call { notify: Some((cell.key, at.offset as u64, value)), ..call })
     }
 
     /// Posts a request.
@@ -79,14 +77,12 @@ impl TcpDevice {
         if peer >= self.size {
             return Err(self.fail(ErrorKind::NoSuchRank, "post a work request", peer));
         }
-        let (key, notify) = self.check(request).map_err(|e| e.rank(self.me).device("tcp"))?;
-        let name = request.operation.name();
-        let call = Call { id: request.id, name, key, notify };
+        let call = self.check(request).map_err(|e| e.rank(self.me).device("tcp"))?;
         let mut engine = self.shared.lock();
         // SAFETY: the same contract, in both.
         let posted = unsafe {
             if peer == self.me {
-                engine.perform(&call, &request.operation).map_err(|kind| self.fail(kind, name, peer))?
+                engine.perform(&call, &request.operation).map_err(|kind| self.fail(kind, call.name, peer))?
             } else {
                 engine.post(peer, &call, &request.operation).map_err(|e| e.rank(self.me))?
             }
@@ -100,7 +96,7 @@ impl TcpDevice {
         }
         let (kind, len) = request.operation.counted();
         self.stats.add(kind, len);
-        if notify.is_some() {
+        if call.notify.is_some() {
             self.stats.add(Counted::Notify, 8);
         }
         Ok(posted)
