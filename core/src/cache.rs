@@ -1,23 +1,25 @@
-//! Files of measured values: in the user's cache folder, one for each machine and version, with the load under which the
-//! values were measured.
+//! The file of measured quantities: in the user's cache folder, one for each machine and version; and its publication to the
+//! ranks of a job.
 //!
-//! Their text is trusted as little as any input. A file that is damaged, of another machine, or not readable counts as
-//! absent; so does one that another user could have written, or a whole folder of that kind ([`check`]). A file is replaced
-//! by a rename, so that jobs that start at the same time read one of the whole files; a job that adds to a file holds a
-//! lock meanwhile. Values that were measured on a loaded machine are not kept.
+//! Its text is trusted as little as any input. A file that is damaged, of another machine, or not readable counts as
+//! absent; so does one that another user could have written, or a whole folder of that kind ([`check`]). It is replaced
+//! by a rename, so that jobs that start at the same time read one of the whole files, by a job that holds a lock
+//! meanwhile. Values that were measured on a loaded machine are not kept.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::str::Split;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::bootstrap::Bootstrap;
+use crate::error::{Error, ErrorKind, Result};
 use crate::load::Load;
 use crate::settings::{CacheFolder, Settings};
 
@@ -26,22 +28,87 @@ const LOCK: &str = "lock";
 /// Number of tries to get the lock, and the time between two of them: a process that holds it for longer is stopped.
 const TRIES: (u32, Duration) = (200, Duration::from_millis(10));
 
+/// The first line of a file, and the beginning of its name.
+const FORMAT: &str = "farside measured 1";
+const NAME: &str = "measured";
 /// Maximum length of a file in bytes.
-const MAX_FILE_BYTES: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// A kind of file.
-#[derive(Debug)]
-pub(crate) struct Format {
-    /// The beginning of its name.
-    pub(crate) name: &'static str,
-    /// The first line of a file.
-    pub(crate) line: &'static str,
+/// Measured quantities by name: lines of text, with the load under which they were measured. As text, each is a line
+/// `[NAME] load LOAD`, and its lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table(BTreeMap<String, (Load, String)>);
+
+impl Table {
+    /// The lines of a quantity, if `parse` takes them.
+    pub(crate) fn get<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        parse(&self.0.get(name)?.1)
+    }
+
+    /// Changes the lines of the quantities with other ones than `change` gives, or removes them.
+    pub(crate) fn changed(self, change: impl Fn(&str, String) -> Option<String>) -> Self {
+        let changed = |(name, (load, lines)): (String, (Load, String))| Some((change(&name, lines)?, name, load));
+        Self(self.0.into_iter().filter_map(changed).map(|(lines, name, load)| (name, (load, lines))).collect())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().map(|(name, (load, lines))| format!("[{name}] load {load}\n{lines}")).collect()
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut table = Self::default();
+        let mut last = None;
+        for line in text.split_inclusive('\n') {
+            line.ends_with('\n').then_some(())?;
+            if let Some((name, load)) = line.trim_end().strip_prefix('[').and_then(|rest| rest.split_once("] load ")) {
+                let (_, lines) = table.0.entry(name.to_owned()).or_insert((Load::parse(load)?, String::new()));
+                lines.is_empty().then_some(())?;
+                last = Some(name.to_owned());
+            } else {
+                table.0.get_mut(last.as_ref()?)?.1 += line;
+            }
+        }
+        Some(table)
+    }
+}
+
+/// What a rank has published: its table, and whether it can keep more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Published {
+    pub(crate) table: Table,
+    pub(crate) keeps: bool,
+}
+
+fn key(rank: u32) -> String {
+    format!("measured.{rank}")
+}
+
+impl Published {
+    /// Publishes what this rank has, or that it keeps no file. The other ranks see it after a fence.
+    pub(crate) fn put(of: Option<&Self>, bootstrap: &mut dyn Bootstrap) -> Result<()> {
+        let text = of.map_or(String::new(), |of| format!("{}\n{}", u8::from(of.keeps), of.table.text()));
+        bootstrap.put(&key(bootstrap.rank()), text.as_bytes())
+    }
+
+    /// What a rank has published; `None` if it keeps no file.
+    ///
+    /// # Errors
+    /// `Launcher`; `Protocol` for a malformed table.
+    pub(crate) fn get(rank: u32, bootstrap: &mut dyn Bootstrap) -> Result<Option<Self>> {
+        let bytes = bootstrap.get(&key(rank))?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(&bytes).ok().and_then(|text| text.split_once('\n'));
+        let published = text.and_then(|(keeps, text)| Some(Self { table: Table::parse(text)?, keeps: keeps == "1" }));
+        let malformed = || Error::new(ErrorKind::Protocol, "read measured values").peer(rank);
+        published.map(Some).ok_or_else(|| malformed().cause("malformed values from another rank"))
+    }
 }
 
 /// A file, and what identifies the machine in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CacheFile {
-    format: &'static Format,
     file: PathBuf,
     identity: String,
     /// Whether this rank logs that the file is refused.
@@ -81,17 +148,18 @@ fn folder(setting: &CacheFolder) -> Option<PathBuf> {
 }
 
 impl CacheFile {
-    /// The file of this machine; `more` is one line that also identifies its values. `None` if the setting turns it off,
-    /// or the user has no home.
-    pub(crate) fn new(settings: &Settings, format: &'static Format, more: &str) -> Option<Self> {
-        Some(Self::of(&folder(&settings.calibration)?, format, format!("{} {more}", machine())))
+    /// The file of this machine. `None` if the setting turns it off, or the user has no home.
+    pub(crate) fn new(settings: &Settings) -> Option<Self> {
+        // The cost of a long message within a node depends on how ranks may access each other's memory.
+        let identity = format!("{} {:?}", machine(), settings.shm_user_memory);
+        Some(Self::of(&folder(&settings.calibration)?, identity))
     }
 
-    pub(crate) fn of(folder: &Path, format: &'static Format, identity: String) -> Self {
+    pub(crate) fn of(folder: &Path, identity: String) -> Self {
         let mut hasher = rustc_hash::FxHasher::default();
         identity.hash(&mut hasher);
-        let file = folder.join(format!("{}-{:016x}", format.name, hasher.finish()));
-        Self { format, file, identity, reports: true }
+        let file = folder.join(format!("{NAME}-{:016x}", hasher.finish()));
+        Self { file, identity, reports: true }
     }
 
     /// Has this rank log that the file is refused only if `reports`: several ranks read it.
@@ -108,13 +176,8 @@ impl CacheFile {
         &self.identity
     }
 
-    /// The values in the file, if it is whole and of this machine, and `parse` takes all of its lines.
-    pub(crate) fn read<T>(&self, parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>) -> Option<T> {
-        self.read_loaded(parse).map(|(value, _)| value)
-    }
-
-    /// The values in the file and their load.
-    fn read_loaded<T>(&self, parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>) -> Option<(T, Load)> {
+    /// The quantities in the file, if it is whole and of this machine.
+    pub(crate) fn read(&self) -> Option<Table> {
         let refused = |why: String| {
             if self.reports {
                 tracing::warn!("measured values are not read: {}: {why}", self.file.display());
@@ -133,29 +196,15 @@ impl CacheFile {
         }
         let mut text = String::new();
         file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
-        self.parse(&text, parse)
+        self.parse(&text)
     }
 
-    /// The values and their load in the text of a file.
-    pub(crate) fn parse<T>(
-        &self,
-        text: &str,
-        parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>,
-    ) -> Option<(T, Load)> {
-        let mut lines = text.strip_suffix('\n')?.split('\n');
-        (lines.next()? == self.format.line && lines.next()? == self.identity).then_some(())?;
-        let load = Load::parse(lines.next()?.strip_prefix("load ")?)?;
-        let value = parse(&mut lines)?;
-        lines.next().is_none().then_some((value, load))
-    }
-
-    /// The text of a file with these lines, each of which ends with a line feed.
-    pub(crate) fn text(&self, load: Load, lines: &str) -> String {
-        format!("{}\n{}\nload {load}\n{lines}", self.format.line, self.identity)
+    fn parse(&self, text: &str) -> Option<Table> {
+        Table::parse(text.strip_prefix(FORMAT)?.strip_prefix('\n')?.strip_prefix(&*self.identity)?.strip_prefix('\n')?)
     }
 
     /// Begins to replace the file, which shows whether that is possible.
-    pub(crate) fn replace(self) -> io::Result<Replacement> {
+    pub(crate) fn replace(&self) -> io::Result<Replacement> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         if !folder.exists() {
             DirBuilder::new().recursive(true).create(folder)?;
@@ -166,24 +215,7 @@ impl CacheFile {
         }
         let beside = self.file.with_extension(format!("{:016x}", rand::random::<u64>()));
         let file = private(OpenOptions::new().write(true).create_new(true), &beside)?;
-        Ok(Replacement { cache: self, file, beside })
-    }
-
-    /// Rewrites the file, unless `lines` returns `None` for the values that it has. No other job does so meanwhile. Its load
-    /// is the heavier one of that of the old values and of `load`, that of the new ones.
-    pub(crate) fn update<T>(
-        self,
-        load: Load,
-        parse: impl FnOnce(&mut Split<'_, char>) -> Option<T>,
-        lines: impl FnOnce(Option<T>) -> Option<String>,
-    ) -> io::Result<()> {
-        let replacement = self.replace()?;
-        let _locked = lock(replacement.cache.file.with_file_name(LOCK))?;
-        let (old, before) = replacement.cache.read_loaded(parse).unzip();
-        match lines(old) {
-            Some(lines) => replacement.finish(load.max(before.unwrap_or_default()), &lines),
-            None => Ok(()),
-        }
+        Ok(Replacement { cache: self.clone(), file, beside })
     }
 }
 
@@ -217,13 +249,25 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Puts the new file, with these lines, in place of the old one, unless they were measured on a loaded machine.
-    pub(crate) fn finish(mut self, load: Load, lines: &str) -> io::Result<()> {
+    /// Puts the new file in place of the old one: with a quantity that `change` makes of the lines that the old one has,
+    /// unless it makes none, or it was measured on a loaded machine. No other job does so meanwhile. The load is the heavier
+    /// one of the old lines and of `load`.
+    pub(crate) fn set(
+        mut self,
+        name: &str,
+        load: Load,
+        change: impl FnOnce(Option<&str>) -> Option<String>,
+    ) -> io::Result<()> {
+        let _locked = lock(self.cache.file.with_file_name(LOCK))?;
+        let mut table = self.cache.read().unwrap_or_default();
+        let (before, old) = table.0.get(name).map(|(load, lines)| (*load, &lines[..])).unzip();
+        let Some(lines) = change(old) else { return Ok(()) };
         if load.is_heavy() {
             let why = format!("the processors were loaded: a measuring rank waited for one for {load} of the time");
             return Err(io::Error::other(why));
         }
-        self.file.write_all(self.cache.text(load, lines).as_bytes())?;
+        table.0.insert(name.to_owned(), (load.max(before.unwrap_or_default()), lines));
+        self.file.write_all(format!("{FORMAT}\n{}\n{}", self.cache.identity, table.text()).as_bytes())?;
         fs::rename(&self.beside, &self.cache.file)
     }
 }
@@ -265,22 +309,20 @@ fn machine() -> String {
 mod tests {
     use super::*;
 
-    const FORMAT: Format = Format { name: "values", line: "farside values 1" };
-
     fn cache(folder: &Path) -> CacheFile {
-        CacheFile::of(folder, &FORMAT, machine())
+        CacheFile::of(folder, machine())
     }
 
-    fn number(lines: &mut Split<'_, char>) -> Option<u64> {
-        lines.next()?.parse().ok()
+    fn number(lines: &str) -> Option<u64> {
+        lines.strip_suffix('\n')?.parse().ok()
     }
 
     fn read(cache: &CacheFile) -> Option<u64> {
-        cache.read(number)
+        cache.read()?.get("number", number)
     }
 
     fn written(folder: &Path, value: u64) {
-        cache(folder).replace().unwrap().finish(Load::default(), &format!("{value}\n")).unwrap();
+        cache(folder).replace().unwrap().set("number", Load::default(), |_| Some(format!("{value}\n"))).unwrap();
     }
 
     #[test]
@@ -291,7 +333,7 @@ mod tests {
         written(&folder, 7);
         assert_eq!(read(&cache(&folder)), Some(7));
         let mode = cache(&folder).file.metadata().unwrap().permissions().mode();
-        assert_eq!((mode & 0o777, fs::read_dir(&folder).unwrap().count()), (0o600, 1));
+        assert_eq!((mode & 0o777, fs::read_dir(&folder).unwrap().count()), (0o600, 2));
     }
 
     #[test]
@@ -309,18 +351,26 @@ mod tests {
     fn files_that_are_damaged_or_of_another_machine_count_as_absent() {
         let dir = tempfile::tempdir().unwrap();
         let cache = cache(dir.path());
-        let good = cache.text(Load::of(20), "7\n");
-        assert_eq!(cache.parse(&good, number), Some((7, Load::of(20))));
+        written(dir.path(), 7);
+        cache.replace().unwrap().set("number", Load::of(20), |_| Some("7\n".into())).unwrap();
+        let good = fs::read_to_string(&cache.file).unwrap();
+        assert_eq!(cache.parse(&good), cache.read());
+        let whole = |end: usize| good[..end].ends_with('\n') && good[..end].contains(&*machine());
         for end in 0..good.len() {
-            assert_eq!(cache.parse(&good[..end], number), None, "the first {end} bytes");
+            let number = cache.parse(&good[..end]).and_then(|table| table.get("number", number));
+            assert_eq!(number, None, "the first {end} bytes");
+            assert_eq!(cache.parse(&good[..end]).is_some(), whole(end), "the first {end} bytes");
         }
         let other = [
-            good.replace("values 1", "values 2"),
+            good.replace("measured 1", "measured 2"),
             good.replace(&machine(), "another machine"),
             good.replace("load 0.020", "load light"),
+            good.replace("[number]", "number"),
+            format!("{good}[number] load unknown\n8\n"),
+            format!("{good}8"),
         ];
-        for text in other.into_iter().chain([format!("{good}\n"), format!("{good}7\n")]) {
-            assert!(text != good && cache.parse(&text, number).is_none(), "{text}");
+        for text in other {
+            assert!(text != good && cache.parse(&text).is_none(), "{text}");
         }
         fs::write(&cache.file, b"farside\xff").unwrap();
         assert_eq!(read(&cache), None);
@@ -378,27 +428,35 @@ mod tests {
     #[test]
     fn values_of_a_loaded_machine_are_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let keep = |load| cache(dir.path()).replace().unwrap().finish(Load::of(load), "7\n");
+        let set = |load, value: &str| {
+            let value = format!("{value}\n");
+            cache(dir.path()).replace().unwrap().set("number", Load::of(load), |_| Some(value))
+        };
+        let keep = |load| set(load, "7");
         let e = keep(400).unwrap_err();
         assert!(e.to_string().contains("0.400 of the time") && read(&cache(dir.path())).is_none(), "{e}");
         keep(40).unwrap();
         let text = fs::read_to_string(cache(dir.path()).file).unwrap();
-        assert!(text.contains("\nload 0.040\n"), "{text}");
-        cache(dir.path()).update(Load::of(10), number, |old| Some(format!("{}\n", old.unwrap() + 1))).unwrap();
-        assert_eq!(cache(dir.path()).read_loaded(number), Some((8, Load::of(40))), "the heavier load");
+        assert!(text.contains("\n[number] load 0.040\n"), "{text}");
+        set(10, "8").unwrap();
+        let text = fs::read_to_string(cache(dir.path()).file).unwrap();
+        assert!(text.ends_with("\n[number] load 0.040\n8\n"), "the heavier load: {text}");
     }
 
     #[test]
     fn jobs_that_add_at_the_same_time_lose_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let add = || {
-            let lines = |old: Option<u64>| Some(format!("{}\n", old.unwrap_or(0) + 1));
-            (0..50).for_each(|_| cache(dir.path()).update(Load::default(), number, lines).unwrap());
+            let lines = |old: Option<&str>| Some(format!("{}\n", old.and_then(number).unwrap_or(0) + 1));
+            (0..50).for_each(|_| cache(dir.path()).replace().unwrap().set("number", Load::default(), lines).unwrap());
         };
         std::thread::scope(|threads| {
             (0..4).for_each(|_| drop(threads.spawn(add)));
+            threads
+                .spawn(|| cache(dir.path()).replace().unwrap().set("other", Load::default(), |_| Some("5\n".into())));
         });
         assert_eq!(read(&cache(dir.path())), Some(200));
+        assert_eq!(cache(dir.path()).read().unwrap().get("other", number), Some(5));
     }
 
     #[test]
@@ -416,6 +474,18 @@ mod tests {
                 assert!(read.is_some_and(|value| values.contains(&value)), "{read:?}");
             }
         });
-        assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
+        // The file and the lock.
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn tables_come_back_from_their_text() {
+        let table = Table(
+            [("a b", 3), ("c", 0)].map(|(name, load)| (name.to_owned(), (Load::of(load), "1\n2\n".to_owned()))).into(),
+        );
+        assert_eq!(Table::parse(&table.text()), Some(table.clone()));
+        let only = table.changed(|name, lines| (name == "c").then_some(lines));
+        assert_eq!(only.text(), "[c] load 0.000\n1\n2\n");
+        assert_eq!(Table::parse("1\n"), None);
     }
 }

@@ -1,46 +1,46 @@
 //! What the jobs of a user on a machine learn for the [selection](crate::coll::selection) of collectives: fitted models,
-//! and rules that calls have measured, in files of the user's cache folder.
+//! and rules that calls have measured, in the file of measured quantities.
 //!
-//! Rank 0 publishes what its files have before the ranks connect, so that all ranks select alike without a message. The
-//! first job on a device measures a model, for at most 20 ms, unless ranks share processors. Rank 0 adds the rules of
-//! its teams to the file at the end, but those that were measured on loaded processors. Where rank 0 has no folder that it can write, the table selects.
+//! Rank 0 publishes what its file has before the ranks connect, so that all ranks select alike without a message; the other
+//! ranks publish the cut-offs of their nodes. The first job on a device measures a model, for at most 20 ms, unless ranks
+//! share processors. Rank 0 adds the rules of its teams to the file at the end. Where rank 0 has no folder that it can
+//! write, the table selects.
 
-use std::str::Split;
 use std::time::Duration;
 
 use crate::bootstrap::Bootstrap;
-use crate::cache::{CacheFile, Format};
+use crate::cache::{CacheFile, Published};
+use crate::calibration;
 use crate::coll;
 use crate::coll::selection::{Rules, Selection};
 use crate::device::MessageCutOffs;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::job::Job;
 use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};
-use crate::wire::{Reader, Writer};
 
-const FILE: Format = Format { name: "collectives", line: "farside collectives 3" };
-/// The devices of which files are published, before it is known which one connects the ranks.
+/// The devices of which values are kept.
 const DEVICES: [&str; 4] = ["shm", "verbs", "route", "tcp"];
-/// Maximum number of bytes of the rules in a file, of those that are published, and of the models that are.
-const MOST_KEPT: usize = 60 << 10;
-const MOST_RULES: usize = 16 << 10;
-const MOST_MODELS: usize = 16 << 10;
+/// Maximum number of bytes of the rules of a device in the file, and of those that are published.
+const MOST_KEPT: usize = 50 << 10;
+const MOST_PUBLISHED: usize = 8 << 10;
+/// Longest text of other values of which each is published.
+const MOST_OTHER: usize = 6 << 10;
 /// Time for which the first job measures.
 const LIMIT: Duration = Duration::from_millis(20);
 
-fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
-    CacheFile::new(settings, &FILE, &format!("{:?} {device}", settings.shm_user_memory))
+/// The name of the rules of a device in the table of measured quantities.
+fn name(device: &str) -> String {
+    format!("collectives {device}")
 }
 
-/// Reads the lines of a file.
-fn parse(lines: &mut Split<'_, char>) -> Option<Rules> {
-    lines.collect::<Vec<_>>().join("\n").parse().ok()
+fn parse(lines: &str) -> Option<Rules> {
+    lines.parse().ok()
 }
 
 /// The rules in the file of a device.
 fn rules(settings: &Settings, device: &str) -> Rules {
-    cache(settings, device).and_then(|cache| cache.read(parse)).unwrap_or_default()
+    CacheFile::new(settings).and_then(|file| file.read()?.get(&name(device), parse)).unwrap_or_default()
 }
 
 /// The rules of the setting `FARSIDE_COLL`.
@@ -60,45 +60,30 @@ pub fn selection(settings: &Settings, device: &str) -> Result<Selection> {
     Ok(Selection { user: user_rules(settings)?, measured: rules(settings, device), model })
 }
 
-fn key(device: &str) -> String {
-    format!("tuning.{device}")
+/// Publishes what the file of this rank has: all values of rank 0, of the others the cut-offs of their nodes. The other ranks
+/// see them after a fence. Returns the file.
+pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Option<CacheFile>> {
+    let (is_first, size) = (bootstrap.rank() == 0, bootstrap.size().into());
+    let Some(file) = CacheFile::new(settings).map(|file| file.reports(is_first)) else {
+        Published::put(None, bootstrap)?;
+        return Ok(None);
+    };
+    let published = |of: &str, lines: String| {
+        let is_one = |name: fn(&str) -> String| is_first && DEVICES.iter().any(|device| name(device) == of);
+        if is_one(name) {
+            return Some(parse(&lines)?.of_at_most(size).last(MOST_PUBLISHED));
+        }
+        let is_known = of == calibration::NAME || is_one(Models::name);
+        (is_known && lines.len() <= MOST_OTHER).then_some(lines)
+    };
+    let table = file.read().unwrap_or_default().changed(published);
+    let keeps = is_first && file.replace().is_ok();
+    Published::put(Some(&Published { table, keeps }), bootstrap)?;
+    Ok(Some(file))
 }
 
-/// Publishes the files of rank 0, a value for each device; an empty one if it keeps no files. The other ranks see them after
-/// a fence.
-pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<()> {
-    if bootstrap.rank() > 0 {
-        return Ok(());
-    }
-    let size = bootstrap.size().into();
-    for device in DEVICES {
-        let models = Models::load(settings, device).map(|models| models.to_bytes());
-        let models = models.filter(|bytes| bytes.len() <= MOST_MODELS);
-        // Without models, whether they could be kept: otherwise each job would measure.
-        let keeps = cache(settings, device).is_some_and(|cache| models.is_some() || cache.replace().is_ok());
-        let value = if keeps {
-            let rules = rules(settings, device).of_at_most(size).last(MOST_RULES);
-            Writer::new().bytes(rules.as_bytes()).bytes(&models.unwrap_or_default()).done()
-        } else {
-            Vec::new()
-        };
-        bootstrap.put(&key(device), &value)?;
-    }
-    Ok(())
-}
-
-/// The rules and the model that were published; `None` if they are malformed, `Some(None)` if rank 0 keeps no files.
-fn published(bytes: &[u8]) -> Option<Option<(Rules, Option<Models>)>> {
-    if bytes.is_empty() {
-        return Some(None);
-    }
-    let mut r = Reader::new(bytes);
-    let (rules, models) = (std::str::from_utf8(r.bytes()?).ok()?, r.bytes()?);
-    let models = if models.is_empty() { None } else { Some(Models::from_bytes(models)?) };
-    r.is_empty().then_some(Some((rules.parse().ok()?, models)))
-}
-
-/// Gives all ranks the values that rank 0 has published; without a published model, one is measured. Collective.
+/// Gives all ranks the values that rank 0 has published; without a published model, one is measured, if it can be kept.
+/// Collective.
 ///
 /// # Errors
 /// `PeerLost`, `Launcher`, `Protocol`.
@@ -107,13 +92,11 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
     if !DEVICES.contains(&device) || job.size() == 1 {
         return Ok(());
     }
-    let bytes = job.bootstrap.borrow_mut().get(&key(device))?;
-    let found = published(&bytes).ok_or_else(|| {
-        Error::new(ErrorKind::Protocol, "select collectives").peer(0).cause("malformed rules or models from rank 0")
-    })?;
-    let Some((rules, models)) = found else { return Ok(()) };
-    let models = match models {
+    let Some(Published { table, keeps }) = Published::get(0, &mut **job.bootstrap.borrow_mut())? else { return Ok(()) };
+    let models = match table.get(&Models::name(device), |lines| Models::parse(device, lines)) {
         Some(models) => Some(models),
+        // Each job would measure.
+        None if !keeps => return Ok(()),
         None => {
             let models = measured(job)?;
             if job.rank() == 0
@@ -134,6 +117,7 @@ pub(crate) fn begin(job: &Job) -> Result<()> {
         job.set_cut_offs(cut_offs.adjusted(by));
         job.set_message_cut_offs(MessageCutOffs { read_inter, ..job.message_cut_offs() }.adjusted(by));
     }
+    let rules = table.get(&name(device), parse).unwrap_or_default();
     job.calls().tuning.keeps.set(job.rank() == 0);
     job.calls().tuning.begin(rules, models.map(|models| models.p_log_p().clone()));
     Ok(())
@@ -166,13 +150,14 @@ pub(crate) fn keep(job: &Job) {
     if !tuning.keeps.get() || new.is_empty() {
         return;
     }
-    let Some(cache) = cache(job.settings(), job.device().capabilities().name) else { return };
-    let with = |old: Option<Rules>| {
-        let mut all = old.unwrap_or_default();
+    let Some(file) = CacheFile::new(job.settings()) else { return };
+    let with = |old: Option<&str>| {
+        let mut all = old.and_then(parse).unwrap_or_default();
         new.iter().cloned().for_each(|rule| all.set(rule));
         Some(all.last(MOST_KEPT))
     };
-    if let Err(e) = cache.update(load, parse, with) {
+    let name = name(job.device().capabilities().name);
+    if let Err(e) = file.replace().and_then(|replacement| replacement.set(&name, load, with)) {
         tracing::warn!("measured choices of collectives are not kept: {e}");
     }
 }
@@ -185,7 +170,7 @@ pub fn report(settings: &Settings) -> String {
     }
     let of = |device| {
         let count = rules(settings, device).iter().count();
-        let file = cache(settings, device).filter(|_| count > 0)?;
+        let file = CacheFile::new(settings).filter(|_| count > 0)?;
         Some(format!("{count} rules measured on {device} ({})", file.file().display()))
     };
     let all: Vec<String> = DEVICES.into_iter().filter_map(of).collect();
@@ -196,16 +181,11 @@ pub fn report(settings: &Settings) -> String {
 mod tests {
     use super::*;
 
+    /// The most that rank 0 publishes has room in a value.
     #[test]
-    fn what_is_published_is_read_back_and_garbage_is_refused() {
-        let rules = "allreduce 4 1024-2047 one-node ring\n";
-        let bytes = Writer::new().bytes(rules.as_bytes()).bytes(&[]).done();
-        let (read, models) = published(&bytes).unwrap().unwrap();
-        assert!(read.to_string().starts_with("allreduce 4 1024-2047 one-node ring") && models.is_none());
-        assert!(published(&[]).unwrap().is_none());
-        assert!((1..bytes.len()).all(|end| published(&bytes[..end]).is_none()));
-        let wrong = Writer::new().bytes(b"allreduce 4").bytes(&[]).done();
-        assert!(published(&wrong).is_none());
+    fn values_of_all_devices_can_be_published() {
+        let most = DEVICES.len() * (MOST_PUBLISHED + MOST_OTHER) + MOST_OTHER + 1024;
+        assert!(most < crate::bootstrap::VALUE_MAX, "{most}");
     }
 
     #[test]

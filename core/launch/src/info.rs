@@ -77,7 +77,7 @@ fn stored(settings: &Settings) -> Vec<Stored> {
     // Jobs of several nodes have a device of two.
     let names = devices(settings).into_iter().map(|device| device.name).chain(["route"]);
     let stored = names.filter_map(|device| {
-        let (models, file) = (Models::load(settings, device)?, Models::file(settings, device)?);
+        let (models, file) = (Models::load(settings, device)?, Models::file(settings)?);
         let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
         Some(Stored { device, file, age: written.and_then(|written| written.elapsed().ok()), models })
     });
@@ -104,7 +104,7 @@ impl Stored {
         let age = self.age.map_or("at an unknown time".to_owned(), |age| format!("{} ago", span(age)));
         let cut_offs = self.models.cut_offs().map_or(String::new(), |cut_offs| format!("; cut-offs {cut_offs}"));
         let file = self.file.display();
-        format!("{}: fitted {age}; residuals: {}{cut_offs} ({file})", self.device, residuals.join("; "))
+        format!("{}: residuals: {}{cut_offs} ({file}, written {age})", self.device, residuals.join("; "))
     }
 
     fn json(&self) -> Value {

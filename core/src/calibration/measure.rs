@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Fitted, LEAST, Measured, QUANTITIES, Quantity};
+use super::{Fitted, LEAST, Measured, NAME, QUANTITIES, Quantity};
 use crate::am::{self, Counters, Delivery, HandlerId, Message, Messenger, OnComplete, Sink, Source};
 use crate::cache::CacheFile;
 use crate::device::Block;
@@ -74,7 +74,7 @@ impl Inbox {
                 Delivery::Into(sink, OnComplete::inline(arrived))
             }
             _ => {
-                self.arrived.set(Some(Arrived::End(Measured::read(m.header))));
+                self.arrived.set(Some(Arrived::End(std::str::from_utf8(m.header).ok().and_then(Measured::parse))));
                 Delivery::Done
             }
         }
@@ -133,13 +133,13 @@ impl End<'_> {
     fn lead(&self, ranks: &[u32], most: usize, limit: Duration, cache: Option<CacheFile>) -> Result<Option<Measured>> {
         let replacement = cache.and_then(|cache| cache.replace().inspect_err(cannot_keep).ok());
         let measured = if replacement.is_some() { self.measure(ranks[1], most, limit)? } else { None };
-        let text = measured.map_or_else(Vec::new, |measured| measured.write());
+        let text = measured.map_or_else(String::new, |measured| measured.text());
         for rank in &ranks[1..] {
-            am::notify(self.job, *rank, HANDLER, &text)?;
+            am::notify(self.job, *rank, HANDLER, text.as_bytes())?;
         }
         if let (Some(replacement), Some(measured)) = (replacement, &measured) {
             let load = self.measuring.load(self.job.device().now()).max(self.load.get());
-            let _ = replacement.finish(load, &measured.fitted.lines()).inspect_err(cannot_keep);
+            let _ = replacement.set(NAME, load, |_| Some(measured.fitted.lines())).inspect_err(cannot_keep);
         }
         Ok(measured)
     }

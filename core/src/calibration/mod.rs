@@ -12,16 +12,11 @@ mod measure;
 
 pub(crate) use measure::crossing;
 
-use std::str::Split;
-
-use crate::bootstrap::Bootstrap;
-use crate::cache::{CacheFile, Format};
+use crate::cache::{CacheFile, Published};
 use crate::device::MessageCutOffs;
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::job::Job;
 use crate::settings::Settings;
-use crate::wire::{Reader, Writer};
 
 /// A fitted cut-off: the length from which the second of two ways to send a message is faster.
 struct Quantity {
@@ -38,8 +33,8 @@ struct Quantity {
 /// [`most_eager`](MessageCutOffs::most_eager).
 const LEAST: usize = 8 << 10;
 
-/// The file of fitted values.
-const FILE: Format = Format { name: "cut-offs", line: "farside cut-offs 3" };
+/// The name of the fitted values in the table of measured quantities.
+pub(crate) const NAME: &str = "cut-offs";
 
 const EAGER: MessageCutOffs = MessageCutOffs { eager: usize::MAX, ..MessageCutOffs::UNMEASURED };
 const READ: MessageCutOffs = MessageCutOffs { read_intra: 0, ..MessageCutOffs::UNMEASURED };
@@ -64,34 +59,21 @@ impl Fitted {
         values.iter().all(|value| (LEAST..=most).contains(value)).then_some(Self { most, values })
     }
 
-    fn write(&self, w: Writer) -> Writer {
-        self.values.iter().fold(w.u64(self.most as u64), |w, value| w.u64(*value as u64))
-    }
-
-    fn read(r: &mut Reader<'_>) -> Option<Self> {
-        let mut number = || usize::try_from(r.u64()?).ok();
-        let most = number()?;
-        let mut values = [0; QUANTITIES.len()];
-        for value in &mut values {
-            *value = number()?;
-        }
-        Self::new(most, values)
-    }
-
-    /// The lines of a file.
+    /// As text: a line each.
     fn lines(&self) -> String {
         let rows = QUANTITIES.iter().zip(self.values).map(|(quantity, value)| format!("{} {value}\n", quantity.name));
         format!("most {}\n{}", self.most, rows.collect::<String>())
     }
 
-    fn parse(lines: &mut Split<'_, char>) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.strip_suffix('\n')?.split('\n');
         let mut number = |name| lines.next()?.strip_prefix(name)?.strip_prefix(' ')?.parse::<usize>().ok();
         let most = number("most")?;
         let mut values = [0; QUANTITIES.len()];
         for (value, quantity) in values.iter_mut().zip(&QUANTITIES) {
             *value = number(quantity.name)?;
         }
-        Self::new(most, values)
+        lines.next().map_or_else(|| Self::new(most, values), |_| None)
     }
 
     /// The cut-offs of a device, with these values, as far as the device's bound allows them.
@@ -104,34 +86,6 @@ impl Fitted {
     }
 }
 
-/// The values that the lowest rank of a node has published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    /// It neither uses nor measures values.
-    Off,
-    Nothing,
-    Values(Fitted),
-}
-
-impl Known {
-    fn write(self) -> Vec<u8> {
-        match self {
-            Self::Off => vec![],
-            Self::Nothing => vec![0],
-            Self::Values(fitted) => fitted.write(Writer::new().u8(1)).done(),
-        }
-    }
-
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut r = Reader::new(bytes);
-        match r.u8() {
-            None => Some(Self::Off),
-            Some(0) => Some(Self::Nothing),
-            Some(_) => Fitted::read(&mut r).map(Self::Values),
-        }
-    }
-}
-
 /// Values that were measured, and with how many messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Measured {
@@ -140,77 +94,47 @@ struct Measured {
 }
 
 impl Measured {
-    fn write(&self) -> Vec<u8> {
-        self.fitted.write(Writer::new().u32(self.messages)).done()
+    fn text(&self) -> String {
+        format!("{} messages\n{}", self.messages, self.fitted.lines())
     }
 
-    fn read(bytes: &[u8]) -> Option<Self> {
-        let mut r = Reader::new(bytes);
-        let messages = r.u32()?;
-        Fitted::read(&mut r).map(|fitted| Self { fitted, messages })
+    fn parse(text: &str) -> Option<Self> {
+        let (messages, lines) = text.split_once(" messages\n")?;
+        Some(Self { fitted: Fitted::parse(lines)?, messages: messages.parse().ok()? })
     }
 }
 
-/// A rank's part of the calibration, from before it connects.
-#[derive(Debug)]
-pub(crate) struct Calibration(Option<CacheFile>);
-
-impl Calibration {
-    /// Reads the cache, and publishes what is in it. The other ranks see it after a fence.
-    pub(crate) fn publish(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Self> {
-        let cache = cache(settings).map(|cache| cache.reports(bootstrap.rank() == 0));
-        let known =
-            cache.as_ref().map_or(Known::Off, |cache| cache.read(Fitted::parse).map_or(Known::Nothing, Known::Values));
-        bootstrap.put(&key(bootstrap.rank()), &known.write())?;
-        Ok(Self(cache))
+/// Gives all ranks of a node the same cut-offs: those that its lowest rank has published, or new ones, which it keeps in
+/// its file. Collective; sends messages only if they are to be measured.
+///
+/// # Errors
+/// `PeerLost`, `Launcher`, `Protocol`.
+pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
+    let capabilities = job.device().capabilities();
+    let [leader, partner, ..] = capabilities.node[..] else { return Ok(()) };
+    let most = capabilities.messages.most_eager;
+    if most < LEAST {
+        return Ok(());
     }
-
-    /// Gives all ranks of a node the same cut-offs. Collective; sends messages only if they are to be measured.
-    ///
-    /// # Errors
-    /// `PeerLost`, `Launcher`, `Protocol`.
-    pub(crate) fn agree(self, job: &Job) -> Result<()> {
-        let capabilities = job.device().capabilities();
-        let [leader, partner, ..] = capabilities.node[..] else { return Ok(()) };
-        let most = capabilities.messages.most_eager;
-        if most < LEAST {
-            return Ok(());
+    let published = |rank| Published::get(rank, &mut **job.bootstrap.borrow_mut());
+    let (first, second) = (published(leader)?, published(partner)?);
+    let known = first.as_ref().and_then(|first| first.table.get(NAME, Fitted::parse));
+    let found = match known {
+        Some(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),
+        _ if first.is_none() || second.is_none() || job.is_on_oversubscribed_node() => None,
+        _ => {
+            let found = measure::together(job, &capabilities.node, most, measure::LIMIT, cache)?;
+            // Ranks that have not left yet poll, before their program can register handlers. All ranks are here: the
+            // device of a job of several nodes names no messages to measure.
+            job.bootstrap.borrow_mut().fence()?;
+            found
         }
-        let [first, second] = [known(job, leader)?, known(job, partner)?];
-        let found = match first {
-            Known::Values(fitted) if fitted.most >= most => Some(Measured { fitted, messages: 0 }),
-            _ if first == Known::Off || second == Known::Off || job.is_on_oversubscribed_node() => None,
-            _ => {
-                let found = measure::together(job, &capabilities.node, most, measure::LIMIT, self.0)?;
-                // Ranks that have not left yet poll, before their program can register handlers. All ranks are here: the
-                // device of a job of several nodes names no messages to measure.
-                job.bootstrap.borrow_mut().fence()?;
-                found
-            }
-        };
-        if let Some(Measured { fitted, messages }) = found {
-            job.set_message_cut_offs(fitted.applied(capabilities.messages).adjusted(&job.settings().transfer));
-            tracing::info!("cut-offs {}, measured by {messages} messages of this job", named(&fitted));
-        }
-        Ok(())
+    };
+    if let Some(Measured { fitted, messages }) = found {
+        job.set_message_cut_offs(fitted.applied(capabilities.messages).adjusted(&job.settings().transfer));
+        tracing::info!("cut-offs {}, measured by {messages} messages of this job", named(&fitted));
     }
-}
-
-/// The file of this machine.
-fn cache(settings: &Settings) -> Option<CacheFile> {
-    // The cost of a read depends on how ranks may access each other's memory.
-    CacheFile::new(settings, &FILE, &format!("{:?}", settings.shm_user_memory))
-}
-
-fn key(rank: u32) -> String {
-    format!("calibration.{rank}")
-}
-
-fn known(job: &Engine, rank: u32) -> Result<Known> {
-    let bytes = job.bootstrap.borrow_mut().get(&key(rank))?;
-    Known::read(&bytes).ok_or_else(|| {
-        Error::new(ErrorKind::Protocol, "calibrate").peer(rank).cause("malformed cut-offs from another rank")
-    })
+    Ok(())
 }
 
 fn named(fitted: &Fitted) -> String {
@@ -222,11 +146,11 @@ fn named(fitted: &Fitted) -> String {
 /// none.
 #[must_use]
 pub fn report(settings: &Settings) -> String {
-    let Some(cache) = cache(settings) else {
+    let Some(cache) = CacheFile::new(settings) else {
         return "off: the defaults of the device".into();
     };
     let file = cache.file().display();
-    match cache.read(Fitted::parse) {
+    match cache.read().and_then(|table| table.get(NAME, Fitted::parse)) {
         Some(fitted) => format!("{} (measured; from {file})", named(&fitted)),
         None => format!("the defaults of the device, until a job of two ranks has measured ({file})"),
     }

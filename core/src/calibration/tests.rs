@@ -3,19 +3,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::load::Load;
 
 #[test]
 fn values_come_back_as_they_were_and_damaged_ones_do_not() {
     let fitted = Fitted::new(64 << 10, [20_000, 9_000]).unwrap();
-    let bytes = Measured { fitted, messages: 7 }.write();
-    assert_eq!(Measured::read(&bytes), Some(Measured { fitted, messages: 7 }));
-    assert!((0..bytes.len()).all(|len| Measured::read(&bytes[..len]).is_none()));
-    for known in [Known::Off, Known::Nothing, Known::Values(fitted)] {
-        assert_eq!(Known::read(&known.write()), Some(known));
-    }
-    let above = Writer::new().u8(1).u64(64 << 10).u64(20_000).u64(1 << 40).done();
-    assert_eq!((Known::read(&above), Known::read(&[1, 2])), (None, None));
+    let text = Measured { fitted, messages: 7 }.text();
+    assert_eq!(Measured::parse(&text), Some(Measured { fitted, messages: 7 }));
+    assert!((0..text.len()).all(|len| Measured::parse(&text[..len]).is_none()));
 }
 
 #[test]
@@ -42,16 +36,11 @@ fn every_quantity_has_a_setting_of_its_name() {
     }
 }
 
-fn parsed(lines: &str) -> Option<Fitted> {
-    let cache = CacheFile::of(std::path::Path::new("/"), &FILE, "here".into());
-    cache.parse(&cache.text(Load::default(), lines), Fitted::parse).map(|(fitted, _)| fitted)
-}
-
 #[test]
 fn lines_that_are_damaged_count_as_absent() {
     let fitted = Fitted::new(32 << 10, [16 << 10, 9 << 10]).unwrap();
     let good = fitted.lines();
-    assert_eq!(parsed(&good), Some(fitted));
+    assert_eq!(Fitted::parse(&good), Some(fitted));
     let eager = format!("eager {}", fitted.values[0]);
     let wrong = [
         good.replace(&eager, "eager -1"),
@@ -62,14 +51,14 @@ fn lines_that_are_damaged_count_as_absent() {
         format!("{good}eager 9000\n"),
     ];
     for text in wrong {
-        assert!(text != good && parsed(&text).is_none(), "{text}");
+        assert!(text != good && Fitted::parse(&text).is_none(), "{text}");
     }
 }
 
 proptest! {
     #[test]
     fn any_lines_are_refused_or_within_bounds(most in any::<usize>(), values in any::<[usize; 2]>()) {
-        prop_assert_eq!(parsed(&Fitted { most, values }.lines()), Fitted::new(most, values));
+        prop_assert_eq!(Fitted::parse(&Fitted { most, values }.lines()), Fitted::new(most, values));
     }
 }
 
@@ -88,14 +77,14 @@ fn measured(limit: Duration, cache: impl Fn() -> Option<CacheFile> + Sync) -> Ve
 #[test]
 fn all_ranks_get_the_values_that_two_have_measured_and_the_file_keeps() {
     let dir = tempfile::tempdir().unwrap();
-    let cache = || Some(CacheFile::of(dir.path(), &FILE, "here".into()));
+    let cache = || Some(CacheFile::of(dir.path(), "here".into()));
     for _ in 0..50 {
         let all = measured(Duration::from_secs(60), cache);
         let first = all[0].expect("a minute suffices");
         assert_eq!(all, [Some(first); 3]);
         assert!(first.messages > 0, "{first:?}");
         // Other programs, or the third rank on two processors, may be a load.
-        if let Some(kept) = cache().unwrap().read(Fitted::parse) {
+        if let Some(kept) = cache().unwrap().read().and_then(|table| table.get(NAME, Fitted::parse)) {
             return assert_eq!(kept, first.fitted);
         }
     }
@@ -107,7 +96,7 @@ fn nothing_is_measured_without_time_or_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("file");
     std::fs::write(&folder, "").unwrap();
-    assert_eq!(measured(Duration::from_secs(60), || Some(CacheFile::of(&folder, &FILE, "here".into()))), [None; 3]);
-    assert_eq!(measured(Duration::ZERO, || Some(CacheFile::of(dir.path(), &FILE, "here".into()))), [None; 3]);
+    assert_eq!(measured(Duration::from_secs(60), || Some(CacheFile::of(&folder, "here".into()))), [None; 3]);
+    assert_eq!(measured(Duration::ZERO, || Some(CacheFile::of(dir.path(), "here".into()))), [None; 3]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
 }

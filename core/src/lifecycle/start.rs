@@ -8,7 +8,7 @@ use crate::am::ActiveMessages;
 use crate::bill::trace::Trace;
 use crate::bootstrap::{Bootstrap, SIMULATION, detect, threads};
 use crate::cache;
-use crate::calibration::Calibration;
+use crate::calibration;
 use crate::callback::message_of;
 use crate::coll::execute::{self, Calls};
 use crate::coll::selection::Rules;
@@ -85,10 +85,9 @@ impl Job {
     /// ranks are on several nodes and no device connects them.
     pub fn init() -> Result<Self> {
         let (mut bootstrap, settings) = connect()?;
-        let calibration = Calibration::publish(&mut *bootstrap, &settings)?;
-        tuning::publish(&mut *bootstrap, &settings)?;
+        let file = tuning::publish(&mut *bootstrap, &settings)?;
         let job = Self::start(bootstrap, settings)?;
-        calibration.agree(&job)?;
+        calibration::agree(&job, file)?;
         tuning::begin(&job)?;
         Ok(job)
     }

@@ -1,19 +1,15 @@
-//! Models as numbers: rows of a text file in the user's cache folder, and bytes for other ranks.
+//! Models as rows of numbers: lines of text in the file of measured quantities, and for other ranks.
 
 use std::path::PathBuf;
-use std::str::Split;
 
 use super::fit::Fitted;
 use super::{Fits, LoP, LogGP, Models, Overhead, PLogP, Posting, Primitive, RoundTrip, Table, Transfers};
-use crate::cache::{CacheFile, Format};
+use crate::cache::CacheFile;
 use crate::device::CutOffs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::load::Load;
 use crate::settings::Settings;
-use crate::wire::{Reader, Writer};
 
-/// The file of the models of a device.
-const FILE: Format = Format { name: "models", line: "farside models 3" };
 /// Names of the rows of a primitive.
 const ROWS: [&str; 8] =
     ["log-gp", "p-log-p", "gap", "send-overhead", "receive-overhead", "lo-p-normal", "lo-p-inline", "lo-p-list"];
@@ -23,9 +19,7 @@ const MAX_NUMBERS: usize = 256;
 const MAX_TIME_NS: f64 = 1e15;
 /// The numbers of messages that LoP is always measured for: beyond what was measured it may give any time.
 const FANS: u32 = 16;
-/// The version of the bytes.
-const VERSION: u8 = 2;
-/// The name of the row of cut-offs, in the file.
+/// The name of the row of cut-offs.
 const CUT_OFFS: &str = "cut-offs";
 
 /// Whether it is a time in nanoseconds.
@@ -165,58 +159,57 @@ impl Models {
         Some(Self { device, messages, writes, transfers, transfer_times: Vec::new(), load: Load::default() })
     }
 
-    /// A compact form for other ranks: some 2 KiB.
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let w = Writer::new().u8(VERSION).bytes(self.device.as_bytes());
-        let row =
-            |w: Writer, row: &Vec<f64>| row.iter().fold(w.u32(row.len() as u32), |w, value| w.u64(value.to_bits()));
-        let transfers: Vec<u64> = self.transfers.iter().flat_map(Transfers::numbers).collect();
-        let w = transfers.iter().fold(w.u32(transfers.len() as u32), |w, value| w.u64(*value));
-        self.numbers().iter().flatten().fold(w, row).done()
+    /// The name of the models of a device in the table of measured quantities.
+    pub(crate) fn name(device: &str) -> String {
+        format!("models {device}")
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) returns; `None` if it is malformed, or a parameter is out of its bounds.
+    /// The file in which models are kept; `None` if `FARSIDE_CALIBRATION` turns that off, or the user has no home.
     #[must_use]
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut r = Reader::new(bytes);
-        (r.u8()? == VERSION).then_some(())?;
-        let device = String::from_utf8(r.bytes()?.to_vec()).ok()?;
-        let count = r.u32()? as usize;
-        (count <= MAX_NUMBERS).then_some(())?;
-        let transfers = (0..count).map(|_| r.u64()).collect::<Option<Vec<_>>>()?;
-        let mut rows: [[Vec<f64>; ROWS.len()]; 2] = Default::default();
-        for row in rows.iter_mut().flatten() {
-            let count = r.u32()? as usize;
-            (count <= MAX_NUMBERS).then_some(())?;
-            for _ in 0..count {
-                row.push(f64::from_bits(r.u64()?));
-            }
-        }
-        if r.is_empty() { Self::of_rows(device, &rows, &transfers) } else { None }
-    }
-
-    fn cache(settings: &Settings, device: &str) -> Option<CacheFile> {
-        // The cost of a long message within a node depends on how ranks may access each other's memory.
-        CacheFile::new(settings, &FILE, &format!("{:?} {device}", settings.shm_user_memory))
-    }
-
-    /// The file in which models of a device are kept; `None` if `FARSIDE_CALIBRATION` turns that off, or the user has no
-    /// home.
-    #[must_use]
-    pub fn file(settings: &Settings, device: &str) -> Option<PathBuf> {
-        Self::cache(settings, device).map(|cache| cache.file().to_owned())
+    pub fn file(settings: &Settings) -> Option<PathBuf> {
+        CacheFile::new(settings).map(|file| file.file().to_owned())
     }
 
     /// The models of a device, as [`Capabilities`](crate::device::Capabilities) name it, that were
     /// [stored](Self::store) on this machine with this version and kernel. `None` if there are none, or the file is damaged.
     #[must_use]
     pub fn load(settings: &Settings, device: &str) -> Option<Self> {
-        Self::cache(settings, device)?.read(|lines| Self::parse(device, lines))
+        CacheFile::new(settings)?.read()?.get(&Self::name(device), |lines| Self::parse(device, lines))
     }
 
-    /// Reads the lines of a file.
-    fn parse(device: &str, lines: &mut Split<'_, char>) -> Option<Self> {
+    /// As text: a line for each row.
+    #[must_use]
+    pub(crate) fn lines(&self) -> String {
+        let mut lines = CUT_OFFS.to_owned();
+        self.transfers.iter().flat_map(Transfers::numbers).for_each(|value| lines += &format!(" {value}"));
+        lines.push('\n');
+        for (primitive, rows) in Primitive::ALL.iter().zip(self.numbers()) {
+            for (name, row) in ROWS.iter().zip(rows) {
+                lines += &format!("{} {name}", primitive.name());
+                row.iter().for_each(|value| lines += &format!(" {value:?}"));
+                lines.push('\n');
+            }
+        }
+        lines
+    }
+
+    /// The device and the [text](Self::lines), for other ranks: some 5 KiB.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        format!("{}\n{}", self.device, self.lines()).into_bytes()
+    }
+
+    /// Reads what [`to_bytes`](Self::to_bytes) returns; `None` if it is malformed, or a parameter is out of its bounds.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (device, lines) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        Self::parse(device, lines)
+    }
+
+    /// Reads what [`lines`](Self::lines) returns; `None` if it is malformed, or a parameter is out of its bounds.
+    #[must_use]
+    pub(crate) fn parse(device: &str, lines: &str) -> Option<Self> {
+        let mut lines = lines.strip_suffix('\n')?.split('\n');
         let mut words = lines.next()?.split(' ');
         (words.next()? == CUT_OFFS).then_some(())?;
         let transfers = words.take(MAX_NUMBERS).map(|word| word.parse().ok()).collect::<Option<Vec<_>>>()?;
@@ -229,7 +222,7 @@ impl Models {
                 (row.len() <= MAX_NUMBERS).then_some(())?;
             }
         }
-        Self::of_rows(device.to_owned(), &rows, &transfers)
+        if lines.next().is_some() { None } else { Self::of_rows(device.to_owned(), &rows, &transfers) }
     }
 
     /// Keeps the models in a file for later jobs on this machine, and returns the file and the line that identifies the
@@ -249,23 +242,14 @@ impl Models {
         replaces: impl FnOnce(Option<Self>) -> bool,
     ) -> Result<(PathBuf, String)> {
         const STORE: &str = "store models";
-        let cache = Self::cache(settings, &self.device).ok_or_else(|| {
+        let file = CacheFile::new(settings).ok_or_else(|| {
             let e = Error::new(ErrorKind::Setting, STORE).cause("FARSIDE_CALIBRATION=off, or a user without a home");
             e.remedy("set FARSIDE_CALIBRATION to a folder")
         })?;
-        let mut lines = CUT_OFFS.to_owned();
-        self.transfers.iter().flat_map(Transfers::numbers).for_each(|value| lines += &format!(" {value}"));
-        lines.push('\n');
-        for (primitive, rows) in Primitive::ALL.iter().zip(self.numbers()) {
-            for (name, row) in ROWS.iter().zip(rows) {
-                lines += &format!("{} {name}", primitive.name());
-                row.iter().for_each(|value| lines += &format!(" {value:?}"));
-                lines.push('\n');
-            }
-        }
-        let kept = (cache.file().to_owned(), cache.identity().to_owned());
-        let parse = |lines: &mut Split<'_, char>| Self::parse(&self.device, lines);
-        let written = cache.update(self.load, parse, |old| replaces(old).then_some(lines));
+        let kept = (file.file().to_owned(), file.identity().to_owned());
+        let parse = |lines: &str| Self::parse(&self.device, lines);
+        let change = |old: Option<&str>| replaces(old.and_then(parse)).then(|| self.lines());
+        let written = file.replace().and_then(|file| file.set(&Self::name(&self.device), self.load, change));
         written.map(|()| kept.clone()).map_err(|e| {
             let e = Error::system(STORE, e).cause(kept.0.display().to_string());
             e.remedy("set FARSIDE_CALIBRATION to a folder that can be written")
@@ -314,13 +298,13 @@ mod tests {
     }
 
     #[test]
-    fn models_come_back_from_bytes_and_from_a_file() {
+    fn models_come_back_from_text_and_from_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(dir.path().to_str().unwrap());
         for models in [models(), Models { writes: None, transfers: None, ..models() }] {
             assert_eq!(Models::from_bytes(&models.to_bytes()).as_ref(), Some(&models));
             let (file, identity) = models.store(&settings).unwrap();
-            assert!(file.is_file() && identity.ends_with("shm"), "{identity}");
+            assert!(file.is_file() && !identity.is_empty(), "{identity}");
             assert_eq!(Models::load(&settings, "shm"), Some(models));
             assert_eq!(Models::load(&settings, "verbs"), None);
         }
@@ -349,7 +333,7 @@ mod tests {
             ("messages gap 0.0", "messages gap 0.5"),
             ("-4.0 0.01", "-4.0 1000"),
             ("writes gap", "writes gab"),
-            ("models 3", "models 4"),
+            ("measured 1", "measured 2"),
             ("cut-offs 256", "cut-offs"),
             ("65536 16384", "0 16384"),
         ] {
@@ -360,7 +344,7 @@ mod tests {
 
     #[test]
     fn folder_that_cannot_be_written_is_an_error_that_says_so() {
-        for (folder, cause) in [("/proc/farside", "/proc/farside/models-"), ("off", "FARSIDE_CALIBRATION=off")] {
+        for (folder, cause) in [("/proc/farside", "/proc/farside/measured-"), ("off", "FARSIDE_CALIBRATION=off")] {
             let e = models().store(&settings(folder)).unwrap_err().to_string();
             assert!(e.contains(cause) && e.contains("set FARSIDE_CALIBRATION"), "{e}");
         }
@@ -368,12 +352,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_refused_or_give_finite_times(at in 0..2000_usize, byte in any::<u8>(), len in 0..2000_usize) {
-            let mut bytes = models().to_bytes();
-            prop_assert_eq!(Models::from_bytes(&bytes[..len.min(bytes.len() - 1)]), None);
+        fn any_text_is_refused_or_gives_finite_times(at in 0..2000_usize, byte in 0..128_u8, len in 0..2000_usize) {
+            let lines = models().lines();
+            prop_assert_eq!(Models::parse("shm", &lines[..len.min(lines.len() - 1)]), None);
+            let mut bytes = lines.into_bytes();
             let at = at % bytes.len();
             bytes[at] = byte;
-            if let Some(models) = Models::from_bytes(&bytes) {
+            if let Some(models) = Models::parse("shm", str::from_utf8(&bytes).unwrap()) {
                 prop_assert!(models.numbers().iter().flatten().flatten().all(|value| value.is_finite()));
                 let fits = Primitive::ALL.into_iter().filter_map(|primitive| models.of(primitive));
                 for (_, lo_p) in fits.flat_map(|fits| &fits.lo_p) {

@@ -30,7 +30,7 @@ fn models_are_stored_and_named_by_info() {
         assert!(out.contains(part), "{part} is not in {out}");
     }
     let info = text(&run(dir.path(), &["info"]).stdout);
-    assert!(info.contains("shm: fitted ") && info.contains("residuals: messages LogGP"), "{info}");
+    assert!(info.contains("shm: residuals: messages LogGP") && info.contains(", written "), "{info}");
     let json = text(&run(dir.path(), &["info", "--json"]).stdout);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["models"][0]["residuals"]["messages"]["pLogP"].is_number(), "{json}");

@@ -1,4 +1,4 @@
-//! Barriers. Algorithms with a check-in and a release ([`fan_in`], [`binomial_spanning_tree::release`]) send 2 (P - 1)
+//! Barriers. Algorithms with a check-in and a release (`fan_in`, `binomial_spanning_tree::release`) send 2 (P - 1)
 //! signals in all; in the others every rank learns without a release that all have arrived.
 
 mod binomial_spanning_tree;
