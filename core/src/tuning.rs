@@ -14,7 +14,7 @@ use crate::calibration;
 use crate::coll;
 use crate::coll::selection::{Rules, Selection};
 use crate::device::MessageCutOffs;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
 use crate::model::{Models, Transfers};
 use crate::settings::{CacheFolder, Settings};

@@ -283,7 +283,7 @@ mod tests {
         assert!(offered(&t, Some(9)).0.is_empty());
         let why_not = offered(&t, None).1;
         let says = |index, word| why_not.iter().any(|(i, why)| *i == index && why.contains(word));
-        assert!(says(1, "of the link only") && says(5, "same network as GID 4"), "{why_not:?}");
+        assert!(says(1, "link-local") && says(5, "same network as GID 4"), "{why_not:?}");
         // One GID for each subnet, including that of the loopback interface.
         let subnets = [("127.0.0.1/8", RoceV2), ("10.1.0.1/24", RoceV2), ("10.2.0.1/24", RoceV2), (link, RoceV2)];
         assert_eq!(offered(&subnets, None).0, [1, 2, 0]);
