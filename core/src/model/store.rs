@@ -193,7 +193,7 @@ impl Models {
         lines
     }
 
-    /// The device and the [text](Self::lines), for other ranks: some 5 KiB.
+    /// The device and the text, for other ranks: some 5 KiB.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         format!("{}\n{}", self.device, self.lines()).into_bytes()
