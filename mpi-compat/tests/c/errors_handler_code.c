@@ -1,4 +1,5 @@
-/* What an error handler of the program leaves as the code is what the call returns. */
+/* What an error handler of the program leaves as the code is what the call returns.
+   not on peers: MPICH returns the class of the error */
 #include "check.h"
 
 static int calls;
