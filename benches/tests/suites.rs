@@ -58,7 +58,7 @@ fn each_test_program_runs_whole() {
             .flat_map(|step| step.3)
             .filter_map(|(name, filters)| (name == *program).then_some(filters))
             .collect();
-        if lists.iter().any(Vec::is_empty) || script.contains(&format!("tests --test {program}\n")) {
+        if lists.iter().any(Vec::is_empty) || script.contains(&format!(" program {program}\n")) {
             continue;
         }
         let (without, with): (Vec<&String>, Vec<&String>) =
