@@ -23,7 +23,7 @@ fn as_a_rank_that_broadcasts() {
     if std::env::var_os("FARSIDE_TEST_RANK").is_some() {
         let job = Job::init().unwrap();
         let (world, mut data) = (job.world().unwrap(), vec![job.rank() as u8; 1500]);
-        for _ in 0..200 {
+        for _ in 0..400 {
             let (shape, output) = (Shape::Vector(1500), Memory::Contiguous(data.as_mut_ptr()));
             let arguments = Arguments { shape, element: 1, output, ..Arguments::new(Operation::Broadcast) };
             // SAFETY: the memory is that of the vector, and the call is over when this returns.
