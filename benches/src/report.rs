@@ -9,7 +9,7 @@ use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 use crate::results::Results;
 use crate::table::{Row, Table, number, short};
 
-/// What the style of all pages does not have.
+/// The part of the style that only reports have.
 const STYLE: &str = "
 body { max-width: 1400px; }
 dl { display: grid; grid-template-columns: max-content auto; gap: .1rem 1rem; } dt { color: #666; } dd { margin: 0; }

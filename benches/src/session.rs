@@ -77,7 +77,7 @@ impl Task {
     /// Returns true if there are records of Farside. `targets` are those of the best records of each round.
     ///
     /// # Errors
-    /// As [`measure`](Self::measure), and those of the files.
+    /// Those of [`measure`](Self::measure), and those of writing the files.
     pub(crate) fn run(
         &self,
         name: &str,

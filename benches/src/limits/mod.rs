@@ -41,7 +41,7 @@ const COPY_BYTES_MAX: u64 = 1 << 30;
 /// Measures the floors of the device that the ranks use: [`perftest`]'s over verbs.
 ///
 /// # Errors
-/// As [`measure`] and [`perftest::measure`].
+/// Those of [`measure`], or over verbs of [`perftest::measure`].
 pub(crate) fn measure_here(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     if over_verbs() { perftest::measure(sizes) } else { measure(sizes) }
 }

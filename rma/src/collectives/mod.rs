@@ -10,8 +10,7 @@
 //!   `Unsupported` for an operation that is not defined on the elements. The call has then not been made: this rank may
 //!   repeat it, and the others wait for that. After another call on the team they get `Mismatch`, at its end `PeerLost`.
 //! - `Mismatch` if the messages of a call show that the ranks make different calls.
-//! - `Aborted` if an operator has panicked, or another rank has dropped the call.
-//! - `PeerLost`.
+//! - `Aborted` if an operator has panicked, or another rank has dropped the call; `PeerLost`.
 
 pub mod call;
 mod operator;

@@ -36,7 +36,7 @@ fn most_calls(choices: usize) -> u32 {
     turn(FIRST) * choices as u32 + ROUNDS as u32 * turn(DECIDING) * (1 + LEFT) as u32
 }
 
-/// What a call of a trial is timed for.
+/// The way of calling for which a call of a trial is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timed {
     /// Not timed.
@@ -118,7 +118,7 @@ impl Trial {
         if self.round.is_none() { FIRST } else { DECIDING }
     }
 
-    /// What the next call is timed for.
+    /// The way of calling for which the next call is timed.
     pub(crate) fn timed(&self) -> Timed {
         let [in_row, _] = self.timed_calls();
         match self.calls {

@@ -214,7 +214,7 @@ impl Tried {
         true
     }
 
-    /// What the next call of the trial is timed for.
+    /// The way of calling for which the next call of the trial is timed.
     pub(super) fn timed(&self) -> Timed {
         self.watched.trial.borrow().as_ref().map_or(Timed::Not, |(trial, _)| trial.timed())
     }

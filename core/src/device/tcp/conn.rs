@@ -74,7 +74,7 @@ pub(super) struct Conn {
     /// Whether the connection waits for room in the send buffer of the kernel, and for bytes.
     blocked: bool,
     reading: bool,
-    /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not told of room since.
+    /// Whether the send buffer of the kernel was full at the last attempt, and the kernel has not reported room since.
     pub(super) is_full: bool,
     /// The request to the other side, which is a relay.
     pub(super) ask: Option<Ask>,

@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// What this rank announces to a peer.
+    /// The announcement of this rank to a peer.
     fn greeting(&self, peer: u32) -> Greeting {
         let state = &self.peers[peer as usize];
         Greeting::new(self.me, peer, state.dials, state.received)

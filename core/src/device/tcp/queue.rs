@@ -206,13 +206,13 @@ pub(super) enum Item {
     Answer(Answer),
 }
 
-/// What was added to the send buffer.
+/// The frames that were added to the send buffer.
 #[derive(Debug)]
 pub(super) enum Made {
-    /// What is next, if anything, waits for answers.
+    /// None: the queue is empty, or its next frame waits for answers.
     Nothing,
     Frames,
-    /// A frame of an operation, for which answers of so many bytes are due. If it is the last one, the operation may be
+    /// A frame of an operation, for which the peer owes answers of that many bytes. If it is the last one, the operation may be
     /// answered once the peer has everything before `until`.
     Request {
         serial: u64,
@@ -221,7 +221,7 @@ pub(super) enum Made {
     },
 }
 
-/// What waits for room in the send buffer, in order.
+/// The operations that wait for room in the send buffer, in order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,

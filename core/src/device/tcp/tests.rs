@@ -572,7 +572,7 @@ fn socket_without_room_is_left_alone() {
         engine.send(1);
         assert!(engine.broken.is_empty());
     }
-    // It is told of room then, and the connection is re-established.
+    // The kernel reports room then, and the connection is re-established.
     let mut is_done = false;
     until(|| {
         turn(&ranks[1]);

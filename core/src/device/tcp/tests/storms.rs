@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! A hundred thousand hostile frames, of strangers and of a rank that misbehaves, while other ranks continue.
+//! A hundred thousand hostile frames, from unauthenticated connections and from a rank that misbehaves, while other ranks continue.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
