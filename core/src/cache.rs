@@ -250,8 +250,10 @@ pub(crate) struct Replacement {
 
 impl Replacement {
     /// Puts the new file in place of the old one: with a quantity that `change` makes of the lines that the old one has,
-    /// unless it makes none, or it was measured on a loaded machine. No other job does so meanwhile. The load is the heavier
-    /// one of the old lines and of `load`.
+    /// unless it makes none. No other job does so meanwhile. The load is the heavier one of the old lines and of `load`.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if the new lines were measured on a loaded machine; those of the file system.
     pub(crate) fn set(
         mut self,
         name: &str,
@@ -264,7 +266,7 @@ impl Replacement {
         let Some(lines) = change(old) else { return Ok(()) };
         if load.is_heavy() {
             let why = format!("the processors were loaded: a measuring rank waited for one for {load} of the time");
-            return Err(io::Error::other(why));
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
         table.0.insert(name.to_owned(), (load.max(before.unwrap_or_default()), lines));
         self.file.write_all(format!("{FORMAT}\n{}\n{}", self.cache.identity, table.text()).as_bytes())?;

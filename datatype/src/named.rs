@@ -212,6 +212,12 @@ impl Named {
         self.basic().2
     }
 
+    /// Whether an element is a complex number: two floats.
+    #[must_use]
+    pub const fn is_complex(self) -> bool {
+        self.basic().0 == 2
+    }
+
     /// Scalars of an element, and the bytes of one here and in external32.
     pub(crate) const fn scalars(self) -> (usize, usize, usize) {
         let (units, unit, _, external) = self.basic();

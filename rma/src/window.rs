@@ -363,7 +363,7 @@ impl<T: Pod> Fences<'_, T> {
         body: impl for<'scope> FnOnce(&'scope Epoch<'scope, 'env, T>) -> Result<R, E>,
     ) -> Result<R, E> {
         let epoch = Epoch::new(self.raw);
-        let fence = Body::Fence(self.raw.fences());
+        let fence = Body::FenceOfRun(self.raw.fences());
         closing(self.raw, fence, || body(&epoch), || self.raw.fence(asserts - Assert::NOSUCCEED))
     }
 }

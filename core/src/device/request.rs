@@ -377,7 +377,7 @@ pub struct WorkRequest<'a> {
     /// The operation.
     pub operation: Operation<'a>,
     /// A signal cell of the peer, and its new value: set after the operation is visible there, as part of the same
-    /// message.
+    /// message. The numbers that this rank gives the cell only grow, and no other rank sets it.
     pub notify: Option<(Place, u64)>,
     /// Number that the completion reports.
     pub id: u64,

@@ -1,5 +1,6 @@
 //! Models as rows of numbers: lines of text in the file of measured quantities, and for other ranks.
 
+use std::io;
 use std::path::PathBuf;
 
 use super::fit::Fitted;
@@ -251,8 +252,11 @@ impl Models {
         let change = |old: Option<&str>| replaces(old.and_then(parse)).then(|| self.lines());
         let written = file.replace().and_then(|file| file.set(&Self::name(&self.device), self.load, change));
         written.map(|()| kept.clone()).map_err(|e| {
-            let e = Error::system(STORE, e).cause(kept.0.display().to_string());
-            e.remedy("set FARSIDE_CALIBRATION to a folder that can be written")
+            let remedy = match e.kind() {
+                io::ErrorKind::ResourceBusy => "measure again while the machine is idle",
+                _ => "set FARSIDE_CALIBRATION to a folder that can be written",
+            };
+            Error::system(STORE, e).cause(kept.0.display().to_string()).remedy(remedy)
         })
     }
 }

@@ -45,7 +45,7 @@ fn kind_of(named: Named) -> Kind {
         N::CBool | N::CxxBool | N::Logical => Kind::Logical,
         N::Logical1 | N::Logical2 | N::Logical4 | N::Logical8 | N::Logical16 => Kind::Logical,
         _ if named.pair().is_some() => Kind::Pair,
-        _ if named.mpi_name().contains("COMPLEX") => Kind::Complex,
+        _ if named.is_complex() => Kind::Complex,
         _ => match named.class() {
             Class::Signed | Class::Unsigned => Kind::Integer,
             Class::Float | Class::LongDouble => Kind::Float,

@@ -21,6 +21,7 @@ use farside_core::{Error, ErrorKind};
 
 use super::RawWindow;
 use super::failures::{FAILED, Failure};
+use super::state::Replaced;
 
 /// The most bytes of the text of a panic in a message.
 const TEXT: usize = 80;
@@ -34,6 +35,8 @@ pub(crate) enum Body {
     Fences(u64),
     /// Of one fence epoch, with the number of the fence that opened it.
     Fence(u64),
+    /// Of one fence epoch of a run.
+    FenceOfRun(u64),
     /// Of exclusive access, with the number of the barrier that opened it.
     Exclusive(u64),
     Access,
@@ -43,18 +46,39 @@ pub(crate) enum Body {
 }
 
 impl Body {
-    /// Its code in messages, and its name.
-    fn code(self) -> (u8, &'static str) {
-        match self {
-            Self::Window => (FAILED, "a window over borrowed memory"),
-            Self::Fences(_) => (FAILED + 1, "a run of fences"),
-            Self::Fence(_) => (FAILED + 2, "a fence epoch"),
-            Self::Exclusive(_) => (FAILED + 3, "exclusive access"),
-            Self::Access => (FAILED + 4, "an access epoch"),
-            Self::Exposure => (FAILED + 5, "an exposure epoch"),
-            Self::Lock => (FAILED + 6, "a lock"),
-        }
+    /// Its code in messages: [`FAILED`] and its place in [`NAMES`].
+    fn code(self) -> u8 {
+        FAILED
+            + match self {
+                Self::Window => 0,
+                Self::Fences(_) => 1,
+                Self::Fence(_) | Self::FenceOfRun(_) => 2,
+                Self::Exclusive(_) => 3,
+                Self::Access => 4,
+                Self::Exposure => 5,
+                Self::Lock => 6,
+            }
     }
+
+    fn name(self) -> &'static str {
+        name(self.code())
+    }
+}
+
+/// The names of bodies, in the order of their codes.
+const NAMES: [&str; 7] = [
+    "a window over borrowed memory",
+    "a run of fences",
+    "a fence epoch",
+    "exclusive access",
+    "an access epoch",
+    "an exposure epoch",
+    "a lock",
+];
+
+/// The name of the body with this code, which another rank may have sent.
+fn name(code: u8) -> &'static str {
+    NAMES.get(usize::from(code - FAILED)).copied().unwrap_or("a window")
 }
 
 /// How a body has failed, in words.
@@ -77,7 +101,15 @@ impl RawWindow {
     /// Runs a body, whose waits fail if that of another rank fails.
     #[inline]
     pub(crate) fn in_body<R>(&self, body: Body, run: impl FnOnce() -> R) -> R {
-        if body == Body::Lock { run() } else { self.job.in_body(&|| self.failed_elsewhere(body), run) }
+        match body {
+            Body::Lock => run(),
+            // The body of the run is around this one, and its check looks at both.
+            Body::FenceOfRun(number) => {
+                let _inside = Replaced::replace(&self.fencing.inside, number);
+                run()
+            }
+            _ => self.job.in_body(&|| self.failed_elsewhere(body), run),
+        }
     }
 
     /// Tells the ranks that take part in a body that it has failed here. Of a body of all ranks they know already if it has
@@ -101,7 +133,9 @@ impl RawWindow {
         let told: Vec<(usize, u64)> = match body {
             Body::Lock => return,
             Body::Window => all(0),
-            Body::Fences(number) | Body::Fence(number) | Body::Exclusive(number) => all(number),
+            Body::Fences(number) | Body::Fence(number) | Body::FenceOfRun(number) | Body::Exclusive(number) => {
+                all(number)
+            }
             Body::Access => self.groups.started.borrow().iter().map(|t| (*t, self.targets[*t].starts.get())).collect(),
             Body::Exposure => {
                 let posted = self.groups.posted.borrow();
@@ -111,7 +145,7 @@ impl RawWindow {
         for (rank, number) in told.into_iter().filter(|(rank, _)| *rank != self.team.rank()) {
             let t = &self.targets[rank];
             let mut header =
-                Writer::new().u8(body.code().0).u64(self.serving.unique).u64(number).u64(self.fences()).done();
+                Writer::new().u8(body.code()).u64(self.serving.unique).u64(number).u64(self.fences()).done();
             header.extend(text.as_bytes());
             let (to, source, track) = (HandlerId(t.listens), Source::of(&[]), Track::new());
             // SAFETY: the message has no data, and goes to the listener of the window at the rank.
@@ -132,28 +166,32 @@ impl RawWindow {
         let disturbs = |failure: &&Failure| closing == 0 || body == Body::Window && failure.fences < closing;
         let concerns = |failure: &&Failure| match body {
             Body::Lock => false,
-            Body::Window => failure.code == body.code().0,
-            Body::Fences(number) | Body::Fence(number) | Body::Exclusive(number) => {
-                (failure.code, failure.number) == (body.code().0, number)
+            Body::Window => failure.code == body.code(),
+            Body::Fence(number) | Body::FenceOfRun(number) | Body::Exclusive(number) => {
+                (failure.code, failure.number) == (body.code(), number)
+            }
+            Body::Fences(number) => {
+                let inside = self.fencing.inside.get();
+                let in_epoch =
+                    inside != 0 && (failure.code, failure.number) == (Body::FenceOfRun(inside).code(), inside);
+                in_epoch || (failure.code, failure.number) == (body.code(), number)
             }
             Body::Access => {
                 let targets = self.groups.started.borrow();
-                failure.code == Body::Exposure.code().0
+                failure.code == Body::Exposure.code()
                     && self.peer_of(&targets, failure.source).is_some_and(|t| t.starts.get() == failure.number)
             }
             Body::Exposure => {
                 let origins = self.groups.posted.borrow();
-                failure.code == Body::Access.code().0
+                failure.code == Body::Access.code()
                     && self.peer_of(origins.members(), failure.source).is_some_and(|t| t.posts.get() == failure.number)
             }
         };
         let failures = self.serving.listener.failures().told();
         failures.iter().filter(|failure| failure.window == self.serving.unique).filter(disturbs).find(concerns).map(
             |failure| {
-                let of = if body == Body::Access { Body::Exposure } else { body };
-                let of = if body == Body::Exposure { Body::Access } else { of };
-                let e = Error::new(ErrorKind::Mismatch, body.code().1).rank(self.job.rank()).peer(failure.source);
-                e.cause(format!("its body of {} {}", of.code().1, failure.text))
+                let e = Error::new(ErrorKind::Mismatch, body.name()).rank(self.job.rank()).peer(failure.source);
+                e.cause(format!("its body of {} {}", name(failure.code), failure.text))
                     .remedy("see the error of that rank; a body that returns `Ok` at every rank completes")
             },
         )

@@ -18,6 +18,14 @@ use crate::op::{Element, Op};
 
 const SIGNAL: &str = "signal a peer";
 
+/// A word of a target that is signalled.
+enum SignalWord<'a> {
+    /// This rank's processor changes it.
+    Direct(&'a AtomicU64),
+    /// A request changes it.
+    At(Place),
+}
+
 impl RawWindow {
     /// Opens the window for operations on all ranks, which take no locks. Sends nothing. Not counted as an epoch in the
     /// store order: [`quiet`](Self::quiet) makes the fence at once.
@@ -200,6 +208,23 @@ impl RawWindow {
         self.mapped || self.targets[target].atomics || target == self.team.rank()
     }
 
+    /// The word at byte `offset` of `target`, which is signalled with `value`.
+    #[inline]
+    fn signal_word(
+        &self,
+        target: usize,
+        offset: usize,
+        value: u64,
+        is_direct: impl Fn() -> bool,
+    ) -> Result<SignalWord<'_>> {
+        if let Some(word) = self.mapped_word(target, offset).filter(|_| is_direct()) {
+            return Ok(SignalWord::Direct(word));
+        }
+        let at = self.signal_place(SIGNAL, target, offset)?;
+        let watched = self.watched_word(target, offset, value).filter(|_| is_direct());
+        Ok(watched.map_or(SignalWord::At(at), SignalWord::Direct))
+    }
+
     /// Sets the word at byte `offset` of `target` and wakes its rank. The operations of this rank on the target that were
     /// issued before are visible to a rank that sees the value. One message; a store where the memory is mapped.
     ///
@@ -208,31 +233,23 @@ impl RawWindow {
     #[inline]
     pub(crate) fn signal(&self, target: usize, offset: usize, value: u64) -> Result<()> {
         self.job.running(SIGNAL)?;
-        if let Some(word) = self.mapped_word(target, offset).filter(|_| self.takes_signals(target)) {
-            self.stats().add(Kind::Signal, 8);
-            // Release: pairs with the Acquire of a rank that waits for the word.
-            word.store(value, Ordering::Release);
-            self.wake(target);
-            return Ok(());
-        }
-        let at = self.signal_place(SIGNAL, target, offset)?;
-        if let Some(word) = self.watched_word(target, offset, value).filter(|_| self.takes_signals(target)) {
-            self.stats().add(Kind::Signal, 8);
-            // Release: as above.
-            word.store(value, Ordering::Release);
-            self.wake(target);
-            return Ok(());
-        }
-        if target == self.team.rank() && self.job.device().capabilities().own_by_copy {
+        let word = match self.signal_word(target, offset, value, || self.takes_signals(target))? {
+            SignalWord::Direct(word) => word,
             // SAFETY: as in `mapped_word`, in this rank's own memory.
-            let word = unsafe { AtomicU64::from_ptr(self.own.base.add(offset).cast()) };
-            self.stats().add(Kind::Signal, 8);
-            // Release: as above.
-            word.store(value, Ordering::Release);
-            return Ok(());
-        }
-        // SAFETY: no local memory is involved.
-        unsafe { self.job.post(self.targets[target].region.peer, Operation::Signal { at, value }, None, &[]) }.map(drop)
+            SignalWord::At(_) if target == self.team.rank() && self.job.device().capabilities().own_by_copy => unsafe {
+                AtomicU64::from_ptr(self.own.base.add(offset).cast())
+            },
+            SignalWord::At(at) => {
+                let (peer, signal) = (self.targets[target].region.peer, Operation::Signal { at, value });
+                // SAFETY: no local memory is involved.
+                return unsafe { self.job.post(peer, signal, None, &[]) }.map(drop);
+            }
+        };
+        self.stats().add(Kind::Signal, 8);
+        // Release: pairs with the Acquire of a rank that waits for the word.
+        word.store(value, Ordering::Release);
+        self.wake(target);
+        Ok(())
     }
 
     /// Adds to the word at byte `offset` of `target` and wakes its rank, which the word at byte `bell` is set for where
@@ -244,21 +261,17 @@ impl RawWindow {
     pub(crate) fn signal_add(&self, target: usize, offset: usize, add: u64, bell: (usize, u64)) -> Result<()> {
         self.job.running(SIGNAL)?;
         // Where memory is not mapped, the device makes the additions of all ranks, of the own one too.
-        if let Some(word) = self.mapped_word(target, offset).filter(|_| self.mapped) {
-            self.stats().add(Kind::FetchAdd, 8);
-            // AcqRel: Release as in `signal`; Acquire, so that a chain of additions is ordered.
-            word.fetch_add(add, Ordering::AcqRel);
-            self.wake(target);
-            return Ok(());
-        }
-        let (at, bell_at) = (self.signal_place(SIGNAL, target, offset)?, self.signal_place(SIGNAL, target, bell.0)?);
-        if let Some(word) = self.watched_word(target, offset, add).filter(|_| self.mapped) {
-            self.stats().add(Kind::FetchAdd, 8);
-            // AcqRel: as above.
-            word.fetch_add(add, Ordering::AcqRel);
-            self.wake(target);
-            return Ok(());
-        }
+        let at = match self.signal_word(target, offset, add, || self.mapped)? {
+            SignalWord::Direct(word) => {
+                self.stats().add(Kind::FetchAdd, 8);
+                // AcqRel: Release as in `signal`; Acquire, so that a chain of additions is ordered.
+                word.fetch_add(add, Ordering::AcqRel);
+                self.wake(target);
+                return Ok(());
+            }
+            SignalWord::At(at) => at,
+        };
+        let bell_at = self.signal_place(SIGNAL, target, bell.0)?;
         let t = &self.targets[target];
         t.reads.set(true);
         let operation = Operation::fetch_add(at, add, std::ptr::null_mut());

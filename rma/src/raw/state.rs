@@ -39,6 +39,8 @@ pub(super) struct FenceState {
     pub(super) barriers: Cell<u64>,
     /// Number of the fence whose closing part this rank is in; 0 if it is in none.
     pub(super) closing: Cell<u64>,
+    /// Number of the fence that opened the epoch of a run whose body this rank is in; 0 if it is in none.
+    pub(super) inside: Cell<u64>,
     /// Whether all ranks are known to have reached the last fence.
     pub(super) synchronized: Cell<bool>,
 }

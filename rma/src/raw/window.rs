@@ -243,6 +243,7 @@ impl RawWindow {
         if t.ready.get() == self.epoch.get() && offset >= t.lo && offset <= t.hi && len <= t.hi - offset {
             Some(t.base.wrapping_add(offset))
         } else {
+            self.attachments.as_ref()?;
             self.direct_attached(t, offset, len)
         }
     }
