@@ -271,13 +271,17 @@ pub struct Algorithm {
     pub commutative: bool,
     /// Whether the algorithm can make this call, with its number of ranks, parameters and sizes.
     pub applies: fn(&Call<'_>) -> bool,
+    /// Whether this call has one round: every rank sends only data that it has from the start, the same block to all its
+    /// destinations unless the input has a block for each, and gets at most one message of each other rank. The same at all
+    /// ranks.
+    pub one_round: fn(&Call<'_>) -> bool,
     /// Makes the schedule of one rank, with [`Call::builder`]. A schedule whose input and output are not those of the
     /// table of [`Operation`], or whose steps were not taken by a [`Builder`], is not executed.
     pub build: fn(&Call<'_>) -> super::schedule::Schedule,
 }
 
 impl Algorithm {
-    /// The fields that most algorithms have: no parameters, the order of the ranks, any call. It has no name and no steps.
+    /// The fields that most algorithms have: no parameters, the order of the ranks, any call, several rounds. It has no name and no steps.
     pub const PLAIN: Self = Self {
         operation: Operation::Barrier,
         name: "",
@@ -285,6 +289,7 @@ impl Algorithm {
         parameters: &[],
         commutative: false,
         applies: |_| true,
+        one_round: |_| false,
         build: |call| call.builder(1).done(),
     };
 

@@ -12,6 +12,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "linear",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
     parameters: &[Parameter { name: "window", default: 0, least: 0, most: 1024, help: "peers at a time; 0 is all" }],
+    one_round: |call| call.parameters == [0],
     build,
     ..Algorithm::PLAIN
 };

@@ -10,6 +10,7 @@ pub const ALGORITHM: Algorithm = Algorithm {
     name: "dissemination",
     source: "Hensgen, Finkel, Manber 1988; Hoefler, Mehlan, Mietke, Rehm 2006",
     parameters: &[Parameter { name: "n", default: 1, least: 1, most: 64, help: "signals of a round" }],
+    one_round: |call| call.parameters[0] + 1 >= call.size,
     build,
     ..Algorithm::PLAIN
 };

@@ -11,6 +11,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     name: "flat",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 1",
     parameters: &[SEGMENTS],
+    one_round: |call| call.parameters == [1],
     build: |call| down(call, &Place::flat(call.relative(), call.size), call.parameters[0]),
     ..Algorithm::PLAIN
 };
@@ -19,6 +20,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
 pub(crate) const RENDEZVOUS: Algorithm = Algorithm {
     name: "flat-rendezvous",
     parameters: &[],
+    one_round: |_| false,
     build: |call| down_by_rendezvous(call, &Place::flat(call.relative(), call.size)),
     ..ALGORITHM
 };

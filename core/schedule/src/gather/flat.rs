@@ -9,6 +9,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Gather,
     name: "flat",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), section 3 and table 2, reversed",
+    one_round: |_| true,
     build: |call| up(call, &Place::flat(call.relative(), call.size)),
     ..Algorithm::PLAIN
 };

@@ -9,6 +9,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Reduce,
     name: "flat",
     source: "MPI standard, description of MPI_Reduce; Barchet-Estefanel, Mounié 2004",
+    one_round: |_| true,
     build,
     ..Algorithm::PLAIN
 };

@@ -10,6 +10,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::ReduceScatter,
     name: "pairwise",
     source: "Thakur, Rabenseifner, Gropp 2005, section 4.2",
+    one_round: |_| true,
     build,
     ..Algorithm::PLAIN
 };

@@ -10,6 +10,7 @@ pub(crate) const SCAN: Algorithm = Algorithm {
     operation: Operation::Scan,
     name: "linear",
     source: "Pjesivac-Grbovic et al. 2007, section 3 (linear algorithms)",
+    one_round: |_| true,
     build,
     ..Algorithm::PLAIN
 };

@@ -9,6 +9,7 @@ pub(crate) const ALGORITHM: Algorithm = Algorithm {
     operation: Operation::Scatter,
     name: "flat",
     source: "Barchet-Estefanel, Mounié 2004 (Fast Tuning of Intra-cluster Collective Communications), table 2",
+    one_round: |_| true,
     build: |call| down(call, &Place::flat(call.relative(), call.size)),
     ..Algorithm::PLAIN
 };

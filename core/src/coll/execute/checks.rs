@@ -27,6 +27,11 @@ pub(super) fn applies(algorithm: &Algorithm, call: &Call<'_>) -> Checked<bool> {
     caught("applies", || (algorithm.applies)(call))
 }
 
+/// Whether a call has one round, as the algorithm's own function says.
+pub(super) fn has_one_round(algorithm: &Algorithm, call: &Call<'_>) -> Checked<bool> {
+    caught("one_round", || (algorithm.one_round)(call))
+}
+
 /// The schedule of an algorithm for a call, which may be executed.
 pub(super) fn build(algorithm: &Algorithm, call: &Call<'_>) -> Checked<Schedule> {
     let schedule = caught("build", || (algorithm.build)(call))?;

@@ -36,6 +36,7 @@ mod calls;
 mod checks;
 mod ends;
 mod memory;
+mod one_round;
 mod plan;
 mod run;
 mod trial;
@@ -265,11 +266,10 @@ impl Collective {
         &self,
         wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
     ) -> Result<()> {
-        let short = self.run.short();
-        let signals = if short.is_some() { self.team.signals_for_short()? } else { None };
-        let waited = match short.zip(signals) {
+        let signals = if self.run.is_short() { self.team.signals_for_short()? } else { None };
+        let waited = match signals {
             // SAFETY: the caller's promise; the call is over when this returns.
-            Some((short, signals)) => unsafe { self.run.make_short(signals, short, wait) },
+            Some(signals) => unsafe { self.run.make_short(signals, wait) },
             None => {
                 // SAFETY: the caller's promise; the call is complete or cancelled when this returns.
                 unsafe { self.run.start() }?;

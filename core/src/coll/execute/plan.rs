@@ -8,10 +8,10 @@ use rustc_hash::FxHasher;
 
 use super::arguments::{Arguments, Shape};
 use super::checks;
+use super::one_round::OneRound;
 use crate::coll::operation::{Algorithm, Call, Operation};
 use crate::coll::schedule::{Action, Buffer, Port, Schedule, Slice, Step};
 use crate::coll::selection::Choice;
-use crate::coll::table;
 use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Job;
@@ -58,10 +58,8 @@ pub(super) struct Plan {
     pub(super) expected: Vec<Expected>,
     /// For each step: its index in `expected`.
     pub(super) slots: Vec<u32>,
-    /// Bytes of a block, if the call can be made through short data.
-    pub(super) short: Option<usize>,
-    pub(super) root: u32,
-    pub(super) in_place: bool,
+    /// The call as it is made through short data, if it can be.
+    pub(super) short: Option<OneRound>,
     pub(super) may_be_shorter: bool,
     /// Whether the rank lends memory, or borrows.
     pub(super) lends: bool,
@@ -126,7 +124,7 @@ impl Check {
 
 impl Plan {
     pub(super) fn new(job: &Job, team: &Members, arguments: &Arguments<'_>) -> Result<Self> {
-        let (rank, size) = (team.me, team.size() as u32);
+        let rank = team.me;
         let count = arguments.sizes(team);
         let (mut sizes, elements) = match arguments.shape {
             Shape::Vector(elements) => (Vec::new(), elements),
@@ -156,6 +154,7 @@ impl Plan {
                 .cause(format!("algorithm {} does not support this call", algorithm.name)));
         }
         let schedule = checks::build(algorithm, &call).map_err(wrong)?;
+        let one_round = team.one_node && checks::has_one_round(algorithm, &call).map_err(wrong)?;
         if let Shape::Vector(elements) = arguments.shape {
             let parts = u64::from(schedule.input().count.max(schedule.output().count));
             sizes = (0..parts).map(|b| elements / parts + u64::from(b < elements % parts)).collect();
@@ -168,18 +167,15 @@ impl Plan {
             }
             Shape::Each(_) | Shape::Own(_) => None,
         };
-        // A program's own algorithm of the same name may cut the vector.
-        let is_whole =
-            !arguments.operation.is_of_a_vector() || schedule.input().count.max(schedule.output().count) <= 1;
         // Where ranks share processors, the root of a scatter does not wait for the others.
         let shared = job.is_on_oversubscribed_node();
         let waits = !(shared && arguments.operation == Operation::Scatter);
-        let one_round = team.one_node && waits && is_whole && table::is_one_round(algorithm, &parameters, size);
         let aligned = arguments.reduction.is_none_or(|reduction| reduction.align <= align_of::<u64>());
         let blocks = if arguments.operation.has_block_for_each() { team.size() } else { 1 };
         let most = if shared { short::MAX_BYTES } else { short::MOST_ALONE };
         let is_short = |each: usize| each.checked_mul(blocks).is_some_and(|given| given <= most);
-        let short = each.filter(|each| one_round && aligned && is_short(*each));
+        let short = each.filter(|each| one_round && waits && aligned && is_short(*each));
+        let short = short.map(|each| OneRound::of(&schedule, arguments.operation, each)).transpose().map_err(wrong)?;
         let agreed = Agreed {
             bytes: each,
             blocks: if let Shape::Each(sizes) = arguments.shape { sizes.to_vec() } else { Vec::new() },
@@ -213,7 +209,7 @@ impl Plan {
         schedule: Schedule,
         sizes: &[u64],
         (check, agreed): (Check, Agreed),
-        short: Option<usize>,
+        short: Option<OneRound>,
     ) -> std::result::Result<Self, String> {
         let element = arguments.element;
         let peers = Rc::clone(&team.ranks);
@@ -273,8 +269,6 @@ impl Plan {
             expected,
             slots,
             short,
-            root: arguments.root as u32,
-            in_place: arguments.in_place,
             may_be_shorter: arguments.may_be_shorter,
             lends,
             peers,
