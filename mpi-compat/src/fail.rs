@@ -23,6 +23,8 @@ pub struct Reason {
     pub argument: Option<&'static str>,
     /// The handle at fault; the exported function knows which argument it is.
     pub handle: Option<usize>,
+    /// Whether the other ranks of a collective know the error, if they need to.
+    pub is_announced: bool,
     /// The error handler to call, if it is not that of the first argument. Requests keep theirs, since its object may
     /// be freed.
     pub on: Option<ErrhandlerOf>,
@@ -31,7 +33,14 @@ pub struct Reason {
 /// An error of a class.
 #[cold]
 pub fn fail(class: c_int, text: impl Into<String>) -> Fail {
-    Fail(Box::new(Reason { code: class, text: text.into(), argument: None, handle: None, on: None }))
+    Fail(Box::new(Reason {
+        code: class,
+        text: text.into(),
+        argument: None,
+        handle: None,
+        is_announced: false,
+        on: None,
+    }))
 }
 
 /// The result of a call.

@@ -57,10 +57,11 @@
 //! an intercommunicator has both groups. `comm::split` makes a communicator from another one by one allgather
 //! (`ControlExchange::gather`).
 //!
-//! **Collectives** (`collective`). A function describes its call to `Caller` by a `Plan`: operation, buffers, and local
-//! work before its start and after its end. `exports.rs` calls the function of `MPI_X` for `MPI_IX` and `MPI_X_init`
-//! too, with another `Form`. A call that is refused for its arguments has not been made, so that the program may make it
-//! again; one for which this rank has no memory fails at the other ranks too (`Caller::prepared`).
+//! **Collectives** (`collective`). A function prepares its call by `Caller` as a `Plan`: a `Prepared` call of the core, and
+//! local work before its start and after its end. The team keeps a call without such work by its `Key`. `exports.rs` calls
+//! the function of `MPI_X` for `MPI_IX` and `MPI_X_init` too, with another `Form`. A call that is refused for its arguments
+//! has not been made, so that the program may make it again; one for which this rank has no memory fails at the other ranks
+//! too (`Caller::prepared`).
 //!
 //! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
 //! cancel and free work on. A receive that is not persistent stands in a table of its own (`objects::Receives`), from

@@ -125,7 +125,7 @@ fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) 
         let total = rests.iter().fold(0u64, |sum, rest| sum.saturating_add(*rest));
         let mut bytes = room(team, total as usize, Operation::Allgather)?;
         let arguments = Arguments {
-            shape: Shape::Each(&rests),
+            shape: Shape::Each(rests[..].into()),
             element: 1,
             input: read(&mine[mine.len().min(most)..]),
             output: Memory::Contiguous(bytes.as_mut_ptr()),
@@ -157,7 +157,7 @@ pub fn gather(team: &Team, root: usize, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     let is_root = team.rank() == root;
     let mut all = room(team, if is_root { total as usize } else { 0 }, Operation::Gather)?;
     let arguments = Arguments {
-        shape: Shape::Each(&lens),
+        shape: Shape::Each(lens[..].into()),
         sizes_known: true,
         root,
         element: 1,

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use crate::bootstrap::{Directory, Exchange};
 use crate::coll::barrier_switch::{self, SwitchGroup};
-use crate::coll::execute::{Cache, TeamCalls};
+use crate::coll::execute::{Kept, TeamCalls};
 use crate::coll::selection::Choice;
 use crate::coll::two_level;
 use crate::error::{Error, ErrorKind, Result};
@@ -76,7 +76,8 @@ struct Inner {
     /// The signals within the node for these barriers; `None` if they go by messages, at all ranks.
     on_node: OnceCell<Option<NodeSignals>>,
     calls: Rc<TeamCalls>,
-    cache: Cache,
+    /// Its calls that are kept to be made again.
+    kept: Kept,
 }
 
 impl Drop for Inner {
@@ -158,7 +159,7 @@ impl Team {
             two_level: OnceCell::new(),
             on_node: OnceCell::new(),
             calls,
-            cache: Cache::default(),
+            kept: Kept::default(),
         });
         Ok(Self { _thread: PhantomData, inner })
     }
@@ -255,8 +256,9 @@ impl Team {
         }
     }
 
+    /// The calls that are kept to be made again.
     #[inline]
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.inner.cache
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.inner.kept
     }
 }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farside_core::coll::execute::Collective;
+use farside_core::coll::execute::{CallMode, Prepared};
 use farside_core::coll::operation::Operation;
 use farside_core::{Job, Result};
 use farside_harness::{Marked, itself, signal};
@@ -50,14 +50,14 @@ fn rank(operation: Operation, form: Form) -> Result<()> {
         });
     }
     let persistent = (form == Form::Persistent)
-        .then(|| made.with(&[], |arguments| Collective::persistent(&team, arguments)))
+        .then(|| made.with(&[], |arguments| Prepared::new(&team, arguments, CallMode::Persistent)))
         .transpose()?;
     for round in 0.. {
         let started;
         let call = match &persistent {
             Some(call) => {
                 // SAFETY: the buffers outlive the call.
-                unsafe { call.start_again() }?;
+                unsafe { call.start() }?;
                 call
             }
             None if form == Form::Blocking => {

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use farside_core::coll::execute::{self, Arguments, Collective, Memory, Reduction, Shape};
+use farside_core::coll::execute::{self, Arguments, CallMode, Memory, Prepared, Reduction, Shape};
 use farside_core::coll::operation::Operation;
 use farside_core::coll::schedule::Side;
 use farside_core::coll::table;
@@ -188,14 +188,14 @@ fn block_that_is_empty_for_one_side_is_a_mismatch() {
             }
             let (input, mut output) = (vec![me as u64; 3 * size], vec![0u64; 3 * size]);
             let arguments = Arguments {
-                shape: Shape::Each(&sizes),
+                shape: Shape::Each(sizes[..].into()),
                 element: 8,
                 input: Memory::Contiguous(input.as_ptr().cast_mut().cast()),
                 output: Memory::Contiguous(output.as_mut_ptr().cast()),
                 ..Arguments::new(Operation::Alltoall)
             };
             // SAFETY: the buffers outlive the call.
-            unsafe { Collective::start(team, &arguments) }?.wait()
+            unsafe { Prepared::started(team, &arguments) }?.wait()
         };
         // A message for which its receiver does not wait may arrive after the call is over.
         disagree(p, wrong, |rank| empty == 0 && rank == 1, mismatch);
@@ -208,9 +208,9 @@ fn other_roots_of_a_persistent_call_are_a_mismatch() {
         let wrong = |team: &Team| {
             let mut made =
                 Made::new(team, Case { root: usize::from(team.rank() == odd), ..Case::new(Operation::Gather) });
-            let persistent = made.with(&[], |arguments| Collective::persistent(team, arguments))?;
+            let persistent = made.with(&[], |arguments| Prepared::new(team, arguments, CallMode::Persistent))?;
             // SAFETY: the buffers outlive the call.
-            unsafe { persistent.start_again() }?;
+            unsafe { persistent.start() }?;
             persistent.wait()
         };
         // Ranks that take themselves for the root wait for each other; if no rank does, all ranks only send.
@@ -232,12 +232,12 @@ fn late_rank_that_is_asked_is_waited_for() {
             };
             for operation in Operation::ALL.into_iter().step_by(3) {
                 let mut made = Made::new(team, Case::new(operation));
-                let persistent = made.with(&[], |arguments| Collective::persistent(team, arguments))?;
+                let persistent = made.with(&[], |arguments| Prepared::new(team, arguments, CallMode::Persistent))?;
                 for round in 0..3 {
                     made.fill();
                     answer(round % 2)?;
                     // SAFETY: the buffers outlive the call.
-                    unsafe { persistent.start_again() }?;
+                    unsafe { persistent.start() }?;
                     persistent.wait()?;
                     made.assert();
                 }
@@ -259,7 +259,7 @@ fn other_reductions_are_a_mismatch() {
                 let code = 1 + team.rank() as u32 % 2;
                 let reduction = Some(Reduction { code, ..reduction(&ADD, true) });
                 // SAFETY: the buffers outlive the call.
-                unsafe { Collective::start(team, &Arguments { reduction, ..arguments.clone() }) }?.wait()
+                unsafe { Prepared::started(team, &Arguments { reduction, ..arguments.clone() }) }?.wait()
             })
         };
         disagree(p, wrong, |_| true, mismatch);
@@ -280,7 +280,7 @@ fn reduction_that_fails_is_an_error_everywhere() {
             made.with(&[], |arguments| {
                 let reduction = Some(Reduction { function: fails, ..reduction(&ADD, true) });
                 // SAFETY: the buffers outlive the call.
-                unsafe { Collective::start(team, &Arguments { reduction, ..arguments.clone() }) }?.wait()
+                unsafe { Prepared::started(team, &Arguments { reduction, ..arguments.clone() }) }?.wait()
             })
         };
         disagree(
@@ -301,13 +301,13 @@ fn arguments_that_no_call_can_have_are_refused() {
         let none = Memory::None;
         let refused = |arguments: &Arguments<'_>| {
             // SAFETY: the calls are refused.
-            let e = unsafe { Collective::start(&team, arguments) }.unwrap_err();
+            let e = unsafe { Prepared::started(&team, arguments) }.unwrap_err();
             assert_eq!(e.kind(), ErrorKind::BadArgument, "{e}");
         };
         let of = Arguments::new;
         refused(&Arguments { shape: Shape::Equal(1), ..of(Operation::Broadcast) });
         refused(&Arguments { shape: Shape::Vector(1), ..of(Operation::Allgather) });
-        refused(&Arguments { shape: Shape::Each(&[1, 2]), ..of(Operation::Allgather) });
+        refused(&Arguments { shape: Shape::Each(vec![1, 2].into()), ..of(Operation::Allgather) });
         refused(&Arguments { shape: Shape::Own(1), ..of(Operation::Gather) });
         refused(&Arguments { shape: Shape::Equal(u64::MAX), element: 8, output: none, ..of(Operation::Allgather) });
         refused(&Arguments { in_place: true, ..of(Operation::Alltoall) });

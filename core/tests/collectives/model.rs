@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use farside_core::am::Layout;
-use farside_core::coll::execute::{self, Arguments, Collective, Memory, Reduction, Shape};
+use farside_core::coll::execute::{self, Arguments, Memory, Prepared, Reduction, Shape};
 use farside_core::coll::operation::{Algorithm, Neighbors, Operation};
 use farside_core::coll::schedule::Side;
 use farside_core::device::Block;
@@ -323,7 +323,7 @@ impl Made {
             .then(|| if case.commutative { reduction(&ADD, true) } else { reduction(&COMPOSE, false) });
         let shape = match (case.operation.is_of_a_vector(), case.irregular) {
             (true, _) => Shape::Vector(case.elements),
-            (false, true) => Shape::Each(&self.sizes),
+            (false, true) => Shape::Each(self.sizes[..].into()),
             (false, false) => Shape::Equal(if case.operation == Operation::Barrier { 0 } else { case.elements }),
         };
         f(&Arguments {
@@ -341,9 +341,9 @@ impl Made {
     }
 
     /// Starts the call.
-    pub(crate) fn start(&mut self, team: &Team, parameters: &[u32]) -> Result<Collective> {
+    pub(crate) fn start(&mut self, team: &Team, parameters: &[u32]) -> Result<Prepared> {
         // SAFETY: tests keep the buffers until the call has ended.
-        self.with(parameters, |arguments| unsafe { Collective::start(team, arguments) })
+        self.with(parameters, |arguments| unsafe { Prepared::started(team, arguments) })
     }
 
     /// Makes the call, and waits for it.

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use farside_core::coll::execute::{Arguments, Collective, Shape};
+use farside_core::coll::execute::{Arguments, CallMode, Prepared, Shape};
 use farside_core::coll::operation::Operation;
 use farside_core::{Error, ErrorKind, Job, Result, Team, coll};
 
@@ -25,10 +25,10 @@ fn make(team: &Team, way: Way, arguments: &Arguments<'_>) -> Result<()> {
     unsafe {
         match way {
             Way::Blocking => coll::execute::run(team, arguments),
-            Way::Started => Collective::start(team, arguments)?.wait(),
+            Way::Started => Prepared::started(team, arguments)?.wait(),
             Way::Persistent => {
-                let call = Collective::persistent(team, arguments)?;
-                call.start_again()?;
+                let call = Prepared::new(team, arguments, CallMode::Persistent)?;
+                call.start()?;
                 call.wait()
             }
         }
@@ -44,7 +44,7 @@ fn refused(team: &Team, case: Case, way: Way) {
             assert!(matches!(e.kind(), ErrorKind::BadArgument | ErrorKind::NoSuchRank), "{e}");
         };
         let sizes = vec![1; 99];
-        wrong(&Arguments { shape: Shape::Each(&sizes), ..given.clone() });
+        wrong(&Arguments { shape: Shape::Each(sizes[..].into()), ..given.clone() });
         wrong(&Arguments { shape: Shape::Own(1 << 63), ..given.clone() });
         if case.operation.is_rooted() {
             wrong(&Arguments { root: team.size(), ..given.clone() });

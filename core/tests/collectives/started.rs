@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 //! Started calls: several at once, completed in every order, on several teams; persistent calls; dropped calls.
 
-use farside_core::coll::execute::{self, Collective};
+use farside_core::coll::execute::{self, CallMode, Prepared};
 use farside_core::coll::operation::Operation;
 use farside_core::coll::table;
 use farside_core::{ErrorKind, Job, Result, Team};
@@ -38,7 +38,7 @@ fn started_of_every_operation_complete_in_another_order_at_every_rank() {
         let team = job.world()?;
         for round in 0..4 {
             let mut made: Vec<Made> = cases(team.size()).into_iter().map(|case| Made::new(&team, case)).collect();
-            let started: Vec<Collective> = made.iter_mut().map(|m| m.start(&team, &[])).collect::<Result<_>>()?;
+            let started: Vec<Prepared> = made.iter_mut().map(|m| m.start(&team, &[])).collect::<Result<_>>()?;
             for i in shuffled(started.len(), 10 * round + team.rank()) {
                 if round % 2 == 0 {
                     started[i].wait()?;
@@ -60,7 +60,7 @@ fn started_three_at_once_complete_in_each_order() {
         for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
             let case = Case { elements: 2000, ..Case::new(Operation::Allreduce) };
             let mut made: Vec<Made> = (0..3).map(|_| Made::new(&team, case)).collect();
-            let started: Vec<Collective> = made.iter_mut().map(|m| m.start(&team, &[])).collect::<Result<_>>()?;
+            let started: Vec<Prepared> = made.iter_mut().map(|m| m.start(&team, &[])).collect::<Result<_>>()?;
             for i in order {
                 let i = if team.rank() % 2 == 0 { i } else { 2 - i };
                 started[i].wait()?;
@@ -81,7 +81,7 @@ fn started_on_several_teams_do_not_mix() {
         for round in 0..3 {
             let case = |team: &Team| Case { root: round % team.size(), ..Case::new(Operation::Broadcast) };
             let mut made: Vec<Made> = teams.iter().map(|team| Made::new(team, case(team))).collect();
-            let started: Vec<Collective> =
+            let started: Vec<Prepared> =
                 made.iter_mut().zip(teams).map(|(m, team)| m.start(team, &[])).collect::<Result<_>>()?;
             for i in shuffled(3, round + 7 * world.rank()) {
                 started[i].wait()?;
@@ -115,9 +115,9 @@ fn persistent_of_every_operation_start_again_in_any_order() {
     every_size(|job| {
         let team = job.world()?;
         let mut made: Vec<Made> = cases(team.size()).into_iter().map(|case| Made::new(&team, case)).collect();
-        let all: Vec<Collective> = made
+        let all: Vec<Prepared> = made
             .iter_mut()
-            .map(|m| m.with(&[], |arguments| Collective::persistent(&team, arguments)))
+            .map(|m| m.with(&[], |arguments| Prepared::new(&team, arguments, CallMode::Persistent)))
             .collect::<Result<_>>()?;
         for round in 0..5 {
             for m in &mut made {
@@ -125,7 +125,7 @@ fn persistent_of_every_operation_start_again_in_any_order() {
             }
             for i in shuffled(all.len(), round * 31 + team.rank()) {
                 // SAFETY: the buffers outlive the calls.
-                unsafe { all[i].start_again() }?;
+                unsafe { all[i].start() }?;
             }
             for i in shuffled(all.len(), round * 17 + team.rank()) {
                 all[i].wait()?;
@@ -148,14 +148,14 @@ fn persistent_broadcast_of_a_root_that_runs_ahead_keeps_the_rounds_apart() {
             output: execute::Memory::Contiguous(data.as_mut_ptr().cast()),
             ..execute::Arguments::new(Operation::Broadcast)
         };
-        let call = Collective::persistent(&team, &arguments)?;
+        let call = Prepared::new(&team, &arguments, CallMode::Persistent)?;
         for round in 0..200 {
             if team.rank() == 0 {
                 // SAFETY: no call is in progress, and the memory is this rank's.
                 unsafe { std::ptr::write_volatile(&raw mut data, [round; 4]) };
             }
             // SAFETY: the buffer outlives the call.
-            unsafe { call.start_again() }?;
+            unsafe { call.start() }?;
             call.wait()?;
             // SAFETY: as above.
             assert_eq!(unsafe { std::ptr::read_volatile(&raw const data) }, [round; 4]);

@@ -1,7 +1,7 @@
 //! Algorithms of a program whose schedules cannot be executed: each is an error at every rank, no memory is touched, and
 //! the team can be used on.
 
-use farside_core::coll::execute::{Arguments, Collective};
+use farside_core::coll::execute::{Arguments, CallMode, Prepared};
 use farside_core::coll::operation::{Algorithm, Call, Operation};
 use farside_core::coll::schedule::{Builder, Schedule, Side, Sizes, Slice};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
@@ -159,7 +159,7 @@ static PANICS_BEFORE: Algorithm = Algorithm { applies: |_| panic!("before"), ..O
 fn refused(team: &Team, case: Case, algorithm: &'static Algorithm) -> Error {
     Made::new(team, case).with(&[], |arguments| {
         let arguments = Arguments { algorithm: Some((algorithm, &[])), ..arguments.clone() };
-        Collective::persistent(team, &arguments).expect_err("its schedule does not fit")
+        Prepared::new(team, &arguments, CallMode::Persistent).expect_err("its schedule does not fit")
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use farside_core::coll::execute::Memory;
+use farside_core::coll::execute::{Memory, Shape};
 use farside_datatype::{Datatype, TypeMap};
 use farside_rma::raw::TypedMemory;
 
@@ -56,6 +56,14 @@ impl Sizes {
         match self {
             Self::Equal(bytes, _) => *bytes,
             Self::Each(each) => each.get(block).copied().unwrap_or(0),
+        }
+    }
+
+    /// The shape of a call with blocks of these sizes.
+    pub fn shape<'a>(self) -> Shape<'a> {
+        match self {
+            Self::Equal(bytes, _) => Shape::Equal(bytes),
+            Self::Each(each) => Shape::Each(each.into()),
         }
     }
 
@@ -174,11 +182,6 @@ impl Segments {
 
     pub fn memory(&self) -> Memory {
         self.memory.clone()
-    }
-
-    /// The number of bytes, if they have no gaps.
-    pub fn span(&self) -> Option<usize> {
-        self.map.is_contiguous().then(|| self.map.size() as usize)
     }
 
     /// The range of addresses of the bytes, if they have no gaps.

@@ -2,10 +2,10 @@
 //! Internal exchanges between the ranks of a team, to agree on contexts, members and edges.
 
 use farside_core::Team;
-use farside_core::coll::execute::Memory;
+use farside_core::coll::execute::{Arguments, CallMode, Memory, Shape};
 use farside_core::coll::operation::Operation;
 
-use super::plan::{Counts, Plan, give_up};
+use super::plan::{Plan, give_up, of_bytes};
 use super::reduction::{Scratch, scratch};
 use crate::fail::Result;
 use crate::runtime::Call;
@@ -17,41 +17,42 @@ pub struct ControlExchange {
 }
 
 impl ControlExchange {
-    /// Plans an allgather of the same number of words from each rank, as part of a call of this name. The result must be
+    /// Prepares an allgather of the same number of words from each rank, as part of a call of this name. The result must be
     /// kept, and is valid, once the call has ended.
-    pub fn plan(team: &Team, name: &'static str, mine: &[u32]) -> Result<(Plan, Self)> {
+    pub fn plan(team: &Team, purpose: &'static str, mine: &[u32], mode: CallMode) -> Result<(Plan, Self)> {
         let bytes = size_of_val(mine) as u64;
         let (all, output) = scratch(bytes * team.size() as u64)?;
         // In place: this rank's words are already at their position of the allgather's result.
         let own = output.cast::<u32>().wrapping_add(team.rank() * mine.len());
         // SAFETY: the memory has room for the words of every rank.
         unsafe { own.copy_from_nonoverlapping(mine.as_ptr(), mine.len()) };
-        let mut plan = Plan::new(team, Operation::Allgather, Counts::Equal(bytes)).of(name);
-        (plan.output, plan.in_place) = (Memory::Contiguous(output), true);
-        Ok((plan, Self { all, each: mine.len() }))
+        let (output, shape) = (Memory::Contiguous(output), Shape::Equal(bytes));
+        let arguments = Arguments { output, in_place: true, purpose, ..of_bytes(Operation::Allgather, shape) };
+        Ok((Plan::new(team, &arguments, mode)?, Self { all, each: mine.len() }))
     }
 
     /// Sends words to all ranks, and waits for the words of all. Collective.
     pub fn gather(call: &Call<'_>, team: &Team, mine: &[u32]) -> Result<Self> {
-        let (plan, words) = Self::plan(team, call.name, mine).map_err(|failed| give_up(call, team, failed))?;
+        let prepared = Self::plan(team, call.name, mine, CallMode::Blocking);
+        let (plan, words) = prepared.map_err(|failed| give_up(call, team, failed))?;
         plan.make(call)?;
         Ok(words)
     }
 
     /// Sends `said[i]` to rank i, and returns the words that each rank has sent to this one. Collective.
     pub fn exchange(call: &Call<'_>, team: &Team, said: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
-        let alltoall = |from: &[u32], into: &mut [u32], counts| {
-            let mut plan = Plan::new(team, Operation::Alltoall, counts).of(call.name);
-            plan.input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
-            plan.output = Memory::Contiguous(into.as_mut_ptr().cast());
-            plan.make(call)
+        let alltoall = |from: &[u32], into: &mut [u32], shape| {
+            let input = Memory::Contiguous(from.as_ptr().cast_mut().cast());
+            let output = Memory::Contiguous(into.as_mut_ptr().cast());
+            let arguments = Arguments { input, output, purpose: call.name, ..of_bytes(Operation::Alltoall, shape) };
+            Plan::new(team, &arguments, CallMode::Blocking)?.make(call)
         };
         let lengths: Vec<u32> = said.iter().map(|words| words.len() as u32).collect();
         let mut theirs = vec![0; lengths.len()];
-        alltoall(&lengths, &mut theirs, Counts::Equal(4))?;
-        let bytes = lengths.iter().chain(&theirs).map(|n| u64::from(*n) * 4).collect();
+        alltoall(&lengths, &mut theirs, Shape::Equal(4))?;
+        let bytes = lengths.iter().chain(&theirs).map(|n| u64::from(*n) * 4);
         let mut words = vec![0; theirs.iter().map(|n| *n as usize).sum()];
-        alltoall(&said.concat(), &mut words, Counts::Each(bytes))?;
+        alltoall(&said.concat(), &mut words, Shape::Each(bytes.collect()))?;
         let mut rest = words.into_iter();
         Ok(theirs.into_iter().map(|n| rest.by_ref().take(n as usize).collect()).collect())
     }
@@ -60,9 +61,10 @@ impl ControlExchange {
     pub fn from(call: &Call<'_>, team: &Team, root: usize, words: &[u32]) -> Result<Vec<u32>> {
         let mut words = words.to_vec();
         let bytes = size_of_val(&words[..]) as u64;
-        let mut plan = Plan::new(team, Operation::Broadcast, Counts::Vector(bytes)).of(call.name);
-        (plan.root, plan.output) = (root, Memory::Contiguous(words.as_mut_ptr().cast()));
-        plan.make(call)?;
+        let output = Memory::Contiguous(words.as_mut_ptr().cast());
+        let shape = Shape::Vector(bytes);
+        let arguments = Arguments { root, output, purpose: call.name, ..of_bytes(Operation::Broadcast, shape) };
+        Plan::new(team, &arguments, CallMode::Blocking)?.make(call)?;
         Ok(words)
     }
 

@@ -1,11 +1,11 @@
 //! The forms of a collective (MPI-5.0 sections 6.12 and 6.13), and the requests of non-blocking and persistent ones.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use farside_core::Job;
 use farside_core::bill::Awaited;
-use farside_core::coll::execute::Collective;
+use farside_core::coll::execute::CallMode;
 
 use super::plan::{Caller, Plan};
 use crate::arguments::{Out, StatusOut};
@@ -28,38 +28,39 @@ pub enum Form {
 pub type Finish = Box<dyn FnOnce(&Call<'_>) -> Result>;
 
 impl Form {
-    /// Makes the call, starts it, or prepares it, depending on the form.
+    /// How the core makes the call.
+    pub fn mode(&self, call: &Call<'_>) -> Result<CallMode> {
+        match self {
+            Self::Blocking => Ok(CallMode::Blocking),
+            Self::Started(_) => Ok(CallMode::Started),
+            Self::Persistent(MPI_INFO_NULL, _) => Ok(CallMode::Persistent),
+            Self::Persistent(info, _) => call.infos.get(*info).map(|_| CallMode::Persistent),
+        }
+    }
+
+    /// Makes the call, starts it, or only gives it a request, depending on the form.
     pub fn make(self, caller: &Caller<'_>, plan: Plan, finish: Option<Finish>) -> Result {
         let call = caller.call;
-        let request = match self {
+        let (request, is_persistent) = match self {
             Self::Blocking => {
                 plan.make(call)?;
                 return finish.map_or(Ok(()), |finish| finish(call));
             }
-            Self::Started(request) => request,
-            Self::Persistent(info, request) => {
-                if info != MPI_INFO_NULL {
-                    call.infos.get(info)?;
-                }
-                let collective = plan.persistent()?;
-                let operation = Pending::new(caller, plan, true, None);
-                let _ = operation.collective.set(collective);
-                request.set(call.requests.insert(Rc::new(operation)));
-                return Ok(());
+            Self::Started(request) => {
+                plan.start()?;
+                (request, false)
             }
+            Self::Persistent(_, request) => (request, true),
         };
-        let collective = plan.start()?;
-        let operation = Pending::new(caller, plan, false, finish);
-        let _ = operation.collective.set(collective);
-        operation.is_active.set(true);
-        request.set(call.requests.insert(Rc::new(operation)));
+        let comm = (caller.handle, Rc::clone(&caller.comm));
+        let (is_active, ended, finish) = (Cell::new(!is_persistent), RefCell::default(), RefCell::new(finish));
+        request.set(call.requests.insert(Rc::new(Pending { plan, comm, is_persistent, is_active, ended, finish })));
         Ok(())
     }
 }
 
-/// A collective with a request. The plan is dropped after the collective, which uses its memory.
+/// A collective with a request.
 struct Pending {
-    collective: OnceCell<Collective>,
     plan: Plan,
     comm: (Comm, Rc<CommObject>),
     is_persistent: bool,
@@ -70,15 +71,8 @@ struct Pending {
 }
 
 impl Pending {
-    fn new(caller: &Caller<'_>, plan: Plan, is_persistent: bool, finish: Option<Finish>) -> Self {
-        let (collective, ended) = Default::default();
-        let (is_active, finish) = (Cell::new(false), RefCell::new(finish));
-        let comm = (caller.handle, Rc::clone(&caller.comm));
-        Self { collective, plan, comm, is_persistent, is_active, ended, finish }
-    }
-
     fn end(&self, call: &Call<'_>) -> Result {
-        self.collective.get().map_or(Ok(()), Collective::wait)?;
+        self.plan.call.wait()?;
         self.plan.finish();
         self.finish.take().map_or(Ok(()), |finish| finish(call))
     }
@@ -98,11 +92,11 @@ impl Operation for Pending {
     }
 
     fn is_over(&self) -> bool {
-        self.collective.get().is_none_or(|collective| !collective.is_active())
+        !self.plan.call.is_active()
     }
 
     fn awaits(&self) -> Option<Awaited> {
-        self.collective.get().map(Collective::awaits)
+        Some(self.plan.call.awaits())
     }
 
     fn outcome(&self, call: &Call<'_>) -> Outcome {
@@ -120,9 +114,7 @@ impl Operation for Pending {
     }
 
     fn start(&self, _: &Call<'_>) -> Result {
-        if let Some(collective) = self.collective.get() {
-            self.plan.start_again(collective)?;
-        }
+        self.plan.start()?;
         self.is_active.set(true);
         Ok(())
     }
@@ -144,6 +136,6 @@ impl Operation for Pending {
     }
 
     fn give_up(&self, _: &Job) {
-        self.collective.get().inspect(|collective| collective.cancel());
+        self.plan.call.cancel();
     }
 }

@@ -4,7 +4,7 @@
 mod buffer;
 pub mod control;
 mod form;
-pub mod kept;
+mod key;
 mod neighbor;
 pub mod plan;
 mod reduction;
@@ -21,12 +21,12 @@ use crate::operands::{Address, Blocks, Buffer};
 use crate::runtime::Call;
 use buffer::{Existing, Segments, Sizes};
 pub use form::Form;
-use kept::{Kept, Key, Plans};
+use key::Key;
 pub use neighbor::*;
-use plan::{Caller, Plan, Role};
+use plan::{Caller, Plan, Role, run};
 use reduction::Operand;
 
-/// Makes the call that `plan` describes, by the kept plan of a call with the same key, if there is one.
+/// Makes the call that `plan` prepares, or that of the same key that the team keeps.
 fn make(
     call: &Call<'_>,
     comm: Comm,
@@ -34,31 +34,22 @@ fn make(
     key: Option<Key>,
     plan: impl FnOnce(&Caller<'_>) -> Result<Plan>,
 ) -> Result {
-    let caller = Caller::new(call, comm)?;
-    let key = key.filter(|_| matches!(form, Form::Blocking));
-    let Some((key, plans)) = key.zip(Plans::of(&caller.comm)) else {
-        return form.make(&caller, caller.prepared(|| plan(&caller))?, None);
-    };
-    let mut kept = match plans.take(&key) {
-        Some(kept) => kept,
-        None => {
-            let plan = caller.prepared(|| plan(&caller))?;
-            if !key.keeps(&plan) {
-                return form.make(&caller, plan, None);
-            }
-            Kept::new(&key, plan)
-        }
-    };
-    kept.make(call)?;
-    plans.give(kept);
-    Ok(())
+    let mut caller = Caller::new(call, comm)?;
+    if matches!(form, Form::Blocking)
+        && let Some(known) = key.and_then(|key| key.recall(&caller.comm.team))
+    {
+        return run(call, &known);
+    }
+    (caller.mode, caller.key) = (form.mode(call)?, key);
+    let plan = caller.prepared(|| plan(&caller))?;
+    form.make(&caller, plan, None)
 }
 
 /// The buffer of a call without data.
 const NO_DATA: Buffer = Buffer::new(std::ptr::null(), 0, MPI_DATATYPE_NULL, &["", ""]);
 
 pub fn barrier(call: &Call<'_>, comm: Comm, form: Form) -> Result {
-    make(call, comm, form, Some(Key::new(Operation::Barrier, NO_DATA, NO_DATA)), |c| Ok(c.barrier()))
+    make(call, comm, form, Some(Key::new(Operation::Barrier, NO_DATA, NO_DATA)), |c| c.barrier())
 }
 
 pub fn bcast(call: &Call<'_>, buffer: Buffer, root: c_int, comm: Comm, form: Form) -> Result {

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use farside_core::coll::operation::Operation;
 
 use super::buffer::{Existing, Segments};
-use super::kept::Key;
+use super::key::Key;
 use super::plan::{Caller, Graph};
 use super::{Form, make, own};
 use crate::constants::*;
@@ -49,7 +49,7 @@ fn exchange(
         addresses.into_iter().try_for_each(Address::check_not_in_place)?;
         let neighbors = neighbors(c, comm)?;
         let (send, recv) = buffers(&neighbors)?;
-        c.exchange(neighbors.graph, for_each, send, recv)
+        c.exchange(&neighbors.graph, for_each, &send, &recv)
     })
 }
 

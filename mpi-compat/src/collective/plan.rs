@@ -1,16 +1,16 @@
 #![allow(unsafe_code)]
-//! A collective call as it is given to the executor, with the local work before its start and after its end.
+//! Collective calls as they are given to the core, with the local work before their start and after their end.
 
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use farside_core::bill::Awaited;
-use farside_core::coll::execute::{self, Arguments, Collective, Memory, Shape, fail_everywhere};
+use farside_core::coll::execute::{Arguments, CallMode, Memory, Prepared, Shape, fail_everywhere};
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::{Error, ErrorKind, Team};
 use farside_datatype::Private;
 
 use super::buffer::{Segments, Sizes, Step};
+use super::key::Key;
 use super::reduction::{Operand, scratch};
 use crate::constants::*;
 use crate::fail::{Fail, Result, fail};
@@ -24,6 +24,12 @@ use crate::runtime::Call;
 pub struct Graph {
     pub sources: Vec<u32>,
     pub destinations: Vec<u32>,
+}
+
+impl Graph {
+    fn neighbors(&self) -> Neighbors<'_> {
+        Neighbors { sources: &self.sources, destinations: &self.destinations }
+    }
 }
 
 /// The role of this rank in an operation with a root.
@@ -41,11 +47,14 @@ pub struct Caller<'a> {
     pub call: &'a Call<'a>,
     pub handle: Comm,
     pub comm: Rc<CommObject>,
+    pub mode: CallMode,
+    pub key: Option<Key>,
 }
 
 impl<'a> Caller<'a> {
+    /// The caller of a blocking call.
     pub fn new(call: &'a Call<'a>, comm: Comm) -> Result<Self> {
-        Ok(Self { call, handle: comm, comm: call.comms.get(comm)? })
+        Ok(Self { call, handle: comm, comm: call.comms.get(comm)?, mode: CallMode::Blocking, key: None })
     }
 
     /// Prepares a collective. If this rank has no memory for it, it fails at the other ranks too; one that is refused for
@@ -104,25 +113,20 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn plan(&self, operation: Operation, counts: Counts) -> Plan {
-        Plan::new(&self.comm.team, operation, counts)
+    /// Prepares a call with local work before its start and after its end. Without such work the team keeps it by its key.
+    fn prepare(&self, arguments: Arguments<'_>, before: Vec<Step>, after: Vec<Step>) -> Result<Plan> {
+        let key = self.key.filter(|_| before.is_empty() && after.is_empty()).and_then(|key| key.lasting());
+        let plan = Plan::new(&self.comm.team, &Arguments { key, ..arguments }, self.mode)?;
+        Ok(Plan { before, after, ..plan })
     }
 
-    pub fn barrier(&self) -> Plan {
-        Plan { spans: Some([0; 2]), ..self.plan(Operation::Barrier, Counts::Equal(0)) }
+    pub fn barrier(&self) -> Result<Plan> {
+        self.prepare(Arguments::new(Operation::Barrier), Vec::new(), Vec::new())
     }
 
     /// An exchange with neighbours: one block for all destinations, or one for each.
-    pub fn exchange(&self, graph: Graph, for_each: bool, send: Segments, recv: Segments) -> Result<Plan> {
-        let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
-        send.check_apart(&recv)?;
-        let counts = match (&send.sizes, &recv.sizes) {
-            // Not if they are empty: a neighbour whose other blocks are not sends and expects no message.
-            (Sizes::Equal(n, _), Sizes::Equal(m, _)) if n == m && *n > 0 => Counts::Equal(*n),
-            _ => Counts::Each([send.sizes.each(), recv.sizes.each()].concat()),
-        };
-        let spans = send.span().zip(recv.span()).map(<[usize; 2]>::from);
-        Ok(Plan { input: send.memory(), output: recv.memory(), graph, spans, ..self.plan(operation, counts) })
+    pub fn exchange(&self, graph: &Graph, for_each: bool, send: &Segments, recv: &Segments) -> Result<Plan> {
+        self.prepare(exchange(graph, for_each, send, recv)?, Vec::new(), Vec::new())
     }
 
     /// A broadcast, scatter, gather, allgather or alltoall. A buffer is `None` if the rank does not use it, or if both
@@ -140,9 +144,9 @@ impl<'a> Caller<'a> {
             let for_each = matches!(operation, O::Scatter | O::Alltoall);
             let graph = self.remote_graph(role, operation == O::Gather);
             let inputs = if for_each { graph.destinations.len() } else { 1 };
-            let send = send.unwrap_or_else(|| Segments::none(inputs));
-            let plan = self.exchange(graph, for_each, send, recv.unwrap_or_else(|| Segments::none(0)))?;
-            return Ok(plan.across(operation, role));
+            let [send, recv] = [(send, inputs), (recv, 0)].map(|(of, n)| of.unwrap_or_else(|| Segments::none(n)));
+            let arguments = exchange(&graph, for_each, &send, &recv)?;
+            return self.prepare(across(operation, role, arguments), Vec::new(), Vec::new());
         }
         let me = self.comm.rank;
         let is_root = role.is_some_and(|role| role.is_root);
@@ -176,23 +180,22 @@ impl<'a> Caller<'a> {
             send = Some(copied);
         }
         let sizes = |buffer: &Option<Segments>| buffer.as_ref().map(|buffer| buffer.sizes.clone());
-        let counts = match (operation, sizes(&send), sizes(&recv)) {
-            (O::Broadcast, _, Some(sizes)) => Counts::Vector(sizes.of(0)),
-            (O::Alltoall, Some(Sizes::Equal(n, _)), Some(Sizes::Equal(m, _))) if n == m => Counts::Equal(n),
-            (O::Alltoall, Some(send), Some(recv)) => Counts::Each([send.each(), recv.each()].concat()),
-            (O::Scatter, Some(sizes), _) if is_root => Counts::of(sizes),
-            (O::Gather, _, Some(sizes)) if is_root => Counts::of(sizes),
-            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) if sizes_known => Counts::Equal(own.of(0)),
-            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) => Counts::Own(own.of(0)),
-            (_, _, Some(sizes)) => Counts::of(sizes),
-            _ => Counts::Equal(0),
+        let shape = match (operation, sizes(&send), sizes(&recv)) {
+            (O::Broadcast, _, Some(sizes)) => Shape::Vector(sizes.of(0)),
+            (O::Alltoall, Some(Sizes::Equal(n, _)), Some(Sizes::Equal(m, _))) if n == m => Shape::Equal(n),
+            (O::Alltoall, Some(send), Some(recv)) => Shape::Each([send.each(), recv.each()].concat().into()),
+            (O::Scatter, Some(sizes), _) if is_root => sizes.shape(),
+            (O::Gather, _, Some(sizes)) if is_root => sizes.shape(),
+            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) if sizes_known => Shape::Equal(own.of(0)),
+            (O::Scatter, _, Some(own)) | (O::Gather, Some(own), _) => Shape::Own(own.of(0)),
+            (_, _, Some(sizes)) => sizes.shape(),
+            _ => Shape::Equal(0),
         };
         let memory = |buffer: &Option<Segments>| buffer.as_ref().map_or(Memory::None, Segments::memory);
         let (input, output) = (memory(&send), memory(&recv));
         let root = role.map_or(0, |role| role.root);
-        let span = |buffer: &Option<Segments>| buffer.as_ref().map_or(Some(0), Segments::span);
-        let spans = span(&send).zip(span(&recv)).filter(|_| before.is_empty()).map(<[usize; 2]>::from);
-        Ok(Plan { root, sizes_known, input, output, in_place, before, spans, ..self.plan(operation, counts) })
+        let arguments = Arguments { root, sizes_known, input, output, in_place, ..of_bytes(operation, shape) };
+        self.prepare(arguments, before, Vec::new())
     }
 
     /// A reduction of vectors; a reduce-scatter gives blocks of `sizes` elements.
@@ -224,20 +227,26 @@ impl<'a> Caller<'a> {
             operand.check_apart(send, total, recv, kept)?;
         }
         let contiguous = |address: Option<*mut u8>| address.map_or(Memory::None, Memory::Contiguous);
-        let mut plan = Plan { element: operand.stride, ..self.plan(operation, Counts::Vector(total)) };
-        plan.input = contiguous(input.as_ref().map(|input| input.address));
-        plan.output = contiguous(output.as_ref().map(|output| output.address));
+        let graph = if self.is_inter() { self.remote_graph(role, true) } else { Graph::default() };
+        let mut arguments = Arguments {
+            element: operand.stride,
+            input: contiguous(input.as_ref().map(|input| input.address)),
+            output: contiguous(output.as_ref().map(|output| output.address)),
+            may_be_shorter: !self.is_inter(), // Else the vectors are combined element by element.
+            ..Arguments::new(operation)
+        };
         let mut finish: Vec<Step> = Vec::new();
         if self.is_inter() {
-            let graph = self.remote_graph(role, true);
             let vectors = graph.sources.len();
             let (memory, address) = scratch(operand.bytes(total.saturating_mul(vectors as u64))?)?;
             let sent = u64::from(sends) * total;
-            let output_of_all = contiguous((vectors > 0).then_some(address));
-            plan =
-                Plan { operation: O::NeighborAllgather, output: output_of_all, graph, ..plan }.across(operation, role);
-            plan.may_be_shorter = false; // The vectors are combined element by element.
-            plan.counts = Counts::Each([vec![sent], vec![total; vectors]].concat());
+            arguments = Arguments {
+                operation: O::NeighborAllgather,
+                shape: Shape::Each([vec![sent], vec![total; vectors]].concat().into()),
+                output: contiguous((vectors > 0).then_some(address)),
+                neighbors: graph.neighbors(),
+                ..across(operation, role, arguments)
+            };
             if let Some(output) = output.as_ref().filter(|_| vectors > 0) {
                 let (operand, to, stride) = (Rc::clone(&operand), output.address.addr(), operand.stride);
                 let (total, at, kept) = (total as usize, before_mine as usize, kept as usize);
@@ -254,12 +263,14 @@ impl<'a> Caller<'a> {
                 }));
             }
         } else {
-            plan.root = role.map_or(0, |role| role.root);
-            plan.in_place = whole;
-            plan.operand = Some(Rc::clone(&operand));
-            if operation == O::ReduceScatter {
-                plan.counts = Counts::of(sizes);
-            }
+            arguments = Arguments {
+                root: role.map_or(0, |role| role.root),
+                shape: if operation == O::ReduceScatter { sizes.shape() } else { Shape::Vector(total) },
+                in_place: whole,
+                reduction: Some(operand.reduction()),
+                owner: Some(Rc::<Operand>::clone(&operand)),
+                ..arguments
+            };
             if in_place
                 && !whole
                 && let (Some(input), Some(output)) = (&input, &output)
@@ -268,7 +279,7 @@ impl<'a> Caller<'a> {
                 // The input is still read after the first result has been written.
                 let bytes = operand.bytes(kept)?;
                 let (memory, address) = scratch(bytes)?;
-                plan.output = contiguous(Some(address));
+                arguments.output = contiguous(Some(address));
                 let to = output.address.addr();
                 finish.push(Box::new(move || {
                     let _memory = &memory;
@@ -279,25 +290,47 @@ impl<'a> Caller<'a> {
         }
         let written = operation != O::Exscan || me > 0;
         if whole {
-            plan.input = Memory::None;
+            arguments.input = Memory::None;
         }
         let (mut before, mut after) = (None, None);
         if let Some(output) = output {
             before = output.before.filter(|_| whole);
             after = output.after.filter(|_| written);
         }
-        plan.before.extend(before.or(input.and_then(|input| input.before)));
-        plan.after = finish.into_iter().chain(after).collect();
-        if plan.before.is_empty() && plan.after.is_empty() {
-            plan.spans = Some([total, kept].map(|n| n as usize * operand.stride));
-        }
-        Ok(plan)
+        let before = before.or(input.and_then(|input| input.before)).into_iter().collect();
+        self.prepare(arguments, before, finish.into_iter().chain(after).collect())
     }
+}
+
+/// Arguments of an operation on bytes, a message of which may be shorter than the block that receives it.
+pub fn of_bytes<'a>(operation: Operation, shape: Shape<'a>) -> Arguments<'a> {
+    Arguments { shape, may_be_shorter: true, ..Arguments::new(operation) }
+}
+
+/// The arguments of an operation on an intercommunicator, which is made as one of neighbours.
+fn across<'a>(operation: Operation, role: Option<Role>, arguments: Arguments<'a>) -> Arguments<'a> {
+    Arguments { root: role.map_or(0, |role| role.root), purpose: operation.name(), ..arguments }
+}
+
+/// The arguments of an exchange with neighbours: one block for all destinations, or one for each.
+fn exchange<'g>(graph: &'g Graph, for_each: bool, send: &Segments, recv: &Segments) -> Result<Arguments<'g>> {
+    let operation = if for_each { Operation::NeighborAlltoall } else { Operation::NeighborAllgather };
+    send.check_apart(recv)?;
+    let shape = match (&send.sizes, &recv.sizes) {
+        // Not if they are empty: a neighbour whose other blocks are not sends and expects no message.
+        (Sizes::Equal(n, _), Sizes::Equal(m, _)) if n == m && *n > 0 => Shape::Equal(*n),
+        _ => Shape::Each([send.sizes.each(), recv.sizes.each()].concat().into()),
+    };
+    let (input, output, neighbors) = (send.memory(), recv.memory(), graph.neighbors());
+    Ok(Arguments { input, output, neighbors, ..of_bytes(operation, shape) })
 }
 
 /// Makes a collective call on a team fail at the other ranks too, since this rank cannot make it.
 #[cold]
 pub fn give_up(call: &Call<'_>, team: &Team, failed: Fail) -> Fail {
+    if failed.is_announced {
+        return failed;
+    }
     let argument = failed.argument.map(|name| format!("{name} ")).unwrap_or_default();
     let kind = if failed.code == MPI_ERR_NO_MEM { ErrorKind::Limit } else { ErrorKind::Aborted };
     let e = Error::new(kind, call.name).rank(team.job().rank());
@@ -333,119 +366,29 @@ fn copy_of_block((from, sent): (&Segments, usize), (into, received): (&Segments,
     }))
 }
 
-/// Elements of the blocks of a call: see [`Shape`].
-#[derive(Clone, Debug)]
-pub enum Counts {
-    Vector(u64),
-    Equal(u64),
-    Each(Vec<u64>),
-    Own(u64),
-}
-
-impl Counts {
-    fn of(sizes: Sizes) -> Self {
-        match sizes {
-            Sizes::Equal(n, _) => Self::Equal(n),
-            Sizes::Each(each) => Self::Each(each),
-        }
-    }
-}
-
-/// A collective call.
+/// A call that is prepared, and its local work, which has the memory that the call uses.
 pub struct Plan {
-    pub team: Team,
-    pub(super) operation: Operation,
-    pub root: usize,
-    pub(super) counts: Counts,
-    /// The call that this one is part of, if it is not the operation itself.
-    purpose: &'static str,
-    pub(super) sizes_known: bool,
-    /// Whether a message may be shorter than the block that receives it.
-    may_be_shorter: bool,
-    pub(super) element: usize,
-    pub input: Memory,
-    pub output: Memory,
-    pub in_place: bool,
-    /// Bytes of the input and of the output, if both are in the program's memory and have no gaps.
-    pub(super) spans: Option<[usize; 2]>,
-    pub(super) operand: Option<Rc<Operand>>,
-    pub(super) graph: Graph,
-    pub(super) before: Vec<Step>,
-    pub(super) after: Vec<Step>,
+    pub call: Prepared,
+    before: Vec<Step>,
+    after: Vec<Step>,
 }
 
 impl Plan {
-    /// An operation without data; the caller sets the other fields.
-    pub fn new(team: &Team, operation: Operation, counts: Counts) -> Self {
-        Self {
-            team: team.clone(),
-            operation,
-            root: 0,
-            counts,
-            purpose: "",
-            sizes_known: true,
-            may_be_shorter: true,
-            element: 1,
-            input: Memory::None,
-            output: Memory::None,
-            in_place: false,
-            spans: None,
-            operand: None,
-            graph: Graph::default(),
-            before: Vec::new(),
-            after: Vec::new(),
-        }
+    /// A call without local work, on memory of the caller.
+    pub fn new(team: &Team, arguments: &Arguments<'_>, mode: CallMode) -> Result<Self> {
+        let call = Prepared::new(team, arguments, mode).map_err(|e| {
+            let mut failed = Fail::from(e);
+            failed.is_announced = true;
+            failed
+        })?;
+        Ok(Self { call, before: Vec::new(), after: Vec::new() })
     }
 
-    /// The plan of a part of a call, which no other call can take for its own.
-    pub fn of(self, purpose: &'static str) -> Self {
-        Self { purpose, ..self }
-    }
-
-    /// The plan of an operation on an intercommunicator, which is made as one of neighbours.
-    fn across(self, operation: Operation, role: Option<Role>) -> Self {
-        Self { root: role.map_or(0, |role| role.root), ..self.of(operation.name()) }
-    }
-
-    fn with<R>(&self, f: impl FnOnce(&Arguments<'_>) -> R) -> R {
-        f(&Arguments {
-            root: self.root,
-            shape: match &self.counts {
-                Counts::Vector(n) => Shape::Vector(*n),
-                Counts::Equal(n) => Shape::Equal(*n),
-                Counts::Each(each) => Shape::Each(each),
-                Counts::Own(n) => Shape::Own(*n),
-            },
-            sizes_known: self.sizes_known,
-            may_be_shorter: self.may_be_shorter,
-            element: self.element,
-            input: self.input.clone(),
-            output: self.output.clone(),
-            in_place: self.in_place,
-            reduction: self.operand.as_ref().map(|operand| operand.reduction()),
-            neighbors: Neighbors { sources: &self.graph.sources, destinations: &self.graph.destinations },
-            purpose: self.purpose,
-            ..Arguments::new(self.operation)
-        })
-    }
-
-    /// Starts the call. The plan must be kept until the call has ended.
-    pub fn start(&self) -> Result<Collective> {
+    /// Starts the call, which may be persistent. The plan must be kept until the call has ended.
+    pub fn start(&self) -> Result {
         self.before.iter().for_each(|step| step());
         // SAFETY: the program guarantees its buffers until the call has ended; the plan keeps the other memory.
-        Ok(self.with(|arguments| unsafe { Collective::start(&self.team, arguments) })?)
-    }
-
-    /// Prepares the call, which may then be started any number of times. The plan must be kept while it is in progress.
-    pub fn persistent(&self) -> Result<Collective> {
-        Ok(self.with(|arguments| Collective::persistent(&self.team, arguments))?)
-    }
-
-    /// Starts a persistent call again.
-    pub fn start_again(&self, collective: &Collective) -> Result {
-        self.before.iter().for_each(|step| step());
-        // SAFETY: as for `start`.
-        Ok(unsafe { collective.start_again() }?)
+        Ok(unsafe { self.call.start() }?)
     }
 
     /// Does the local work that follows a call that has succeeded.
@@ -453,29 +396,20 @@ impl Plan {
         self.after.iter().for_each(|step| step());
     }
 
-    /// Starts the call and waits until it has ended; returns it, to be made again.
-    pub fn make(&self, call: &Call<'_>) -> Result<Collective> {
+    /// Makes a blocking call.
+    pub fn make(&self, call: &Call<'_>) -> Result {
         self.before.iter().for_each(|step| step());
-        // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; the
-        // plan keeps the other memory.
-        let made = self.with(|arguments| unsafe { execute::run_by(&self.team, arguments, self.wait(call)) })?;
+        run(call, &self.call)?;
         self.finish();
-        Ok(made)
+        Ok(())
     }
+}
 
-    /// Makes a call that [`make`](Self::make) has returned again, with the current addresses of this plan, which has no
-    /// local work. Does nothing and returns `false` if the call cannot be repeated.
-    #[inline]
-    pub fn repeat(&self, call: &Call<'_>, made: &mut Collective) -> Result<bool> {
-        // SAFETY: as above.
-        Ok(unsafe { made.repeat(self.input.clone(), self.output.clone(), self.wait(call)) }?)
-    }
-
-    fn wait<'a>(
-        &'a self,
-        call: &'a Call<'_>,
-    ) -> impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> farside_core::Result<()> + 'a {
-        let job = self.team.job();
-        move |awaited, ready| call.wait_for(job, awaited, ready)
-    }
+/// Makes a blocking call that is prepared, and waits until it has ended.
+#[inline]
+pub fn run(call: &Call<'_>, prepared: &Prepared) -> Result {
+    let job = prepared.team().job();
+    // SAFETY: the program guarantees its buffers until the call has ended, and this function returns only then; other memory
+    // is kept by the caller.
+    Ok(unsafe { prepared.run(|awaited, ready| call.wait_for(job, awaited, ready)) }?)
 }

@@ -225,7 +225,7 @@ pub fn comm_create_group(call: &Call<'_>, comm: Comm, group: Group, tag: c_int, 
 /// Duplicates a communicator. Collective. The new handle refers to the old communicator until the contexts are agreed
 /// on.
 fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>, form: Form) -> Result {
-    let caller = Caller::new(call, comm)?;
+    let caller = Caller { mode: form.mode(call)?, ..Caller::new(call, comm)? };
     let old = Rc::clone(&caller.comm);
     let attributes = Attributes::default();
     let info = match info {
@@ -237,7 +237,8 @@ fn duplicate(call: &Call<'_>, comm: Comm, info: Option<Info>, newcomm: Out<Comm>
     old.attributes.copy_to(comm.0, &attributes).map_err(|failed| caller.fail_everywhere(failed))?;
     let contexts = offered(&caller)?;
     // The blocking and the other form, with and without info, are one call.
-    let (plan, words) = caller.prepared(|| ControlExchange::plan(&old.team, "MPI_Comm_dup", &contexts))?;
+    let plan = || ControlExchange::plan(&old.team, "MPI_Comm_dup", &contexts, caller.mode);
+    let (plan, words) = caller.prepared(plan)?;
     let handle = call.comms.insert(Rc::clone(&old));
     let make = move |call: &Call<'_>| {
         let contexts = [words.of(0)[0], words.of(0)[1]];

@@ -158,6 +158,6 @@ pub fn comm_free(call: &Call<'_>, comm: Out<Comm>) -> Result {
 /// over.
 pub fn comm_disconnect(call: &Call<'_>, comm: Out<Comm>) -> Result {
     let caller = Caller::new(call, comm.get()).map_err(|failed| failed.named("comm"))?;
-    caller.barrier().make(call)?;
+    caller.barrier()?.make(call)?;
     comm_free(call, comm)
 }

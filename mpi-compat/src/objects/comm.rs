@@ -1,7 +1,6 @@
 //! Communicators.
 
-use std::any::Any;
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use farside_core::Job;
@@ -36,8 +35,6 @@ pub struct CommObject {
     pub topology: Option<Rc<Topology>>,
     /// The buffer attached to it for buffered sends.
     pub buffer: Attached,
-    /// Plans of its collectives, of a type that module `collective` defines.
-    pub plans: OnceCell<Box<dyn Any>>,
 }
 
 /// The members of a communicator.
@@ -67,7 +64,6 @@ impl CommObject {
             info: RefCell::default(),
             topology: None,
             buffer: Attached::default(),
-            plans: OnceCell::new(),
         })
     }
 

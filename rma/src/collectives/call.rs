@@ -2,27 +2,15 @@
 //! Calls of collectives as values: operation, buffers, counts, operator. The method of the same name of
 //! [`Collectives`](super::Collectives) makes the call, and has an example.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
 use farside_core::coll::execute::{Arguments, Memory, Shape};
 use farside_core::coll::operation::{Neighbors, Operation};
 use farside_core::coll::selection::Choice;
-use farside_core::{Error, ErrorKind, Result, Team};
+use farside_core::{Result, Team};
 
 use super::operator::{NoOperator, Operator, reduction};
-
-/// Block lengths of a call, in elements.
-#[derive(Clone, Debug)]
-enum Counts<'b> {
-    Vector(usize),
-    Equal(usize),
-    /// One count per block, known at every rank that needs it.
-    Each(Cow<'b, [usize]>),
-    /// The counts, read at the root only, and the length of this rank's block.
-    AtRoot(&'b [usize], usize),
-}
 
 /// A call of a collective with its buffers. It can be made blocking, nonblocking or persistent.
 ///
@@ -44,16 +32,12 @@ enum Counts<'b> {
 #[must_use = "a call does nothing until it is made"]
 #[derive(Debug)]
 pub struct Call<'b, T, O = NoOperator> {
-    operation: Operation,
-    root: usize,
-    counts: Counts<'b>,
+    /// The arguments, but for those that depend on team and operator.
+    arguments: Arguments<'b>,
     /// Address and length; empty if the call is in place.
     input: (*const T, usize),
     output: (*mut T, usize),
-    in_place: bool,
     pub(super) operator: O,
-    neighbors: Neighbors<'b>,
-    algorithm: Option<&'b Choice>,
     buffers: PhantomData<(&'b [T], &'b mut [T])>,
 }
 
@@ -74,69 +58,69 @@ pub struct Call<'b, T, O = NoOperator> {
 /// # Ok::<(), farside_rma::Error>(())
 /// ```
 pub fn barrier<'b>() -> Call<'b, u8> {
-    Call::new(Operation::Barrier, Counts::Equal(0), &[], &mut [])
+    Call::new(Operation::Barrier, Shape::Equal(0), &[], &mut [])
 }
 
 /// Gives every rank the root's elements. The length is the same at every rank.
 pub fn broadcast<T: Pod>(data: &mut [T], root: usize) -> Call<'_, T> {
-    Call { root, ..Call::new(Operation::Broadcast, Counts::Vector(data.len()), &[], data) }
+    Call::new(Operation::Broadcast, vector(data), &[], data).root(root)
 }
 
 /// Gives rank `i` block `i` of the root's `from`, which is read only at the root. All blocks are as long as `into`.
 pub fn scatter<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
-    Call { root, ..Call::new(Operation::Scatter, Counts::Equal(into.len()), from, into) }
+    Call::new(Operation::Scatter, equal(into), from, into).root(root)
 }
 
 /// Gives rank `i` the next `counts[i]` elements of the root's `from`. `from` and `counts` are read only at the root.
 pub fn scatterv<'b, T: Pod>(from: &'b [T], counts: &'b [usize], into: &'b mut [T], root: usize) -> Call<'b, T> {
-    Call { root, ..Call::new(Operation::Scatter, Counts::AtRoot(counts, into.len()), from, into) }
+    Call::new(Operation::Scatter, each(counts, &[]), from, into).root(root).known_at_root()
 }
 
 /// Gives the root the elements of all ranks, in rank order, in `into`, which is written only at the root.
 pub fn gather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], root: usize) -> Call<'b, T> {
-    Call { root, ..Call::new(Operation::Gather, Counts::Equal(from.len()), from, into) }
+    Call::new(Operation::Gather, equal(from), from, into).root(root)
 }
 
 /// Gives the root `counts[i]` elements of each rank `i`, like [`gather`]. `counts` is read only at the root.
 pub fn gatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize], root: usize) -> Call<'b, T> {
-    Call { root, ..Call::new(Operation::Gather, Counts::AtRoot(counts, from.len()), from, into) }
+    Call::new(Operation::Gather, each(counts, &[]), from, into).root(root).known_at_root()
 }
 
 /// Gives every rank the elements of all ranks, in rank order. The length is the same at every rank.
 pub fn allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
-    Call::new(Operation::Allgather, Counts::Equal(from.len()), from, into)
+    Call::new(Operation::Allgather, equal(from), from, into)
 }
 
 /// Gives every rank `counts[i]` elements of each rank `i`, like [`allgather`]. `counts` is the same at every rank.
 pub fn allgatherv<'b, T: Pod>(from: &'b [T], into: &'b mut [T], counts: &'b [usize]) -> Call<'b, T> {
-    Call::new(Operation::Allgather, Counts::Each(counts.into()), from, into)
+    Call::new(Operation::Allgather, each(counts, &[]), from, into)
 }
 
 /// Gives rank `i` block `i` of `from`, and gets a block of each rank into `into`, in rank order. All blocks have the
 /// same length.
 pub fn alltoall<'b, T: Pod>(from: &'b [T], into: &'b mut [T]) -> Call<'b, T> {
-    // `shape` divides this by the number of ranks, which is not known yet.
-    Call::new(Operation::Alltoall, Counts::Equal(from.len()), from, into)
+    // `with_arguments` divides this by the number of ranks, which is not known yet.
+    Call::new(Operation::Alltoall, equal(from), from, into)
 }
 
 /// Gives rank `i` the next `to[i]` elements of `from`, and gets `of[i]` elements of each rank `i`, like [`alltoall`].
 pub fn alltoallv<'b, T: Pod>(from: &'b [T], to: &[usize], into: &'b mut [T], of: &[usize]) -> Call<'b, T> {
-    Call::new(Operation::Alltoall, Counts::Each([to, of].concat().into()), from, into)
+    Call::new(Operation::Alltoall, each(to, of), from, into)
 }
 
 /// Reduces the elements of all ranks, one by one, into `data` at the root; at other ranks `data` is only read.
 pub fn reduce<T: Pod, O: Operator<T>>(data: &mut [T], operator: O, root: usize) -> Call<'_, T, O> {
-    Call { root, ..Call::new(Operation::Reduce, Counts::Vector(data.len()), &[], data) }.with(operator)
+    Call::new(Operation::Reduce, vector(data), &[], data).root(root).with(operator)
 }
 
 /// Reduces the elements of all ranks, one by one, into `data` at every rank: the same bits everywhere.
 pub fn allreduce<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
-    Call::new(Operation::Allreduce, Counts::Vector(data.len()), &[], data).with(operator)
+    Call::new(Operation::Allreduce, vector(data), &[], data).with(operator)
 }
 
 /// Reduces block `i` of all ranks into rank `i`'s `into`. All blocks are as long as `into`.
 pub fn reduce_scatter<'b, T: Pod, O: Operator<T>>(from: &'b [T], into: &'b mut [T], operator: O) -> Call<'b, T, O> {
-    Call::new(Operation::ReduceScatter, Counts::Equal(into.len()), from, into).with(operator)
+    Call::new(Operation::ReduceScatter, equal(into), from, into).with(operator)
 }
 
 /// Reduces block `i`, of `counts[i]` elements, of all ranks into rank `i`'s `into`. `counts` is the same at every rank.
@@ -146,24 +130,23 @@ pub fn reduce_scatterv<'b, T: Pod, O: Operator<T>>(
     counts: &'b [usize],
     operator: O,
 ) -> Call<'b, T, O> {
-    Call::new(Operation::ReduceScatter, Counts::Each(counts.into()), from, into).with(operator)
+    Call::new(Operation::ReduceScatter, each(counts, &[]), from, into).with(operator)
 }
 
 /// Reduces the elements of the ranks up to and including this one into `data`.
 pub fn scan<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
-    Call::new(Operation::Scan, Counts::Vector(data.len()), &[], data).with(operator)
+    Call::new(Operation::Scan, vector(data), &[], data).with(operator)
 }
 
 /// Reduces the elements of the ranks before this one into `data`, which is unchanged at rank 0.
 pub fn exscan<T: Pod, O: Operator<T>>(data: &mut [T], operator: O) -> Call<'_, T, O> {
-    Call::new(Operation::Exscan, Counts::Vector(data.len()), &[], data).with(operator)
+    Call::new(Operation::Exscan, vector(data), &[], data).with(operator)
 }
 
 /// Gives `from` to all destinations of this rank, and gets a block of each source into `into`, in the order of the
 /// sources. All blocks are as long as `from`.
 pub fn neighbor_allgather<'b, T: Pod>(from: &'b [T], into: &'b mut [T], graph: Neighbors<'b>) -> Call<'b, T> {
-    let neighbors = graph;
-    Call { neighbors, ..Call::new(Operation::NeighborAllgather, Counts::Equal(from.len()), from, into) }
+    Call::new(Operation::NeighborAllgather, equal(from), from, into).on(graph)
 }
 
 /// Gives `from` to all destinations and gets `of[i]` elements of each source `i`, like [`neighbor_allgather`].
@@ -173,8 +156,7 @@ pub fn neighbor_allgatherv<'b, T: Pod>(
     of: &[usize],
     graph: Neighbors<'b>,
 ) -> Call<'b, T> {
-    let counts = [&[from.len()], of].concat().into();
-    Call { neighbors: graph, ..Call::new(Operation::NeighborAllgather, Counts::Each(counts), from, into) }
+    Call::new(Operation::NeighborAllgather, each(&[from.len()], of), from, into).on(graph)
 }
 
 /// Gives destination `i` block `i` of `from`, and gets a block of each source into `into`, in the order of the sources.
@@ -185,7 +167,7 @@ pub fn neighbor_alltoall<'b, T: Pod>(
     count: usize,
     graph: Neighbors<'b>,
 ) -> Call<'b, T> {
-    Call { neighbors: graph, ..Call::new(Operation::NeighborAlltoall, Counts::Equal(count), from, into) }
+    Call::new(Operation::NeighborAlltoall, Shape::Equal(count as u64), from, into).on(graph)
 }
 
 /// Gives destination `i` the next `to[i]` elements of `from` and gets `of[i]` elements of each source `i`, like
@@ -197,24 +179,44 @@ pub fn neighbor_alltoallv<'b, T: Pod>(
     of: &[usize],
     graph: Neighbors<'b>,
 ) -> Call<'b, T> {
-    let counts = Counts::Each([to, of].concat().into());
-    Call { neighbors: graph, ..Call::new(Operation::NeighborAlltoall, counts, from, into) }
+    Call::new(Operation::NeighborAlltoall, each(to, of), from, into).on(graph)
+}
+
+/// The shape of a vector, of blocks that are all as long as this one, and of blocks with these counts.
+fn vector<'b, T>(data: &[T]) -> Shape<'b> {
+    Shape::Vector(data.len() as u64)
+}
+
+fn equal<'b, T>(block: &[T]) -> Shape<'b> {
+    Shape::Equal(block.len() as u64)
+}
+
+fn each<'b>(counts: &[usize], more: &[usize]) -> Shape<'b> {
+    Shape::Each(counts.iter().chain(more).map(|n| *n as u64).collect())
 }
 
 impl<'b, T: Pod> Call<'b, T> {
-    fn new(operation: Operation, counts: Counts<'b>, from: &'b [T], into: &'b mut [T]) -> Self {
-        Self {
-            operation,
-            root: 0,
-            counts,
-            input: (from.as_ptr(), from.len()),
-            output: (into.as_mut_ptr(), into.len()),
-            in_place: operation.is_reduction() && operation.is_of_a_vector(),
-            operator: NoOperator,
-            neighbors: Neighbors::default(),
-            algorithm: None,
-            buffers: PhantomData,
-        }
+    fn new(operation: Operation, shape: Shape<'b>, from: &'b [T], into: &'b mut [T]) -> Self {
+        let in_place = operation.is_reduction() && operation.is_of_a_vector();
+        let arguments = Arguments { shape, in_place, element: size_of::<T>(), ..Arguments::new(operation) };
+        let (input, output) = ((from.as_ptr(), from.len()), (into.as_mut_ptr(), into.len()));
+        Self { arguments, input, output, operator: NoOperator, buffers: PhantomData }
+    }
+
+    fn root(mut self, root: usize) -> Self {
+        self.arguments.root = root;
+        self
+    }
+
+    /// Says that only the root reads the counts.
+    fn known_at_root(mut self) -> Self {
+        self.arguments.sizes_known = false;
+        self
+    }
+
+    fn on(mut self, graph: Neighbors<'b>) -> Self {
+        self.arguments.neighbors = graph;
+        self
     }
 }
 
@@ -225,15 +227,15 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
 
     /// Replaces the operator; returns the call and its former operator.
     pub(super) fn replace<P>(self, new: P) -> (Call<'b, T, P>, O) {
-        let Self { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers } = self;
-        let (operator, was) = (new, operator);
-        (Call { operation, root, counts, input, output, in_place, operator, neighbors, algorithm, buffers }, was)
+        let Self { arguments, input, output, operator: was, buffers } = self;
+        (Call { arguments, input, output, operator: new, buffers }, was)
     }
 
     /// Overrides the algorithm selection; all ranks give the same algorithm. The call fails with `Unsupported` if the
     /// algorithm does not implement it.
-    pub fn by(self, algorithm: &'b Choice) -> Self {
-        Self { algorithm: Some(algorithm), ..self }
+    pub fn by(mut self, algorithm: &'b Choice) -> Self {
+        self.arguments.algorithm = Some((algorithm.algorithm, &algorithm.parameters));
+        self
     }
 
     /// The input.
@@ -252,107 +254,39 @@ impl<'b, T: Pod, O> Call<'b, T, O> {
         self.output
     }
 
-    /// Calls `f` with the arguments for the untyped layer, after checking that the buffers fit the shape.
+    /// Calls `f` with all arguments.
     ///
     /// # Errors
-    /// `BadArgument` if a buffer's length does not match the counts, `Unsupported` by the operator: the call has not been
-    /// made. Any error of `f`.
+    /// `Unsupported` by the operator: the call has not been made. Any error of `f`.
     #[inline]
     pub(super) fn with_arguments<P: Operator<T>, R>(
-        &self,
+        &mut self,
         team: &Team,
         operator: &P,
         f: impl FnOnce(&Arguments<'_>) -> Result<R>,
     ) -> Result<R> {
-        let reduces = self.operation.is_reduction();
-        if reduces {
+        let (input, output) = (self.input, self.output);
+        let (operation, arguments) = (self.arguments.operation, &mut self.arguments);
+        if operation.is_reduction() {
             operator.check()?;
+            arguments.reduction = Some(reduction(operator));
         }
-        let counts = match &self.counts {
-            Counts::Each(counts) => counts,
-            // `counts` is read at the root only.
-            Counts::AtRoot(counts, _) if self.root == team.rank() => *counts,
-            _ => &[],
-        };
-        let sizes = if counts.is_empty() { Vec::new() } else { counts.iter().map(|n| *n as u64).collect() };
-        let shape = self.shape(team, &sizes)?;
-        // At a rank that is not the root of a reduce, `data` is input only.
-        let reads_output = self.operation == Operation::Reduce && self.root != team.rank();
-        let output = Memory::Contiguous(self.output.0.cast());
-        let input = Memory::Contiguous(self.input.0.cast_mut().cast());
-        f(&Arguments {
-            root: self.root,
-            shape,
-            sizes_known: !matches!(self.counts, Counts::AtRoot(..)),
-            element: size_of::<T>(),
-            input: if reads_output { output.clone() } else { input },
-            output: if reads_output { Memory::None } else { output },
-            in_place: self.in_place,
-            reduction: reduces.then(|| reduction(operator)),
-            neighbors: self.neighbors,
-            algorithm: self.algorithm.map(|choice| (choice.algorithm, &choice.parameters[..])),
-            ..Arguments::new(self.operation)
-        })
-    }
-
-    /// The shape, after checking the lengths of the buffers against it.
-    fn shape<'s>(&self, team: &Team, sizes: &'s [u64]) -> Result<Shape<'s>> {
-        use Operation as O;
-        let p = team.size();
-        let is_root = self.root == team.rank();
-        let (sources, destinations) = (self.neighbors.sources.len(), self.neighbors.destinations.len());
-        let sum = |counts: &[u64]| counts.iter().try_fold(0u64, |sum, n| sum.checked_add(*n));
-        let times = |n: usize, blocks: usize| (n as u64).checked_mul(blocks as u64);
-        // The shape, and the required lengths of input and output; `None` on overflow.
-        let (shape, input, output) = match (&self.counts, self.operation) {
-            (Counts::Vector(n), _) => (Shape::Vector(*n as u64), Some(0), Some(*n as u64)),
-            (Counts::AtRoot(_, own), O::Scatter | O::Gather) => {
-                let shape = if is_root { Shape::Each(sizes) } else { Shape::Own(*own as u64) };
-                let (all, own) = (sum(sizes), if is_root { sizes.get(self.root).copied() } else { Some(*own as u64) });
-                if self.operation == O::Scatter { (shape, all, own) } else { (shape, own, all) }
+        let is_root = arguments.root == team.rank();
+        match &mut arguments.shape {
+            Shape::Equal(n) if operation == Operation::Alltoall => *n /= team.size() as u64,
+            shape if !arguments.sizes_known && !is_root => {
+                *shape = Shape::Own(if operation == Operation::Scatter { output.1 } else { input.1 } as u64);
             }
-            (Counts::Equal(n), O::Scatter) => (Shape::Equal(*n as u64), times(*n, p), Some(*n as u64)),
-            (Counts::Equal(n), O::Gather | O::Allgather) => (Shape::Equal(*n as u64), Some(*n as u64), times(*n, p)),
-            (Counts::Equal(n), O::Alltoall) => (Shape::Equal((*n / p) as u64), times(*n / p, p), times(*n / p, p)),
-            (Counts::Equal(n), O::ReduceScatter) => (Shape::Equal(*n as u64), times(*n, p), Some(*n as u64)),
-            (Counts::Equal(n), O::NeighborAllgather) => (Shape::Equal(*n as u64), Some(*n as u64), times(*n, sources)),
-            (Counts::Equal(n), O::NeighborAlltoall) => {
-                (Shape::Equal(*n as u64), times(*n, destinations), times(*n, sources))
-            }
-            (Counts::Equal(_), _) => (Shape::Equal(0), Some(0), Some(0)),
-            (Counts::Each(_), operation) => {
-                let own = sizes.get(team.rank()).copied();
-                let cut = |at: usize| {
-                    let (a, b) = sizes.split_at_checked(at).unwrap_or((sizes, &[]));
-                    (sum(a), sum(b))
-                };
-                let (input, output) = match operation {
-                    O::Allgather => (own, sum(sizes)),
-                    O::ReduceScatter => (sum(sizes), own),
-                    O::Alltoall => cut(p),
-                    O::NeighborAllgather => cut(1),
-                    _ => cut(destinations),
-                };
-                (Shape::Each(sizes), input, output)
-            }
-            (Counts::AtRoot(..), _) => (Shape::Each(sizes), None, None),
-        };
-        let of_root = matches!(self.operation, O::Scatter | O::Gather) && !is_root;
-        let right = |have: usize, want: Option<u64>, at_root: bool| {
-            at_root && of_root || want.is_some_and(|want| want == have as u64)
-        };
-        let name = self.operation.name();
-        let wrong = |what: &str, have: usize, want: Option<u64>| {
-            let want = want.map_or_else(|| "another number".to_owned(), |n| n.to_string());
-            let e = Error::new(ErrorKind::BadArgument, name).rank(team.job().rank());
-            Err(e.cause(format!("{what} of {have} elements, but the counts need {want}")))
-        };
-        if !right(self.input.1, input, self.operation == O::Scatter) {
-            return wrong("an input", self.input.1, input);
+            _ => {}
         }
-        if !right(self.output.1, output, self.operation == O::Gather) {
-            return wrong("an output", self.output.1, output);
+        arguments.input = Memory::Contiguous(input.0.cast_mut().cast());
+        arguments.output = Memory::Contiguous(output.0.cast());
+        arguments.lengths = Some([input.1, output.1]);
+        if operation == Operation::Reduce && !is_root {
+            // The data is input only.
+            (arguments.input, arguments.output) = (Memory::Contiguous(output.0.cast()), Memory::None);
+            arguments.lengths = Some([output.1, 0]);
         }
-        Ok(shape)
+        f(arguments)
     }
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytemuck::Pod;
-use farside_core::coll::execute::{Arguments, Collective};
+use farside_core::coll::execute::{Arguments, CallMode, Prepared};
 use farside_core::{Error, ErrorKind, Job, Result, Team, located};
 
 use super::call::Call;
@@ -39,9 +39,8 @@ struct KeptInput<T>(#[allow(dead_code)] Vec<T>);
 
 /// A call that its scope keeps.
 struct Kept<'env> {
-    team: Team,
     // Dropped first: dropping it ends the call, which uses the other field until then.
-    call: Collective,
+    call: Prepared,
     _needs: Box<dyn Keep + 'env>,
 }
 
@@ -109,11 +108,11 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
     #[track_caller]
     pub fn start<T: Pod, O: Operator<T> + 'env>(&'scope self, call: Call<'scope, T, O>) -> Result<Started<'scope, T>> {
         located(|| {
-            let (call, operator) = call.replace(());
+            let (mut call, operator) = call.replace(());
             let operator = Box::new(operator);
             // SAFETY: the buffers are borrowed until the scope has ended, and the scope completes or cancels the call
             // before that; the operator is kept with the call.
-            let begin = |arguments: &Arguments<'_>| unsafe { Collective::start(&self.team, arguments) };
+            let begin = |arguments: &Arguments<'_>| unsafe { Prepared::started(&self.team, arguments) };
             let started = call.with_arguments(&self.team, &*operator, begin)?;
             Ok(Started { kept: self.keep_call(started, operator), output: Some(call.output()), buffers: PhantomData })
         })
@@ -135,15 +134,15 @@ impl<'scope, 'env> Overlap<'scope, 'env> {
             let mut own: Vec<T> = call.input().to_vec();
             let input = (own.as_mut_ptr(), own.len());
             call.set_input(input.0);
-            let made =
-                call.with_arguments(&self.team, &*operator, |arguments| Collective::persistent(&self.team, arguments))?;
+            let prepare = |arguments: &Arguments<'_>| Prepared::new(&self.team, arguments, CallMode::Persistent);
+            let made = call.with_arguments(&self.team, &*operator, prepare)?;
             let kept = self.keep_call(made, Box::new((operator, KeptInput(own))));
             Ok(Persistent { kept, input, output: call.output(), buffers: PhantomData })
         })
     }
 
-    fn keep_call(&self, call: Collective, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
-        self.keep(Kept { team: self.team.clone(), call, _needs: needs })
+    fn keep_call(&self, call: Prepared, needs: Box<dyn Keep + 'env>) -> Rc<Kept<'env>> {
+        self.keep(Kept { call, _needs: needs })
     }
 
     /// Keeps an operation until the scope has ended, or the operation has no handle and is not active.
@@ -282,7 +281,7 @@ impl<'scope, T> Future for Started<'scope, T> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let done = self.kept.call.test();
         let outcome = done.and_then(|done| done.then(|| self.take_output()).transpose());
-        poll_of(self.kept.team.job(), context, outcome)
+        poll_of(self.kept.call.team().job(), context, outcome)
     }
 }
 
@@ -332,7 +331,7 @@ impl<T> Persistent<'_, T> {
         located(|| {
             // SAFETY: the buffers are borrowed until the scope has ended, and `input` and `output` refuse them while the
             // call is in progress.
-            unsafe { self.kept.call.start_again() }
+            unsafe { self.kept.call.start() }
         })
     }
 

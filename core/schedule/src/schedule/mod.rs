@@ -360,7 +360,7 @@ pub struct Step<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// Size number of block 0.
-    pub(crate) first: u32,
+    pub first: u32,
     /// Number of blocks.
     pub count: u32,
 }

@@ -1,9 +1,13 @@
 #![allow(unsafe_code)]
 //! Arguments of a collective call.
 
+use std::any::Any;
+use std::borrow::Cow;
+use std::rc::Rc;
+
 use super::memory::Memory;
 use crate::coll::operation::{Algorithm, Call, Neighbors, Operation};
-use crate::coll::schedule::Side;
+use crate::coll::schedule::{Side, Sizes};
 use crate::coll::selection::{Facts, Placement};
 use crate::coll::team::members::Members;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,16 +36,63 @@ pub struct Reduction {
 }
 
 /// Number of elements of the blocks of a call.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Shape<'a> {
     /// One vector of this many elements, which the algorithm cuts ([`Operation::is_of_a_vector`]).
     Vector(u64),
     /// Each block, by rank or by neighbour, has this many elements.
     Equal(u64),
     /// Elements by size number, as the table of [`Operation`] numbers them.
-    Each(&'a [u64]),
+    Each(Cow<'a, [u64]>),
     /// Elements of this rank's own block, in a scatter or gather whose sizes only the root knows; for the other ranks.
     Own(u64),
+}
+
+/// Identifies calls that differ only in the memory of their buffers, and so have one schedule: by the operation, and by words
+/// that determine all other arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key([u64; 8]);
+
+impl Key {
+    /// Marks the keys of a caller, whose words differ from those of [`of`](Self::of).
+    const OF_CALLER: u64 = 1 << 63;
+
+    /// A key by words of the caller. Calls on a team that have equal words have the same arguments but for their buffers,
+    /// each of which is one piece of memory or none.
+    #[inline]
+    #[must_use]
+    pub const fn new(operation: Operation, words: [u64; 7]) -> Self {
+        let [a, b, c, d, e, f, g] = words;
+        Self([Self::OF_CALLER | operation as u64, a, b, c, d, e, f, g])
+    }
+
+    pub(super) const fn is_of_caller(&self) -> bool {
+        self.0[0] & Self::OF_CALLER != 0
+    }
+
+    /// The key of a call that has equal blocks and few parameters, if its neighbours are the same; else `None`.
+    #[inline]
+    pub(super) fn of(arguments: &Arguments<'_>) -> Option<Self> {
+        let (Shape::Vector(elements) | Shape::Equal(elements)) = arguments.shape else { return None };
+        let (algorithm, given) = arguments.algorithm.map_or((0, &[][..]), |(a, p)| (std::ptr::from_ref(a).addr(), p));
+        let mut parameters = [u32::MAX; 2];
+        parameters.get_mut(..given.len())?.copy_from_slice(given);
+        // By its address: equal names at two addresses have two keys.
+        let purpose = if arguments.purpose.is_empty() { 0 } else { arguments.purpose.as_ptr().addr() };
+        let (code, commutative, align) =
+            arguments.reduction.map_or((0, false, 1), |r| (r.code, r.commutative, r.align));
+        let flags = u64::from(arguments.in_place) << 8 | u64::from(commutative) << 9;
+        Some(Self([
+            arguments.operation as u64 | flags | (arguments.purpose.len() as u64) << 16,
+            arguments.root as u64,
+            elements,
+            arguments.element as u64,
+            algorithm as u64,
+            purpose as u64,
+            u64::from(parameters[0]) << 32 | u64::from(parameters[1]),
+            u64::from(code) << 32 | align as u64,
+        ]))
+    }
 }
 
 /// A call of a collective.
@@ -63,10 +114,14 @@ pub struct Arguments<'a> {
     pub input: Memory,
     /// The output buffer.
     pub output: Memory,
+    /// Elements of the input and of the output buffer, which are checked against the shape if they are given.
+    pub lengths: Option<[usize; 2]>,
     /// Whether the call is in place, as the table of [`Operation`] says; it then has no input.
     pub in_place: bool,
     /// The reduction, for operations that reduce.
     pub reduction: Option<Reduction>,
+    /// The owner of the context of the reduction, if the call is to keep it.
+    pub owner: Option<Rc<dyn Any>>,
     /// The neighbours, for operations on a graph.
     pub neighbors: Neighbors<'a>,
     /// The call of a library that this one is part of; empty for a call of the program. Ranks that give others get a
@@ -74,6 +129,8 @@ pub struct Arguments<'a> {
     pub purpose: &'static str,
     /// The algorithm and its parameters; `None` leaves the choice to the selection.
     pub algorithm: Option<(&'static Algorithm, &'a [u32])>,
+    /// The caller's key of the call, and its addresses of input and output, for [`recall`](super::Prepared::recall).
+    pub key: Option<(Key, [*mut u8; 2])>,
 }
 
 impl<'a> Arguments<'a> {
@@ -113,11 +170,14 @@ impl Arguments<'_> {
             element: 1,
             input: Memory::None,
             output: Memory::None,
+            lengths: None,
             in_place: false,
             reduction: None,
+            owner: None,
             neighbors: Neighbors::default(),
             purpose: "",
             algorithm: None,
+            key: None,
         }
     }
 
@@ -132,6 +192,46 @@ impl Arguments<'_> {
             O::NeighborAllgather => 1 + sources,
             O::NeighborAlltoall => destinations + sources,
         }
+    }
+
+    /// Checks the lengths of the buffers that the rank has, if they are given.
+    ///
+    /// # Errors
+    /// `BadArgument`.
+    #[inline]
+    pub(super) fn check_lengths(&self, team: &Members) -> Result<()> {
+        let Some([input, output]) = self.lengths else { return Ok(()) };
+        let (root, neighbors, in_place) = (self.root as u32, self.neighbors, self.in_place);
+        let call = Call { root, neighbors, in_place, ..Call::new(self.operation, team.me as u32, team.size() as u32) };
+        let (of_input, of_output, in_place) = call.buffers(1);
+        let right = |have: usize, sizes: Sizes| {
+            let is_of_root = self.operation.is_rooted() && self.root != team.me && sizes == Sizes::NONE;
+            is_of_root || self.elements(sizes).is_none_or(|need| need == have as u64)
+        };
+        match (in_place.is_some() || right(input, of_input), right(output, of_output)) {
+            (true, true) => Ok(()),
+            (true, false) => Err(self.wrong_length(team, "output", output, of_output)),
+            (false, _) => Err(self.wrong_length(team, "input", input, of_input)),
+        }
+    }
+
+    /// Elements of a buffer; `None` for a shape that [`check`](Self::check) refuses.
+    fn elements(&self, sizes: Sizes) -> Option<u64> {
+        match &self.shape {
+            Shape::Vector(n) | Shape::Equal(n) | Shape::Own(n) => n.checked_mul(u64::from(sizes.count)),
+            Shape::Each(all) => {
+                let first = sizes.first as usize;
+                let of_buffer = all.get(first..first.checked_add(sizes.count as usize)?)?;
+                of_buffer.iter().try_fold(0u64, |sum, n| sum.checked_add(*n))
+            }
+        }
+    }
+
+    #[cold]
+    fn wrong_length(&self, team: &Members, buffer: &str, have: usize, sizes: Sizes) -> Error {
+        let need = self.elements(sizes).unwrap_or_default();
+        let e = Error::new(ErrorKind::BadArgument, self.operation.name()).rank(team.job_rank());
+        e.cause(format!("an {buffer} of {have} elements, but the counts need {need}"))
     }
 
     /// Checks the arguments as far as one rank can. A call that is refused here has not been made.
@@ -173,7 +273,7 @@ impl Arguments<'_> {
         if self.operation.is_reduction() && (layout(&self.input) || layout(&self.output)) {
             return bad("what is reduced cannot have a layout".to_owned());
         }
-        let right = match (self.shape, self.operation.is_of_a_vector()) {
+        let right = match (&self.shape, self.operation.is_of_a_vector()) {
             (Shape::Vector(_), true) => true,
             (Shape::Equal(_), false) => true,
             (Shape::Each(sizes), false) if sizes.len() == self.sizes(team) => true,
@@ -186,8 +286,8 @@ impl Arguments<'_> {
         if !right {
             return bad(format!("{:?} is not a shape that it takes", self.shape));
         }
-        let elements = match self.shape {
-            Shape::Vector(n) | Shape::Own(n) => Some(n),
+        let elements = match &self.shape {
+            Shape::Vector(n) | Shape::Own(n) => Some(*n),
             Shape::Equal(n) => n.checked_mul(self.sizes(team) as u64),
             Shape::Each(sizes) => sizes.iter().try_fold(0u64, |sum, n| sum.checked_add(*n)),
         };

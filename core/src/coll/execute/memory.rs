@@ -25,6 +25,13 @@ pub enum Memory {
     Layout(Rc<dyn Layout>),
 }
 
+impl Memory {
+    /// The address of memory in one piece.
+    pub(super) fn piece(&self) -> Option<*mut u8> {
+        if let Self::Contiguous(base) = self { Some(*base) } else { None }
+    }
+}
+
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -31,13 +31,13 @@
 //! fails at the other ranks with an error that names this one. The drop does not wait.
 
 mod arguments;
-mod cache;
 mod calls;
 mod checks;
 mod ends;
 mod memory;
 mod one_round;
 mod plan;
+mod recent;
 mod run;
 mod trial;
 mod tuner;
@@ -47,10 +47,9 @@ use std::time::Duration;
 
 use farside_schedule::barrier::dissemination;
 
-pub use arguments::{Arguments, ReduceFn, Reduction, Shape};
+pub use arguments::{Arguments, Key, ReduceFn, Reduction, Shape};
 pub use memory::Memory;
 
-pub(crate) use cache::Cache;
 pub(crate) use calls::{Calls, TeamCalls, register};
 
 use crate::bill::Awaited;
@@ -59,9 +58,9 @@ use crate::coll::operation::Operation;
 use crate::coll::selection::Choice;
 use crate::coll::team::Team;
 use crate::error::{Error, ErrorKind, Result};
-use cache::Key;
 use calls::Announce;
 use plan::Plan;
+use recent::Recent;
 use run::Run;
 use trial::Timed;
 use tuner::{Decision, Tried};
@@ -69,39 +68,85 @@ use tuner::{Decision, Tried};
 /// The time by which a rank is late in a call after a skew.
 const LATE: Duration = Duration::from_micros(2);
 
-/// A collective call that was started, or a persistent one.
-pub struct Collective {
+/// The calls of a team that are kept to be made again.
+pub(crate) type Kept = Recent<Key, Rc<Run>, 32>;
+
+/// A collective call that is ready to run: checked, with its schedule, on memory that may change from run to run. It is made
+/// once, or several times if it is persistent; a call that is complete is kept by its team for the next one like it.
+pub struct Prepared {
     team: Team,
     run: Rc<Run>,
-    home: CacheSlot,
+    /// Key of the call among those that the team keeps, and the index of its place; `None` if it is not to be kept.
+    home: Option<(Key, Option<usize>)>,
     persistent: bool,
 }
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CallMode {
+pub enum CallMode {
+    /// By [`run`](Prepared::run).
     Blocking,
+    /// By [`start`](Prepared::start), once.
     Started,
+    /// By [`start`](Prepared::start), any number of times.
     Persistent,
 }
 
-/// The place to which a run goes after its call.
-enum CacheSlot {
-    None,
-    /// The cache, under this new key.
-    New(Key),
-    /// The cache, under this key, at this index.
-    Known(usize, Key),
-}
-
-impl std::fmt::Debug for Collective {
+impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Collective").field("operation", &self.run.name()).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("operation", &self.run.name()).finish_non_exhaustive()
     }
 }
 
-impl Collective {
-    /// Starts a call, without waiting. Collective.
+impl Prepared {
+    /// Prepares a call. Sends nothing. All ranks prepare their persistent calls in the same order, which may then be started in
+    /// any order.
+    ///
+    /// # Errors
+    /// `NoSuchRank`, `BadArgument`, `Unsupported` if no algorithm fits: the call has not been made. `BadArgument` for an
+    /// algorithm whose schedule is not one of the call, and `Limit`, which the other ranks get too. `Freed`.
+    #[inline]
+    pub fn new(team: &Team, arguments: &Arguments<'_>, mode: CallMode) -> Result<Self> {
+        team.job().running(arguments.operation.name())?;
+        arguments.check_lengths(team.membership())?;
+        let is_piece = |memory: &Memory| matches!(memory, Memory::None | Memory::Contiguous(_));
+        let key = match arguments.key {
+            _ if mode == CallMode::Persistent => None,
+            Some((key, _)) if is_piece(&arguments.input) && is_piece(&arguments.output) => Some(key),
+            _ => Key::of(arguments),
+        };
+        match Self::known(team, arguments, mode, key) {
+            Some(known) => Ok(known),
+            None => Self::selected(team, arguments, mode, key),
+        }
+    }
+
+    /// The blocking call that is kept by a [key](Arguments::key) of the caller, on buffers at these addresses; `None` for an
+    /// address that no data can have. `None` if no such call is kept, or a buffer has no address or overlaps the other one.
+    #[inline]
+    #[must_use]
+    pub fn recall(team: &Team, key: &Key, addresses: [Option<*mut u8>; 2]) -> Option<Self> {
+        let (place, mut run) = team.kept().take(key, |run| run.is_current(true))?;
+        let has_moved = Rc::get_mut(&mut run).is_some_and(|idle| idle.move_to(addresses));
+        let known = Self { team: team.clone(), run, home: Some((*key, Some(place))), persistent: false };
+        has_moved.then_some(known)
+    }
+
+    /// Prepares a call and starts it. Collective.
+    ///
+    /// # Safety
+    /// The contract of [`start`](Self::start).
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new) and [`start`](Self::start).
+    pub unsafe fn started(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
+        let started = Self::new(team, arguments, CallMode::Started)?;
+        // SAFETY: the caller's promise.
+        unsafe { started.start() }?;
+        Ok(started)
+    }
+
+    /// Starts the call, without waiting. Collective.
     ///
     /// # Safety
     /// Until the call is complete, has failed, or was dropped or cancelled: the memory of input and output is valid for
@@ -109,53 +154,17 @@ impl Collective {
     /// reduction is valid.
     ///
     /// # Errors
-    /// `NoSuchRank`, `BadArgument`, `Unsupported` if no algorithm fits: the call has not been made. `BadArgument` for an
-    /// algorithm whose schedule is not one of the call, and `Limit`, which the other ranks get too. `Freed`. Later errors
-    /// are reported by [`wait`](Self::wait) and [`test`](Self::test).
-    pub unsafe fn start(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        let started = Self::new(team, arguments, CallMode::Started)?;
-        // SAFETY: the caller's promise.
-        unsafe { started.run.start() }?;
-        Ok(started)
-    }
-
-    /// Makes a persistent call, which [`start_again`](Self::start_again) starts. Collective; sends nothing.
-    ///
-    /// # Errors
-    /// The errors of [`start`](Self::start).
-    pub fn persistent(team: &Team, arguments: &Arguments<'_>) -> Result<Self> {
-        Self::new(team, arguments, CallMode::Persistent)
-    }
-
-    /// Starts a persistent call again.
-    ///
-    /// # Safety
-    /// The contract of [`start`](Self::start).
-    ///
-    /// # Errors
-    /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`.
-    pub unsafe fn start_again(&self) -> Result<()> {
-        if !self.persistent {
-            return Err(Error::new(ErrorKind::BadArgument, self.run.name()).cause("the call is not persistent"));
-        }
+    /// `BadArgument` if the call is in progress; `Aborted` if it has failed; `Freed`. Later errors are reported by
+    /// [`wait`](Self::wait) and [`test`](Self::test).
+    pub unsafe fn start(&self) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.run.start() }
     }
 
-    #[inline]
-    fn new(team: &Team, arguments: &Arguments<'_>, call: CallMode) -> Result<Self> {
-        team.job().running(arguments.operation.name())?;
-        let key = if call == CallMode::Persistent { None } else { Key::of(arguments) };
-        match Self::known(team, arguments, call, key) {
-            Some(known) => Ok(known),
-            None => Self::selected(team, arguments, call, key),
-        }
-    }
-
     /// [`new`](Self::new) without a kept run.
-    fn selected(team: &Team, arguments: &Arguments<'_>, call: CallMode, key: Option<Key>) -> Result<Self> {
+    fn selected(team: &Team, arguments: &Arguments<'_>, mode: CallMode, key: Option<Key>) -> Result<Self> {
         arguments.check(team.membership())?;
-        let (is_persistent, blocks) = (call == CallMode::Persistent, call == CallMode::Blocking);
+        let (is_persistent, blocks) = (mode == CallMode::Persistent, mode == CallMode::Blocking);
         let decision = match arguments.algorithm {
             None => team.calls().tuner.decide(team.job(), team.membership(), arguments, blocks),
             Some(_) => None,
@@ -164,7 +173,7 @@ impl Collective {
             return Self::made(team, arguments, key, None, is_persistent);
         };
         // A trial may have begun.
-        if let Some(known) = Self::known(team, arguments, call, key) {
+        if let Some(known) = Self::known(team, arguments, mode, key) {
             return Ok(known);
         }
         let by_choice = Arguments { algorithm: Some((choice.algorithm, &choice.parameters)), ..arguments.clone() };
@@ -175,15 +184,14 @@ impl Collective {
         })
     }
 
-    /// The call by a run in the cache.
+    /// The call by a run that is kept.
     #[inline]
-    fn known(team: &Team, arguments: &Arguments<'_>, call: CallMode, key: Option<Key>) -> Option<Self> {
-        let key = key?;
-        let (place, mut run) = team.cache().take(&key, &arguments.neighbors, call == CallMode::Blocking)?;
-        let idle = Rc::get_mut(&mut run)?;
-        idle.set(arguments.input.clone(), arguments.output.clone());
-        idle.set_reduction(arguments.reduction);
-        Some(Self { team: team.clone(), run, home: CacheSlot::Known(place, key), persistent: false })
+    fn known(team: &Team, arguments: &Arguments<'_>, mode: CallMode, key: Option<Key>) -> Option<Self> {
+        let (key, blocks) = (key?, mode == CallMode::Blocking);
+        let fits = |run: &Rc<Run>| run.is_current(blocks) && run.neighbors() == arguments.neighbors;
+        let (place, mut run) = team.kept().take(&key, fits)?;
+        Rc::get_mut(&mut run)?.set(arguments);
+        Some(Self { team: team.clone(), run, home: Some((key, Some(place))), persistent: false })
     }
 
     /// The call by a new run, whose arguments have been checked.
@@ -202,67 +210,39 @@ impl Collective {
         })?;
         let run = Run::new(team.job(), team.calls(), Rc::new(plan), tried, persistent);
         let mut run = run.map_err(|e| fail_everywhere(team, e))?;
-        run.set(arguments.input.clone(), arguments.output.clone());
-        run.set_reduction(arguments.reduction);
+        run.set(arguments);
         let run = Rc::new(run);
         if persistent {
             run.enlist();
         }
-        let home = key.map_or(CacheSlot::None, CacheSlot::New);
-        Ok(Self { team: team.clone(), run, home, persistent })
+        Ok(Self { team: team.clone(), run, home: key.map(|key| (key, None)), persistent })
     }
 
-    /// Whether the call may be kept to be repeated: it has few steps and little memory of its own.
-    #[must_use]
-    pub fn is_light(&self) -> bool {
-        cache::is_light(&self.run)
-    }
-
-    /// Makes a call that [`run_by`] has made again, with other memory of the same shape. Does nothing and returns `false`
-    /// if it cannot be repeated, since it is persistent, has failed, still sends, or has another algorithm than the next
-    /// call.
+    /// Makes a blocking call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
+    /// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait) or
+    /// one turn at a time.
     ///
     /// # Safety
-    /// The contract of [`run_by`], also for the context of the reduction that was given then.
+    /// The contract of [`start`](Self::start), during the call.
     ///
     /// # Errors
-    /// The errors of [`run_by`].
+    /// Those of [`start`](Self::start) and [`wait`](Self::wait), and the error of `wait`, which fails the call.
     #[inline]
-    pub unsafe fn repeat(
-        &mut self,
-        input: Memory,
-        output: Memory,
-        wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
-    ) -> Result<bool> {
-        let Some(idle) = Rc::get_mut(&mut self.run).filter(|run| run.is_reusable() && run.is_current(true)) else {
-            return Ok(false);
-        };
-        idle.set(input, output);
+    pub unsafe fn run(&self, wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.make(wait) }?;
-        Ok(true)
-    }
-
-    /// Makes the call and waits for it.
-    ///
-    /// # Safety
-    /// The contract of [`run_by`].
-    #[inline]
-    unsafe fn make(&self, wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>) -> Result<()> {
-        // SAFETY: the caller's promise.
-        let make = || unsafe { self.make_uncounted(wait) };
+        let run = || unsafe { self.run_uncounted(wait) };
         match self.run.tried() {
-            None => make(),
-            Some(tried) => counted(&self.team, tried, make),
+            None => run(),
+            Some(tried) => counted(&self.team, tried, run),
         }
     }
 
-    /// [`make`](Self::make) without its part in a trial.
+    /// [`run`](Self::run) without its part in a trial.
     ///
     /// # Safety
-    /// The contract of [`run_by`].
+    /// The contract of [`run`](Self::run).
     #[inline]
-    unsafe fn make_uncounted(
+    unsafe fn run_uncounted(
         &self,
         wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
     ) -> Result<()> {
@@ -327,6 +307,13 @@ impl Collective {
         self.run.is_active()
     }
 
+    /// The team.
+    #[inline]
+    #[must_use]
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
     /// Name of the operation.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -345,14 +332,18 @@ impl Collective {
     }
 }
 
-impl Drop for Collective {
+impl Drop for Prepared {
     fn drop(&mut self) {
         self.cancel();
         match self.home {
-            CacheSlot::None if self.persistent => self.run.retire(),
-            CacheSlot::None => {}
-            CacheSlot::New(key) => self.team.cache().give(key, &self.run),
-            CacheSlot::Known(place, key) => self.team.cache().give_back(place, key, &self.run),
+            Some((key, place)) if self.run.is_reusable() && (place.is_some() || self.run.is_light()) => {
+                if !key.is_of_caller() {
+                    self.run.forget_owner();
+                }
+                self.team.kept().put(place, key, Rc::clone(&self.run));
+            }
+            None if self.persistent => self.run.retire(),
+            _ => {}
         }
     }
 }
@@ -360,36 +351,15 @@ impl Drop for Collective {
 /// Makes a call and waits until it is complete here.
 ///
 /// # Safety
-/// The contract of [`Collective::start`], during the call.
+/// The contract of [`Prepared::run`].
 ///
 /// # Errors
-/// Those of [`Collective::start`] and [`Collective::wait`].
+/// Those of [`Prepared::new`] and [`Prepared::run`].
 #[inline]
 pub unsafe fn run(team: &Team, arguments: &Arguments<'_>) -> Result<()> {
+    let call = Prepared::new(team, arguments, CallMode::Blocking)?;
     // SAFETY: the same promise.
-    unsafe { run_by(team, arguments, |awaited, ready| team.job().wait(awaited, || Ok(ready().then_some(())))) }
-        .map(drop)
-}
-
-/// Makes a call and waits for it by `wait`. The first argument of `wait` says what the call waits for, the second
-/// whether it is complete here. `wait` must make progress until then, by [`Engine::wait`](crate::engine::Engine::wait)
-/// or one turn at a time. Returns the call, which [`Collective::repeat`] makes again.
-///
-/// # Safety
-/// The contract of [`run`].
-///
-/// # Errors
-/// Those of [`run`], and the error of `wait`, which fails the call.
-#[inline]
-pub unsafe fn run_by(
-    team: &Team,
-    arguments: &Arguments<'_>,
-    wait: impl FnOnce(&dyn Fn() -> Awaited, &dyn Fn() -> bool) -> Result<()>,
-) -> Result<Collective> {
-    let call = Collective::new(team, arguments, CallMode::Blocking)?;
-    // SAFETY: the caller's promise.
-    unsafe { call.make(wait) }?;
-    Ok(call)
+    unsafe { call.run(|awaited, ready| team.job().wait(awaited, || Ok(ready().then_some(())))) }
 }
 
 /// Makes a blocking call of a class, and counts it.
@@ -418,7 +388,7 @@ fn timed(team: &Team, tried: &Tried, make: impl FnOnce() -> Result<()>) -> Resul
     match longest(team, &own) {
         Ok(longest) => {
             if tried.agree(&job.calls().tuning, &longest) {
-                team.cache().forget_old();
+                team.kept().retain(|run| run.is_current(true) || run.is_current(false));
             }
             made
         }
@@ -449,7 +419,7 @@ fn longest(team: &Team, own: &[u64]) -> Result<Vec<u64>> {
 /// A barrier of the team by messages. [`Team::barrier`] is faster where ranks share memory.
 ///
 /// # Errors
-/// Those of [`Collective::start`] and [`Collective::wait`].
+/// Those of [`run`].
 pub(crate) fn barrier(team: &Team) -> Result<()> {
     // SAFETY: there is no memory.
     unsafe { run(team, &Arguments::new(Operation::Barrier)) }
@@ -458,7 +428,7 @@ pub(crate) fn barrier(team: &Team) -> Result<()> {
 /// A barrier of the team by messages, by an algorithm that can make it.
 ///
 /// # Errors
-/// Those of [`Collective::start`] and [`Collective::wait`].
+/// Those of [`run`].
 pub(crate) fn barrier_by(team: &Team, choice: &Choice) -> Result<()> {
     let algorithm = Some((choice.algorithm, &choice.parameters[..]));
     // SAFETY: there is no memory.

@@ -126,14 +126,14 @@ impl Plan {
     pub(super) fn new(job: &Job, team: &Members, arguments: &Arguments<'_>) -> Result<Self> {
         let rank = team.me;
         let count = arguments.sizes(team);
-        let (mut sizes, elements) = match arguments.shape {
-            Shape::Vector(elements) => (Vec::new(), elements),
-            Shape::Equal(each) => (vec![each; count], each),
+        let (mut sizes, elements) = match &arguments.shape {
+            Shape::Vector(elements) => (Vec::new(), *elements),
+            Shape::Equal(each) => (vec![*each; count], *each),
             Shape::Each(sizes) => (sizes.to_vec(), 0),
             Shape::Own(own) => {
                 let mut sizes = vec![0; count];
-                sizes[rank] = own;
-                (sizes, own)
+                sizes[rank] = *own;
+                (sizes, *own)
             }
         };
         let by_rank = matches!(arguments.shape, Shape::Each(_) | Shape::Own(_));
@@ -178,7 +178,7 @@ impl Plan {
         let short = short.map(|each| OneRound::of(&schedule, arguments.operation, each)).transpose().map_err(wrong)?;
         let agreed = Agreed {
             bytes: each,
-            blocks: if let Shape::Each(sizes) = arguments.shape { sizes.to_vec() } else { Vec::new() },
+            blocks: if let Shape::Each(sizes) = &arguments.shape { sizes.to_vec() } else { Vec::new() },
             reduction: arguments.reduction.map_or(0, |reduction| reduction.code),
             call: if arguments.purpose.is_empty() { arguments.operation.name() } else { arguments.purpose },
             algorithm: Choice { algorithm, parameters },
@@ -192,10 +192,10 @@ impl Plan {
         // Sizes that not every rank knows are left out: those of neighbour collectives, and of alltoall, scatter and
         // gather if the blocks differ.
         let element = arguments.element as u64;
-        let (bytes, each) = match (arguments.shape, arguments.operation) {
+        let (bytes, each) = match (&arguments.shape, arguments.operation) {
             (_, O::NeighborAllgather | O::NeighborAlltoall) => (0, &[][..]),
             (Shape::Vector(n) | Shape::Equal(n), _) => (n.wrapping_mul(element), &[][..]),
-            (Shape::Each(sizes), O::Allgather | O::ReduceScatter) => (element, sizes),
+            (Shape::Each(sizes), O::Allgather | O::ReduceScatter) => (element, &sizes[..]),
             _ => (0, &[][..]),
         };
         let reduction = arguments.reduction.map_or(0, |r| r.code);

@@ -6,11 +6,12 @@ pub(super) mod question;
 mod receive;
 mod short;
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::arguments::Reduction;
+use super::arguments::{Arguments, Reduction};
 use super::calls::{Announce, Announcement, Calls, HANDLER, Header, TeamCalls};
 use super::memory::{Buffers, Memory, SCRATCH, Scratch, zip};
 use super::plan::{self, Plan};
@@ -59,7 +60,10 @@ pub(crate) struct Run {
     tried: Option<Tried>,
     memory: [Memory; 3],
     _scratch: Scratch,
+    /// Distances of input and output from the caller's addresses of them.
+    distances: [isize; 2],
     reduction: Option<Reduction>,
+    owner: Cell<Option<Rc<dyn Any>>>,
     sequence: Cell<u32>,
     /// Number of starts, if the call is persistent.
     round: Cell<u32>,
@@ -114,7 +118,9 @@ impl Run {
             tried,
             memory: [Memory::None, Memory::None, Memory::Contiguous(base)],
             _scratch: scratch,
+            distances: [0; 2],
             reduction: None,
+            owner: Cell::default(),
             sequence: Cell::new(0),
             round: Cell::new(0),
             short: Cell::new(false),
@@ -139,15 +145,41 @@ impl Run {
         })
     }
 
-    /// Sets the buffers.
+    /// Sets the buffers and the reduction.
     #[inline]
-    pub(super) fn set(&mut self, input: Memory, output: Memory) {
+    pub(super) fn set(&mut self, arguments: &Arguments<'_>) {
+        let Arguments { input, output, reduction, owner, key, .. } = arguments;
         let [i, o, _] = &mut self.memory;
-        (*i, *o) = (input, output);
+        (*i, *o, self.reduction) = (input.clone(), output.clone(), *reduction);
+        self.owner = Cell::new(owner.clone());
+        if let Some((_, given)) = key {
+            let distance = |i: usize| self.memory[i].piece().map_or(0, |at| at.addr().wrapping_sub(given[i].addr()));
+            self.distances = [0, 1].map(|i| distance(i).cast_signed());
+        }
     }
 
-    pub(super) fn set_reduction(&mut self, reduction: Option<Reduction>) {
-        self.reduction = reduction;
+    /// Sets the buffers, which are one piece each, by the caller's addresses of them. Returns whether each that has bytes has an
+    /// address, and they do not overlap.
+    #[inline]
+    pub(super) fn move_to(&mut self, given: [Option<*mut u8>; 2]) -> bool {
+        let mut ranges = [0..0, 0..0];
+        for i in [0, 1] {
+            let Memory::Contiguous(base) = &mut self.memory[i] else { continue };
+            let len = self.plan.starts[i].last().copied().unwrap_or(0);
+            if len > 0 && given[i].is_none() {
+                return false;
+            }
+            *base = given[i].unwrap_or(*base).wrapping_offset(self.distances[i]);
+            ranges[i] = base.addr()..base.addr().saturating_add(len);
+        }
+        let [input, output] = ranges;
+        input.end <= output.start || output.end <= input.start || input.is_empty() || output.is_empty()
+    }
+
+    /// Forgets the owner of the context of the reduction, and so its context.
+    #[inline]
+    pub(super) fn forget_owner(&self) {
+        self.owner.take();
     }
 
     /// Takes the number of the call, by which all rounds of a persistent call are matched.
@@ -193,20 +225,16 @@ impl Run {
         Neighbors { sources, destinations }
     }
 
-    /// Number of steps.
-    pub(super) fn steps(&self) -> usize {
-        self.plan.degrees.len()
-    }
-
-    /// Number of blocks of its buffers.
-    pub(super) fn blocks(&self) -> usize {
-        self.plan.starts.iter().map(Vec::len).sum()
-    }
-
-    /// Bytes of scratch and of operands.
-    pub(super) fn scratch(&self) -> usize {
+    /// Whether the run may be kept: it has few steps, little scratch and few blocks.
+    pub(super) fn is_light(&self) -> bool {
+        /// The most steps, bytes of scratch and operands, and blocks of its buffers.
+        const STEPS: usize = 256;
+        const BYTES: usize = 64 << 10;
+        const BLOCKS: usize = 1024;
         let operands: usize = self.operands.borrow().iter().map(Scratch::bytes).sum();
-        self.plan.starts[SCRATCH].last().copied().unwrap_or(0) + operands
+        let scratch = self.plan.starts[SCRATCH].last().copied().unwrap_or(0) + operands;
+        let blocks: usize = self.plan.starts.iter().map(Vec::len).sum();
+        self.plan.degrees.len() <= STEPS && scratch <= BYTES && blocks <= BLOCKS
     }
 
     /// Describes a wait for rank `from` of the job.

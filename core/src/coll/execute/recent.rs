@@ -1,0 +1,118 @@
+//! The values that were used last, each with its key, so that a call that is repeated finds its value and allocates
+//! nothing.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+
+/// At most `MOST` values. A value that is in use is missing at its place, to which it returns.
+pub(crate) struct Recent<K, V, const MOST: usize> {
+    places: RefCell<Vec<Place<K, V>>>,
+    /// Index of the place that was used last, where the next search begins.
+    last: Cell<usize>,
+    uses: Cell<u64>,
+}
+
+struct Place<K, V> {
+    key: K,
+    value: Option<V>,
+    /// Number of its last use.
+    used: u64,
+}
+
+impl<K, V, const MOST: usize> Default for Recent<K, V, MOST> {
+    fn default() -> Self {
+        Self { places: RefCell::default(), last: Cell::new(0), uses: Cell::new(0) }
+    }
+}
+
+impl<K, V, const MOST: usize> fmt::Debug for Recent<K, V, MOST> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recent").field("places", &self.places.borrow().len()).finish_non_exhaustive()
+    }
+}
+
+impl<K: PartialEq, V, const MOST: usize> Recent<K, V, MOST> {
+    /// Takes a value of this key that `fits`, with the index of its place.
+    #[inline]
+    pub(crate) fn take(&self, key: &K, fits: impl Fn(&V) -> bool) -> Option<(usize, V)> {
+        let mut places = self.places.borrow_mut();
+        let last = self.last.get().min(places.len());
+        let is_it = |at: &usize| places[*at].key == *key && places[*at].value.as_ref().is_some_and(&fits);
+        let at = (last..places.len()).chain(0..last).find(is_it)?;
+        self.last.set(at);
+        Some((at, places[at].value.take()?))
+    }
+
+    /// Returns a value to its place, or stores a new one: at a free place of its key, at a new place, or in place of the
+    /// value that was not used for the longest time.
+    #[inline]
+    pub(crate) fn put(&self, at: Option<usize>, key: K, value: V) {
+        let used = self.uses.get() + 1;
+        self.uses.set(used);
+        let mut places = self.places.borrow_mut();
+        match at.and_then(|at| places.get_mut(at)) {
+            Some(place) if place.value.is_none() && place.key == key => {
+                (place.value, place.used) = (Some(value), used);
+            }
+            _ => {
+                drop(places);
+                self.store(Place { key, value: Some(value), used });
+            }
+        }
+    }
+
+    fn store(&self, place: Place<K, V>) {
+        let mut places = self.places.borrow_mut();
+        let free = places.iter().position(|known| known.value.is_none() && known.key == place.key);
+        if free.is_none() && places.len() < MOST {
+            places.push(place);
+            return;
+        }
+        let idle = (0..places.len()).filter(|at| places[*at].value.is_some());
+        let old = free.or(idle.min_by_key(|at| places[*at].used)).map(|at| std::mem::replace(&mut places[at], place));
+        // The drop of a value may come back here.
+        drop(places);
+        drop(old);
+    }
+
+    /// Drops the idle values that are to be kept no more.
+    pub(crate) fn retain(&self, keep: impl Fn(&V) -> bool) {
+        let is_old = |place: &mut Place<K, V>| !place.value.as_ref().is_none_or(&keep);
+        let old = self.places.borrow_mut().extract_if(.., is_old).collect::<Vec<_>>();
+        drop(old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_returns_to_its_place_and_the_one_unused_for_longest_makes_room() {
+        let recent = Recent::<char, u32, 2>::default();
+        recent.put(None, 'a', 1);
+        recent.put(None, 'b', 2);
+        let (at, a) = recent.take(&'a', |_| true).unwrap();
+        assert_eq!(recent.take(&'a', |_| true), None);
+        recent.put(Some(at), 'a', a);
+        recent.put(None, 'c', 3);
+        assert_eq!((recent.take(&'b', |_| true), recent.take(&'c', |c| *c != 3)), (None, None));
+        assert_eq!(recent.take(&'a', |_| true), Some((0, 1)));
+        recent.retain(|_| false);
+        assert_eq!(recent.take(&'c', |_| true), None);
+        // The place of a value in use may be another's meanwhile.
+        recent.put(Some(7), 'a', 4);
+        assert_eq!(recent.take(&'a', |_| true), Some((0, 4)));
+    }
+
+    #[test]
+    fn a_value_in_use_keeps_its_place_and_a_further_one_is_dropped() {
+        let recent = Recent::<char, u32, 1>::default();
+        recent.put(None, 'a', 1);
+        let (at, a) = recent.take(&'a', |_| true).unwrap();
+        recent.put(None, 'b', 2);
+        assert_eq!(recent.take(&'b', |_| true), None);
+        recent.put(Some(at), 'a', a);
+        assert_eq!(recent.take(&'a', |_| true), Some((0, 1)));
+    }
+}
