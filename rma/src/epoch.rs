@@ -163,9 +163,10 @@ impl<'scope, 'env, T: Pod> Epoch<'scope, 'env, T> {
     }
 
     /// Accumulates `operand` into `target`, each element atomically among all accumulates and compare-and-swaps; those
-    /// of this rank to one element are applied in order. One message. In fence and PSCW epochs over verbs, several
-    /// accumulates share a packet and a long one takes several; the target applies them when it is inside the runtime,
-    /// at the latest when it closes the epoch.
+    /// of this rank to one element are applied in order. A put or a local store to the elements at the same time may be lost.
+    /// Complete at the target after the call that closes the epoch or flushes. One message; none on mapped windows. In fence
+    /// and PSCW epochs over verbs, several accumulates share a packet and a long one takes several; the target applies them
+    /// when it is inside the runtime, at the latest when it closes the epoch.
     ///
     /// # Errors
     /// Those of [`put`](Self::put); `Unsupported` for a logical or bitwise operation on floats.

@@ -69,8 +69,7 @@ impl<T: Pod> SharedWindow<T> {
             self.raw.usable("map a window")?;
             let base = self.raw.mapped_base(rank)?.ok_or_else(|| Error::new(ErrorKind::Unsupported, "map a window"))?;
             let len = self.raw.len_at(rank)? / size_of::<T>();
-            let is_own = rank == self.raw.team().rank();
-            Ok(SharedSlice { base: base.cast(), len, window: &self.raw, is_own, element: PhantomData })
+            Ok(SharedSlice { base: base.cast(), len, window: &self.raw, rank, element: PhantomData })
         })
     }
 
@@ -123,7 +122,7 @@ pub struct SharedSlice<'w, T> {
     base: *mut T,
     len: usize,
     window: &'w RawWindow,
-    is_own: bool,
+    rank: usize,
     element: PhantomData<T>,
 }
 
@@ -131,7 +130,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     /// The `len` elements of this rank's own memory.
     pub(crate) fn own(window: &'w RawWindow, len: usize) -> Self {
         let base = if len == 0 { NonNull::dangling().as_ptr() } else { window.base().cast() };
-        Self { base, len, window, is_own: true, element: PhantomData }
+        Self { base, len, window, rank: window.team().rank(), element: PhantomData }
     }
 
     /// Number of elements.
@@ -150,7 +149,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
     #[inline]
     fn at(&self, index: usize, count: usize, operation: &'static str) -> Result<*mut T> {
         self.window.check_not_lent(operation)?;
-        if !self.is_own {
+        if self.rank != self.window.team().rank() {
             self.window.usable(operation)?;
         }
         if index <= self.len && count <= self.len - index {
@@ -250,6 +249,7 @@ impl<'w, T: Pod> SharedSlice<'w, T> {
                     .cause("the window's memory is not mapped at all ranks, so the device performs its atomics")
                     .remedy("perform the operation on this rank in an epoch"));
             }
+            let _access = self.window.enter_elements(self.window.target(self.rank, OP)?, true)?;
             // SAFETY: as in `read`; the operation is defined on the type.
             Ok(unsafe { crate::op::kernel::fetch_apply(op, to, operand) })
         })

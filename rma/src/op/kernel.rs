@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 //! Accumulates on memory that other threads and processes update at the same time: one atomic operation per element, or
-//! per word of shorter elements ([`wide`]).
+//! per word of shorter elements ([`wide`]); and the same by plain loads and stores, on memory that nobody else updates.
 //!
 //! If the CPU has the operation (integer sum, bitwise and, or, xor, exchange, load, store) it is used; the others
 //! are compare-and-swap loops. They do not write if the element would not change, so that an already reached minimum
@@ -14,6 +14,9 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicI64, AtomicIsize};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+
+use farside_core::memory::copy;
+use farside_core::{Error, ErrorKind, Result};
 
 use super::element::with_type;
 use super::scalar::Scalar;
@@ -111,6 +114,107 @@ pub unsafe fn compare_and_swap<T: CasElement>(target: *mut T, expected: T, desir
     let cell = unsafe { T::cell(target) };
     match T::compare_exchange(cell, expected, desired) {
         Ok(old) | Err(old) => old,
+    }
+}
+
+/// Sets `acc[i]` to `acc[i] op operand[i]` for every element; not atomic.
+///
+/// ```
+/// use farside_rma::op::{Op, combine};
+///
+/// let mut sums = [1u8, 200];
+/// combine(Op::Sum, &mut sums, &[1, 100])?;
+/// assert_eq!(sums, [2, 44]);
+/// # Ok::<(), farside_rma::Error>(())
+/// ```
+///
+/// # Errors
+/// `Unsupported` if the operation is not defined on the type, `BadArgument` if the lengths differ; `acc` is then
+/// unchanged.
+pub fn combine<T: Element>(op: Op, acc: &mut [T], operand: &[T]) -> Result<()> {
+    op.check(T::TYPE, "combine")?;
+    if acc.len() != operand.len() {
+        return Err(Error::new(ErrorKind::BadArgument, "combine").cause(format!(
+            "accumulator of length {}, operand of length {}",
+            acc.len(),
+            operand.len()
+        )));
+    }
+    // SAFETY: both have this length, and borrows of elements to be written exclude other accesses.
+    unsafe { combine_raw(op, acc.as_mut_ptr(), operand.as_ptr(), acc.len()) };
+    Ok(())
+}
+
+/// [`fetch_accumulate`] by plain loads and stores, or [`accumulate`] if `result` is null.
+///
+/// # Safety
+/// The contract of [`fetch_accumulate`], and no other rank updates the elements while the call runs.
+pub(super) unsafe fn update_exclusively(
+    op: Op,
+    ty: ElementType,
+    target: *mut u8,
+    operand: *const u8,
+    result: *mut u8,
+    count: usize,
+) {
+    // SAFETY: by the contract. A peer's load or store of the elements at the same time, which finds or leaves any of their
+    // values, is unknown to the compiler, which does not see this loop from its callers.
+    unsafe {
+        if !result.is_null() {
+            copy::load(target, result, count * ty.size());
+        }
+        with_type!(ty, T => {
+            let combine: unsafe fn(Op, *mut T, *const T, usize) = combine_raw::<T>;
+            std::hint::black_box(combine)(op, target.cast(), operand.cast(), count);
+        });
+    }
+}
+
+/// # Safety
+/// `acc` is aligned and valid for reads and writes, and `operand`, unless for [`Op::NoOp`], valid for reads of `count`
+/// elements.
+unsafe fn combine_raw<T: Element>(op: Op, acc: *mut T, operand: *const T, count: usize) {
+    /// The same loops in wider registers.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn wide<T: Element>(op: Op, acc: *mut T, operand: *const T, count: usize) {
+        // SAFETY: the same contract.
+        unsafe { each_by(op, acc, operand, count) };
+    }
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the same contract; the processor has the registers.
+        return unsafe { wide(op, acc, operand, count) };
+    }
+    // SAFETY: the same contract.
+    unsafe { each_by(op, acc, operand, count) };
+}
+
+/// # Safety
+/// The contract of [`combine_raw`].
+#[inline(always)]
+unsafe fn each_by<T: Element>(op: Op, acc: *mut T, operand: *const T, count: usize) {
+    macro_rules! each {
+        ($f:expr) => {
+            for i in 0..count {
+                // SAFETY: `i < count`; the operand may be unaligned.
+                unsafe { acc.add(i).write($f(acc.add(i).read(), operand.add(i).read_unaligned())) };
+            }
+        };
+    }
+    match op {
+        Op::Sum => each!(T::sum),
+        Op::Prod => each!(T::prod),
+        Op::Min => each!(T::least),
+        Op::Max => each!(T::greatest),
+        Op::Land => each!(T::land),
+        Op::Lor => each!(T::lor),
+        Op::Lxor => each!(T::lxor),
+        Op::Band => each!(T::band),
+        Op::Bor => each!(T::bor),
+        Op::Bxor => each!(T::bxor),
+        Op::Replace => each!(|_, x| x),
+        Op::NoOp => {}
     }
 }
 

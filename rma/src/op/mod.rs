@@ -5,7 +5,6 @@
 //! - [`combine`]: on private memory, for reductions.
 
 mod bytes;
-mod combine;
 mod element;
 pub(crate) mod kernel;
 mod scalar;
@@ -16,9 +15,8 @@ use std::fmt;
 use farside_core::device::code::{Effect, hint};
 use farside_core::{Error, ErrorKind, Result};
 
-pub use combine::combine;
 pub use element::{CasElement, Element, ElementType};
-pub use kernel::{accumulate, apply, compare_and_swap, fetch_accumulate, fetch_apply};
+pub use kernel::{accumulate, apply, combine, compare_and_swap, fetch_accumulate, fetch_apply};
 
 /// The operation of an accumulate on the target element `t` with the operand `x`. The discriminants are the wire form.
 ///
@@ -139,3 +137,4 @@ pub fn code(op: Op, ty: ElementType) -> u32 {
 }
 
 pub use bytes::apply_bytes;
+pub(crate) use bytes::apply_exclusively;

@@ -7,12 +7,14 @@
 //! A put on a mapped window is the fast path in [`RawWindow::put`]: two comparisons and a copy. All other cases
 //! (no epoch, target not exposed yet, memory not mapped) go through `operations`.
 
+mod accumulate;
 mod address;
 mod announcement;
 mod bias;
 mod bodies;
 mod by_address;
 pub mod dynamic;
+mod element_lock;
 mod end;
 mod epochs;
 mod failures;

@@ -282,7 +282,7 @@ impl RawWindow {
             return self.begin_by_address(attachments, t, item, request);
         }
         self.order_stores(item.reads_and_stores());
-        if (self.mapped || t.copies) && self.copied(t, &item) || self.recorded(t, &item, request.is_some())? {
+        if (self.mapped || t.copies) && self.copied(t, &item)? || self.recorded(t, &item, request.is_some())? {
             return Ok(());
         }
         if self.holds_back() {
@@ -307,18 +307,24 @@ impl RawWindow {
         }
     }
 
-    /// Copies a put or a get from or to mapped memory, if possible: the first operation of an epoch is not on the fast
-    /// path.
-    fn copied(&self, t: &Target, item: &Item) -> bool {
-        let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return false };
-        let Some(remote) = self.direct_at(t, offset, len) else { return false };
-        let Item::Transfer(transfer) = item else { return false };
-        let [Block { base, .. }] = transfer.local[..] else { return false };
+    /// Makes an operation on mapped memory, if possible: the first one of an epoch is not on the fast path.
+    fn copied(&self, t: &Target, item: &Item) -> Result<bool> {
+        let Some((offset, len)) = item.range().filter(|_| item.attached().is_none()) else { return Ok(false) };
+        let Some(remote) = self.direct_at(t, offset, len) else { return Ok(false) };
+        // SAFETY, of all below: `remote` is inside the target's mapped memory; local memory is valid by the contract of the
+        // call that made the item, and has the length of the range.
+        match item {
+            Item::Transfer(transfer) => {
+                let [Block { base, .. }] = transfer.local[..] else { return Ok(false) };
+                // SAFETY: see above.
+                unsafe { if transfer.write { copy::store(base, remote, len) } else { copy::load(remote, base, len) } };
+            }
+            // SAFETY: see above.
+            Item::Update(update) if self.mapped => unsafe { self.update_mapped(t, item.name(), update, remote) }?,
+            _ => return Ok(false),
+        }
         self.stats().add(item.kind(), len);
-        // SAFETY: `remote` is inside the target's mapped memory; the local block is valid by the contract of the call that
-        // made the item, and has the length of the range.
-        unsafe { if transfer.write { copy::store(base, remote, len) } else { copy::load(remote, base, len) } };
-        true
+        Ok(true)
     }
 
     /// Hands an accumulate or a compare-and-swap to [`records`](farside_core::service::records) if the CPU of `t`

@@ -16,6 +16,7 @@ use farside_core::service::records::RecordQueue;
 use farside_core::signal::SignalArray;
 
 use super::announcement::Announcement;
+use super::element_lock::ElementLock;
 use super::item::Item;
 use super::lockword::Ticket;
 use super::words::word;
@@ -112,6 +113,7 @@ pub(crate) struct Target {
     pub(super) copies: bool,
     /// Whether this rank's processor may change its mapped memory atomically in every epoch.
     pub(super) atomics: bool,
+    pub(super) elements: ElementLock,
     pub(super) region: RemoteRegion,
     pub(super) lock: Cell<LockState>,
     /// Its rank in the window's team.
@@ -216,6 +218,7 @@ impl Target {
             hi,
             copies: (lo, hi) == (0, region.len),
             atomics,
+            elements: ElementLock::default(),
             region,
             lock: Cell::new(LockState::No),
             team_rank,

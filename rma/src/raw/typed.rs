@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use farside_core::device::Change;
+use farside_core::device::{Change, code};
 use farside_core::settings::TransferScheme;
 use farside_core::stats::Kind;
 use farside_core::{Error, ErrorKind, Result};
@@ -218,13 +218,15 @@ impl RawWindow {
         }
     }
 
-    /// Applies an accumulate to mapped memory.
+    /// Applies an accumulate to mapped memory, under one element lock.
     fn accumulate_mapped(&self, t: &Target, code: u32, l: &Layouts<'_>) -> Result<()> {
-        self.stats().add(Kind::Accumulate, l.target.size() as usize);
+        let len = l.target.size() as usize;
+        self.stats().add(Kind::Accumulate, len);
+        let access = self.enter_elements(t, len == code::element(code))?;
         l.for_each_piece(|operand, old, offset, len| {
             // SAFETY: the piece is in the target's mapped memory; the local bytes are valid by the contract of the
             // call.
-            if unsafe { crate::op::apply_bytes(code, t.base.wrapping_add(offset), operand, old, len) } {
+            if unsafe { access.apply(code, t.base.wrapping_add(offset), operand, old, len) } {
                 return Ok(());
             }
             Err(Error::new(ErrorKind::Misaligned, "accumulate")

@@ -9,20 +9,19 @@ use std::rc::Rc;
 use bytemuck::Pod;
 use farside_core::bill::{Account, Awaited, SignalKind};
 use farside_core::coll::PeerTable;
-use farside_core::device::{Change, Registration};
+use farside_core::device::Registration;
 use farside_core::memory::copy;
 use farside_core::signal::SignalArray;
 use farside_core::stats::{Kind, Stats};
 use farside_core::{Error, ErrorKind, Job, Result, Team};
 
 use super::address::Attachments;
-use super::item::{Item, narrow, widen};
+use super::item::Item;
 use super::job_end::WindowEnd;
 use super::orphans::Orphans;
 use super::state::{Access, FenceState, GroupState, LockingState, OperationState, ServedState};
 use super::target::{Target, UnusedTargets};
 use crate::elements::{WindowElement, range_text};
-use crate::op::{CasElement, Element, ElementType, Op};
 
 /// Options of an untyped window.
 ///
@@ -256,15 +255,6 @@ impl RawWindow {
         attachments.direct(t.team_rank, address, len)
     }
 
-    /// The address for an atomic operation on a ready and mapped target. `None` if an operation to the target is
-    /// withheld, which the atomic must not overtake, or if the device does the atomics.
-    #[inline(always)]
-    fn direct_ordered(&self, target: usize, offset: usize, len: usize) -> Option<*mut u8> {
-        let to = self.direct(target, offset, len)?;
-        // On a mapped window no operation is withheld.
-        if self.mapped || self.takes_atomics(&self.targets[target]) { Some(to) } else { None }
-    }
-
     /// Puts `len` bytes to byte `offset` of `target`. On return the buffer may still be read, unless the
     /// window is mapped and the target ready; it is complete at the target after the call that closes the
     /// epoch or flushes. One message; on mapped windows a copy.
@@ -392,176 +382,6 @@ impl RawWindow {
         self.stats().add(Kind::Read, len);
         // SAFETY: as in `try_put`.
         unsafe { copy::load(from, into, len) };
-        true
-    }
-
-    /// Accumulates `count` elements of type `T` at `operand` into `target`, each atomically, in the order in
-    /// which this rank issues them. If `old` is not null, the previous values are written there.
-    ///
-    /// # Safety
-    /// The contract of [`put`](Self::put) for `operand`, and of [`get`](Self::get) for `old`.
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put); `Misaligned`, `Unsupported` for an operation that is not defined on the type.
-    #[inline(always)]
-    pub unsafe fn accumulate<T: Element>(
-        &self,
-        op: Op,
-        operand: *const T,
-        old: *mut T,
-        count: usize,
-        target: usize,
-        offset: usize,
-    ) -> Result<()> {
-        // SAFETY: the same contract.
-        unsafe {
-            if count == 1 && self.try_accumulate(op, operand, old, target, offset) {
-                return Ok(());
-            }
-            let len = count * size_of::<T>();
-            self.accumulate_bytes(op, T::TYPE, operand.cast(), old.cast(), len, target, offset)
-        }
-    }
-
-    /// Accumulates one element if the CPU can do it at once, and returns whether it did.
-    ///
-    /// # Safety
-    /// `operand` is valid for reads, and `old` is null or valid for writes.
-    #[inline(always)]
-    pub unsafe fn try_accumulate<T: Element>(
-        &self,
-        op: Op,
-        operand: *const T,
-        old: *mut T,
-        target: usize,
-        offset: usize,
-    ) -> bool {
-        let len = size_of::<T>();
-        let to = self.direct_ordered(target, offset, len);
-        let may_load = || old.is_null() || self.job.store_order().may_load();
-        let to = to.filter(|to| to.addr().is_multiple_of(len) && op.allowed(T::TYPE) && may_load());
-        let Some(to) = to else { return false };
-        self.stats().add(Kind::Accumulate, len);
-        // SAFETY: an aligned element inside the target's mapped memory, which all ranks update by these
-        // kernels or word-wise copies; the buffers are valid by the contract.
-        unsafe {
-            let x = operand.read_unaligned();
-            if old.is_null() {
-                self.operations.stored.set(true);
-                crate::op::kernel::apply(op, to.cast::<T>(), x);
-            } else {
-                old.write_unaligned(crate::op::kernel::fetch_apply(op, to.cast::<T>(), x));
-            }
-        }
-        true
-    }
-
-    /// Accumulates elements of `len` bytes if the CPU can do it at once, and returns whether it did. If `old` is not
-    /// null, the previous values are written there.
-    ///
-    /// # Safety
-    /// `operand` is valid for reads of `len` bytes, except for [`Op::NoOp`]. `old` is null, or valid for writes of `len`
-    /// bytes and not part of `operand`.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(never)]
-    pub unsafe fn try_accumulate_array(
-        &self,
-        op: Op,
-        ty: ElementType,
-        operand: *const u8,
-        old: *mut u8,
-        len: usize,
-        target: usize,
-        offset: usize,
-    ) -> bool {
-        let to = self.direct_ordered(target, offset, len);
-        let may_load = || old.is_null() || self.job.store_order().may_load();
-        let to = to.filter(|to| to.addr().is_multiple_of(ty.size()) && op.allowed(ty) && may_load());
-        let Some(to) = to else { return false };
-        self.stats().add(Kind::Accumulate, len);
-        // SAFETY: as in `try_accumulate`.
-        unsafe {
-            if old.is_null() {
-                self.operations.stored.set(true);
-                crate::op::kernel::accumulate(op, ty, to, operand, len / ty.size());
-            } else {
-                crate::op::kernel::fetch_accumulate(op, ty, to, operand, old, len / ty.size());
-            }
-        }
-        true
-    }
-
-    /// Accumulates elements of the type `ty`; the length is in bytes.
-    ///
-    /// # Safety
-    /// The contract of [`accumulate`](Self::accumulate).
-    ///
-    /// # Errors
-    /// Those of [`accumulate`](Self::accumulate); `BadArgument` for a length that is not a multiple of the element.
-    #[allow(clippy::too_many_arguments)]
-    pub unsafe fn accumulate_bytes(
-        &self,
-        op: Op,
-        ty: ElementType,
-        operand: *const u8,
-        old: *mut u8,
-        len: usize,
-        target: usize,
-        offset: usize,
-    ) -> Result<()> {
-        op.check(ty, "accumulate")?;
-        if !len.is_multiple_of(ty.size()) {
-            return Err(Error::new(ErrorKind::BadArgument, "accumulate").cause(format!("{len} bytes of {ty}")));
-        }
-        let change = Change::Accumulate { code: crate::op::code(op, ty), operand };
-        self.issue(target, Item::update(change, old, len, offset), None)
-    }
-
-    /// Compares the integer at byte `offset` of `target` with `expected` and, if equal, sets it to `desired`;
-    /// its previous value is written to `old`. Completes like a get. One message and its answer.
-    ///
-    /// # Safety
-    /// The contract of [`get`](Self::get) for `old`.
-    ///
-    /// # Errors
-    /// Those of [`put`](Self::put); `Misaligned`.
-    #[inline(always)]
-    pub unsafe fn compare_and_swap<T: CasElement>(
-        &self,
-        expected: T,
-        desired: T,
-        old: *mut T,
-        target: usize,
-        offset: usize,
-    ) -> Result<()> {
-        // SAFETY: the same contract.
-        if unsafe { self.try_compare_and_swap(expected, desired, old, target, offset) } {
-            return Ok(());
-        }
-        let (len, expected, desired) = (size_of::<T>(), widen(expected), widen(desired));
-        self.issue(target, Item::update(Change::Swap { expected, desired }, old.cast(), len, offset), None)
-    }
-
-    /// Compares and swaps if the CPU can do it at once, and returns whether it did.
-    ///
-    /// # Safety
-    /// `old` is valid for writes.
-    #[inline(always)]
-    pub unsafe fn try_compare_and_swap<T: CasElement>(
-        &self,
-        expected: T,
-        desired: T,
-        old: *mut T,
-        target: usize,
-        offset: usize,
-    ) -> bool {
-        let len = size_of::<T>();
-        let to = self.direct_ordered(target, offset, len);
-        let to = to.filter(|to| to.addr().is_multiple_of(len) && self.job.store_order().may_load());
-        let Some(to) = to else { return false };
-        self.stats().add(Kind::CompareSwap, len);
-        // SAFETY: an aligned integer inside the target's mapped memory; `old` is valid by the contract.
-        unsafe { old.write_unaligned(narrow(copy::compare_swap(to, len, widen(expected), widen(desired)))) };
         true
     }
 

@@ -24,8 +24,10 @@ pub(crate) mod word {
     pub(crate) const UPDATE: usize = 3;
     /// The rank that was last to enter by the lock word, plus one. Used only for the bill.
     pub(crate) const HOLDER: usize = 4;
+    /// The element lock (see `element_lock.rs`), on a window that all ranks map.
+    pub(crate) const ELEMENTS: usize = 5;
     /// First of the words with a bit for each rank that sleeps until another word of this rank changes. If locks may
     /// be used, one claim word for each rank follows. If words are not mapped, the claim word of a target tells this
     /// rank that its turn may have come there, and its line also has the entries of waiters (see `lockqueue.rs`).
-    pub(crate) const WAITERS: usize = 5;
+    pub(crate) const WAITERS: usize = 6;
 }

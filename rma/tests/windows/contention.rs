@@ -4,11 +4,12 @@
 use farside_rma::core::coll;
 use farside_rma::core::stats::Kind;
 use farside_rma::raw::{Options, RawWindow};
-use farside_rma::{Assert, LockKind, Result, Team};
+use farside_rma::{Assert, CasElement, LockKind, Op, Result, Team};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::checks::config::{self, within};
+use crate::checks::values::Value;
 
 const NONE: Assert = Assert::empty();
 const SIZES: &[u32] = &[2, 3, 4];
@@ -216,5 +217,67 @@ fn reader_that_has_asked_and_waits_for_something_else_keeps_no_reader_waiting() 
             config.run(3, body).map(|_| ())
         };
         within(30, "a reader behind one that waits elsewhere", run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
+    }
+}
+
+/// Updates of many elements and of single ones, by all ranks at the same time: none is lost. First each rank makes both in
+/// turn; then rank 0 makes single ones alone, so many that the elements of its target are no longer locked, while the
+/// others go on; then all again.
+fn updates<T: Value + CasElement>(team: &Team, config: &config::Config) -> Result<()> {
+    const LEN: usize = 45;
+    let (p, me, size) = (team.size(), team.rank(), size_of::<T>());
+    let rounds = if config.seed.is_some() || config::quick() { 10 } else { 100 };
+    let w = RawWindow::allocate(team, LEN * size, Options::default())?;
+    let (one, ones) = (T::of(1), [T::of(1); LEN]);
+    let none = std::ptr::null_mut();
+    let mut added = [0u64; LEN];
+    w.lock_all(NONE)?;
+    for round in 0..3 * rounds {
+        let alone = me == 0 && round / rounds == 1;
+        let (start, at) = ((me + round) % 5, (7 * me + round) % LEN);
+        let (mut old, mut seen) = (T::of(0), [T::of(0); LEN]);
+        // SAFETY: the variables outlive the flushes.
+        unsafe {
+            if !alone {
+                let old = if round % 3 == 0 { seen.as_mut_ptr() } else { none };
+                w.accumulate(Op::Sum, ones[start..].as_ptr(), old, LEN - start, 0, start * size)?;
+                added[start..].iter_mut().for_each(|n| *n += 1);
+            }
+            w.accumulate(Op::Sum, &raw const one, if round % 2 == 0 { &raw mut old } else { none }, 1, 0, at * size)?;
+            added[at] += 1;
+            w.flush(0)?;
+            // An addition by compare-and-swap.
+            w.accumulate(Op::NoOp, &raw const one, &raw mut old, 1, 0, at * size)?;
+            w.flush(0)?;
+            let (expected, mut found) = (old, old);
+            w.compare_and_swap(expected, expected.sum(one), &raw mut found, 0, at * size)?;
+            w.flush(0)?;
+            added[at] += u64::from(found == expected);
+        }
+    }
+    w.unlock_all()?;
+    let bytes: Vec<u8> = added.iter().flat_map(|n| n.to_le_bytes()).collect();
+    let all = coll::allgather(team, &bytes)?;
+    assert_eq!(all.len(), p);
+    // SAFETY: the elements of this rank, which no rank accesses after the exchange.
+    let own = unsafe { std::slice::from_raw_parts(w.base().cast::<T>(), LEN) };
+    for (at, x) in own.iter().enumerate().filter(|_| me == 0) {
+        let sum = all.iter().map(|b| u64::from_le_bytes(b[8 * at..][..8].try_into().unwrap())).sum();
+        assert_eq!(*x, T::of(sum), "element {at}");
+    }
+    w.free()
+}
+
+#[test]
+fn accumulate_of_many_elements_loses_no_single_update_meanwhile() {
+    for config in config::table() {
+        let run = move || {
+            config.run(3, |team| {
+                updates::<u8>(team, config)?;
+                updates::<i32>(team, config)?;
+                updates::<u64>(team, config)
+            })
+        };
+        within(120, "updates", run).unwrap_or_else(|e| panic!("{}: {e}", config.name));
     }
 }
