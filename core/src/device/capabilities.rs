@@ -75,8 +75,8 @@ impl Capabilities {
 pub struct SwitchLimits {
     /// Maximum number of groups at a time.
     pub groups: u32,
-    /// Least number of nodes (ranks, unless several share a node) from which it takes less time than ⌈log2 N⌉ rounds of
-    /// signals between them. With fewer it is used only if the setting `FARSIDE_COLL` says so.
+    /// Smallest number of nodes (ranks, unless several share a node) at which it takes less time than ⌈log2 N⌉ rounds
+    /// of signals between them. With fewer it is used only if the setting `FARSIDE_COLL` says so.
     pub least_nodes: u32,
 }
 

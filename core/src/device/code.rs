@@ -12,8 +12,8 @@ use crate::error::ErrorKind;
 use crate::memory::copy;
 use crate::memory::keys::AccumulateFn;
 
-/// The code that marks a compare-and-swap in messages. Its operand is two words: the expected and
-/// the desired value. It is no code of an accumulate, so [`Change::apply`] refuses it.
+/// The code that marks a compare-and-swap in messages. Its operand is two words: the expected and the desired value. It
+/// is not an accumulate code, so [`Change::apply`] refuses it.
 pub const SWAP: u32 = u32::MAX;
 
 /// Effect of an operation on an element, as far as devices distinguish it.

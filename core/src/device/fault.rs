@@ -87,7 +87,7 @@ struct OwnRegion {
 }
 
 /// Work request id of late writes; their completions are ignored.
-const LATE: u64 = u64::MAX;
+const LATE_WRITE_ID: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Faulty {
@@ -211,7 +211,7 @@ impl Faulty {
             let from = [Block::of(l.bytes.as_ptr(), l.bytes.len())];
             let operation = Operation::write(&from, l.to);
             // SAFETY: the bytes live until the device is dropped.
-            unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: LATE }) }?;
+            unsafe { self.inner.post(&WorkRequest { peer: l.peer, operation, notify: None, id: LATE_WRITE_ID }) }?;
             self.kept.borrow_mut().push(l.bytes);
         }
         Ok(())
@@ -419,7 +419,7 @@ unsafe impl Device for Faulty {
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {
         self.make_late(|late| late.due == Due::Next)?;
         self.inner.poll(&mut |event| match event {
-            Event::Completed { id: LATE, .. } => {}
+            Event::Completed { id: LATE_WRITE_ID, .. } => {}
             event => sink(event),
         })
     }

@@ -77,7 +77,7 @@ impl OwnedTransfer {
     }
 }
 
-/// An operation with blocks of its own, and a packet with its bytes, which are taken once.
+/// An operation that owns its I/O vector. A packet also owns its bytes, which can be taken only once.
 #[derive(Debug)]
 pub(crate) enum Owned {
     Transfer(OwnedTransfer),

@@ -518,8 +518,8 @@ unsafe impl Device for RouteDevice {
         let waiting = self.pairs.cancel(which);
         let checks = waiting.iter().filter_map(Waiting::check);
         tracked.extend(checks.inspect(|id| _ = self.requests.remove(*id)));
-        let of_device = |id: u64| if Requests::is_tracked(id) { tracked.contains(&id) } else { which(id) };
-        self.devices.iter().for_each(|device| device.cancel(&of_device));
+        let belongs_to_device = |id: u64| if Requests::is_tracked(id) { tracked.contains(&id) } else { which(id) };
+        self.devices.iter().for_each(|device| device.cancel(&belongs_to_device));
     }
 
     fn poll(&self, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool> {

@@ -7,7 +7,7 @@
 use super::RouteDevice;
 use super::regions::Imported;
 use super::requests::{Repeat, Requests, Signal, Stripe, Tracked, Unnotified};
-use super::table::LARGE;
+use super::table::LARGE_BYTES;
 use crate::device::{Event, Operation, OwnedTransfer, Posted, WorkRequest};
 use crate::error::Result;
 
@@ -17,7 +17,7 @@ const PAGE: usize = 4096;
 impl RouteDevice {
     /// The region of a request that is striped; `None` for other requests.
     pub(super) fn striped(&self, request: &WorkRequest<'_>, region: u64) -> Result<Option<Imported>> {
-        if !matches!(request.operation, Operation::Transfer(transfer) if transfer.len() >= LARGE) {
+        if !matches!(request.operation, Operation::Transfer(transfer) if transfer.len() >= LARGE_BYTES) {
             return Ok(None);
         }
         self.imported(request.peer, region, |import| Some(*import).filter(|import| import.rails != 0))

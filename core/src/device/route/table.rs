@@ -2,20 +2,20 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Largest number of devices of a job.
+/// Maximum number of devices of a job.
 pub(crate) const MAX_DEVICES: usize = 6;
-/// Length in bytes from which a read or write is medium-sized, and from which it is large.
-const MEDIUM: usize = 8 << 10;
-pub(super) const LARGE: usize = 256 << 10;
+/// Minimum length in bytes of a medium-sized read or write, and of a large one.
+const MEDIUM_BYTES: usize = 8 << 10;
+pub(super) const LARGE_BYTES: usize = 256 << 10;
 
-/// Number of ranges of sizes: small, medium-sized, large.
+/// Number of size ranges: small, medium-sized, large.
 pub(crate) const SIZES: usize = 3;
-const LARGEST: usize = SIZES - 1;
+const LARGEST_RANGE: usize = SIZES - 1;
 
 /// The range that a length in bytes is in.
 #[inline(always)]
 pub(super) fn size_of(len: usize) -> usize {
-    usize::from(len >= MEDIUM) + usize::from(len >= LARGE)
+    usize::from(len >= MEDIUM_BYTES) + usize::from(len >= LARGE_BYTES)
 }
 
 /// A device of a rank, as the table is made from it.
@@ -109,10 +109,10 @@ impl Table {
                 found.map_or(any, |(at, _)| at)
             };
             let by_size = std::array::from_fn(|size| place(first(size)));
-            let kind = inter[first(LARGEST)].kind;
-            let alike = common().filter(|(_, member)| member.carries[LARGEST] && member.kind == kind);
+            let kind = inter[first(LARGEST_RANGE)].kind;
+            let alike = common().filter(|(_, member)| member.carries[LARGEST_RANGE] && member.kind == kind);
             let rails = alike.fold(0u8, |bits, (at, _)| bits | 1 << place(at));
-            let is_alone = matches!(choice[LARGEST], Some(Chosen::Device(_)));
+            let is_alone = matches!(choice[LARGEST_RANGE], Some(Chosen::Device(_)));
             let rails = if rails.count_ones() > 1 && !is_alone { rails } else { 0 };
             let all = common().fold(0u8, |bits, (at, _)| bits | 1 << place(at));
             let all = if all.count_ones() > 1 && peer != me as usize { all } else { 0 };
@@ -173,7 +173,7 @@ mod tests {
         let small = Member { carries: [true, false, false], ..member(1) };
         let table = Table::new(0, &[], &[small, member(2)], &[0b110; 2], &[]).unwrap();
         assert_eq!((table.get(1).unwrap().by_size, table.domain), ([0, 1, 1], 0));
-        assert_eq!([0, MEDIUM - 1, MEDIUM, LARGE - 1, LARGE].map(size_of), [0, 0, 1, 1, 2]);
+        assert_eq!([0, MEDIUM_BYTES - 1, MEDIUM_BYTES, LARGE_BYTES - 1, LARGE_BYTES].map(size_of), [0, 0, 1, 1, 2]);
         // A range that no device carries goes by the first.
         assert_eq!(Table::new(0, &[], &[small], &[0b10; 2], &[]).unwrap().get(1).unwrap().by_size, [0; 3]);
     }

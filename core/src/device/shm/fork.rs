@@ -265,7 +265,7 @@ mod tests {
         (file, base)
     }
 
-    /// Runs `child` in a child, after `parent` has run here; whether the child's test is true.
+    /// Runs `child` in a child process, after `parent` has run here; returns whether the child's test is true.
     fn fork(parent: impl FnOnce(), child: impl FnOnce() -> bool) -> bool {
         let (read, write) = io::pipe().unwrap();
         // SAFETY: the child only loads, stores, and makes system calls.

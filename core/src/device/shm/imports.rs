@@ -34,7 +34,7 @@ const RING_LIST_FROM: u64 = 8192;
 /// Kind in the key of memory that its owner may take back at any time.
 const REVOCABLE: u8 = 1;
 /// Kind in the key of memory that is lent for one transfer.
-pub(super) const BRIEF: u8 = 2;
+pub(super) const LENT_BRIEFLY: u8 = 2;
 
 /// Replaces the slot's number in the key of a region that has no slot: of one that has its own file, and of moved memory.
 const NO_SLOT: u64 = u64::MAX;
@@ -372,7 +372,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
     owned.imports.iter().for_each(|import| drop(device.imports.borrow_mut().remove(import)));
     owned.live.iter().for_each(|live| device.live.end(device.own(), *live));
     device.service.exposures().remove(handle);
-    let waits = owned.exclusive || owned.key.first() == Some(&BRIEF);
+    let waits = owned.exclusive || owned.key.first() == Some(&LENT_BRIEFLY);
     await_transfers(device, handle, waits)?;
     // Requests are still served after this, so that a late peer gets the error that the key is gone.
     if !matches!(owned.memory, OwnedMemory::User(_)) {
@@ -391,7 +391,7 @@ pub(super) fn release(device: &ShmDevice, handle: u64) -> Result<()> {
 
 /// Takes back the memory that is lent for one message, so that no peer writes to it when its owner is gone.
 pub(super) fn take_back_lent(device: &ShmDevice) {
-    let is_lent = |region: &OwnedRegion| region.key.first() == Some(&BRIEF);
+    let is_lent = |region: &OwnedRegion| region.key.first() == Some(&LENT_BRIEFLY);
     let lent: Vec<u64> = device.owned.borrow().iter().filter(|(_, r)| is_lent(r)).map(|(handle, _)| *handle).collect();
     for handle in lent {
         if let Err(e) = release(device, handle) {
@@ -522,7 +522,7 @@ fn foreign(device: &ShmDevice, peer: u32, key: &[u8], accumulate: Option<Accumul
     if pid != watched || lo > hi || hi > len || len > isize::MAX as usize || address.checked_add(len as u64).is_none() {
         return Ok(None);
     }
-    let (revocable, brief) = (kind == REVOCABLE, kind == BRIEF);
+    let (revocable, brief) = (kind == REVOCABLE, kind == LENT_BRIEFLY);
     let pages = match () {
         () if lo == hi => None,
         () if brief => match import_lent(device, peer, &fields, &mut r) {

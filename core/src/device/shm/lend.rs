@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::ShmDevice;
 use super::edges::pages_around;
-use super::imports::{self, BRIEF, OwnedMemory};
+use super::imports::{self, LENT_BRIEFLY, OwnedMemory};
 use super::remap::pages_in;
 use super::windows::moved_pages;
 use crate::device::{Block, Region, Registration};
@@ -93,7 +93,7 @@ pub(super) unsafe fn lend(device: &ShmDevice, region: Region) -> Result<Registra
     let live = live.ok_or_else(|| refused().cause("too many regions are lent at once"))?;
     let mapped = mapped.map_or(0..0, |part| part.start - bytes.start..part.end - bytes.start);
     let numbers = [bytes.start, len, request_key as usize, mapped.start, mapped.end];
-    let start = Writer::new().u8(BRIEF).u32(device.pids[device.shared.me].0);
+    let start = Writer::new().u8(LENT_BRIEFLY).u32(device.pids[device.shared.me].0);
     let w = numbers.into_iter().fold(start, |w, number| w.u64(number as u64)).u32(live);
     let key = match name {
         Some(name) => name.write(w),

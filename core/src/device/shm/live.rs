@@ -10,7 +10,7 @@ use crate::memory::segment::Mapping;
 use crate::processes;
 
 /// Time between two checks of a transfer whose process may be stopped.
-const NAP: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The entries of this rank's table that are not used.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(super) fn await_transfers(device: &ShmDevice, key: u64, however_long: bool) 
                 break;
             }
             if is_late {
-                std::thread::sleep(NAP);
+                std::thread::sleep(POLL_INTERVAL);
             } else if start.get_or_insert_with(Instant::now).elapsed() > device.timeout {
                 let cause = "it has been reading or writing the memory since; its process may be stopped";
                 let error = Error::new(ErrorKind::System, "release memory").peer(device.shared.ranks[number]);

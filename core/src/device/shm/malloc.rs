@@ -88,8 +88,8 @@ fn in_heap(bytes: &Range<usize>) -> io::Result<bool> {
     Ok(start.is_some_and(|start| start != 0 && start <= bytes.start && bytes.end <= end))
 }
 
-/// Whether `bytes` is inside one of the chunks that stand in a row from `at` on. A chunk that is mapped begins with
-/// zero and its length, a multiple of the page size, to which the flag `IS_MMAPPED` is added.
+/// Whether `bytes` is inside one of the consecutive chunks from `at` on. A chunk that is mapped begins with zero and
+/// its length, a multiple of the page size, to which the flag `IS_MMAPPED` is added.
 fn in_chunk(memory: &File, mut at: usize, bytes: &Range<usize>) -> bool {
     const IS_MMAPPED: usize = 2;
     for _ in 0..CHUNKS {

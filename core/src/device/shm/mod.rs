@@ -87,7 +87,7 @@ fn garbage(source: u32, marker: u64) -> Error {
 /// Replaces the number of a rank that is not on this node.
 const NOT_HERE: u32 = u32::MAX;
 /// Shortest packet that is delivered as a [long one](Event::LongPacket).
-const LONG: usize = 1024;
+const LONG_PACKET_LEN: usize = 1024;
 
 /// The shared-memory device of one rank.
 #[derive(Debug)]
@@ -387,7 +387,7 @@ unsafe impl Device for ShmDevice {
             while taken < 16 {
                 let rank = self.shared.ranks[source];
                 let mut short = false;
-                match channel.pop(&mut packet, LONG) {
+                match channel.pop(&mut packet, LONG_PACKET_LEN) {
                     Popped::Packet(len) => {
                         short = len <= SHORT;
                         sink(Event::Packet { source: rank, bytes: &packet[..len] });

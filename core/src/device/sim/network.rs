@@ -340,8 +340,8 @@ impl Traffic {
         time
     }
 
-    /// Sends a message that is at the sender's interface at `ready`; returns when it enters the network for the last time, not
-    /// before the earlier ones of its pair that it must stay behind.
+    /// Sends a message that is at the sender's interface at `ready`; returns the time at which its last attempt enters
+    /// the network, which is not before the earlier messages of its pair that it must stay behind.
     pub(super) fn enter(&mut self, passage: Passage, ready: Time) -> Time {
         let Passage { from, to, ordered, .. } = passage;
         let (costs, interface) = (self.costs(from, to), self.interface(from, to));
@@ -364,7 +364,8 @@ impl Traffic {
         enters
     }
 
-    /// Takes a message that enters the network at `enters` over its links; returns when it is at the receiver's interface.
+    /// Takes a message that enters the network at `enters` over its links; returns the time at which it is at the
+    /// receiver's interface.
     pub(super) fn cross(&mut self, passage: Passage, enters: Time) -> Place {
         let Passage { from, to, ordered, .. } = passage;
         let costs = self.costs(from, to);
@@ -393,15 +394,15 @@ impl Traffic {
         place
     }
 
-    /// Sends a packet of the barrier in the switch that a rank has at its interface at `ready`; returns when it is at the
-    /// switch, if it is not lost.
+    /// Sends a packet of the barrier in the switch, which is at the rank's interface at `ready`; returns the time at
+    /// which it is at the switch, or `None` if it is lost.
     pub(super) fn enter_switch(&mut self, from: u32, ready: Time) -> Option<Place> {
         let enters = ready.max(self.out[from as usize]);
         self.out[from as usize] = enters + self.network_costs().gap;
         self.beside_links(from, enters)
     }
 
-    /// Takes a packet of the barrier in the switch to or from a rank's interface.
+    /// Takes a packet of the barrier in the switch to or from a rank's interface; such packets do not occupy the links.
     pub(super) fn beside_links(&mut self, rank: u32, enters: Time) -> Option<Place> {
         let lost = self.network.loss > 0.0 && self.random.random_bool(self.network.loss);
         let mut time = enters + self.network_costs().latency;
@@ -412,7 +413,8 @@ impl Traffic {
         (!lost && is_up).then(|| (time, self.tie()))
     }
 
-    /// Takes a message at the receiver's interface, where it is at `time`; returns when its last byte has passed.
+    /// Receives a message that reaches the receiver's interface at `time`; returns the time at which its last byte has
+    /// passed.
     pub(super) fn receive(&mut self, passage: Passage, time: Time) -> Time {
         let Passage { from, to, .. } = passage;
         let (costs, interface) = (self.costs(from, to), self.interface(to, from));

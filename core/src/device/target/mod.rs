@@ -27,7 +27,7 @@ pub(crate) use shared_memory::{Layout, SharedMemory};
 pub(crate) use transfer::{Piece, Pieces};
 
 /// Sleep of a rank with requests in progress before it checks again whether their targets have made progress.
-const NAP: Duration = Duration::from_micros(50);
+const MAX_SLEEP: Duration = Duration::from_micros(50);
 
 /// Both sides of one rank: its requests to targets, and its service as a target. The owner of the exposed memory drops
 /// this first, since that ends the agent.
@@ -154,7 +154,11 @@ impl<M: SharedMemory> TargetService<M> {
     /// `limit`.
     pub(crate) fn before_sleep(&self, limit: Duration, stats: &Stats) -> Duration {
         let mut transfers = self.transfers.borrow_mut();
-        if transfers.is_idle() || transfers.wake_agents(&*self.target.memory, stats) { limit } else { limit.min(NAP) }
+        if transfers.is_idle() || transfers.wake_agents(&*self.target.memory, stats) {
+            limit
+        } else {
+            limit.min(MAX_SLEEP)
+        }
     }
 
     /// Counters of the agent.

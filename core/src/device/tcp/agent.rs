@@ -3,7 +3,7 @@
 //! such a region it only accepts connections, unless one is being made or has no room for what waits to be sent.
 //!
 //! The agent leaves the sockets to a rank that polls, which it sees by the number of its polls, or that sleeps on them. It
-//! looks after a rank that polls every [`NAP`]; a rank that wakes up rings it if it has gone to sleep for longer.
+//! looks after a rank that polls every [`CHECK_INTERVAL`]; a rank that wakes up rings it if it has gone to sleep for longer.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::device::wait::{WakeFd, sleep};
 use crate::error::{Error, Result};
 use crate::stats::Stats;
 
-/// How long a rank may have computed before its agent notices.
-const NAP: Duration = Duration::from_micros(500);
+/// Interval at which the agent checks whether the rank computes.
+const CHECK_INTERVAL: Duration = Duration::from_micros(500);
 /// Longest sleep of the agent.
-const LONG: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// The state that the rank and its agent share.
 pub(super) struct Shared {
@@ -180,7 +180,7 @@ fn run(shared: &Shared) {
                 is_idle
             };
             if is_idle {
-                sleep(&doors, LONG * 60);
+                sleep(&doors, MAX_SLEEP * 60);
                 shared.agent_wake.clear();
                 let mut engine = shared.lock();
                 (0..engine.listeners.len()).for_each(|listener| engine.accept(listener));
@@ -198,13 +198,13 @@ fn run(shared: &Shared) {
             // The rank reads `deep` after it has announced that it is awake: it rings, or it is seen here.
             let sleeps_on = !is_deep || shared.parked.load(Ordering::SeqCst);
             if sleeps_on {
-                sleep(&ring, if is_deep { LONG } else { NAP });
+                sleep(&ring, if is_deep { MAX_SLEEP } else { CHECK_INTERVAL });
             }
             shared.agent_wake.clear();
             continue;
         }
         naps = 0;
-        let limit = if shared.lock().timer.is_some() { NAP * 20 } else { LONG };
+        let limit = if shared.lock().timer.is_some() { CHECK_INTERVAL * 20 } else { MAX_SLEEP };
         sleep(&both, limit);
         shared.agent_wake.clear();
         // Relaxed: as above.

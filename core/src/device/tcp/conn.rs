@@ -10,7 +10,7 @@ use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 use snow::HandshakeState;
 
-use super::input::{Input, SHORT};
+use super::input::{HANDSHAKE_LEN, Input};
 use super::secret::{RECORD, SECRET, Seal};
 use super::sys::{self, Blocks};
 use super::ways::Way;
@@ -102,7 +102,7 @@ impl Conn {
             socket,
             host,
             stage,
-            input: Input::new(SHORT),
+            input: Input::new(HANDSHAKE_LEN),
             seal: None,
             since: Instant::now(),
             blocked,

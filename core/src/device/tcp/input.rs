@@ -5,10 +5,11 @@ use super::frame::{HEADER, Header, Kind, WHOLE};
 
 /// Length of the buffer of a connection to a peer.
 pub(super) const LEN: usize = 64 << 10;
-/// How much of it is filled at once while payloads arrive that are placed as they arrive: little of them is copied.
-const BRIEF: usize = 4 << 10;
+/// Maximum number of bytes of the buffer that one receive fills while payloads are placed as they arrive, so that
+/// little of them is copied.
+const PLACING_LEN: usize = 4 << 10;
 /// Length of the buffer during the handshake.
-pub(super) const SHORT: usize = 512;
+pub(super) const HANDSHAKE_LEN: usize = 512;
 
 /// A payload that is placed as it arrives.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ impl Input {
 
     /// The free part that is filled at once.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        let most = if self.is_bulky { BRIEF } else { LEN };
+        let most = if self.is_bulky { PLACING_LEN } else { LEN };
         let free = self.free();
         let len = free.len().min(most);
         &mut free[..len]

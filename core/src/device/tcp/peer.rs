@@ -4,11 +4,11 @@
 //!
 //! Memory is bounded at both ends without ever leaving a connection unread, so that an operation never waits for the
 //! program of its target, and two ranks that send to each other cannot block each other:
-//! - packets need credits by their length, which come back when the program has taken them;
+//! - a packet needs credits according to its length, which come back when the program has taken it;
 //! - operations in progress, and bytes that answers to them take at the target, are limited at the origin
 //!   ([`MOST_OPEN`], [`MOST_OWED`]);
-//! - requests that wait for such a limit, or for room in the send buffer, stand in a queue of their own, so that answers pass
-//!   them.
+//! - requests that wait for such a limit, or for room in the send buffer, wait in a queue of their own, so that answers
+//!   pass them.
 //!
 //! A peer that exceeds a limit breaks the protocol.
 
@@ -34,7 +34,7 @@ pub(super) const MOST_OPEN: usize = 1024;
 pub(super) const MOST_OWED: usize = 256 << 10;
 /// Bytes of a packet for each further credit.
 const PER_CREDIT: usize = 2048;
-/// Bytes in the buffers of requests from which no more are taken.
+/// Once request buffers hold this many bytes, no more requests are accepted.
 const MOST_BUFFERED: usize = 256 << 10;
 /// Operations that wait to be sent from the memory of the caller.
 const MOST_WAITING: usize = 64;

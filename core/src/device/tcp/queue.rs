@@ -12,8 +12,8 @@ use super::sys::{Blocks, MOST_BLOCKS};
 use crate::device::{Block, Range, target};
 use crate::error::ErrorKind;
 
-/// Bytes that a frame which asks for data counts against the limit of unanswered ones, beside the data that the target
-/// has to keep.
+/// Bytes that a request for data counts against the limit of unanswered requests, in addition to the data that the
+/// target has to keep.
 pub(super) const ASKED: usize = 64;
 /// Maximum length of data that is copied from a region to the send buffer.
 const COPIED: usize = 4096;
@@ -232,8 +232,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Length of a buffer from which another one is begun.
-    const LONG: usize = 64 << 10;
+    /// A buffer of this length is closed, and a new one is started.
+    const BUFFER_LEN: usize = 64 << 10;
 
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -252,7 +252,7 @@ impl Queue {
         if self.items.is_empty() && to.has_room() {
             return to.fill(fill);
         }
-        if !matches!(self.items.back(), Some(Item::Bytes(bytes)) if bytes.len() < Self::LONG) {
+        if !matches!(self.items.back(), Some(Item::Bytes(bytes)) if bytes.len() < Self::BUFFER_LEN) {
             self.items.push_back(Item::Bytes(Vec::new()));
         }
         if let Some(Item::Bytes(bytes)) = self.items.back_mut() {

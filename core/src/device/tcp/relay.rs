@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Passes bytes on from now on: the way to the target stands.
+    /// Starts to pass bytes on, now that the connection to the target is complete.
     pub(super) fn splice(&mut self, back: u64, stats: &Stats) {
         let silence = self.silence;
         let Some(conn) = self.conns.get_mut(back) else { return };

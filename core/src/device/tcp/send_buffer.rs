@@ -14,9 +14,10 @@ use super::sys::{Blocks, MOST_BLOCKS};
 use crate::device::Block;
 use crate::memory::copy;
 
-/// Length of a buffer from which another one is begun, and maximum capacity of the one that an idle peer keeps.
+/// A buffer of this length is closed, and a new one is started. Also the maximum capacity of the buffer that an idle
+/// peer keeps.
 const JOINED: usize = 16 << 10;
-/// Bytes that are not sent from which nothing is added that can wait: what has precedence then passes it.
+/// While this many bytes are unsent, only urgent frames are added, so that they are not delayed.
 const UNSENT: u64 = 64 << 10;
 /// Bytes of a stream that a peer may leave unacknowledged. They exceed all buffers of the kernel between two ranks, so a peer
 /// that reads and follows the protocol acknowledges earlier.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::coll;
 use crate::device::loopback::{Hub, Loopback};
-use crate::device::route::table::{LARGE, SIZES};
+use crate::device::route::table::{LARGE_BYTES, SIZES};
 use crate::device::route::{Member, RouteDevice};
 use crate::device::{
     Block, Capabilities, Change, Device, Event, Leave, Operation, Place, Posted, Range, Ranges, Region, Registration,
@@ -196,7 +196,7 @@ fn write_add_and_signal(job: &Job, len: usize, carried: bool, rounds: u64) -> Re
 fn signals_and_atomics_do_not_overtake_writes_on_other_devices() {
     let members = [member(1, 1, [true, false, false]), member(2, 2, [true; SIZES])];
     for polls in [[1, 7], [7, 1]] {
-        for len in [8, 20_000, LARGE + 4] {
+        for len in [8, 20_000, LARGE_BYTES + 4] {
             for carried in [false, true] {
                 over_two(members, polls, 4, |job| write_add_and_signal(job, len, carried, 10));
             }
@@ -209,7 +209,7 @@ fn signals_and_atomics_do_not_overtake_writes_on_other_devices() {
 fn large_transfers_are_striped_and_notified_after_the_last_piece() {
     let members = [member(1, 1, [true; SIZES]), member(2, 1, [true; SIZES])];
     for (polls, room) in [([1, 9], 4), ([9, 1], 1)] {
-        for len in [LARGE - 1, LARGE, 3 * LARGE + 5] {
+        for len in [LARGE_BYTES - 1, LARGE_BYTES, 3 * LARGE_BYTES + 5] {
             for carried in [false, true] {
                 over_two(members, polls, room, |job| {
                     let bytes = || {
@@ -221,7 +221,7 @@ fn large_transfers_are_striped_and_notified_after_the_last_piece() {
                     write_add_and_signal(job, len, carried, 4)?;
                     let spent: Vec<usize> = bytes().iter().zip(before).map(|(after, before)| after - before).collect();
                     let large: Vec<usize> = spent.iter().map(|bytes| bytes / (len / 4)).collect();
-                    let expected = match (job.rank(), len < LARGE) {
+                    let expected = match (job.rank(), len < LARGE_BYTES) {
                         (0, true) => [16, 0],
                         (0, false) => [8, 7],
                         _ => [0, 0],
@@ -240,11 +240,11 @@ fn cancelled_stripes_are_forgotten() {
     let members = [member(1, 1, [true; SIZES]), member(2, 1, [true; SIZES])];
     over_two(members, [3, 5], 1, |job| {
         let team = job.world()?;
-        let own = job.device().allocate(Region::allocated(2 * LARGE));
+        let own = job.device().allocate(Region::allocated(2 * LARGE_BYTES));
         // SAFETY: as in `write_add_and_signal`.
         let (own, remotes) = unsafe { coll::exchange_regions(&team, own, None) }?;
         for _ in 0..5 {
-            let bytes = vec![1u8; 2 * LARGE];
+            let bytes = vec![1u8; 2 * LARGE_BYTES];
             let from = [Block::of(bytes.as_ptr(), bytes.len())];
             let (peer, track) = (1 - job.rank_number(), Track::new());
             let to = Place { region: remotes[peer as usize].handle, offset: 0 };
@@ -253,7 +253,7 @@ fn cancelled_stripes_are_forgotten() {
             job.cancel(&track);
             assert_eq!(track.open(), 0);
         }
-        write_add_and_signal(job, LARGE, true, 2)?;
+        write_add_and_signal(job, LARGE_BYTES, true, 2)?;
         // SAFETY: not used any more.
         unsafe {
             remotes.iter().for_each(|r| job.device().forget(r.handle));

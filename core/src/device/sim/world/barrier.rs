@@ -54,8 +54,8 @@ impl SwitchBarrier {
     }
 }
 
-/// The least number of nodes from which the barrier in the switch takes less time than signals: one round for each doubling
-/// of the nodes and, where ranks share them, one within a node before and after these.
+/// The smallest number of nodes at which the barrier in the switch takes less time than signals: one round for each
+/// doubling of the nodes and, where ranks share them, one within a node before and after these.
 fn least_nodes(switch: &network::Switch, network: &Network, ranks: u32) -> u32 {
     let levels = |n: u32| f64::from(n.next_power_of_two().trailing_zeros());
     let i = &network.interface;

@@ -404,7 +404,7 @@ impl Links {
         })
     }
 
-    /// Collects the messages that are due; returns when the next will be.
+    /// Collects the messages that are due; returns the time at which the next will be.
     pub(crate) fn due(&self, out: &mut Vec<(u32, Message)>) -> Option<Instant> {
         let now = Instant::now();
         let mut next = None;

@@ -13,10 +13,10 @@ use crate::device::verbs::sys::{Domain, Rights};
 /// Maximum length of a packet, and the size of a receive buffer: a page of data and the headers before it.
 pub(crate) const PACKET: usize = 4096 + 64;
 /// Maximum length of a transfer through one chunk; longer ones are registered.
-pub(crate) const LARGEST: usize = 64 << 10;
+pub(crate) const MAX_CHUNK: usize = 64 << 10;
 
 /// Size and number of the chunks, by class.
-const CLASSES: [(usize, usize); 3] = [(64, 1024), (PACKET, 256), (LARGEST, 24)];
+const CLASSES: [(usize, usize); 3] = [(64, 1024), (PACKET, 256), (MAX_CHUNK, 24)];
 
 /// A chunk of the pool, for the exclusive use of its holder.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Pool {
         Ok(Self { slab, free })
     }
 
-    /// Takes a chunk of at least `len` bytes; `len` is at most [`LARGEST`].
+    /// Takes a chunk of at least `len` bytes; `len` is at most [`MAX_CHUNK`].
     #[inline]
     pub(crate) fn take(&mut self, len: usize) -> Option<Chunk> {
         let class = CLASSES.iter().position(|(size, _)| len <= *size)?;

@@ -12,7 +12,7 @@ use super::CANCEL_TIMEOUT;
 use super::engine::{Engine, STALLED};
 use super::request::{Held, Owner};
 use crate::device::request::length;
-use crate::device::verbs::memory::buffers::LARGEST;
+use crate::device::verbs::memory::buffers::MAX_CHUNK;
 use crate::device::verbs::status::{Fate, explain};
 use crate::device::verbs::sys::Rights;
 use crate::device::verbs::sys::queue::{Completion, Fired};
@@ -133,7 +133,7 @@ impl Engine {
                 held.leases = leases;
                 pieces
             }
-            Err(e) if e.kind() == ErrorKind::Limit && len <= LARGEST => {
+            Err(e) if e.kind() == ErrorKind::Limit && len <= MAX_CHUNK => {
                 let Some(chunk) = self.out.pool.take(len) else { return Ok(Posted::Busy) };
                 match list {
                     // SAFETY: by the contract; the chunk has room for all blocks.

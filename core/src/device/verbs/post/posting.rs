@@ -16,7 +16,7 @@ use super::lists::List;
 use super::request::{Held, Notice, Owner};
 use crate::device::request::length;
 use crate::device::verbs::connect::credits;
-use crate::device::verbs::memory::buffers::{LARGEST, PACKET};
+use crate::device::verbs::memory::buffers::{MAX_CHUNK, PACKET};
 use crate::device::verbs::memory::user::Leases;
 use crate::device::verbs::sys::Rights;
 use crate::device::verbs::sys::qp::Action;
@@ -363,7 +363,7 @@ impl Engine {
         if let Some(pieces) = blocks.iter().map(piece).collect() {
             return Ok(Local::Zcopy(pieces, Leases::new()));
         }
-        if len > LARGEST {
+        if len > MAX_CHUNK {
             // SAFETY: by the contract.
             return match unsafe { self.user.pieces(blocks, rights, known, &self.out.stats) } {
                 Ok((pieces, leases)) => Ok(Local::Zcopy(pieces.into(), leases)),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::engine::Engine;
 use super::outcomes::Staged;
 use super::request::{Held, Notice, Owner};
-use crate::device::verbs::memory::buffers::LARGEST;
+use crate::device::verbs::memory::buffers::MAX_CHUNK;
 use crate::device::verbs::sys::qp::Action;
 use crate::device::{Block, Posted, WorkRequest};
 use crate::error::Result;
@@ -49,7 +49,7 @@ impl Engine {
             peer: request.peer,
             action,
             blocks: blocks.iter().filter(|b| b.len > 0).copied().collect(),
-            most: LARGEST.min(self.limits.message),
+            most: MAX_CHUNK.min(self.limits.message),
             open: 0,
             error: None,
             notice,
