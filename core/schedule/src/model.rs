@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Sending {
     /// Time for which the processor is busy.
     pub(crate) overhead: f64,
-    /// Time for which the port is busy: the least time between two messages.
+    /// Time for which the port is busy: the minimum gap between two messages (LogGP's g).
     pub(crate) port: f64,
     /// Time until steps that wait for the send may start.
     pub(crate) done: f64,
@@ -18,7 +18,7 @@ pub struct Sending {
 /// Costs of receiving a message, from when it is at the receiver's port and the port is free.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Receiving {
-    /// Time for which the port is busy: the least time between two messages.
+    /// Time for which the port is busy: the minimum gap between two messages (LogGP's g).
     pub(crate) port: f64,
     /// Time until the message is through the port and the processor may take it.
     pub(crate) transfer: f64,

@@ -53,7 +53,7 @@ impl Prefix {
         Self { with_own, before, is_begun: false, came: None }
     }
 
-    /// Receives the partial result of a lower rank, of the ranks just before those already covered. `sends` says
+    /// Receives a lower rank's partial result, which covers the ranks just before those already covered. `sends` says
     /// whether this rank still sends its partial result with its own contribution.
     fn receive(&mut self, s: &mut Builder, source: u32, tag: u32, sends: bool) {
         let Some(before) = self.before else {

@@ -313,8 +313,8 @@ impl Action {
     #[inline]
     #[must_use]
     pub fn peer(self, own: u32) -> Option<u32> {
-        let of_message = |(port, (from, to, _))| if port == Port::Out { to } else { from };
-        self.message(own).map(of_message).or(self.loan().map(|((lender, _), _)| lender))
+        let peer_of_message = |(port, (from, to, _))| if port == Port::Out { to } else { from };
+        self.message(own).map(peer_of_message).or(self.loan().map(|((lender, _), _)| lender))
     }
 }
 
@@ -516,7 +516,7 @@ impl Schedule {
     /// The blocks that a step moves if messages carry all data: lent blocks travel with their loan, and written ones with
     /// its return.
     pub(crate) fn carried<'a>(&self, step: Step<'a>) -> Cow<'a, [Slice]> {
-        let of_loan = |lender: u32, tag: u32, reads: bool| {
+        let loan_of = |lender: u32, tag: u32, reads: bool| {
             let is_it = move |s: &Step<'_>| {
                 s.action.loan().is_some_and(|(loan, _)| loan == (lender, tag))
                     && reads != matches!(s.action, Action::Write { .. })
@@ -526,8 +526,8 @@ impl Schedule {
         };
         match step.action {
             Action::Send { .. } | Action::Lend { .. } => step.from.into(),
-            Action::Borrow { source, tag } => of_loan(source, tag, true).into(),
-            Action::Return { to, tag } => of_loan(to, tag, false).into(),
+            Action::Borrow { source, tag } => loan_of(source, tag, true).into(),
+            Action::Return { to, tag } => loan_of(to, tag, false).into(),
             _ => step.into.into(),
         }
     }

@@ -35,7 +35,7 @@ fn write_with_list(f: &mut impl fmt::Write, name: &str, list: &[impl AsRef<str>]
 impl Choice {
     /// The names of the values of parameter `index`; none if its values are numbers.
     #[must_use]
-    pub fn names(&self, index: usize) -> &'static [&'static str] {
+    pub fn value_names(&self, index: usize) -> &'static [&'static str] {
         two_level::names(self.algorithm, index)
     }
 
@@ -46,7 +46,7 @@ impl Choice {
     #[must_use]
     pub fn value(&self, index: usize) -> String {
         let value = self.parameters[index];
-        let name = self.names(index).get(value as usize);
+        let name = self.value_names(index).get(value as usize);
         name.map_or_else(|| value.to_string(), |name| (*name).to_owned())
     }
 

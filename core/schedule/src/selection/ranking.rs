@@ -133,10 +133,10 @@ const SHARED_MEMORY: LogGP = LogGP {
     ..TYPICAL
 };
 
-/// Number of choices that calls try where the model holds, and where it does not tell much: it knows neither memory
-/// that ranks share nor processors for which they wait.
-const FEW: usize = 8;
-const MANY: usize = 10;
+/// Numbers of choices that calls try where the model is accurate, and where it is not: it covers neither memory that
+/// ranks share nor processors for which they wait.
+const TRUSTED_CANDIDATES: usize = 8;
+const UNTRUSTED_CANDIDATES: usize = 10;
 
 /// A choice whose predicted time is this many times the shortest is not tried.
 const TOO_LONG: f64 = 4.0;
@@ -156,5 +156,5 @@ pub fn candidates(call: &Call<'_>, facts: &Facts, model: Option<&PLogP>) -> Vec<
     let mut names = HashSet::new();
     let all = [first].into_iter().chain(ranked.map(|(choice, _)| choice));
     let different = all.filter(|choice| names.insert(choice.to_string()));
-    different.take(if trusted { FEW } else { MANY }).collect()
+    different.take(if trusted { TRUSTED_CANDIDATES } else { UNTRUSTED_CANDIDATES }).collect()
 }

@@ -109,18 +109,18 @@ const fn row(operation: O, algorithm: &'static str) -> Row {
     }
 }
 
-/// Bytes from which a device of a node asks the receiver of a message before it sends the data.
-const LONG: u64 = (16 << 10) + 1;
+/// Minimum length in bytes of a message that an intra-node device sends by rendezvous.
+const RENDEZVOUS_BYTES: u64 = (16 << 10) + 1;
 
-/// Bytes of all ranks together for which short data is faster than messages: a rank reads the lines of all others, where
-/// messages in log2 P rounds read log2 P as many, and some more lines for each message.
-const SHORT: u64 = 1024;
+/// Maximum number of bytes, of all ranks together, for which short data is faster than messages: a rank reads the lines
+/// of all others, where messages in log2 P rounds read log2 P as many, and some more lines for each message.
+const SHORT_DATA_BYTES: u64 = 1024;
 
-/// Bytes of a rank for which short data is faster than messages where ranks share processors: these wait for each other
-/// once, and not in every round.
-const SHORT_SHARED: u64 = 4096;
+/// Maximum number of bytes of a rank for which short data is faster than messages where ranks share processors: these
+/// wait for each other once, and not in every round.
+const SHORT_DATA_BYTES_SHARED: u64 = 4096;
 
-/// Bytes of a vector that leaders reduce in less time than a round between nodes takes.
+/// Maximum length in bytes of a vector that leaders reduce in less time than a round between nodes takes.
 const LEADERS: u64 = 32 << 10;
 
 /// Bytes of a piece that stays in the first caches of a processor, next to another one, until it is written.
@@ -145,8 +145,8 @@ pub const ROWS: &[Row] = &[
     row(O::Broadcast, "k-ary").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(4)]),
     // The root does not wait for a processor to write.
     row(O::Broadcast, "direct").oversubscribed().with(&[Value::Is(0)]),
-    row(O::Broadcast, "flat").ranks(16).together(SHORT).one_node(),
-    row(O::Broadcast, "direct").least(LONG).one_node(),
+    row(O::Broadcast, "flat").ranks(16).together(SHORT_DATA_BYTES).one_node(),
+    row(O::Broadcast, "direct").least(RENDEZVOUS_BYTES).one_node(),
     // Short vectors and few ranks: MPICH.
     row(O::Broadcast, "binomial").bytes(12_287),
     row(O::Broadcast, "binomial").ranks(2),
@@ -158,13 +158,13 @@ pub const ROWS: &[Row] = &[
     row(O::Broadcast, "chain").ranks(16).with(&[Value::SegmentsOf(131_072)]),
     row(O::Broadcast, "scatter-ring"),
     row(O::Scatter, "two-level").bytes(1024),
-    row(O::Scatter, "direct").least(LONG).one_node(),
+    row(O::Scatter, "direct").least(RENDEZVOUS_BYTES).one_node(),
     // Open MPI.
     row(O::Scatter, "flat").ranks(10),
     row(O::Scatter, "binomial").bytes(300),
     row(O::Scatter, "flat"),
     row(O::Gather, "two-level").bytes(1024),
-    row(O::Gather, "direct").least(LONG).one_node(),
+    row(O::Gather, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Gather, "flat").ranks(10).bytes(6000),
     row(O::Gather, "binomial").bytes(1024),
     row(O::Gather, "flat").ranks(60).bytes(6000),
@@ -176,31 +176,31 @@ pub const ROWS: &[Row] = &[
     row(O::Gather, "flat-window").bytes(92_160).with(&[Value::Is(8)]),
     row(O::Gather, "flat-window").with(&[Value::Is(2)]),
     row(O::Allgather, "two-level").bytes(81_919),
-    row(O::Allgather, "direct").least(2 * LONG).one_node(),
+    row(O::Allgather, "direct").least(2 * RENDEZVOUS_BYTES).one_node(),
     // Few ranks that share memory read from all others at once; short data goes through signals.
     row(O::Allgather, "linear").ranks(2),
     row(O::Allgather, "linear").ranks(4).one_node(),
-    row(O::Allgather, "linear").ranks(16).bytes(SHORT).one_node(),
+    row(O::Allgather, "linear").ranks(16).bytes(SHORT_DATA_BYTES).one_node(),
     row(O::Allgather, "linear").ranks(16).oversubscribed(),
     // MPICH.
     row(O::Allgather, "recursive-doubling").bytes(524_287).power_of_two(),
     row(O::Allgather, "bruck").bytes(81_919),
     row(O::Allgather, "ring"),
     row(O::Alltoall, "two-level").bytes(256),
-    row(O::Alltoall, "direct").least(LONG).one_node(),
+    row(O::Alltoall, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Alltoall, "linear").ranks(7).bytes(32_768),
     row(O::Alltoall, "linear").ranks(16).bytes(32_768).oversubscribed(),
-    row(O::Alltoall, "linear").ranks(16).together(SHORT).one_node(),
+    row(O::Alltoall, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
     row(O::Alltoall, "bruck").bytes(256),
     row(O::Alltoall, "linear").bytes(32_768),
     row(O::Alltoall, "pairwise-exchange"),
     row(O::Reduce, "two-level-commutative").bytes(LEADERS),
     row(O::Reduce, "two-level").bytes(LEADERS),
     // MPICH if P is a power of two; for other P eliminations, which take fewer rounds than folding to a power of two.
-    row(O::Reduce, "flat").ranks(16).together(SHORT).one_node(),
+    row(O::Reduce, "flat").ranks(16).together(SHORT_DATA_BYTES).one_node(),
     row(O::Reduce, "flat").ranks(16).bytes(8192).oversubscribed(),
     row(O::Reduce, "direct").oversubscribed().least(8193).with(&[Value::SegmentsOf(PIECE)]),
-    row(O::Reduce, "direct").one_node().least(LONG).with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Reduce, "direct").one_node().least(RENDEZVOUS_BYTES).with(&[Value::SegmentsOf(PIECE)]),
     row(O::Reduce, "binomial-rotated").bytes(2048),
     row(O::Reduce, "binomial-rotated").ranks(4).bytes(4096).one_node(),
     // Segments that fit in packets, and so need no answer.
@@ -210,34 +210,34 @@ pub const ROWS: &[Row] = &[
     row(O::Reduce, "elimination-3-2"),
     row(O::Allreduce, "two-level-commutative").bytes(LEADERS),
     row(O::Allreduce, "two-level").bytes(LEADERS),
-    row(O::Allreduce, "linear").ranks(16).together(SHORT).one_node(),
-    row(O::Allreduce, "linear").ranks(16).bytes(SHORT_SHARED).oversubscribed(),
-    row(O::Allreduce, "direct").least(LONG).one_node().with(&[Value::SegmentsOf(PIECE)]),
+    row(O::Allreduce, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
+    row(O::Allreduce, "linear").ranks(16).bytes(SHORT_DATA_BYTES_SHARED).oversubscribed(),
+    row(O::Allreduce, "direct").least(RENDEZVOUS_BYTES).one_node().with(&[Value::SegmentsOf(PIECE)]),
     row(O::Allreduce, "recursive-doubling").ranks(2).bytes(32_768),
     row(O::Allreduce, "recursive-doubling").bytes(2048).power_of_two(),
     row(O::Allreduce, "butterfly"),
     row(O::Allreduce, "factorized"),
     row(O::ReduceScatter, "two-level-commutative").bytes(LEADERS),
     row(O::ReduceScatter, "two-level").bytes(LEADERS),
-    row(O::ReduceScatter, "direct").least(2 * LONG).one_node(),
+    row(O::ReduceScatter, "direct").least(2 * RENDEZVOUS_BYTES).one_node(),
     // One exchange, received directly into the result.
     row(O::ReduceScatter, "pairwise").ranks(2),
     row(O::ReduceScatter, "pairwise").ranks(4).one_node(),
     row(O::ReduceScatter, "pairwise").ranks(16).oversubscribed(),
-    row(O::ReduceScatter, "pairwise").ranks(16).bytes(SHORT).one_node(),
+    row(O::ReduceScatter, "pairwise").ranks(16).bytes(SHORT_DATA_BYTES).one_node(),
     row(O::ReduceScatter, "recursive-halving").bytes(524_287),
     row(O::ReduceScatter, "butterfly").bytes(524_287),
     row(O::ReduceScatter, "pairwise"),
-    row(O::Scan, "direct").least(LONG).one_node(),
+    row(O::Scan, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Scan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
-    row(O::Scan, "linear").ranks(16).together(SHORT).one_node(),
+    row(O::Scan, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
     // MPICH. Recursive doubling sends the vector in every round; a long one goes through few ranks in segments.
     row(O::Scan, "recursive-doubling").bytes(262_144),
     row(O::Scan, "chain").ranks(32).with(&[Value::SegmentsOf(65_536)]),
     row(O::Scan, "recursive-doubling"),
-    row(O::Exscan, "direct").least(LONG).one_node(),
+    row(O::Exscan, "direct").least(RENDEZVOUS_BYTES).one_node(),
     row(O::Exscan, "chain").ranks(16).bytes(8192).oversubscribed().with(&[Value::Is(1)]),
-    row(O::Exscan, "linear").ranks(16).together(SHORT).one_node(),
+    row(O::Exscan, "linear").ranks(16).together(SHORT_DATA_BYTES).one_node(),
     // One message: no steps to overlap.
     row(O::Exscan, "chain").ranks(2).with(&[Value::Is(1)]),
     row(O::Exscan, "123-doubling").bytes(262_144),
