@@ -56,7 +56,7 @@ pub fn caught<R>(run: impl FnOnce() -> R) -> Result<R, String> {
 #[must_use]
 pub fn operator_panicked(text: &str) -> Error {
     let e = Error::new(ErrorKind::Aborted, "reduce").cause(format!("the operator panicked: {text}"));
-    e.remedy("mend the operator")
+    e.remedy("fix the operator, or make it return without panicking")
 }
 
 /// The message of a panic that was caught. Drops the payload; if that panics too, the second payload is leaked.

@@ -34,16 +34,16 @@ impl Process {
     /// # Errors
     /// `NotFound` if it has ended; the system's error if there are no descriptors left.
     pub(crate) fn watch(pid: u32) -> io::Result<Self> {
-        let gone = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        let not_found = || io::Error::new(io::ErrorKind::NotFound, "it has ended");
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(not_found)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => Ok(Self { pid, fd: Some(fd), start: None }),
-            Err(Errno::SRCH) => Err(gone()),
+            Err(Errno::SRCH) => Err(not_found()),
             Err(e @ (Errno::MFILE | Errno::NFILE)) => Err(e.into()),
             Err(e) => {
                 tracing::debug!("process {pid} is watched by its number: pidfd_open: {e}");
                 let process = Self { pid, fd: None, start: look_up(pid).map(|(_, start)| start) };
-                if process.has_ended() { Err(gone()) } else { Ok(process) }
+                if process.has_ended() { Err(not_found()) } else { Ok(process) }
             }
         }
     }

@@ -51,7 +51,7 @@ enum Yields {
     Always,
 }
 
-/// Time between two checks whether a rank is stopped.
+/// Interval between two checks whether a rank is stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
 /// Polls of the awaited condition before anything else is done: a signal from another core arrives within some hundred
@@ -59,7 +59,7 @@ const STOPPED: Duration = Duration::from_secs(2);
 const SPINS: u32 = 64;
 
 /// Longest sleep while an operation waits for room at a target.
-const NAP: Duration = Duration::from_micros(50);
+const MAX_SLEEP_BLOCKED: Duration = Duration::from_micros(50);
 
 /// Turns between two reads of the clock.
 const TURNS: u32 = 256;
@@ -80,13 +80,13 @@ struct AdaptiveSpin {
 impl AdaptiveSpin {
     /// The highest score: after this many unsuccessful spins a rank yields at once.
     const MAX_SCORE: u32 = 16;
-    /// One in this many waits with a score of 0 spins nevertheless.
-    const SELDOM: u32 = 8;
+    /// With a score of 0, one in this many waits spins nevertheless.
+    const PROBE_INTERVAL: u32 = 8;
 
     fn is_worthwhile(&self) -> bool {
         let asked = self.asked.get().wrapping_add(1);
         self.asked.set(asked);
-        self.score.get() > 0 || asked.is_multiple_of(Self::SELDOM)
+        self.score.get() > 0 || asked.is_multiple_of(Self::PROBE_INTERVAL)
     }
 
     fn record(&self, answered: bool) {
@@ -308,7 +308,7 @@ impl Progress {
             }
             // Stored, since `ready` may consume what it finds, such as a lock.
             let mut found = None;
-            let sleep = Sleep::For(if blocked() { self.check.min(NAP) } else { self.check });
+            let sleep = Sleep::For(if blocked() { self.check.min(MAX_SLEEP_BLOCKED) } else { self.check });
             device.park(sleep, &mut || {
                 found = found.take().or_else(|| ready().transpose());
                 found.is_some()
@@ -459,7 +459,7 @@ mod tests {
         let progress = Progress::new(&settings, false, true);
         assert!(turns_before_sleep(&progress, &device) >= TURNS);
         (0..AdaptiveSpin::MAX_SCORE).for_each(|_| _ = turns_before_sleep(&progress, &device));
-        let all = (0..10 * AdaptiveSpin::SELDOM).map(|_| turns_before_sleep(&progress, &device));
+        let all = (0..10 * AdaptiveSpin::PROBE_INTERVAL).map(|_| turns_before_sleep(&progress, &device));
         assert_eq!(all.filter(|turns| *turns > 1).count(), 10, "one wait in eight spins");
         // An answer in a spin: the next wait spins too.
         let seen = Cell::new(0);
@@ -499,13 +499,13 @@ mod tests {
     fn looks_as_long_as_answers_come_and_seldom_after_they_have_stopped() {
         let answers = AdaptiveSpin::default();
         let looks = |of: u32| (0..of).filter(|_| answers.is_worthwhile()).count() as u32;
-        assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);
+        assert_eq!(looks(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
         answers.record(true);
         assert_eq!(looks(10), 10);
         (0..2 * AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(true));
         (1..AdaptiveSpin::MAX_SCORE).for_each(|_| answers.record(false));
         assert_eq!(looks(10), 10);
         (0..3).for_each(|_| answers.record(false));
-        assert_eq!(looks(10 * AdaptiveSpin::SELDOM), 10);
+        assert_eq!(looks(10 * AdaptiveSpin::PROBE_INTERVAL), 10);
     }
 }

@@ -408,10 +408,10 @@ impl Settings {
     /// take no more memory together than with 32.
     #[must_use]
     pub fn ring(&self, ranks: usize) -> usize {
-        const LEAST: usize = 32 << 10;
-        let share = (LEAST * 32 / ranks.max(1)).max(LEAST);
+        const MIN_RING: usize = 32 << 10;
+        let share = (MIN_RING * 32 / ranks.max(1)).max(MIN_RING);
         // A rank alone sends nothing through a ring.
-        let automatic = if ranks == 1 { LEAST } else { 1 << share.ilog2() };
+        let automatic = if ranks == 1 { MIN_RING } else { 1 << share.ilog2() };
         self.shm_ring.unwrap_or(automatic)
     }
 

@@ -197,9 +197,9 @@ impl SignalArray {
         self.stats().add(Kind::Signal, 8);
         let wake = || self.job.device().wake(self.remotes[peer].peer);
         exchange_words(ours, theirs, marked(number, mark), wake, || {
-            let come = || has_arrived(theirs, number);
+            let has_answered = || has_arrived(theirs, number);
             let awaited = || self.awaited(operation, number, peer);
-            if come() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, come) }
+            if has_answered() { Ok(()) } else { self.job.wait_signal(awaited, Pace::ANSWER, has_answered) }
         })
     }
 

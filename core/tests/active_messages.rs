@@ -75,8 +75,8 @@ fn messages_of_every_length_come_whole_and_in_order() {
         for (i, len) in lens.iter().enumerate() {
             am::send(job, to, ID, &header(i), &pattern(i, *len), Counters::default())?;
         }
-        let come = || got.borrow()[from].iter().filter(|(_, data)| data.is_some()).count() == lens.len();
-        job.wait("messages", || Ok(come().then_some(())))?;
+        let all_arrived = || got.borrow()[from].iter().filter(|(_, data)| data.is_some()).count() == lens.len();
+        job.wait("messages", || Ok(all_arrived().then_some(())))?;
         for (i, (h, data)) in got.borrow()[from].iter().enumerate() {
             assert!(*h == header(i) && *data == Some(pattern(i, lens[i])), "message {i} of {} bytes", lens[i]);
         }

@@ -96,14 +96,14 @@ fn ten_thousand_teams_leave_nothing() {
             })
         };
         // Queues do not shrink: the bound is less than two bytes for each team.
-        let gone = |now: (usize, usize, usize), before: (usize, usize, usize), how: &str| {
+        let assert_released = |now: (usize, usize, usize), before: (usize, usize, usize), how: &str| {
             let grown = now.0 >= before.0 + (16 << 10) || (now.1, now.2) != (before.1, before.2);
             assert!(!grown, "{teams} {how}: (bytes, descriptors, regions) {before:?}, then {now:?}");
         };
         in_turns(100)?;
         let before = held(&world, &still)?;
         in_turns(teams)?;
-        gone(held(&world, &still)?, before, "in turns");
+        assert_released(held(&world, &still)?, before, "in turns");
         let all: Vec<Team> = contexts(&world, teams)?.into_iter().map(made).collect::<Result<_>>()?;
         all.iter().try_for_each(|team| works(team, false))?;
         let most = held(&world, &still)?;
@@ -111,7 +111,7 @@ fn ten_thousand_teams_leave_nothing() {
         let each = (most.0 - before.0) / teams;
         assert!(each < 8 << 10, "{each} bytes for a team");
         drop(all);
-        gone(held(&world, &still)?, before, "at once");
+        assert_released(held(&world, &still)?, before, "at once");
         Ok(())
     };
     Job::threads(RANKS as usize, run).unwrap();

@@ -90,7 +90,7 @@ fn client_refuses_a_connection_with_malformed_replies() {
         (&[INIT.as_bytes(), b"cmd=maxes keylen_max=64 vallen_max=3\n"], "too short"),
         (&[INIT.as_bytes(), b"cmd=maxes keylen_max=8 vallen_max=1024\n"], "keys of 7 characters"),
         (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname rc=0\n"], "`kvsname=` is missing"),
-        (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname kvsname=\n"], "a job name of 0"),
+        (&[INIT.as_bytes(), MAXES.as_bytes(), b"cmd=my_kvsname kvsname=\n"], "its kvsname has 0"),
     ];
     for (replies, part) in cases {
         refused(&talk(replies, PATIENT).unwrap_err(), ErrorKind::Launcher, part);

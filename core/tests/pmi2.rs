@@ -175,7 +175,7 @@ fn client_refuses_a_connection_with_malformed_replies() {
         (vec![init(), framed("cmd=fullinit-response;rc=0;rank=0;")], "`size=` is missing"),
         (vec![init(), framed("cmd=fullinit-response;rc=0;rank=1;size=2;")], "it gave rank 1 of 2 to rank 0"),
         (vec![init(), framed("cmd=fullinit-response;rc=0;rank=0;size=0;")], "it gave rank 0 of 0"),
-        (vec![init(), framed(JOINED), framed("cmd=job-getid-response;rc=0;jobid=;")], "a job name of 0"),
+        (vec![init(), framed(JOINED), framed("cmd=job-getid-response;rc=0;jobid=;")], "its job ID has 0"),
     ];
     for (replies, part) in cases {
         refused(&talk(replies).unwrap_err(), ErrorKind::Launcher, part);

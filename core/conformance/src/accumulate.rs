@@ -86,7 +86,7 @@ check! {
             let kind = |r: Result<()>| r.unwrap_err().kind();
             assert_eq!(kind(accumulate(&world, 1, 4, ADD, &[1], &mut [])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8, ADD + 1, &[1], &mut [])), ErrorKind::Misaligned);
-            // The code that marks a compare-and-swap inside the library is no code of an accumulate.
+            // The code that marks a compare-and-swap inside the library is not an accumulate code.
             assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8, code::SWAP, &[0], &mut [0])), ErrorKind::Misaligned);
             assert_eq!(kind(accumulate(&world, 1, 8996, ADD, &[1], &mut [])), ErrorKind::OutOfRange);

@@ -72,8 +72,8 @@ impl Awaited {
     }
 }
 
-/// Waits shorter than this are added to the sums only, without their call.
-const SHORT: Duration = Duration::from_micros(10);
+/// Shorter waits are added to the sums only and not recorded individually.
+const MIN_RECORDED_WAIT: Duration = Duration::from_micros(10);
 /// Maximum number of longer waits that an account records individually.
 const KEPT: usize = 1 << 16;
 
@@ -239,7 +239,7 @@ impl Bill {
         sum.time += time;
         let mut kept = entry.waits.borrow_mut();
         if let Awaited { operation, call: call @ 1.., from: Some(from), .. } = awaited
-            && time >= SHORT
+            && time >= MIN_RECORDED_WAIT
             && kept.len() < KEPT
         {
             kept.push(Wait { operation, call, from, time });

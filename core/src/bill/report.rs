@@ -321,7 +321,7 @@ mod tests {
     /// Ranks that wait for each other in different calls; and a cycle, which correct ranks do not report but a faulty
     /// peer may.
     #[test]
-    fn wait_of_another_call_is_not_followed_and_a_circle_ends() {
+    fn wait_for_another_call_is_not_followed_and_a_cycle_ends() {
         let parts = [part(&[(1, 1, 1000)]), part(&[(2, 0, 1000)])];
         let parts: Vec<(u32, &Part)> = (0..).zip(&parts).collect();
         let found: Vec<_> = charges(&parts).iter().map(|c| (c.rank, c.waited_for)).collect();

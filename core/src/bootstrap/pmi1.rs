@@ -101,9 +101,9 @@ impl Pmi1 {
         let name = launcher.exchange_line(&Line::new("get_my_kvsname").end(), "my_kvsname")?;
         let job_id = name.need("kvsname").map_err(|e| launcher.broke(e))?.to_owned();
         if job_id.is_empty() || job_id.len() > 1024 {
-            return Err(launcher.broke(format!("it gave a job name of {} characters", job_id.len())));
+            return Err(launcher.broke(format!("its kvsname has {} characters; 1 to 1024 are allowed", job_id.len())));
         }
-        // Slurm allows values of 1024 bytes, but tears lines that are longer in all.
+        // Slurm allows values of 1024 bytes, but breaks lines whose total length exceeds that.
         let rest = Line::new("put").field("kvsname", &job_id).field("key", "").field("value", "").end().len() + need;
         let value_max = if value_max < LINE_SHORT { value_max.min(LINE_SHORT.saturating_sub(rest)) } else { value_max };
         let mut me = Self { launcher, size, job_id, value_max };

@@ -57,13 +57,13 @@ impl Pmi2 {
         let name = me.ask("job-getid", &[])?;
         name.need("jobid").map_err(|e| me.launcher.broke(e))?.clone_into(&mut me.job_id);
         if me.job_id.is_empty() || me.job_id.len() > PART_MAX {
-            let cause = format!("it gave a job name of {} characters", me.job_id.len());
+            let cause = format!("its job ID has {} characters; 1 to {PART_MAX} are allowed", me.job_id.len());
             return Err(me.launcher.broke(cause));
         }
         Ok(me)
     }
 
-    /// Sends a request and returns its reply, which must be the answer to it and no refusal.
+    /// Sends a request and returns its reply, which must answer the request and must not be a refusal.
     fn ask(&mut self, command: &str, fields: &[(&str, &str)]) -> Result<Message> {
         let reply = self.exchange(command, fields)?;
         self.launcher.require_rc(&reply).map(|()| reply)

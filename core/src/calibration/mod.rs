@@ -29,9 +29,9 @@ struct Quantity {
     reused: bool,
 }
 
-/// The lower bound of all values, and the shortest measured length. The upper bound is the device's
+/// The lower bound of all cut-offs, and the shortest measured length. The upper bound is the device's
 /// [`most_eager`](MessageCutOffs::most_eager).
-const LEAST: usize = 8 << 10;
+const MIN_CUT_OFF: usize = 8 << 10;
 
 /// The name of the fitted values in the table of measured quantities.
 pub(crate) const NAME: &str = "cut-offs";
@@ -56,7 +56,7 @@ struct Fitted {
 impl Fitted {
     /// `None` if a value is out of its bounds.
     fn new(most: usize, values: [usize; QUANTITIES.len()]) -> Option<Self> {
-        values.iter().all(|value| (LEAST..=most).contains(value)).then_some(Self { most, values })
+        values.iter().all(|value| (MIN_CUT_OFF..=most).contains(value)).then_some(Self { most, values })
     }
 
     /// As text: a line each.
@@ -113,7 +113,7 @@ pub(crate) fn agree(job: &Job, cache: Option<CacheFile>) -> Result<()> {
     let capabilities = job.device().capabilities();
     let [leader, partner, ..] = capabilities.node[..] else { return Ok(()) };
     let most = capabilities.messages.most_eager;
-    if most < LEAST {
+    if most < MIN_CUT_OFF {
         return Ok(());
     }
     let published = |rank| Published::get(rank, &mut **job.bootstrap.borrow_mut());

@@ -6,7 +6,7 @@ use super::operation::{Algorithm, Operation};
 use super::schedule::Side;
 use crate::callback::{caught, operator_panicked};
 use crate::coll;
-use crate::coll::team::{MANY, Team};
+use crate::coll::team::{LARGE_TEAM, Team};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
 
@@ -93,14 +93,14 @@ pub fn allgather(team: &Team, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
     gather_records(team, BYTES, mine, RECORD - LENGTH).map(|all| all.iter().map(<[u8]>::to_vec).collect())
 }
 
-/// [`allgather`] for a purpose of the caller, of data that mostly has at most `most` bytes, both the same at all ranks. In a team of more than 256 ranks,
-/// each of them takes `most` + 8 bytes of the messages and of the result, instead of 128 or more. ⌈log2 P⌉ messages a rank,
-/// twice as many if any rank has more than `most` bytes.
+/// [`allgather`] for a purpose of the caller, of data that mostly has at most `most` bytes; both are the same at all
+/// ranks. In a team of more than 256 ranks, each rank's data takes `most` + 8 bytes in the messages and in the result,
+/// instead of 128 or more. ⌈log2 P⌉ messages a rank, twice as many if any rank has more than `most` bytes.
 ///
 /// # Errors
 /// Those of [`allgather`].
 pub fn allgather_short(team: &Team, purpose: &'static str, mine: &[u8], most: usize) -> Result<Gathered> {
-    gather_records(team, purpose, mine, if team.size() > MANY { most } else { most.max(RECORD - LENGTH) })
+    gather_records(team, purpose, mine, if team.size() > LARGE_TEAM { most } else { most.max(RECORD - LENGTH) })
 }
 
 fn gather_records(team: &Team, purpose: &'static str, mine: &[u8], most: usize) -> Result<Gathered> {

@@ -31,8 +31,8 @@ use crate::signal::SignalArray;
 use members::Members;
 use on_node::NodeSignals;
 
-/// Number of ranks above which exchanges among all of them are as short as can be.
-pub(super) const MANY: usize = 256;
+/// In teams of more ranks, exchanges among all ranks carry as few bytes as possible.
+pub(super) const LARGE_TEAM: usize = 256;
 
 /// An ordered set of ranks. Clones are the same team.
 ///
@@ -228,7 +228,7 @@ impl Team {
     /// Where the members publish what others need of them, instead of sending it to all, and the number of this exchange:
     /// in a team of more than 256 ranks whose job has a directory, so at all members or at none. A collective call.
     pub(crate) fn directory(&self) -> Option<(Directory, Exchange)> {
-        let directory = (self.size() > MANY).then(|| self.job().bootstrap.borrow().directory()).flatten()?;
+        let directory = (self.size() > LARGE_TEAM).then(|| self.job().bootstrap.borrow().directory()).flatten()?;
         let number = self.inner.exchanges.get() + 1;
         self.inner.exchanges.set(number);
         Some((directory, (self.context(), number)))

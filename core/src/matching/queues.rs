@@ -93,7 +93,8 @@ impl Queues {
     }
 
     /// Frees the empty queues, and doubles the number of buckets if fewer than half of the queues are empty. Either way
-    /// half of the places are free, so the next rebuild is as many new patterns away as this one takes steps.
+    /// half of the places are free, so at least as many new patterns must arrive before the next rebuild as this one
+    /// takes steps: its cost is amortized O(1) per pattern.
     fn rebuild(&mut self) {
         let all = 0..self.queues.len() as u32;
         let (free, used): (Vec<u32>, Vec<u32>) = all.partition(|at| self.queues[*at as usize].first == END);

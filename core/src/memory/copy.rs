@@ -13,11 +13,11 @@ use super::Block;
 
 type CopyFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Up to this many bytes, copying word by word costs less than a call.
-const SHORT: usize = 64;
+/// Maximum length for which copying word by word costs less than a call.
+const MAX_WORD_COPY: usize = 64;
 
-/// The part of a copy that is one call of the C library: it copies more by a string instruction, which waits for each
-/// cache line that another core has written, while loads and stores wait for many at a time.
+/// Length of the parts in which copies call the C library. It copies longer ones by a string instruction, which waits
+/// for each cache line that another core has written, while loads and stores wait for many at a time.
 const PART: usize = 2 << 10;
 /// Up to this many bytes, copies are made in parts. Longer ones are bound by the memory, for which the C library knows
 /// the best instructions.
@@ -170,7 +170,7 @@ unsafe fn store_other(from: *const u8, to: *mut u8, len: usize) {
                 AtomicU32::from_ptr(to.cast()).store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
             }
             0 => {}
-            _ if len <= SHORT && to.addr() & 7 == 0 => {
+            _ if len <= MAX_WORD_COPY && to.addr() & 7 == 0 => {
                 let words = len & !7;
                 // Relaxed: the Release of the signal that follows pairs with its reader's Acquire.
                 for at in (0..words).step_by(8) {
@@ -223,7 +223,7 @@ unsafe fn load_other(from: *const u8, to: *mut u8, len: usize) {
                 to.cast::<u32>().write_unaligned(AtomicU32::from_ptr(from.cast()).load(Ordering::Relaxed));
             }
             0 => {}
-            _ if len <= SHORT && from.addr() & 7 == 0 => {
+            _ if len <= MAX_WORD_COPY && from.addr() & 7 == 0 => {
                 let words = len & !7;
                 // Relaxed: the Acquire of the signal before pairs with its writer's Release.
                 for at in (0..words).step_by(8) {

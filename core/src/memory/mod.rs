@@ -14,8 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// `Limit` if they cannot be allocated.
 pub fn zeroed(len: usize, operation: &'static str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let none = |_| Error::new(ErrorKind::Limit, operation).cause(format!("cannot allocate {len} bytes"));
-    bytes.try_reserve_exact(len).map_err(none)?;
+    let cannot_allocate = |_| Error::new(ErrorKind::Limit, operation).cause(format!("cannot allocate {len} bytes"));
+    bytes.try_reserve_exact(len).map_err(cannot_allocate)?;
     bytes.resize(len, 0);
     Ok(bytes)
 }

@@ -91,15 +91,15 @@ pub(super) fn quartile(times: &[f64]) -> f64 {
     times.get(times.len() / 4).copied().unwrap_or(0.0)
 }
 
-/// Least number of times of a point for which the lower quartile counts as undisturbed.
-const FEW: usize = 4;
+/// Minimum number of samples at a point for its lower quartile to count as undisturbed.
+const MIN_SAMPLES: usize = 4;
 
 /// The points with one time each. One of few times takes no longer than a longer message.
 fn settled(points: &[Point]) -> Vec<Point> {
     let mut least = f64::INFINITY;
     let mut settled: Vec<Point> = points.iter().map(|p| Point { x: p.x, times: vec![quartile(&p.times)] }).collect();
     for (point, all) in settled.iter_mut().zip(points).rev() {
-        if all.times.len() < FEW {
+        if all.times.len() < MIN_SAMPLES {
             point.times[0] = point.times[0].min(least);
         }
         least = least.min(point.times[0]);

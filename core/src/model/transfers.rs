@@ -88,13 +88,13 @@ impl Samples {
         let [message, write] = self.empty.each_ref().map(|times| quartile(times) / 2.0);
         let acknowledged = 2.0 * message;
         let times = BLOCKS.into_iter().zip(&self.blocks).filter(|(_, s)| !s.write.is_empty()).map(|(block, s)| {
-            let of_writes = |times: &[f64]| (quartile(times) - write).max(0.0);
-            let gathered = of_writes(&s.gathered);
-            let scattered = (gathered - of_writes(&s.write)).max(0.0);
+            let beyond_write = |times: &[f64]| (quartile(times) - write).max(0.0);
+            let gathered = beyond_write(&s.gathered);
+            let scattered = (gathered - beyond_write(&s.write)).max(0.0);
             TransferTimes {
                 block,
                 packed: 2.0 * quartile(&s.copy) + (quartile(&s.message) - message).max(0.0) + acknowledged,
-                writes: of_writes(&s.writes),
+                writes: beyond_write(&s.writes),
                 gathered,
                 lists: 2.0 * message + gathered + scattered + acknowledged,
             }
@@ -130,7 +130,7 @@ fn copied(job: &Job, len: usize) -> f64 {
 /// The cut-offs where times cross; `request` is the time in which a peer answers a request. Only times that grow with the
 /// number of blocks count, since the number differs from transfer to transfer; for lists also the request before them.
 fn cut_offs(times: &[TransferTimes], request: f64, now: CutOffs) -> CutOffs {
-    // A way and its answers take this many halves of a request beside the blocks.
+    // A transfer and its answers take this many halves of a request in addition to the time for the blocks.
     let by_block = |time: f64, halves: f64| (time - halves * request / 2.0).max(1.0);
     let packed = |t: &TransferTimes| by_block(t.packed, 3.0);
     let lists = |t: &TransferTimes| by_block(t.lists, 5.0);

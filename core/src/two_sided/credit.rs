@@ -13,11 +13,11 @@ use crate::memory::available::available;
 /// too, so this exceeds what the ring holds: half a megabyte, in which the shortest messages count as more than twice their
 /// length.
 pub const UNEXPECTED: u64 = 4 << 20;
-/// Bytes that a message costs in addition to its data.
+/// Bytes that a message counts in addition to its data.
 const ENVELOPE: u64 = 64;
 /// Credits are advertised to a peer after this many bytes.
 const STEP: u64 = UNEXPECTED / 16;
-/// Stored bytes from which a rank says that they are many.
+/// Bytes of unexpected messages at which a rank reports that it stores many.
 const MANY_BYTES: u64 = 16 * UNEXPECTED;
 
 fn cost(len: usize) -> u64 {

@@ -175,9 +175,8 @@ impl Mailbox {
     /// the receiver. `partitions` is a context of its own ([`Job::new_context`](crate::Job::new_context)). Without a
     /// target, partitions are sent nowhere.
     ///
-    /// # Errors
-    /// `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or no divisor of the length; `NoSuchRank`, `PeerLost`,
-    /// `Freed`.
+    /// # Errors `BadArgument` if `number` is 0, above [`MAX_PARTITIONS`] or does not divide the length; `NoSuchRank`,
+    /// `PeerLost`, `Freed`.
     pub fn partitioned_send(
         &self,
         target: Option<u32>,

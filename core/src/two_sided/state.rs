@@ -53,7 +53,7 @@ impl TwoSided {
         receive.ticket.set(Some(ticket));
     }
 
-    /// Numbers of posted receives and of unexpected messages.
+    /// Counts of the posted receives and of the unexpected messages.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         let matching = self.matching.borrow();
@@ -264,7 +264,7 @@ impl Receive {
         let sink = self.sink.take();
         match sink.take_into_memory(data) {
             Some(kept) => {
-                // Forgotten, since memory is not owned.
+                // A memory sink owns nothing, so its drop is skipped.
                 std::mem::forget(sink);
                 self.came(envelope, data.len(), kept);
             }

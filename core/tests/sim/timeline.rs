@@ -8,7 +8,7 @@ use farside_core::sim::Simulation;
 use serde_json::Value;
 
 /// The time for which rank 0 is late.
-const LATE: Duration = Duration::from_millis(3);
+const DELAY: Duration = Duration::from_millis(3);
 
 /// Rank 0 comes late to a barrier; returns the file.
 fn traced(end: &str) -> String {
@@ -18,7 +18,7 @@ fn traced(end: &str) -> String {
     let late = |job: &Job| {
         let world = job.world()?;
         if job.rank() == 0 {
-            job.device().compute(LATE);
+            job.device().compute(DELAY);
         }
         world.barrier()
     };
@@ -36,7 +36,7 @@ fn waits_last_as_long_as_the_late_rank_computes() {
         let number = |e: &Value, key: &str| e[key].as_f64().unwrap();
         events.filter(is_wait).map(|e| (number(e, "ts"), number(e, "dur"))).collect()
     };
-    let late = LATE.as_secs_f64() * 1e6;
+    let late = DELAY.as_secs_f64() * 1e6;
     let longest = |rank| waits(rank).into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
     let ends: Vec<f64> = (1..4).map(longest).map(|(begin, dur)| begin + dur).collect();
     for rank in 1..4 {

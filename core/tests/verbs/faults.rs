@@ -394,7 +394,7 @@ fn lost_answers_of_operations_in_steps_stop_nothing() {
 #[test]
 fn link_that_is_cut_for_a_second_changes_no_result() {
     // On a slow machine the link may be down so long that ranks are rightly reported lost: then the test is repeated.
-    const LONG: Duration = Duration::from_secs(2);
+    const MAX_CUT: Duration = Duration::from_secs(2);
     for _ in 0..3 {
         let Some(_links) = Links::new() else { return };
         let (cut, mended) = std::sync::mpsc::channel();
@@ -413,12 +413,12 @@ fn link_that_is_cut_for_a_second_changes_no_result() {
             (0..100).try_for_each(|_| team.barrier())
         });
         let took = mended.recv().unwrap_or_default();
-        if took < LONG || errors.iter().flatten().all(Option::is_none) {
+        if took < MAX_CUT || errors.iter().flatten().all(Option::is_none) {
             return well(errors);
         }
         println!("the link was down for {took:?}");
     }
-    panic!("the machine is too slow to mend a link within {LONG:?}");
+    panic!("the machine is too slow to mend a link within {MAX_CUT:?}");
 }
 
 /// The queue pairs for datagrams enter the error state, as Soft-RoCE's do when a datagram is sent while the port is
