@@ -230,7 +230,7 @@ impl Question {
             row("operator", "must be commutative".into());
         }
         for (index, p) in algorithm.parameters.iter().enumerate() {
-            let (value, names) = (choice.value(index), choice.names(index));
+            let (value, names) = (choice.value(index), choice.value_names(index));
             let allowed = match names.get(p.default as usize) {
                 Some(default) => format!("{}; default {default}", names.join(", ")),
                 None => format!("{} to {}, default {}", p.least, p.most, p.default),

@@ -195,5 +195,5 @@ fn astray(network: &Network, range: usize, way: &[usize], next: Option<usize>, t
     let cause = format!("{} messages to {} are misrouted: {}", RANGES[range], network.nodes[to].name, names.join(", "));
     Error::new(ErrorKind::Protocol, "check the table of routes")
         .cause(cause)
-        .remedy("the table was not written; compute it again")
+        .remedy("this is a bug in `farside routes`: report it with the network description; no table was written")
 }

@@ -1,4 +1,4 @@
-//! Routes compared with exhaustive search, tables without circles, and descriptions that are wrong.
+//! Routes compared with exhaustive search, tables without cycles, and descriptions that are wrong.
 
 use farside_core::ErrorKind;
 use rand::rngs::StdRng;
@@ -99,7 +99,7 @@ fn routes_are_those_of_exhaustive_search() {
 }
 
 #[test]
-fn tables_of_random_networks_have_no_circles() {
+fn tables_of_random_networks_have_no_cycles() {
     for seed in 1000..1100 {
         let network = random(seed, 40);
         let routes = Routes::of(&network);

@@ -20,7 +20,7 @@ fn run(arguments: &[&str]) -> Finished {
     Marked::new(farside()).finish_with(&[&["run"], arguments].concat())
 }
 
-/// The lines of the output, sorted, of both commands, which must agree and say nothing on standard error.
+/// Runs both commands, which must print the same lines and nothing on standard error; returns the lines, sorted.
 fn both(arguments: &[&str]) -> Vec<String> {
     let [ours, theirs] = [run(arguments), mpiexec(arguments)].map(|done| {
         assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{arguments:?}: {done:?}");
