@@ -15,10 +15,10 @@ use program::{Outcome, numbers, run};
 /// Counts random numbers in bins that are spread over all ranks.
 #[derive(Clone, Debug, Parser)]
 struct Options {
-    /// Numbers of each rank.
+    /// How many random numbers each rank draws.
     #[arg(long, default_value_t = 100_000)]
     numbers: usize,
-    /// Bins of each rank.
+    /// How many bins each rank holds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     bins: u64,
 }

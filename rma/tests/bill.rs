@@ -13,7 +13,7 @@ use farside_rma::raw::{Options, RawWindow};
 use serde_json::Value;
 
 /// The delay of the late rank.
-const LATE: Duration = Duration::from_millis(200);
+const DELAY: Duration = Duration::from_millis(200);
 
 /// The bill of a job with `ranks` ranks.
 fn bill(config: &Config, ranks: usize, f: impl Fn(&Team) -> Result<()> + Sync) -> Value {
@@ -52,14 +52,14 @@ fn blamed(bill: &Value, what: &str, operation: &str, waiters: &[u32], late: u64)
         let found = longest(line, *rank, operation).unwrap_or_else(|| panic!("rank {rank} {operation}: {line:#}"));
         assert_eq!(found.0, late, "rank {rank}, {operation}: {line:#}");
         // A rank cannot have waited longer than the late rank slept, except for the noise of the machine.
-        assert!(found.1 > LATE.as_secs_f64() / 2.0, "rank {rank}, {operation}: {line:#}");
+        assert!(found.1 > DELAY.as_secs_f64() / 2.0, "rank {rank}, {operation}: {line:#}");
     }
 }
 
 fn sleep_at(team: &Team, late: usize) -> Result<()> {
     team.barrier()?;
     if team.rank() == late {
-        std::thread::sleep(LATE);
+        std::thread::sleep(DELAY);
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ fn holder_of_a_lock_is_named_by_who_waits_for_it() {
         }
         team.barrier()?;
         if team.rank() == 1 {
-            std::thread::sleep(LATE);
+            std::thread::sleep(DELAY);
         } else {
             window.lock(LockKind::Exclusive, 0, Assert::empty())?;
         }

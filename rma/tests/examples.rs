@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use farside_harness::quick;
 
-/// Numbers of ranks.
+/// The job sizes.
 fn ranks() -> &'static [u32] {
     if quick() { &[2, 3, 4] } else { &[1, 2, 3, 4, 8] }
 }

@@ -10,7 +10,7 @@ use farside_rma::core::stats::{Kind, Snapshot};
 use farside_rma::prelude::*;
 use farside_rma::{Epoch, ErrorKind, SharedWindow};
 
-/// Numbers of ranks; with [`quick`] only the first.
+/// The job sizes; with [`quick`] only the first.
 const RANKS: [u32; 3] = [4, 2, 3];
 
 /// Two nodes on this machine, whose ranks share memory; between them, without a list of devices, TCP if there is no HCA.
@@ -35,8 +35,8 @@ fn every(f: impl Fn(&Job) -> Result<()> + Sync) {
 
 /// The number of nodes of the job, if it has several.
 fn nodes(job: &Job) -> Option<u32> {
-    let of_environment = || std::env::var("FARSIDE_TEST_NODES").map_or(2, |nodes| nodes.parse().unwrap());
-    (job.device().capabilities().name == "route").then(of_environment)
+    let node_count = || std::env::var("FARSIDE_TEST_NODES").map_or(2, |nodes| nodes.parse().unwrap());
+    (job.device().capabilities().name == "route").then(node_count)
 }
 
 /// The teams of all ranks and of this node.
@@ -102,15 +102,15 @@ fn atomics_on_one_window_from_the_node_and_from_others_add_up() {
 }
 
 /// Elements of a long accumulate.
-const LONG: usize = 1500;
+const LONG_ELEMENTS: usize = 1500;
 
 /// Adds 1 to all elements of rank 0, 1 more to some of them, and 1 more to the first; gets the previous value of the
 /// first element, and the value of the last.
 fn add<'s>(e: &'s Epoch<'s, '_, f64>, ones: &'s [f64], first: &'s mut f64, last: &'s mut f64) -> Result<()> {
     e.accumulate(Op::Sum, ones, 0, 0)?;
-    (0..LONG).step_by(100).try_for_each(|at| e.accumulate(Op::Sum, &ones[..1], 0, at))?;
+    (0..LONG_ELEMENTS).step_by(100).try_for_each(|at| e.accumulate(Op::Sum, &ones[..1], 0, at))?;
     e.fetch_and_op(Op::Sum, &ones[0], first, 0, 0)?;
-    e.get_accumulate(Op::NoOp, &ones[..1], std::slice::from_mut(last), 0, LONG - 1)
+    e.get_accumulate(Op::NoOp, &ones[..1], std::slice::from_mut(last), 0, LONG_ELEMENTS - 1)
 }
 
 /// The same in fence and PSCW epochs, with accumulates of every length. Ranks of the same node use shared memory.
@@ -120,8 +120,8 @@ fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
         for team in teams(job)? {
             let (p, me) = (team.size(), team.rank());
             let (all, none) = ((0..p).collect::<Vec<_>>(), Assert::empty());
-            let mut window = Window::<f64>::allocate(&team, LONG)?;
-            let ones = vec![1.0; LONG];
+            let mut window = Window::<f64>::allocate(&team, LONG_ELEMENTS)?;
+            let ones = vec![1.0; LONG_ELEMENTS];
             for round in 1..=10 {
                 let (mut first, mut last) = (-1.0, -1.0);
                 if round % 2 == 0 {
@@ -143,10 +143,11 @@ fn accumulates_of_epochs_from_the_node_and_from_others_add_up() {
     });
 }
 
-/// In fence and PSCW epochs, puts, gets and accumulates within a node cause no message besides the signals of the calls.
+/// In fence and PSCW epochs, puts, gets and accumulates within a node cause no message other than the signals of the
+/// calls.
 #[test]
 fn operations_of_epochs_within_a_node_cause_no_messages() {
-    const MANY: u64 = 20;
+    const OPERATIONS: u64 = 20;
     every(|job| {
         let world = job.world()?;
         let target = (world.rank() + 2) % world.size();
@@ -163,7 +164,7 @@ fn operations_of_epochs_within_a_node_cause_no_messages() {
             sums.iter().map(sent).sum::<u64>() + sums[1..].iter().map(|s| s.count(Kind::Write)).sum::<u64>()
         };
         let mut counts = Vec::new();
-        for many in [0, MANY] {
+        for many in [0, OPERATIONS] {
             let before = job.stats_by_device();
             let mut got = vec![0; many as usize];
             window.fence(Assert::empty(), |e| {

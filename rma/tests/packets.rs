@@ -21,7 +21,7 @@ use farside_rma::{Assert, Job, LockKind, Op, Result, Team};
 
 const NONE: Assert = Assert::empty();
 /// Elements of a long accumulate.
-const LONG: usize = 1024;
+const LONG_ELEMENTS: usize = 1024;
 
 /// Packets that the devices have sent.
 fn sent() -> Option<u64> {
@@ -41,8 +41,8 @@ fn is_verbs() -> bool {
 
 /// The cost of one call of `f` at both ranks, from runs of two lengths, so that the cost of the setup cancels out.
 fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> Result<(u64, u64, u64)> {
-    const SHORT: u64 = 40;
-    const LONG: u64 = 90;
+    const SHORT_RUN: u64 = 40;
+    const LONG_RUN: u64 = 90;
     // The counters are read while neither rank sends: the ranks synchronize outside of the device.
     let look = || {
         meeting.wait();
@@ -61,14 +61,18 @@ fn slope(team: &Team, meeting: &Barrier, mut f: impl FnMut() -> Result<()>) -> R
         let after = look();
         Ok((after.0 - before.0, (after.1 - before.1).count(Kind::Post)))
     };
-    run(SHORT)?;
+    run(SHORT_RUN)?;
     let mut cost = (0, 0, 0);
     // A rank that waits for seconds, as on a loaded machine, checks whether its peer is alive; these packets are not
     // those of the call.
     for _ in 0..5 {
-        let (short, long) = (run(SHORT)?, run(LONG)?);
+        let (short, long) = (run(SHORT_RUN)?, run(LONG_RUN)?);
         let packets = long.0.saturating_sub(short.0);
-        cost = (packets / (LONG - SHORT), packets % (LONG - SHORT), (long.1 - short.1) / (LONG - SHORT));
+        cost = (
+            packets / (LONG_RUN - SHORT_RUN),
+            packets % (LONG_RUN - SHORT_RUN),
+            (long.1 - short.1) / (LONG_RUN - SHORT_RUN),
+        );
         let odd = coll::allgather(team, &[u8::from(cost.1 != 0)])?;
         if odd.iter().all(|o| o[..] == [0]) {
             break;
@@ -83,7 +87,7 @@ type Row = (&'static str, u64, (u64, u64, u64));
 fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     let team = job.world()?;
     let me = team.rank();
-    let window = RawWindow::allocate(&team, 64 + 8 * LONG, Options::default())?;
+    let window = RawWindow::allocate(&team, 64 + 8 * LONG_ELEMENTS, Options::default())?;
     let w = &window;
     let mut rows: Vec<Row> = Vec::new();
     let row = |name, expected, f: &mut dyn FnMut() -> Result<()>| Ok((name, expected, slope(&team, meeting, f)?));
@@ -105,7 +109,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
         w.fence(NONE)
     })?);
     // Records for the target's CPU: packets of 494 elements, the last of which is the notification.
-    let (doubles, nowhere) = (vec![1.5f64; LONG], std::ptr::null_mut());
+    let (doubles, nowhere) = (vec![1.5f64; LONG_ELEMENTS], std::ptr::null_mut());
     // SAFETY: the elements outlive the epoch.
     let sum = |n, to| unsafe { w.accumulate(Op::Sum, doubles.as_ptr(), nowhere, n, to, 64) };
     rows.push(row("accumulate (128 doubles) + fence", 4, &mut || {
@@ -116,7 +120,7 @@ fn measure(job: &Job, meeting: &Barrier) -> Result<Vec<Row>> {
     })?);
     // Both ranks send, so that neither requests credits.
     rows.push(row("both accumulate (1024 doubles) + fence", 12, &mut || {
-        sum(LONG, 1 - me)?;
+        sum(LONG_ELEMENTS, 1 - me)?;
         w.fence(NONE)
     })?);
     let (mut former, one) = (0u64, 3u64);

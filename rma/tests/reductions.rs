@@ -3,7 +3,7 @@
 use farside_rma::collectives::Commutative;
 use farside_rma::prelude::*;
 
-/// Calls of the same number of bytes whose elements have another alignment, for which a kept call must not be reused.
+/// Calls of the same number of bytes whose elements have another alignment, for which a cached call must not be reused.
 /// The test makes more than the four collectives after which short vectors use signals.
 #[test]
 fn reductions_of_equal_length_whose_elements_are_aligned_otherwise() {

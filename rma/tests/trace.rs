@@ -13,7 +13,7 @@ use farside_rma::raw::{Options, RawWindow};
 use serde_json::Value;
 
 /// The delay of the late rank.
-const LATE: Duration = Duration::from_millis(50);
+const DELAY: Duration = Duration::from_millis(50);
 
 /// The timeline of a job.
 struct Timeline(Value);
@@ -99,7 +99,7 @@ impl Timeline {
     /// Checks that `rank` has waited for `late` in a slice whose name begins with `name`, for at least half of the delay, and
     /// that an arrow comes from what `late` did meanwhile.
     fn blames(&self, rank: u64, name: &str, late: u64) {
-        let long = |s: &Slice| s.end - s.begin > LATE.as_secs_f64() * 0.5e6;
+        let long = |s: &Slice| s.end - s.begin > DELAY.as_secs_f64() * 0.5e6;
         let waits = self.slices().into_iter().filter(|s| s.rank == rank && s.name.starts_with(name) && long(s));
         let waits: Vec<Slice> = waits.collect();
         let arrows: Vec<Arrow> = self.arrows().into_iter().filter(|a| (a.from.0, a.to.0) == (late, rank)).collect();
@@ -114,7 +114,7 @@ impl Timeline {
 fn sleep_at(team: &Team, late: usize) -> Result<()> {
     team.barrier()?;
     if team.rank() == late {
-        std::thread::sleep(LATE);
+        std::thread::sleep(DELAY);
     }
     Ok(())
 }

@@ -66,8 +66,8 @@ impl Exchange for ActiveMessages {
             let (to, header) = (self.team.job_rank(n.rank)?, [parity as u8, side as u8]);
             am::send(self.job(), to, GHOSTS, &header, bytemuck::cast_slice(&edge), counters)?;
         }
-        let come = |n: &Neighbour| self.counters[n.side as usize].value() > step;
-        self.job().wait("wait for ghosts", || Ok(self.neighbours.iter().all(come).then_some(())))?;
+        let has_arrived = |n: &Neighbour| self.counters[n.side as usize].value() > step;
+        self.job().wait("wait for ghosts", || Ok(self.neighbours.iter().all(has_arrived).then_some(())))?;
         for n in &self.neighbours {
             block.set_ghosts(n.side, &self.inbox.borrow()[parity as usize][n.side as usize]);
         }

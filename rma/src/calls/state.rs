@@ -175,7 +175,10 @@ impl Shared {
         })?;
         let bytes = postcard::to_allocvec(argument).map_err(|e| wire::bad("an argument", &e))?;
         if u32::try_from(bytes.len()).is_err() {
-            return Err(Error::new(ErrorKind::Limit, CALL).cause(format!("an argument of {} bytes", bytes.len())));
+            let cause = format!("the argument has {} bytes; at most {} are allowed", bytes.len(), u32::MAX);
+            return Err(Error::new(ErrorKind::Limit, CALL)
+                .cause(cause)
+                .remedy("pass large data with `call_with` or `cast_with`"));
         }
         Ok((number, bytes))
     }

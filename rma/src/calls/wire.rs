@@ -1,8 +1,8 @@
 #![allow(unsafe_code)]
 //! Messages of remote calls.
 //!
-//! A header has the kind (1 byte), the function (2), the number of the call (4), the length of the body behind the data
-//! (4), and then the body, if it fits: the bytes of an argument or a result. A longer body stands behind the data.
+//! A header has the kind (1 byte), the function (2), the number of the call (4), the length of the body that follows
+//! the data (4), and then the body, if it fits: the bytes of an argument or a result. A longer body follows the data.
 
 use std::borrow::Cow;
 
@@ -131,7 +131,7 @@ pub(super) fn failure(why: &[u8], peer: u32) -> Error {
     Error::new(ErrorKind::Aborted, CALL)
         .peer(peer)
         .cause(String::from_utf8_lossy(why).into_owned())
-        .remedy("mend the function, or return an error as its result")
+        .remedy("fix the called function, or make it return an error as its result")
 }
 
 #[cfg(test)]

@@ -160,13 +160,13 @@ impl<const D: usize> Distribution<D> {
         n / round * block + (n % round).saturating_sub(place.saturating_mul(block)).min(block)
     }
 
-    /// The position among its owner's indices of index `i` of dimension `d`.
+    /// The local index, at its owner, of global index `i` of dimension `d`.
     fn local(&self, d: usize, i: usize) -> usize {
         let round = self.block[d].saturating_mul(self.grid[d]);
         i / round * self.block[d] + i % self.block[d]
     }
 
-    /// The index of dimension `d` at position `local` of the ranks at coordinate `place`.
+    /// The global index, in dimension `d`, of local index `local` at the ranks with grid coordinate `place`.
     pub(super) fn global(&self, d: usize, place: usize, local: usize) -> usize {
         let block = self.block[d];
         (local / block * self.grid[d] + place) * block + local % block
@@ -185,10 +185,10 @@ impl<const D: usize> Distribution<D> {
         let place = self.place(rank);
         let all: [Vec<Falls>; D] = std::array::from_fn(|d| self.indices(d, place[d]));
         // A rank without indices has an empty section at the end of the array.
-        let none = |d: usize| place[d].saturating_mul(self.block[d]).min(self.shape[d]);
+        let end_of = |d: usize| place[d].saturating_mul(self.block[d]).min(self.shape[d]);
         Section {
-            start: std::array::from_fn(|d| all[d].first().map_or(none(d), |f| f.first)),
-            end: std::array::from_fn(|d| all[d].last().map_or(none(d), Falls::end)),
+            start: std::array::from_fn(|d| all[d].first().map_or(end_of(d), |f| f.first)),
+            end: std::array::from_fn(|d| all[d].last().map_or(end_of(d), Falls::end)),
         }
     }
 

@@ -156,10 +156,10 @@ impl Receiving {
         (into, len): (*mut u8, usize),
         taken: Option<Matched>,
     ) -> Result<Self> {
-        let gone = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("the message was received before");
+        let already_received = || Error::new(ErrorKind::BadArgument, RECEIVE).cause("the message was received before");
         let receive = Receive::new();
         // SAFETY: the caller's promise.
-        unsafe { team.job().receive_message(&receive, taken.ok_or_else(gone)?, Sink::memory(into, len)) }?;
+        unsafe { team.job().receive_message(&receive, taken.ok_or_else(already_received)?, Sink::memory(into, len)) }?;
         Ok(Self { team: team.clone(), receive, known: Cell::new(false) })
     }
 

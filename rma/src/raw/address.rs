@@ -16,8 +16,8 @@ use farside_core::{Error, ErrorKind, Result};
 use super::RawWindow;
 use super::dynamic::{Attachment, CHANGES, HEAD, KEPT_CHANGES, MAX_ATTACHED, MAX_ENTRY, TABLE, entry_of};
 
-/// Reading one entry by itself is taken to cost as much as reading this many of them together.
-const MANY: usize = 64;
+/// The assumed cost of reading one entry by itself, as the number of entries that are read together at the same cost.
+const ENTRIES_PER_READ: usize = 64;
 
 /// The attachments of all ranks, as far as this rank knows them.
 #[derive(Debug)]
@@ -95,11 +95,11 @@ impl KnownTable {
     }
 
     /// Stores entries of the table's version `version`, each with its slot, unless another thread has stored a later
-    /// version. Returns the imports of attachments that have gone. Other slots are unchanged.
+    /// version. Returns the imports of attachments that are gone. Other slots are unchanged.
     fn update<'a>(&mut self, version: u64, entries: impl Iterator<Item = (u64, &'a [u64])>) -> Vec<RemoteRegion> {
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         if version <= self.version {
-            return gone;
+            return removed;
         }
         self.recent.set(None);
         let mut new = Vec::new();
@@ -111,7 +111,7 @@ impl KnownTable {
                     if self.attachments.get(at).is_some_and(|one| one.attachment.slot == slot) {
                         self.attachments.remove(at);
                     }
-                    gone.extend(self.imports.remove(known));
+                    removed.extend(self.imports.remove(known));
                     self.slots.remove(&slot);
                 }
                 None => {}
@@ -131,7 +131,7 @@ impl KnownTable {
             }
         }
         self.version = version;
-        gone
+        removed
     }
 
     /// Stores the import of an attachment, or with `None` removes it. Returns the import that was stored before.
@@ -220,7 +220,7 @@ impl Attachments {
             // reading the whole table. Less than `KEPT_CHANGES`, because the owner may already have overwritten the
             // oldest one with its next change.
             let changes = version.saturating_sub(since);
-            let few = changes < KEPT_CHANGES as u64 && changes as usize * MANY < used;
+            let few = changes < KEPT_CHANGES as u64 && changes as usize * ENTRIES_PER_READ < used;
             let slots: Vec<usize> = if few {
                 let slot = |version| head[CHANGES + version as usize % KEPT_CHANGES] as usize;
                 (since + 1..=version).map(slot).filter(|slot| *slot < used).collect()
@@ -239,8 +239,8 @@ impl Attachments {
             self.look_up(&mut again, target, 0)?;
             if again[0] == version {
                 let entries = slots.iter().map(|slot| *slot as u64).zip(entries.chunks_exact(self.entry / 8));
-                let gone = known.borrow_mut().update(version, entries);
-                gone.into_iter().for_each(|region| self.forget(region));
+                let removed = known.borrow_mut().update(version, entries);
+                removed.into_iter().for_each(|region| self.forget(region));
                 return Ok(());
             }
         }
@@ -264,8 +264,8 @@ impl Attachments {
         self.refresh(target)?;
         let found =
             self.known[target].borrow().find_first(address, len).map(|one| (one.attachment, one.base, one.region));
-        let gone = || self.not_attached(name, target, format!("{len} bytes at address {address:#x}"));
-        let (attachment, base, region) = found.ok_or_else(gone)?;
+        let not_attached = || self.not_attached(name, target, format!("{len} bytes at address {address:#x}"));
+        let (attachment, base, region) = found.ok_or_else(not_attached)?;
         Ok((region.map_or_else(|| self.region(name, target, attachment), Ok)?, base))
     }
 
@@ -276,16 +276,16 @@ impl Attachments {
         target: usize,
         attachment: Attachment,
     ) -> Result<RemoteRegion> {
-        let gone = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
+        let not_attached = || self.not_attached(operation, target, format!("attachment {}", attachment.id));
         self.table.target(target, operation)?;
-        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(gone)?;
+        let offset = usize::try_from(attachment.slot).ok().filter(|s| *s < MAX_ATTACHED).ok_or_else(not_attached)?;
         let offset = TABLE + offset * self.entry;
         let mut id = [0u64; 1];
         self.look_up(&mut id, target, offset)?;
         if id[0] != attachment.id || attachment.id == 0 {
             let region = self.known[target].borrow_mut().set_import(attachment, None);
             region.into_iter().for_each(|region| self.forget(region));
-            return Err(gone());
+            return Err(not_attached());
         }
         if let Some(region) = self.imported(target, attachment) {
             return Ok(region);
@@ -295,11 +295,12 @@ impl Attachments {
         self.look_up(&mut id, target, offset)?;
         let key_len = entry[2] as usize;
         if entry[0] != attachment.id || id[0] != attachment.id || key_len > self.entry - HEAD {
-            return Err(gone());
+            return Err(not_attached());
         }
         let key = &bytemuck::cast_slice::<u64, u8>(&entry[4..])[..key_len];
         // `PeerLost`: detached between the look-up and the import.
-        self.import(target, attachment, key).map_err(|e| if e.kind() == ErrorKind::PeerLost { gone() } else { e })
+        self.import(target, attachment, key)
+            .map_err(|e| if e.kind() == ErrorKind::PeerLost { not_attached() } else { e })
     }
 
     fn imported(&self, target: usize, attachment: Attachment) -> Option<RemoteRegion> {
@@ -360,8 +361,8 @@ mod tests {
             [976, 992, 984, 977].map(|at| found(&known, at)),
             [Some((2, Some(103))), Some((0, Some(101))), None, None]
         );
-        let gone = update(&mut known, 3, &[1, 4, 0]);
-        assert_eq!(gone.iter().map(|region| region.handle).collect::<Vec<_>>(), [103]);
+        let removed = update(&mut known, 3, &[1, 4, 0]);
+        assert_eq!(removed.iter().map(|region| region.handle).collect::<Vec<_>>(), [103]);
         assert_eq!([976, 992, 968].map(|at| found(&known, at)), [None, Some((0, Some(101))), Some((1, None))]);
         assert!(update(&mut known, 2, &[0, 0, 0]).is_empty());
         assert_eq!(found(&known, 992), Some((0, Some(101))));
@@ -375,8 +376,8 @@ mod tests {
         assert!(known.set_import(at(2, 5), region(105)).is_none());
         let mut again = entry(0).to_vec();
         again[0] = 6;
-        let gone = known.update(5, [(0, &again[..]), (2, entry(1))].into_iter());
-        assert_eq!(gone.iter().map(|region| region.handle).collect::<Vec<_>>(), [105]);
+        let removed = known.update(5, [(0, &again[..]), (2, entry(1))].into_iter());
+        assert_eq!(removed.iter().map(|region| region.handle).collect::<Vec<_>>(), [105]);
         assert_eq!([992, 960].map(|at| found(&known, at)), [None, Some((0, None))]);
     }
 }

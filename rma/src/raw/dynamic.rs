@@ -280,8 +280,8 @@ impl RawDynamicWindow {
     /// `NotAttached`; `System` if the memory cannot be deregistered, and must not be reused.
     pub fn detach(&self, attachment: Attachment) -> Result<()> {
         let registration = self.attached.borrow_mut().remove(attachment);
-        let gone = || self.not_attached("detach memory", self.table().team().rank(), attachment);
-        let registration = registration.ok_or_else(gone)?;
+        let not_attached = || self.not_attached("detach memory", self.table().team().rank(), attachment);
+        let registration = registration.ok_or_else(not_attached)?;
         self.word(attachment.slot, 0).store(0, Ordering::SeqCst);
         self.changed(attachment.slot);
         // SAFETY: operations of this rank are complete or cancelled before they return.

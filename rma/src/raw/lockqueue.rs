@@ -61,7 +61,8 @@ trait QueueWords {
     fn set_turn(&self, rank: usize) -> Result<()>;
     fn write_entry(&self, entry: LockQueueEntry) -> Result<()>;
     fn read_entry(&self, ticket: Ticket) -> Result<Option<LockQueueEntry>>;
-    /// The lock word, by an atomic addition.
+    /// Reads the target's lock word with a fetch-and-add of 0, so that the read is atomic with the other changes of the
+    /// word.
     fn lock_word(&self) -> Result<u64>;
 }
 

@@ -146,8 +146,8 @@ impl RawWindow {
         self.called("test");
         self.check_posted("test")?;
         self.job.progress()?;
-        let come = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
-        let all = self.groups.posted.borrow().members().iter().all(come) && self.lists_are_here();
+        let has_completed = |o: &usize| self.signals.reached(*o, cell::COMPLETE, self.targets[*o].posts.get());
+        let all = self.groups.posted.borrow().members().iter().all(has_completed) && self.lists_are_here();
         if all {
             self.note_epoch("exposure epoch", false);
             self.groups.posted.borrow_mut().close();

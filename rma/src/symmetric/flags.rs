@@ -406,12 +406,12 @@ impl Future for Until<'_> {
     type Output = Result<u64>;
 
     fn poll(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
-        let come = || {
+        let value_if_held = || {
             if !self.flags.test(self.index, self.condition)? {
                 return Ok(None);
             }
             self.flags.get(self.index).map(|value| self.condition.holds(value).then_some(value))
         };
-        poll_of(self.flags.team().job(), context, come())
+        poll_of(self.flags.team().job(), context, value_if_held())
     }
 }

@@ -9,8 +9,8 @@ use farside_rma::{Assert, LockKind, Op, Result, Team};
 
 use crate::checks::config::{self, Config, Memory};
 
-/// Blocks of a request on either side, and of a system call.
-const MOST: usize = 1024;
+/// Maximum number of blocks of a request on either side, and of a system call.
+const MAX_BLOCKS: usize = 1024;
 
 /// `count` blocks of `block` ints, `stride` ints from start to start.
 fn vector(count: usize, block: usize, stride: usize) -> TypeMap {
@@ -84,12 +84,12 @@ fn unmapped_transfer_is_one_system_call_for_each_list() {
         return println!("there are no system calls over verbs");
     }
     for (origin, target, lists) in [
-        (vector(3000, 3, 5), vector(3000, 3, 7), 3000_usize.div_ceil(MOST)),
-        (vector(3000, 3, 5), vector(1, 9000, 1), 3000_usize.div_ceil(MOST)),
-        (vector(MOST, 3, 5), vector(MOST, 3, 4), 1),
-        (vector(MOST + 1, 3, 5), vector(MOST + 1, 3, 4), 2),
+        (vector(3000, 3, 5), vector(3000, 3, 7), 3000_usize.div_ceil(MAX_BLOCKS)),
+        (vector(3000, 3, 5), vector(1, 9000, 1), 3000_usize.div_ceil(MAX_BLOCKS)),
+        (vector(MAX_BLOCKS, 3, 5), vector(MAX_BLOCKS, 3, 4), 1),
+        (vector(MAX_BLOCKS + 1, 3, 5), vector(MAX_BLOCKS + 1, 3, 4), 2),
         // The side with more blocks determines the number of messages.
-        (vector(3000, 3, 5), vector(4500, 2, 3), 4500_usize.div_ceil(MOST)),
+        (vector(3000, 3, 5), vector(4500, 2, 3), 4500_usize.div_ceil(MAX_BLOCKS)),
     ] {
         for (put, kind) in [(true, Kind::Write), (false, Kind::Read)] {
             let s = cost(&config::VM, put, &origin, &target);
@@ -159,7 +159,7 @@ fn accumulate_is_one_message_for_each_piece_where_it_is_not_mapped() {
     }
 }
 
-/// Packed pieces: two copies of every byte, besides the copy of the message in transit, and no message for a block.
+/// Packed pieces: two copies of every byte, besides the copy of the message in transit, and no message per block.
 #[test]
 fn generic_put_copies_twice_and_sends_no_message_for_a_block() {
     let (origin, target) = (vector(3000, 2, 3), vector(2000, 3, 5));
@@ -289,7 +289,7 @@ fn gathered_put_and_scattered_get_copy_nothing_between_nodes() {
         };
         let s = config::these(&[config::POSTED])[0].run(2, body).unwrap()[1];
         let kind = if put { Kind::Write } else { Kind::Read };
-        assert_eq!(counts(&s, &[kind, Kind::Copy]), [2000_u64.div_ceil(MOST as u64), 0], "{s:?}");
+        assert_eq!(counts(&s, &[kind, Kind::Copy]), [2000_u64.div_ceil(MAX_BLOCKS as u64), 0], "{s:?}");
         // Over tcp requests are frames, of which several go into one system call, and no posts are counted.
         let posts = s.count(Kind::Post);
         assert!((2..2000).contains(&posts) || posts == 0 && std::env::var("FARSIDE_DEVICE").unwrap() == "tcp", "{s:?}");

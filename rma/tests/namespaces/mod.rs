@@ -16,7 +16,7 @@ const CUT: &str = "FARSIDE_TEST_CUT";
 /// Variable of ranks in whose job a device may fail between two ranks: `hca` if other devices are not coherent with it.
 const FAILS: &str = "FARSIDE_TEST_FAILS";
 /// Elements of a long transfer, which rails share.
-const LONG: usize = 40_000;
+const LONG_ELEMENTS: usize = 40_000;
 
 /// The program of the ranks.
 fn program() -> Vec<String> {
@@ -40,22 +40,22 @@ fn rank(cut: &str) -> Result<()> {
     let job = Job::init()?;
     let world = job.world()?;
     let (me, size) = (world.rank(), world.size());
-    let mut window = Window::<u64>::allocate(&world, size * LONG)?;
+    let mut window = Window::<u64>::allocate(&world, size * LONG_ELEMENTS)?;
     let counter = LockWindow::<u64>::allocate(&world, 1)?;
     let (mut round, mut counted, mut left) = (0u64, 0, 6);
     while left > 0 {
         let value = |from: usize, to: usize| round * 1000 + (10 * from + to) as u64;
         let mine: Vec<_> =
-            (0..size).map(|to| vec![value(me, to); if round.is_multiple_of(3) { LONG } else { 3 }]).collect();
+            (0..size).map(|to| vec![value(me, to); if round.is_multiple_of(3) { LONG_ELEMENTS } else { 3 }]).collect();
         let len = mine[0].len();
-        window.fence(Assert::empty(), |e| (0..size).try_for_each(|to| e.put(&mine[to], to, me * LONG)))?;
+        window.fence(Assert::empty(), |e| (0..size).try_for_each(|to| e.put(&mine[to], to, me * LONG_ELEMENTS)))?;
         for from in 0..size {
-            let got = &window.local()?[from * LONG..][..len];
+            let got = &window.local()?[from * LONG_ELEMENTS..][..len];
             assert!(got.iter().all(|got| *got == value(from, me)), "round {round}: rank {me} from {from}");
         }
         let mut back = vec![vec![0; len]; size];
         window.fence(Assert::empty(), |e| {
-            back.iter_mut().enumerate().try_for_each(|(from, back)| e.get(back, from, me * LONG))
+            back.iter_mut().enumerate().try_for_each(|(from, back)| e.get(back, from, me * LONG_ELEMENTS))
         })?;
         for (to, back) in back.iter().enumerate() {
             assert!(back.iter().all(|back| *back == value(me, to)), "round {round}: rank {me} back from {to}");

@@ -12,14 +12,14 @@ const CONFIGS: [Config; 5] = [config::MAPPED, config::POSTED, config::RING, conf
 
 /// Runs `f` over some devices, with the way in which the body of rank 1 fails.
 fn over_devices(ranks: &[u32], f: impl Fn(&Team, fn() -> Result<()>) -> Result<()> + Sync + Send + Copy + 'static) {
-    let fails: [fn() -> Result<()>; 2] = [
+    let failing_bodies: [fn() -> Result<()>; 2] = [
         || Err(Error::new(ErrorKind::BadArgument, "think").cause("on purpose")),
         // `resume_unwind` skips the panic hook, which would print a message and a backtrace.
         || resume_unwind(Box::new("on purpose")),
     ];
     for config in config::these(&CONFIGS) {
         for n in ranks.iter().copied() {
-            for fail in fails {
+            for fail in failing_bodies {
                 let what = format!("{}, {n} ranks", config.name);
                 let run = move || config.run(n, |team| f(team, fail)).map(drop);
                 within(60, &what, run).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -76,7 +76,7 @@ impl Header {
         from.read_exact(&mut len[..bytes]).map_err(failed)?;
         let len = u64::from(u32::from_le_bytes(len));
         if len > MAX_HEADER_BYTES {
-            return Err(malformed(path, format!("a header of {len} bytes")));
+            return Err(malformed(path, format!("a header of {len} bytes; at most {MAX_HEADER_BYTES} are allowed")));
         }
         // Takes memory for what the file has, not for what it claims.
         let mut text = Vec::new();

@@ -97,9 +97,9 @@ impl RawWindow {
         // A new track, since a rank that is already in its next closing call may request more lists meanwhile.
         let track = sgrs.shared.track.replace(Track::new());
         if track.open() > 0 {
-            let here = || Ok((track.open() == 0).then_some(()));
+            let all_used = || Ok((track.open() == 0).then_some(()));
             let _open = CancelOnDrop::new(&self.job, &track);
-            self.job.within(LIST_TIMEOUT, || self.job.wait("receive lists", here))?;
+            self.job.within(LIST_TIMEOUT, || self.job.wait("receive lists", all_used))?;
         }
         let failed = sgrs.shared.failed.borrow_mut().take();
         failed.map_or_else(|| track.check(), Err)

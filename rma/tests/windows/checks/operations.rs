@@ -55,14 +55,14 @@ pub(crate) fn put<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<
 
 /// Every origin puts its part to every target, value by value, from both ends of the part.
 pub(crate) fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> Result<()> {
-    const FEW: usize = 9;
+    const AT_EITHER_END: usize = 9;
     let (p, me) = (team.size(), team.rank());
     let mut win = Win::<T>::new(team, config, sync, p * PART)?;
     fill(&mut win)?;
     for round in 1..3 {
         win.epoch(sync, |e, targets| {
             for t in targets {
-                for i in (0..FEW).chain(PART - FEW..PART) {
+                for i in (0..AT_EITHER_END).chain(PART - AT_EITHER_END..PART) {
                     e.put_value(written(me + round, *t, i), *t, me * PART + i)?;
                 }
             }
@@ -71,7 +71,7 @@ pub(crate) fn put_value<T: Value>(team: &Team, config: &Config, sync: Sync) -> R
         win.local(|l| {
             for (i, x) in l.iter().enumerate() {
                 let (origin, at) = (i / PART, i % PART);
-                let untouched = (FEW..PART - FEW).contains(&at);
+                let untouched = (AT_EITHER_END..PART - AT_EITHER_END).contains(&at);
                 let expected: T = if untouched { initial(me, i) } else { written(origin + round, me, at) };
                 assert_eq!(*x, expected, "element {i} of rank {me}, round {round}");
             }

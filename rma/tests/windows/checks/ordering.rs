@@ -6,12 +6,12 @@ use farside_rma::{Assert, Op, Result, Team};
 use super::config::{self, Config};
 use super::sync::{Sync, Win};
 
-/// Elements of one origin, which take several bounce buffers.
-const LONG: usize = 40_003;
+/// Elements of one origin: more than one bounce buffer holds.
+const LONG_ELEMENTS: usize = 40_003;
 
 /// Length of the long accumulate: shorter in quick runs over verbs, but still several pieces.
 fn long() -> usize {
-    if config::verbs() && config::quick() { LONG / 24 } else { LONG }
+    if config::verbs() && config::quick() { LONG_ELEMENTS / 24 } else { LONG_ELEMENTS }
 }
 
 /// Non-commuting operations of one origin on a few elements, single and several at a time.
