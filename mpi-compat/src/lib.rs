@@ -41,7 +41,7 @@
 //! **The usual case** of a function that `build/exports.rs` lists in `AT_ONCE` is done by its `try_X`, before the call
 //! proper (`entry::at_once`): with the lock biased to the thread, all arguments valid, predefined types, and nothing to
 //! wait for. It returns false otherwise, and has changed nothing; the call proper then has every check and every error.
-//! `try_X` stands on the `try_` methods of core and windows, with which the slow methods begin too.
+//! `try_X` uses the `try_` methods of core and windows, which the slow methods also try first.
 //!
 //! **State** (`runtime::Runtime`) is one per process, behind one recursive lock (`lock`): error handlers, attribute
 //! callbacks and operators call MPI. So all of the state is reached by shared references, and **no cell stays borrowed
@@ -64,9 +64,9 @@
 //! too (`Caller::prepared`).
 //!
 //! **Requests.** A request refers to an object of trait `runtime::Operation` in `Runtime::requests`, which wait, test,
-//! cancel and free work on. A receive that is not persistent stands in a table of its own (`objects::Receives`), from
-//! which it is completed; it becomes an `Operation` if the program cancels it, frees it or reads its status. Calls that
-//! wait use `Call::wait`, or `request::finish` for an operation without a request.
+//! cancel and free work on. A receive that is not persistent is in a table of its own (`objects::Receives`), from which
+//! it is completed; it becomes an `Operation` if the program cancels it, frees it or reads its status. Calls that wait
+//! use `Call::wait`, or `request::finish` for an operation without a request.
 //!
 //! **Files** are not implemented. They need an `Objects<File, ..>` in `Runtime` and a row in `conversion`.
 

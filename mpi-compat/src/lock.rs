@@ -17,7 +17,7 @@ use farside_core::memory::words::Word;
 /// The mark of a biased owner, next to its number.
 const BIASED: u64 = 1;
 /// Longest sleep of a thread that waits for the lock. Without `membarrier` a wake may be missed.
-const NAP: Duration = Duration::from_millis(10);
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
 /// The number of this thread, which is even: an address of thread-local memory.
 #[inline(always)]
@@ -367,7 +367,7 @@ impl Lock {
             if let Some(waker) = self.waker.get() {
                 waker();
             }
-            queue = self.free.wait_timeout(queue, NAP).unwrap_or_else(PoisonError::into_inner).0;
+            queue = self.free.wait_timeout(queue, MAX_SLEEP).unwrap_or_else(PoisonError::into_inner).0;
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.waited.fetch_add(1, Ordering::SeqCst);

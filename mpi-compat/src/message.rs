@@ -134,8 +134,9 @@ impl Data {
     pub fn copied(&self) -> Result<Box<[u8]>> {
         let len = self.len();
         let mut bytes = Vec::<u8>::new();
-        let none = |_| fail(MPI_ERR_NO_MEM, format!("cannot allocate {len} bytes for a copy of the message"));
-        bytes.try_reserve_exact(len).map_err(none)?;
+        let cannot_allocate =
+            |_| fail(MPI_ERR_NO_MEM, format!("cannot allocate {len} bytes for a copy of the message"));
+        bytes.try_reserve_exact(len).map_err(cannot_allocate)?;
         // SAFETY: the program guarantees that its message is readable; the vector has room for it.
         unsafe {
             match &self.layout {

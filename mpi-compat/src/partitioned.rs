@@ -52,8 +52,9 @@ impl Partitioned {
     /// The number of a partition, checked.
     fn partition(&self, partition: c_int) -> Result<u32> {
         let found = u32::try_from(partition).ok().filter(|partition| u64::from(*partition) < self.number);
-        let none = || fail(MPI_ERR_ARG, format!("is {partition}, but there are {} partitions", self.number));
-        found.ok_or_else(|| none().named("partition"))
+        let no_such_partition =
+            || fail(MPI_ERR_ARG, format!("is {partition}, but there are {} partitions", self.number));
+        found.ok_or_else(|| no_such_partition().named("partition"))
     }
 
     /// Sends a partition, which the program has declared ready.

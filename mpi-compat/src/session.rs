@@ -88,11 +88,11 @@ pub fn session_get_info(call: &Call<'_>, session: Session, info_used: Out<Info>)
 /// The members of a process set.
 fn set(call: &Call<'_>, name: Text) -> Result<Vec<u32>> {
     let text = name.read()?;
-    let none = || {
+    let no_such_set = || {
         let text = format!("is {:?}, but there are {}", String::from_utf8_lossy(&text), SETS.join(" and "));
         fail(MPI_ERR_ARG, text).named(name.name())
     };
-    process_set(&call.job()?, &text).ok_or_else(none)
+    process_set(&call.job()?, &text).ok_or_else(no_such_set)
 }
 
 fn checked(call: &Call<'_>, session: Session, info: Info) -> Result {
@@ -116,8 +116,8 @@ pub fn session_get_nth_pset(
 ) -> Result {
     checked(call, session, info)?;
     let name = usize::try_from(n).ok().and_then(|n| SETS.get(n));
-    let none = || fail(MPI_ERR_ARG, format!("is {n}, but there are {} process sets", SETS.len())).named("n");
-    let name = name.ok_or_else(none)?;
+    let out_of_range = || fail(MPI_ERR_ARG, format!("is {n}, but there are {} process sets", SETS.len())).named("n");
+    let name = name.ok_or_else(out_of_range)?;
     let room = pset_len.get();
     let room = usize::try_from(room).map_err(|_| fail(MPI_ERR_ARG, format!("is {room}")).named("pset_len"))?;
     pset_name.write(name.as_bytes(), room)?;

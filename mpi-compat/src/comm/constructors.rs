@@ -109,11 +109,11 @@ fn guided<'a>(call: &Call<'_>, team: &'a Team, info: Info, sets: bool) -> Result
 /// The members of a team that share memory with this rank, including this rank.
 fn on_node(team: &Team) -> Cow<'_, [u32]> {
     let device = team.job().device();
-    let here = |member: &u32| *member == team.job().rank_number() || device.shares_memory(*member);
-    if team.members().iter().all(here) {
+    let on_this_node = |member: &u32| *member == team.job().rank_number() || device.shares_memory(*member);
+    if team.members().iter().all(on_this_node) {
         return Cow::Borrowed(team.members());
     }
-    Cow::Owned(team.members().iter().copied().filter(here).collect())
+    Cow::Owned(team.members().iter().copied().filter(on_this_node).collect())
 }
 
 pub fn comm_split_type(

@@ -136,8 +136,8 @@ pub fn comm_create_from_group(
 /// The leader of a group, as a rank of the job.
 fn leader_of(group: &GroupObject, leader: c_int, name: &'static str) -> Result<u32> {
     let found = usize::try_from(leader).ok().and_then(|leader| group.members.get(leader).copied());
-    let none = || fail(MPI_ERR_RANK, format!("is {leader}, but the group has {} members", group.members.len()));
-    found.ok_or_else(|| none().named(name))
+    let not_a_member = || fail(MPI_ERR_RANK, format!("is {leader}, but the group has {} members", group.members.len()));
+    found.ok_or_else(|| not_a_member().named(name))
 }
 
 /// Exchange of the leaders of two groups: which group comes first, contexts, and the members of the other group.

@@ -85,14 +85,14 @@ pub fn request_get_status(call: &Call<'_>, request: Request, flag: Out<c_int>, s
 }
 
 /// Calls with at most this number of requests allocate no memory.
-const FEW: usize = 8;
+const MAX_INLINE_REQUESTS: usize = 8;
 
-/// The requests of a call, if they are few or all are completed.
+/// The requests of a call that has few of them or completes all of them.
 pub struct Requests<'c> {
     call: &'c Call<'c>,
-    handles: SmallVec<[Request; FEW]>,
+    handles: SmallVec<[Request; MAX_INLINE_REQUESTS]>,
     /// The operation of each request; `None` if that is null or inactive.
-    operations: SmallVec<[Option<Active>; FEW]>,
+    operations: SmallVec<[Option<Active>; MAX_INLINE_REQUESTS]>,
     consume: Consume,
 }
 

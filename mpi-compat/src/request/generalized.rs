@@ -127,8 +127,8 @@ pub fn grequest_start(
 
 pub fn grequest_complete(call: &Call<'_>, request: Request) -> Result {
     let operation = get(call, request, "request")?;
-    let none = || fail(MPI_ERR_REQUEST, "is not a generalized request");
-    let generalized = operation.of_kind::<Generalized>().ok_or_else(none);
+    let not_generalized = || fail(MPI_ERR_REQUEST, "is not a generalized request");
+    let generalized = operation.of_kind::<Generalized>().ok_or_else(not_generalized);
     let is_freed = generalized.and_then(Generalized::complete);
     if is_freed.map_err(|failed| failed.value(request.0).named("request"))? {
         call.requests.release(request)?;

@@ -14,8 +14,8 @@ use crate::objects::{KnownRequests, RequestKind};
 use crate::runtime::Call;
 use crate::status::Status;
 
-/// The fewest requests of a call that remembers them.
-const MANY: usize = 16;
+/// Minimum number of requests of a call that remembers them.
+const MIN_REMEMBERED: usize = 16;
 
 impl KnownRequests {
     /// Records the handle at a place.
@@ -216,7 +216,7 @@ fn any_of(
     status: StatusOut,
 ) -> Result {
     let (len, wait) = (count(n.into(), "count")? as usize, flag.is_none());
-    if len >= MANY {
+    if len >= MIN_REMEMBERED {
         return with_many(call, consume, len, array, |many| many.any(wait, flag, indx, status));
     }
     match consume {
@@ -262,7 +262,7 @@ fn some_of(
     statuses: StatusOut,
 ) -> Result {
     let len = count(n.into(), "incount")? as usize;
-    if len >= MANY {
+    if len >= MIN_REMEMBERED {
         return with_many(call, consume, len, array, |many| many.some(wait, outcount, indices, statuses));
     }
     let some = |few: &mut Requests<'_>| few.some(wait, outcount, indices, statuses);
