@@ -166,10 +166,10 @@ impl Length for Long {
     }
 }
 
-/// Elements of a column of pairs from which on vector instructions pay.
+/// Minimum number of elements of a column of pairs for which vector instructions pay.
 const COLUMN_MIN: usize = 16;
 /// Blocks of this length and more are copied by a call for each.
-const LONG: usize = 256;
+const MIN_CALL_LEN: usize = 256;
 const CLASSES: usize = 14;
 /// Blocks at distances of whole pages are in one set of the nearest cache, where the lines that pending stores need
 /// evict each other. So such stores are paced: a few are finished before the next start.
@@ -230,7 +230,7 @@ impl Class {
         let power = len.max(1).ilog2().min(6) as usize;
         // Nothing is longer than 1 and shorter than 2.
         let class = (2 * power + usize::from(len > 1 << power)).saturating_sub(1);
-        let class = if len < LONG { class } else { CLASSES - 1 };
+        let class = if len < MIN_CALL_LEN { class } else { CLASSES - 1 };
         Self((class + if has_wide() { CLASSES } else { 0 }) as u8)
     }
 

@@ -12,8 +12,8 @@ pub const MAX_DEPTH: usize = 64;
 /// the nearest cache.
 const TILE_BYTES: u64 = 8192;
 
-/// One block in this many may be split in two, and the blocks still count as equal.
-const FEW: u64 = 64;
+/// Among this many blocks, one may be split in two, and the blocks still count as equal.
+const BLOCKS_PER_SPLIT: u64 = 64;
 
 /// A level of the tree. Its first block in packed order starts at 0, and no level is empty but `Run` of no blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -396,7 +396,7 @@ impl Sequence {
         let len = lens().try_fold(u64::MAX, |least, len| Some(least.min(len?)))?;
         let count = lens().flatten().try_fold(0, |count, each| (each % len == 0).then_some(count + each / len))?;
         let parts = self.parts.len() as u64;
-        if count > parts + parts / FEW {
+        if count > parts + parts / BLOCKS_PER_SPLIT {
             return None;
         }
         let offset = self.parts.first()?.0;
