@@ -27,7 +27,7 @@ const HANDLER: HandlerId = HandlerId(3);
 /// count their packets, as in the emulated machine of ci/rxe.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Numbers of ranks.
+    /// Job sizes (ranks) to measure.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,6,8,12,16", value_parser = value_parser!(u32).range(1..=64))]
     ranks: Vec<u32>,
 }

@@ -117,7 +117,7 @@ pub(crate) fn run(mut command: Command, library: Library, ranks: u32, limit: Dur
         }
         Ok(_) => (records.is_empty() && foreign == 0).then(|| "ended well but measured nothing".to_owned()),
     };
-    let foreign = (foreign > 0).then(|| format!("{foreign} lines of its output are no records of this run"));
+    let foreign = (foreign > 0).then(|| format!("{foreign} lines of its output are not records of this run"));
     let note = |text| Note { subject: format!("{}, {ranks} ranks", library.label()), text };
     (records, fault.into_iter().chain(foreign).map(note).collect())
 }

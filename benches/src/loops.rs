@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// Number of processes that spin beside the ranks.
     #[arg(long, default_value_t = 0, value_parser = value_parser!(u32).range(0..=1024))]
     busy: u32,
-    /// Numbers of ranks, each even.
+    /// Job sizes (ranks) to measure, each even.
     #[arg(long, value_delimiter = ',', default_value = "2", value_parser = even)]
     ranks: Vec<u32>,
     /// Bytes, ascending: multiples of 8.

@@ -19,10 +19,10 @@ use crate::table::text;
 /// that are not, and compares it with the formula. Fails if one differs.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Numbers of ranks.
+    /// Job sizes (ranks) to measure.
     #[arg(long, value_delimiter = ',', default_values_t = RANKS, value_parser = value_parser!(u32).range(2..=64))]
     ranks: Vec<u32>,
-    /// Numbers of neighbours, for each number of ranks those below it; 1 and P - 1 unless given.
+    /// Neighbour counts; only those below the job size are used. Default: 1 and P - 1.
     #[arg(long, value_delimiter = ',')]
     neighbours: Vec<usize>,
 }
@@ -36,7 +36,7 @@ impl Arguments {
     }
 }
 
-/// Numbers of ranks of the table.
+/// The job sizes of the table.
 pub(crate) const RANKS: [u32; 5] = [2, 3, 4, 5, 8];
 
 /// The way in which a window is accessed.

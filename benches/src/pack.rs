@@ -1,7 +1,8 @@
-//! The suite "pack": one message from its layout to consecutive bytes, back, and to the same layout in other memory (as
-//! a put to a mapped window copies), by Farside, by a loop for only this layout, and by a memcpy of the same length.
+//! The suite "pack": packs one message into consecutive bytes, unpacks it, and copies it to the same layout elsewhere
+//! (as a put to a mapped window does), with Farside, with a loop specialized to this layout, and with a memcpy of the
+//! same length.
 //!
-//! The three alternate, a block of calls each, and the fastest block of each counts: other load of the machine affects
+//! The three alternate, a block of calls each, and the fastest block of each counts: other load on the machine affects
 //! all alike, and only makes times longer. The results are compared first.
 
 use std::hint::black_box;

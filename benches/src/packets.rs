@@ -32,7 +32,7 @@ use crate::table::{number, text};
 pub(crate) struct Arguments {
     #[command(flatten)]
     libraries: Libraries,
-    /// Numbers of ranks whose calls are compared with formulas.
+    /// Job sizes (ranks) whose calls are compared with formulas.
     #[arg(long, value_delimiter = ',', default_value = "2,3,4", value_parser = value_parser!(u32).range(2..=4))]
     ranks: Vec<u32>,
     #[command(flatten)]
@@ -70,10 +70,10 @@ impl Arguments {
     }
 }
 
-/// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL` bytes.
-const SHORT: u64 = 40;
-const LONG: u64 = 140;
-const SMALL: u64 = 16_384;
+/// Iterations of the runs of two lengths; a tenth of these if an iteration transfers more than `SMALL_BYTES` bytes.
+const SHORT_RUN: u64 = 40;
+const LONG_RUN: u64 = 140;
+const SMALL_BYTES: u64 = 16_384;
 /// The factor by which a count may exceed the best peer's: a few packets in a thousand are acknowledgements that
 /// devices may or may not coalesce.
 const MARGIN: f64 = 1.02;
@@ -116,7 +116,7 @@ pub(crate) struct Count {
 /// # Errors
 /// [`ErrorKind::Unsupported`] without devices that count; the errors of `run`.
 pub(crate) fn of_one(team: &Team, bytes: u64, run: &mut dyn FnMut(u64) -> Result<()>) -> Result<Count> {
-    let [short, long] = [SHORT, LONG].map(|n| if bytes > SMALL { n / 10 } else { n });
+    let [short, long] = [SHORT_RUN, LONG_RUN].map(|n| if bytes > SMALL_BYTES { n / 10 } else { n });
     run(short)?;
     let mut last = None;
     let mut count = None;

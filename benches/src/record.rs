@@ -6,7 +6,7 @@ use std::str::FromStr;
 use farside_core::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// The length from which a line is not a record.
+/// Maximum length of a record's line in bytes.
 const LINE_BYTES_MAX: usize = 4096;
 /// The version of Farside's own records.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -412,7 +412,7 @@ impl Record {
     pub(crate) fn parse(line: &str) -> Result<Self> {
         let refuse = |cause: String| Error::new(ErrorKind::Protocol, "benchmark record").cause(cause);
         if line.len() > LINE_BYTES_MAX {
-            return Err(refuse(format!("a line of {} bytes", line.len())));
+            return Err(refuse(format!("a line of {} bytes; at most {LINE_BYTES_MAX} are allowed", line.len())));
         }
         let record: Self = serde_json::from_str(line).map_err(|error| refuse(error.to_string()))?;
         let positive = |value: f64| value.is_finite() && value > 0.0;

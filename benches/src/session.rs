@@ -19,7 +19,7 @@ use crate::shapes::Case;
 use crate::table::number;
 use crate::targets::{self, Target};
 
-/// Measures limits for these sizes. Beside the records stands the error of a limit that cannot be measured here.
+/// Measures limits for these sizes. Returns the records and, if a limit cannot be measured on this machine, its error.
 pub(crate) type Limits = fn(&[u64]) -> Result<(Vec<Record>, Option<Error>)>;
 
 /// The measurements of one benchmark.

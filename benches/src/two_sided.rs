@@ -199,7 +199,7 @@ pub(crate) fn active<const N: usize>(
         job.wait("a send", || Ok((track.open() == 0).then_some(())))?;
         track.check()
     };
-    let come = || match name {
+    let arrived = || match name {
         // Acquire: pairs with the Release of the handler thread.
         "base" => shared.load(Ordering::Acquire),
         "counters" => counter.value(),
@@ -209,13 +209,13 @@ pub(crate) fn active<const N: usize>(
         if name == "base" {
             // The handler thread does not wake a sleeping rank, so once the message has arrived, its handler is awaited
             // by polling.
-            while come() < all {
+            while arrived() < all {
                 job.progress()?;
                 std::thread::yield_now();
             }
             return Ok(());
         }
-        job.wait("a message", || Ok((come() >= all).then_some(())))
+        job.wait("a message", || Ok((arrived() >= all).then_some(())))
     };
     let measured = times(team, send, receive, kinds);
     team.barrier()?;

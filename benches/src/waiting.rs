@@ -20,7 +20,7 @@ const HANDLER: HandlerId = HandlerId(3);
 /// Lets rank 0 sleep while all others wait for it, and prints the processor time that they spend meanwhile.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Numbers of ranks.
+    /// Job sizes (ranks) to measure.
     #[arg(long, value_delimiter = ',', default_value = "2,8", value_parser = value_parser!(u32).range(2..=1024))]
     ranks: Vec<u32>,
     /// Milliseconds that rank 0 sleeps.

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     options: Options,
     #[command(flatten)]
     libraries: Libraries,
-    /// Numbers of ranks, each even.
+    /// Job sizes (ranks) to measure, each even.
     #[arg(long, value_delimiter = ',', default_value = "2,4,8", value_parser = even)]
     ranks: Vec<u32>,
     /// Operations; all unless given.

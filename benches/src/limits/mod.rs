@@ -81,7 +81,7 @@ pub(crate) fn measure(sizes: &[u64]) -> Result<(Vec<Record>, Option<Error>)> {
     add(Op::Atomic, 8, 1, iterations, &blocks_us)?;
     for &bytes in sizes {
         if !(1..=COPY_BYTES_MAX).contains(&bytes) {
-            let cause = format!("{bytes} bytes is not within 1 B and 1 GiB");
+            let cause = format!("{bytes} bytes is not between 1 B and 1 GiB");
             return Err(Error::new(ErrorKind::BadArgument, "measure memcpy").cause(cause));
         }
         let (iterations, blocks_us) = raw::memcpy(bytes as usize, BLOCKS)?;

@@ -16,8 +16,8 @@ use crate::record::{Key, Library, Op, Shape, Suite, Sync, Window};
 const BURST: u32 = 64;
 /// Bytes of a word.
 const WORD: usize = 8;
-/// The size from which the time depends on the bytes alone.
-const LONG: usize = 1 << 20;
+/// Operations of at least this size take a time that depends on the number of bytes alone.
+const LONG_BYTES: usize = 1 << 20;
 
 /// Measures all operations on a window of this kind. Collective.
 pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) fn run(bench: &Bench<'_>, window: Window, sizes: &[u64]) -> Result<()
     };
     for bytes in sizes.iter().map(|bytes| *bytes as usize) {
         check_put_get(bench, &pair, key(Op::Put, bytes))?;
-        let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG);
+        let bare = bare.as_ref().filter(|_| bytes == WORD || bytes >= LONG_BYTES);
         for (op, count) in [(Op::Put, 1), (Op::Get, 1), (Op::PutBandwidth, BURST), (Op::GetBandwidth, BURST)] {
             if count > 1 && bench.budget.method == Method::Packets {
                 // Packets are counted for single operations, so bursts are skipped.

@@ -17,7 +17,7 @@ use crate::shapes::{Case, columns_bytes, is_exchanged, put_ops};
 
 /// Puts before one flush, in measurements of bandwidth.
 const BURST: u32 = 16;
-/// Windows are whole pages, so the mapping has no other data.
+/// Page size: windows are rounded up to whole pages, so that no other data shares their mapping.
 const PAGE: usize = 4096;
 
 /// Measures puts of all messages on a window of this kind, if there are two ranks, and exchanges of those messages that
